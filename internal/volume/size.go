@@ -1,0 +1,76 @@
+package volume
+
+// DefaultExtent is LVM's default extent size, and the grain in which a device
+// is asked for; a group with larger extents rounds up further by itself.
+const DefaultExtent = 4 * MiB
+
+// minDevice is XFS's least size since xfsprogs 5.19 (mkfs.xfs: "Filesystem must
+// be larger than 300MB").
+const minDevice = 300 * MiB
+
+const (
+	inodeSize = 512 // bytes, mkfs.xfs's default for v5 file systems, and what mkfs is told
+	minLog    = 64 * MiB
+	maxLog    = 1 * GiB
+	logShare  = 2048
+	// fixedReserve covers the kernel's reserve pool (at most 8192 blocks = 32 MiB,
+	// xfs_default_resblks), the headers and free lists of four allocation groups
+	// and the first inode chunk.
+	fixedReserve = 40 * MiB
+	// btreeShare covers what the kernel sets aside in every allocation group so
+	// that its refcount and free-inode trees can always grow (at worst one block
+	// for 254 and one for some 2,000), with room to spare.
+	btreeShare = 128
+	// inodeShare is room for inodes when no limit is asked for: one of 512 bytes
+	// for every 32 KiB of data. Many files smaller than that on a full volume
+	// meet the end of the device before the quota; `inodes` buys them room.
+	inodeShare = 64
+)
+
+// LogSize is the size of the XFS log for a volume of this size. It is fixed
+// here, not left to mkfs, because its default depends on the release of
+// xfsprogs and the pool is charged before mkfs runs.
+func LogSize(size Bytes) Bytes {
+	return min(max(size/logShare, minLog), maxLog).RoundUp(Block)
+}
+
+// DeviceSize is what a volume of this size takes from its pool: the data, and
+// XFS's log, metadata and reserves on top, rounded up to extents. inodes is the
+// limit on inodes, 0 for none.
+//
+// It is the one place where overhead is computed: the provisioner charges it
+// and the driver creates it. It errs on the large side; after mkfs the driver
+// checks on the file system itself that size really fits.
+func DeviceSize(size Bytes, inodes int64) Bytes {
+	data := size.RoundUp(Block)
+	forInodes := max(data/inodeShare, inodeRoom(inodes))
+	total := data + LogSize(size) + fixedReserve + data/btreeShare + forInodes
+	return max(total, minDevice).RoundUp(DefaultExtent)
+}
+
+// inodeRoom is the space n inodes take, with a sixteenth for their trees and
+// half-used chunks.
+func inodeRoom(n int64) Bytes {
+	b := Bytes(n) * inodeSize
+	return b + b/16
+}
+
+// InodePercent is the share of the file system that mkfs must let inodes take,
+// in percent, so that the limit can be reached; 0 leaves mkfs's default.
+func InodePercent(size Bytes, inodes int64) int {
+	// mkfs.xfs's defaults (man 8 mkfs.xfs, maxpct): 25 % below 1 TiB, 5 % below
+	// 50 TiB, 1 % above.
+	device := DeviceSize(size, inodes)
+	def := 25
+	switch {
+	case device >= 50*TiB:
+		def = 1
+	case device >= TiB:
+		def = 5
+	}
+	need := int(inodeRoom(inodes)*100/device) + 1
+	if need <= def {
+		return 0
+	}
+	return min(need, 100)
+}

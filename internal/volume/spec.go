@@ -1,0 +1,114 @@
+package volume
+
+import "strings"
+
+// Spec is what a caller asks of the node: which volume, how large, and on whose
+// behalf. The zero value is not valid.
+type Spec struct {
+	Group     Group
+	GroupUUID string // as LVM prints it, or empty: any group of that name will do
+	Name      Name
+	Size      Bytes // what the user may write
+	Layout    Layout
+	Inodes    int64 // hard limit on inodes; 0 means none
+	Kind      Kind
+	Cluster   string // UID of the cluster's kube-system namespace, or empty
+	Namespace string // the namespace that owns the volume
+}
+
+// Option names, as the PersistentVolume's flexVolume.options bear them; errors
+// about a Spec speak of these.
+const (
+	OptionGroup     = "volumeGroup"
+	OptionGroupUUID = "volumeGroupUUID"
+	OptionSize      = "size"
+	OptionLayout    = "layout"
+	OptionThinPool  = "thinPool"
+	OptionStripes   = "stripes"
+	OptionStripeKiB = "stripeSizeKiB"
+	OptionMirrors   = "mirrors"
+	OptionInodes    = "inodes"
+	OptionCluster   = "clusterUID"
+	OptionKind      = "kind"
+	OptionVolume    = "volume"
+)
+
+// MaxInodes keeps the arithmetic on inodes far from overflow; 2^40 inodes alone
+// would need 512 TiB.
+const MaxInodes = 1 << 40
+
+// ParseInodes reads a limit on inodes. The error is a *FieldError.
+func ParseInodes(field, s string) (int64, error) { return parseCount(field, s, MaxInodes) }
+
+// ParseGroupUUID checks an LVM UUID: 32 letters and digits in the groups
+// 6-4-4-4-4-4-6. The error is a *FieldError.
+func ParseGroupUUID(field, s string) (string, error) {
+	if !lvmUUID(s) {
+		return "", invalid(field, s, "is not an LVM UUID; copy it from `vgs -o vg_uuid`")
+	}
+	return s, nil
+}
+
+func lvmUUID(s string) bool {
+	parts := strings.Split(s, "-")
+	want := []int{6, 4, 4, 4, 4, 4, 6}
+	if len(parts) != len(want) {
+		return false
+	}
+	for i, p := range parts {
+		if len(p) != want[i] || strings.IndexFunc(p, notAlphanumeric) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func notAlphanumeric(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9')
+}
+
+// ParseCluster checks the UID of a cluster; empty is allowed where an option is
+// optional, so the caller decides whether to call. The error is a *FieldError.
+func ParseCluster(field, s string) (string, error) {
+	if s == "" || len(s) > 64 || strings.IndexFunc(s, func(c rune) bool { return notAlphanumeric(c) && c != '-' }) >= 0 {
+		return "", invalid(field, s, "is not a UID; give the UID of the kube-system namespace")
+	}
+	return s, nil
+}
+
+// dnsLabel is RFC 1123's label, which names of namespaces follow.
+func dnsLabel(s string) bool {
+	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return strings.IndexFunc(s, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
+	}) < 0
+}
+
+// ParseNamespace checks the name of a Kubernetes namespace. The error is a
+// *FieldError.
+func ParseNamespace(field, s string) (string, error) {
+	if !dnsLabel(s) {
+		return "", invalid(field, s, "is not the name of a namespace")
+	}
+	return s, nil
+}
+
+// Validate checks what no single field can tell. Fields made by the Parse
+// functions of this package are taken as good.
+func (s Spec) Validate() error {
+	switch {
+	case s.Group == "":
+		return invalid(OptionGroup, "", "is required")
+	case s.Name == "":
+		return invalid(OptionVolume, "", "is required")
+	case s.Size <= 0:
+		return invalid(OptionSize, "", "is required")
+	case s.Namespace == "":
+		return invalid("kubernetes.io/pod.namespace", "", "is required: a volume belongs to the namespace that first mounts it")
+	case s.Layout != Linear:
+		return invalid(OptionLayout, string(s.Layout), "is not supported by this release; use %q", Linear)
+	}
+	return checkDeviceName(OptionVolume, s.Group, s.Name)
+}

@@ -1,0 +1,72 @@
+package volume
+
+// State is where a volume stands in its life; it is kept in an LV tag.
+type State string
+
+const (
+	// Creating: the LV exists, its file system may not. The only state in which
+	// mkfs may run.
+	Creating State = "creating"
+	// Ready: formatted, and it may hold data.
+	Ready State = "ready"
+	// Unreferenced: positively known to be wanted by nobody; may be evicted.
+	Unreferenced State = "unreferenced"
+	// Retained: its PV is gone, its policy was Retain; only a person removes it.
+	Retained State = "retained"
+	// Doomed: its removal has committed.
+	Doomed State = "doomed"
+)
+
+// ParseState checks a state. The error is a *FieldError.
+func ParseState(field, s string) (State, error) {
+	switch st := State(s); st {
+	case Creating, Ready, Unreferenced, Retained, Doomed:
+		return st, nil
+	}
+	return "", invalid(field, s, "is not a state; it is one of creating, ready, unreferenced, retained, doomed")
+}
+
+// Layout is how a volume lies on its pool's devices.
+type Layout string
+
+// The layouts of the design. Only Linear can be made so far.
+const (
+	Linear  Layout = "linear"
+	Striped Layout = "striped"
+	Raid1   Layout = "raid1"
+	Thin    Layout = "thin"
+)
+
+// ParseLayout checks a layout; empty means Linear. The error is a *FieldError.
+func ParseLayout(field, s string) (Layout, error) {
+	switch l := Layout(s); l {
+	case "":
+		return Linear, nil
+	case Linear:
+		return l, nil
+	case Striped, Raid1, Thin:
+		return "", invalid(field, s, "is not supported by this release; use %q", Linear)
+	}
+	return "", invalid(field, s, "is not a layout; it is one of linear, striped, raid1, thin")
+}
+
+// Kind is what a volume is for.
+type Kind string
+
+const (
+	// Claim volumes belong to a PersistentVolumeClaim.
+	Claim Kind = "claim"
+	// Dataset volumes are replicas of a dataset.
+	Dataset Kind = "dataset"
+)
+
+// ParseKind checks a kind; empty means Claim. The error is a *FieldError.
+func ParseKind(field, s string) (Kind, error) {
+	switch k := Kind(s); k {
+	case "":
+		return Claim, nil
+	case Claim, Dataset:
+		return k, nil
+	}
+	return "", invalid(field, s, "is not a kind; it is claim or dataset")
+}

@@ -1,0 +1,135 @@
+package volume
+
+import (
+	"strconv"
+	"strings"
+)
+
+// TagOwned is the tag without which flexlvm touches no logical volume.
+const TagOwned = "flexlvm"
+
+const (
+	tagState     = "flexlvm.state="
+	tagFS        = "flexlvm.fs="
+	tagSize      = "flexlvm.size="
+	tagNamespace = "flexlvm.ns="
+	tagCluster   = "flexlvm.cluster="
+	tagKind      = "flexlvm.kind="
+)
+
+// Tags is what a volume says of itself in LVM's metadata. They are short: the
+// metadata area is finite.
+type Tags struct {
+	State     State
+	FS        string // UUID of its file system, chosen before it is made
+	Size      Bytes  // what the user may write; follows growth
+	Namespace string
+	Cluster   string // may be empty
+	Kind      Kind
+}
+
+// Owned tells whether a logical volume with these tags is ours at all.
+func Owned(tags []string) bool {
+	for _, t := range tags {
+		if t == TagOwned {
+			return true
+		}
+	}
+	return false
+}
+
+// Strings returns the tags as LVM keeps them.
+func (t Tags) Strings() []string {
+	out := []string{
+		TagOwned,
+		t.State.Tag(),
+		tagFS + t.FS,
+		SizeTag(t.Size),
+		tagNamespace + t.Namespace,
+		tagKind + string(t.Kind),
+	}
+	if t.Cluster != "" {
+		out = append(out, tagCluster+t.Cluster)
+	}
+	return out
+}
+
+// Tag is the tag that bears the state.
+func (s State) Tag() string { return tagState + string(s) }
+
+// SizeTag is the tag that bears the size.
+func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
+
+// ParseTags reads the tags of a volume of ours. Tags of others beside ours are
+// no error; anything of ours that is missing, doubled, unknown or nonsense is,
+// and such a volume is for a person to look at. The error is a *FieldError.
+func ParseTags(tags []string) (Tags, error) {
+	if !Owned(tags) {
+		return Tags{}, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not ours", TagOwned)
+	}
+	found := map[string]string{}
+	for _, t := range tags {
+		if !strings.HasPrefix(t, TagOwned+".") {
+			continue
+		}
+		key, value, _ := strings.Cut(t, "=")
+		if _, twice := found[key+"="]; twice {
+			return Tags{}, invalid("tag", t, "stands beside another %s", key)
+		}
+		found[key+"="] = value
+	}
+	return tagsFrom(found)
+}
+
+func tagsFrom(found map[string]string) (t Tags, err error) {
+	take := func(key string) (string, bool) {
+		v, ok := found[key]
+		delete(found, key)
+		return v, ok
+	}
+	state, _ := take(tagState)
+	if t.State, err = ParseState(tagState, state); err != nil {
+		return Tags{}, err
+	}
+	t.FS, _ = take(tagFS)
+	if !fsUUID(t.FS) {
+		return Tags{}, invalid(tagFS, t.FS, "is not the UUID of a file system")
+	}
+	size, _ := take(tagSize)
+	if t.Size, err = ParseBytes(tagSize, size); err != nil {
+		return Tags{}, err
+	}
+	ns, _ := take(tagNamespace)
+	if t.Namespace, err = ParseNamespace(tagNamespace, ns); err != nil {
+		return Tags{}, err
+	}
+	kind, _ := take(tagKind)
+	if t.Kind, err = ParseKind(tagKind, kind); err != nil {
+		return Tags{}, err
+	}
+	if cluster, ok := take(tagCluster); ok {
+		if t.Cluster, err = ParseCluster(tagCluster, cluster); err != nil {
+			return Tags{}, err
+		}
+	}
+	for key := range found {
+		return Tags{}, invalid("tag", key, "is not known to this release")
+	}
+	return t, nil
+}
+
+// fsUUID tells whether s is a UUID in its canonical form: 8-4-4-4-12 lower-case
+// hexadecimal digits.
+func fsUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range s {
+		hyphen := i == 8 || i == 13 || i == 18 || i == 23
+		hex := c >= '0' && c <= '9' || c >= 'a' && c <= 'f'
+		if hyphen != (c == '-') || !hyphen && !hex {
+			return false
+		}
+	}
+	return true
+}
