@@ -1,0 +1,80 @@
+// Package lock serialises the processes of flexlvm on one node.
+//
+// A lock is an open-file-description lock on one byte of a file, chosen by a
+// hash of the key. So one file serves any number of volumes and none is left
+// behind for each, the kernel drops a dead holder's lock by itself, and two
+// keys that share a byte (once in 2^62) only wait for each other.
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Dir holds lock files.
+type Dir string
+
+// ErrBusy is a lock that was not free before the deadline.
+var ErrBusy = errors.New("another call holds the lock")
+
+// Polls go from first to most, doubling: the common wait is for a call of some
+// hundred milliseconds.
+const (
+	firstPoll = 2 * time.Millisecond
+	mostPoll  = 50 * time.Millisecond
+)
+
+// Acquire waits until it holds the lock on key in the named file, or ctx ends.
+// The caller must call release; death does it too.
+func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err error) {
+	f, err := d.open(file)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", key, err)
+	}
+	for poll := firstPoll; ; poll = min(2*poll, mostPoll) {
+		err := try(f, key)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s in %s: %w", key, f.Name(), err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w (%w)", key, ErrBusy, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}
+
+func (d Dir) open(file string) (*os.File, error) {
+	flags := os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
+	f, err := os.OpenFile(filepath.Join(string(d), file), flags, 0o600)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(filepath.Join(string(d), file), flags, 0o600)
+}
+
+func try(f *os.File, key string) error {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{
+		Type:   unix.F_WRLCK,
+		Whence: 0,
+		Start:  int64(h.Sum64() >> 2),
+		Len:    1,
+	})
+}

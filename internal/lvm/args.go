@@ -1,0 +1,55 @@
+package lvm
+
+import (
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Fields of the reports (man 7 lvmreport).
+const (
+	volumeFields = "vg_name,vg_uuid,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_device_open,lv_time,segtype"
+	groupFields  = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
+)
+
+// reportArgs make every number plain bytes and every time seconds since 1970.
+func reportArgs(fields string) []string {
+	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", `report{time_format="%s"}`, "--options", fields}
+}
+
+func groupsArgs(g volume.Group) []string {
+	args := reportArgs(groupFields)
+	if g != "" {
+		// A selection, not an operand: a group that is not there is then an empty
+		// list with exit code 0, and every failure is a failure.
+		args = append(args, "--select", fmt.Sprintf(`vg_name="%s"`, g))
+	}
+	return args
+}
+
+func volumeArgs(g volume.Group, n volume.Name) []string {
+	return append(reportArgs(volumeFields), "--select", fmt.Sprintf(`lv_name="%s"`, n), "--", string(g))
+}
+
+func volumesArgs() []string {
+	return append(reportArgs(volumeFields), "--select", fmt.Sprintf(`lv_tags={"%s"}`, volume.TagOwned))
+}
+
+func createArgs(g volume.Group, n volume.Name, size volume.Bytes, tags []string) []string {
+	// -W and -Z wipe what an earlier tenant of the extents left, so that neither
+	// mkfs nor udev takes it for something living; -y lets them without asking.
+	args := []string{"--yes", "--wipesignatures", "y", "--zero", "y", "--type", "linear"}
+	for _, t := range tags {
+		args = append(args, "--addtag", t)
+	}
+	return append(args, "--size", bytesArg(size), "--name", string(n), "--", string(g))
+}
+
+func extendArgs(lv LogicalVolume, size volume.Bytes) []string {
+	return []string{"--yes", "--size", bytesArg(size), "--", lv.path()}
+}
+
+func removeArgs(lv LogicalVolume) []string {
+	sel := fmt.Sprintf(`lv_uuid="%s" && lv_name="%s" && lv_tags={"%s"}`, lv.UUID, lv.Name, volume.TagOwned)
+	return []string{"--yes", "--select", sel, "--", string(lv.Group)}
+}

@@ -1,0 +1,226 @@
+// Package lvm speaks to the host's LVM: one method a command, typed reports,
+// and no policy. After a failure it asks LVM what is really there and does not
+// read its prose: exit codes are categories (5 is "failed") and messages change
+// from release to release.
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What callers may ask an error for with errors.Is.
+var (
+	// ErrNoGroup: LVM does not see the volume group.
+	ErrNoGroup = errors.New("volume group not found")
+	// ErrNoVolume: LVM sees the group, whole, and the volume is not in it.
+	ErrNoVolume = errors.New("logical volume not found")
+	// ErrExists: the group holds a volume of that name already.
+	ErrExists = errors.New("logical volume exists")
+	// ErrNoSpace: the group has fewer free bytes than the volume needs.
+	ErrNoSpace = errors.New("not enough free space in the volume group")
+)
+
+// lockFile serialises our own LVM commands: LVM's locks guard its metadata, but
+// several commands at once have been seen to wait for each other for ever
+// (lvm2 issue 23).
+const lockFile = "lvm.lock"
+
+// A Client runs LVM commands.
+type Client struct {
+	run   command.Runner
+	locks lock.Dir
+}
+
+// New returns a client that runs commands with run, one at a time on this node.
+func New(run command.Runner, locks lock.Dir) *Client { return &Client{run: run, locks: locks} }
+
+func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
+	release, err := c.locks.Acquire(ctx, lockFile, "lvm")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	res, err := c.run.Run(ctx, command.Command{Name: name, Args: args})
+	return res.Stdout, err
+}
+
+// Group returns one volume group, or ErrNoGroup.
+func (c *Client) Group(ctx context.Context, g volume.Group) (VolumeGroup, error) {
+	all, err := c.groups(ctx, groupsArgs(g))
+	if err != nil {
+		return VolumeGroup{}, fmt.Errorf("look up volume group %s: %w", g, err)
+	}
+	if len(all) == 0 {
+		return VolumeGroup{}, fmt.Errorf("%w: %s; create it with `flexlvm vg create --name %s DEVICE`, or see `flexlvm doctor`", ErrNoGroup, g, g)
+	}
+	return all[0], nil
+}
+
+// Groups returns every volume group of the host.
+func (c *Client) Groups(ctx context.Context) ([]VolumeGroup, error) {
+	all, err := c.groups(ctx, groupsArgs(""))
+	if err != nil {
+		return nil, fmt.Errorf("list volume groups: %w", err)
+	}
+	return all, nil
+}
+
+func (c *Client) groups(ctx context.Context, args []string) ([]VolumeGroup, error) {
+	out, err := c.lvm(ctx, "vgs", args...)
+	if err != nil {
+		return nil, err
+	}
+	return parseGroups(out)
+}
+
+// Volume returns one logical volume of a group, whoever owns it. ErrNoVolume
+// means that LVM sees the group and no such volume; ErrNoGroup that it does not
+// see the group.
+func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (LogicalVolume, error) {
+	out, err := c.lvm(ctx, "lvs", volumeArgs(g, n)...)
+	if err != nil {
+		return LogicalVolume{}, c.explainLookup(ctx, g, err)
+	}
+	all, err := parseVolumes(out)
+	if err != nil {
+		return LogicalVolume{}, fmt.Errorf("look up logical volume %s/%s: %w", g, n, err)
+	}
+	if len(all) == 0 {
+		return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
+	}
+	return all[0], nil
+}
+
+func (c *Client) explainLookup(ctx context.Context, g volume.Group, err error) error {
+	var exit *command.ExitError
+	if errors.As(err, &exit) {
+		if _, gerr := c.Group(ctx, g); errors.Is(gerr, ErrNoGroup) {
+			return gerr
+		}
+	}
+	return fmt.Errorf("look up logical volumes of %s: %w", g, err)
+}
+
+// Volumes returns all logical volumes that bear our tag, in every group of the
+// host.
+func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
+	out, err := c.lvm(ctx, "lvs", volumesArgs()...)
+	if err != nil {
+		return nil, fmt.Errorf("list logical volumes: %w", err)
+	}
+	return parseVolumes(out)
+}
+
+// Create makes a logical volume with these tags, active, with old signatures
+// wiped. It fails with ErrExists where the name is taken and touches nothing
+// then, so it may be called before any look. Killed at any instant it leaves
+// either nothing or the volume with all its tags: LVM commits both in one write
+// of its metadata.
+func (c *Client) Create(ctx context.Context, g volume.Group, n volume.Name, size volume.Bytes, tags []string) error {
+	_, err := c.lvm(ctx, "lvcreate", createArgs(g, n, size, tags)...)
+	if err == nil {
+		return nil
+	}
+	var exit *command.ExitError
+	if !errors.As(err, &exit) {
+		return fmt.Errorf("create logical volume %s/%s: %w", g, n, err)
+	}
+	group, gerr := c.Group(ctx, g)
+	if gerr != nil {
+		return gerr
+	}
+	if _, verr := c.Volume(ctx, g, n); verr == nil {
+		return fmt.Errorf("%w: %s/%s", ErrExists, g, n)
+	}
+	if group.Free < size {
+		return noSpace(group, size)
+	}
+	return fmt.Errorf("create logical volume %s/%s: %w", g, n, err)
+}
+
+func noSpace(g VolumeGroup, need volume.Bytes) error {
+	return fmt.Errorf("%w: %s has %d bytes free (%s) of %d and %d are needed (%s)", ErrNoSpace, g.Name, int64(g.Free), g.Free, int64(g.Size), int64(need), need)
+}
+
+// Extend makes a volume at least size large; one that is that large already is
+// left alone. ErrNoSpace where the group cannot.
+func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
+	if lv.Size >= size {
+		return nil
+	}
+	_, err := c.lvm(ctx, "lvextend", extendArgs(lv, size)...)
+	if err == nil {
+		return nil
+	}
+	var exit *command.ExitError
+	if errors.As(err, &exit) {
+		if now, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil && now.Size >= size {
+			return nil
+		}
+		if group, gerr := c.Group(ctx, lv.Group); gerr == nil && group.Free < size-lv.Size {
+			return noSpace(group, size-lv.Size)
+		}
+	}
+	return fmt.Errorf("extend logical volume %s/%s: %w", lv.Group, lv.Name, err)
+}
+
+// Activate makes the volume's device appear. It may be called again.
+func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
+	if _, err := c.lvm(ctx, "lvchange", "--yes", "--activate", "y", "--", lv.path()); err != nil {
+		return fmt.Errorf("activate logical volume %s: %w", lv.path(), err)
+	}
+	return nil
+}
+
+// Retag takes away and adds tags in one write of LVM's metadata. It may be
+// called again.
+func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {
+	args := []string{}
+	for _, t := range del {
+		args = append(args, "--deltag", t)
+	}
+	for _, t := range add {
+		args = append(args, "--addtag", t)
+	}
+	if _, err := c.lvm(ctx, "lvchange", append(args, "--", lv.path())...); err != nil {
+		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
+	}
+	return nil
+}
+
+// Rename gives the volume another name. It is one write of LVM's metadata.
+func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) error {
+	if _, err := c.lvm(ctx, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
+		return fmt.Errorf("rename logical volume %s to %s: %w", lv.path(), to, err)
+	}
+	return nil
+}
+
+// Remove removes the volume that has this name, this UUID and our tag, and
+// nothing else: LVM itself selects, so a name that changed hands meanwhile is
+// safe. LVM refuses a volume whose device is open. Success means that LVM, asked
+// again, says the volume is gone.
+func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
+	if _, err := c.lvm(ctx, "lvremove", removeArgs(lv)...); err != nil {
+		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)
+	}
+	now, err := c.Volume(ctx, lv.Group, lv.Name)
+	switch {
+	case errors.Is(err, ErrNoVolume):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove logical volume %s: cannot tell whether it is gone: %w", lv.path(), err)
+	case now.UUID == lv.UUID:
+		return fmt.Errorf("remove logical volume %s: it is still there and LVM gave no reason", lv.path())
+	}
+	return nil
+}
+
+func bytesArg(b volume.Bytes) string { return strconv.FormatInt(int64(b), 10) + "b" }

@@ -1,0 +1,104 @@
+package lvm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Device is the block device of an active logical volume. Its identity comes
+// from the kernel (device-mapper's UUID in sysfs, which LVM makes of the group's
+// and the volume's), so finding it runs no program and a node in /dev that is
+// stale is noticed.
+type Device struct {
+	Path       string // /dev/mapper/…
+	Number     uint64 // as in stat's st_rdev
+	Group      volume.Group
+	Name       volume.Name
+	GroupUUID  string
+	VolumeUUID string
+}
+
+// ErrNoDevice: the volume has no device, so it is inactive or does not exist.
+// Only LVM can tell which.
+var ErrNoDevice = errors.New("no such device")
+
+// FindDevice looks for the device of a volume.
+func FindDevice(g volume.Group, n volume.Name) (Device, error) {
+	want := volume.DeviceName(g, n)
+	path := "/dev/mapper/" + want
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return Device{}, fmt.Errorf("%w: %s", ErrNoDevice, path)
+		}
+		return Device{}, fmt.Errorf("find device %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Device{}, fmt.Errorf("find device %s: it is not a block device; remove it", path)
+	}
+	d, err := DeviceByNumber(st.Rdev)
+	if errors.Is(err, ErrNoDevice) {
+		return Device{}, fmt.Errorf("%s is left over from a device that is gone: %w", path, ErrNoDevice)
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	if volume.DeviceName(d.Group, d.Name) != want {
+		return Device{}, fmt.Errorf("find device %s: it leads to volume %s/%s; run `vgmknodes`", path, d.Group, d.Name)
+	}
+	d.Path = path
+	return d, nil
+}
+
+// DeviceByNumber identifies a device by its number, as mountinfo and stat give
+// it. ErrNoDevice where there is none or it is no plain logical volume.
+func DeviceByNumber(number uint64) (Device, error) {
+	dir := fmt.Sprintf("/sys/dev/block/%d:%d/dm/", unix.Major(number), unix.Minor(number))
+	uuid, err := readLine(dir + "uuid")
+	if errors.Is(err, os.ErrNotExist) {
+		return Device{}, fmt.Errorf("%w: device %d:%d is not a logical volume", ErrNoDevice, unix.Major(number), unix.Minor(number))
+	}
+	if err != nil {
+		return Device{}, fmt.Errorf("identify device: %w", err)
+	}
+	name, err := readLine(dir + "name")
+	if err != nil {
+		return Device{}, fmt.Errorf("identify device: %w", err)
+	}
+	d := Device{Number: number, Path: "/dev/mapper/" + name}
+	var ok bool
+	if d.GroupUUID, d.VolumeUUID, ok = splitUUID(uuid); !ok {
+		return Device{}, fmt.Errorf("%w: device %s is not a plain logical volume (device-mapper UUID %q)", ErrNoDevice, name, uuid)
+	}
+	if d.Group, d.Name, ok = volume.SplitDeviceName(name); !ok {
+		return Device{}, fmt.Errorf("%w: device %s has no name of LVM's", ErrNoDevice, name)
+	}
+	return d, nil
+}
+
+func readLine(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	return strings.TrimSpace(string(b)), err
+}
+
+const uuidChars = 32
+
+// splitUUID takes device-mapper's "LVM-" + group UUID + volume UUID apart, both
+// without their hyphens, and puts the hyphens back as LVM prints them.
+func splitUUID(s string) (group, vol string, ok bool) {
+	s, ok = strings.CutPrefix(s, "LVM-")
+	if !ok || len(s) != 2*uuidChars {
+		return "", "", false
+	}
+	return hyphenated(s[:uuidChars]), hyphenated(s[uuidChars:]), true
+}
+
+func hyphenated(s string) string {
+	return strings.Join([]string{s[:6], s[6:10], s[10:14], s[14:18], s[18:22], s[22:26], s[26:]}, "-")
+}
