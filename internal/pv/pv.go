@@ -1,0 +1,50 @@
+// Package pv is what flexlvm writes on a PersistentVolume beside its spec: the
+// contract between the provisioner, which writes it, and the node daemon, which
+// reads it without knowing the StorageClass (the class may be gone by then).
+package pv
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// Driver is the FlexVolume driver of every PersistentVolume of ours.
+	Driver = "flexlvm.io/flexlvm"
+	// Provisioner is what a StorageClass names to get its volumes from us.
+	Provisioner = "flexlvm.io"
+	// FSType is the only file system that the driver makes.
+	FSType = "xfs"
+
+	// LabelNode holds NodeLabelValue of the node that bears the volume, so that
+	// a node can watch its own PersistentVolumes and no others.
+	LabelNode = "flexlvm.io/node"
+	// Finalizer keeps the object while a node may still hold the logical volume.
+	// Only what has taken the volume back on the node may drop it.
+	Finalizer = "flexlvm.io/volume"
+	// AnnotationCharged is what the volume takes from its pool, in decimal bytes:
+	// the size that was asked for and the file system's overhead.
+	AnnotationCharged = "flexlvm.io/charged-bytes"
+	// AnnotationReclaim holds a Reclaim.
+	AnnotationReclaim = "flexlvm.io/reclaim"
+	// AnnotationWipe holds a Wipe.
+	AnnotationWipe = "flexlvm.io/wipe"
+	// AnnotationOnNodeLoss holds an OnNodeLoss.
+	AnnotationOnNodeLoss = "flexlvm.io/on-node-loss"
+)
+
+// NodeLabelValue is the value of LabelNode for a node. A node's name may have
+// 253 characters and a label's value 63, so a longer name is cut and closed
+// with a hash of the whole.
+func NodeLabelValue(node string) string {
+	if len(validation.IsValidLabelValue(node)) == 0 {
+		return node
+	}
+	sum := sha256.Sum256([]byte(node))
+	hash := hex.EncodeToString(sum[:8])
+	head := node[:min(len(node), validation.LabelValueMaxLength-len(hash)-1)]
+	return strings.TrimRight(head, "-.") + "-" + hash
+}
