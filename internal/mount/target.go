@@ -1,0 +1,125 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// A Target is a directory that something is to be mounted on. It is held open,
+// so what was checked is what is mounted on.
+type Target struct {
+	Path string
+	dir  *os.File
+}
+
+// A TargetError says what is wrong with a target directory.
+type TargetError struct {
+	Path   string
+	Reason string
+}
+
+func (e *TargetError) Error() string { return fmt.Sprintf("mount directory %q: %s", e.Path, e.Reason) }
+
+// OpenTarget opens the directory at path, which must be absolute and must be a
+// directory itself, not a link to one. The caller closes it.
+func OpenTarget(path string) (*Target, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, &TargetError{path, "does not exist; kubelet makes it before it calls"}
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return nil, &TargetError{path, "is not a directory (a file, or a symbolic link)"}
+	case err != nil:
+		return nil, fmt.Errorf("open mount directory %s: %w", path, err)
+	}
+	return &Target{Path: path, dir: os.NewFile(uintptr(fd), path)}, nil
+}
+
+func checkPath(path string) error {
+	switch {
+	case path == "":
+		return &TargetError{path, "is empty; give an absolute path"}
+	case strings.ContainsRune(path, 0):
+		return &TargetError{path, "holds a NUL byte"}
+	case !filepath.IsAbs(path):
+		return &TargetError{path, "is not absolute"}
+	case path == "/" || filepath.Clean(path) != strings.TrimRight(path, "/"):
+		return &TargetError{path, "is not in its plain form, or is the root directory"}
+	}
+	return nil
+}
+
+// Close lets go of the directory.
+func (t *Target) Close() error { return t.dir.Close() }
+
+// Empty fails unless the directory holds nothing.
+func (t *Target) Empty() error {
+	names, err := t.dir.Readdirnames(1)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read mount directory %s: %w", t.Path, err)
+	}
+	return &TargetError{t.Path, fmt.Sprintf("is not empty: it holds %q, which a mount would hide; move it away", names[0])}
+}
+
+// A Point is something mounted on a directory.
+type Point struct {
+	Path   string
+	Type   string // of the file system
+	Source string
+	Number uint64 // of the device, as in stat's st_rdev
+}
+
+// At returns what is mounted at path, the topmost last; empty where nothing is,
+// also where path does not exist.
+func At(path string) ([]Point, error) {
+	// The kernel's paths have their links resolved.
+	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(parent, filepath.Base(path))
+	}
+	return points(func(i *mountinfo.Info) bool { return i.Mountpoint == path })
+}
+
+// Of returns every place in this mount namespace where the device is mounted.
+func Of(number uint64) ([]Point, error) {
+	return points(func(i *mountinfo.Info) bool { return deviceOf(i) == number })
+}
+
+func points(match func(*mountinfo.Info) bool) ([]Point, error) {
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) { return !match(i), false })
+	if err != nil {
+		return nil, fmt.Errorf("read mountinfo: %w", err)
+	}
+	found := make([]Point, 0, len(infos))
+	for _, i := range infos {
+		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: deviceOf(i)})
+	}
+	return found, nil
+}
+
+func deviceOf(i *mountinfo.Info) uint64 { return unix.Mkdev(uint32(i.Major), uint32(i.Minor)) }
+
+// Unmount takes away what is mounted on top at path, a path as At gives it. It
+// never forces and is never lazy: ErrBusy means that somebody still uses it.
+func Unmount(path string) error {
+	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("unmount %s: %w by a process; it is tried again", path, ErrBusy)
+	case err != nil:
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}

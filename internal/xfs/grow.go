@@ -1,0 +1,89 @@
+package xfs
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// geometry is struct xfs_fsop_geom_v1 (fs/xfs/libxfs/xfs_fs.h), the oldest form,
+// which every kernel still answers.
+type geometry struct {
+	blockSize  uint32
+	_          [6]uint32 // realtime extent size; AG blocks and count; log blocks; sector and inode size
+	maxPercent uint32
+	dataBlocks uint64
+	_          [3]uint64 // realtime blocks, extents; log start
+	_          [16]byte  // uuid
+	_          [7]uint32 // stripe unit, width; version; flags; log and realtime sector size; directory block size
+	_          uint32
+}
+
+// counts is struct xfs_fsop_counts.
+type counts struct {
+	freeData uint64
+	_        uint64
+	_        uint64
+	_        uint64
+}
+
+// growData is struct xfs_growfs_data.
+type growData struct {
+	blocks     uint64
+	maxPercent uint32
+	_          uint32
+}
+
+const (
+	ioctlGeometry = 0x80705864 // XFS_IOC_FSGEOMETRY_V1
+	ioctlCounts   = 0x80205871 // XFS_IOC_FSCOUNTS
+	ioctlGrow     = 0x4010586e // XFS_IOC_FSGROWFSDATA
+)
+
+// A Space is how large a mounted file system is and how much of it is free for
+// data, whatever the quota says.
+type Space struct {
+	Size volume.Bytes
+	Free volume.Bytes
+}
+
+// ReadSpace asks the file system that root, any directory of it, lies on.
+func ReadSpace(root *os.File) (Space, error) {
+	g, err := readGeometry(root)
+	if err != nil {
+		return Space{}, err
+	}
+	var c counts
+	if err := ioctl(root, ioctlCounts, unsafe.Pointer(&c)); err != nil {
+		return Space{}, fmt.Errorf("read free space of %s: %w", root.Name(), err)
+	}
+	block := volume.Bytes(g.blockSize)
+	return Space{Size: volume.Bytes(g.dataBlocks) * block, Free: volume.Bytes(c.freeData) * block}, nil
+}
+
+// Grow makes the mounted file system fill a device of the given size; it may be
+// called again, and never shrinks.
+func Grow(root *os.File, device volume.Bytes) error {
+	g, err := readGeometry(root)
+	if err != nil {
+		return err
+	}
+	blocks := uint64(device) / uint64(g.blockSize)
+	if blocks <= g.dataBlocks {
+		return nil
+	}
+	d := growData{blocks: blocks, maxPercent: g.maxPercent}
+	if err := ioctl(root, ioctlGrow, unsafe.Pointer(&d)); err != nil {
+		return fmt.Errorf("grow file system of %s to %d bytes: %w", root.Name(), int64(device), err)
+	}
+	return nil
+}
+
+func readGeometry(root *os.File) (g geometry, err error) {
+	if err := ioctl(root, ioctlGeometry, unsafe.Pointer(&g)); err != nil {
+		return geometry{}, fmt.Errorf("read geometry of %s: %w", root.Name(), err)
+	}
+	return g, nil
+}

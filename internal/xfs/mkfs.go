@@ -1,0 +1,52 @@
+package xfs
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Format is what mkfs is told.
+type Format struct {
+	Device string
+	UUID   string
+	Size   volume.Bytes // what the user may write
+	Inodes int64        // limit on inodes, 0 for none
+}
+
+// Mkfs makes the file system. The caller answers for the volume being in state
+// creating: whatever the device holds is gone. mkfs.xfs opens the device
+// exclusively, so it fails on one that is mounted, and one that another mkfs of
+// a killed call still works on.
+//
+// Killed at any instant it leaves a superblock that ReadSuperblock refuses, or a
+// whole file system.
+func Mkfs(ctx context.Context, run command.Runner, f Format) error {
+	_, err := run.Run(ctx, command.Command{Name: "mkfs.xfs", Args: mkfsArgs(f), Disposable: true})
+	if err != nil {
+		return fmt.Errorf("format %s: %w", f.Device, err)
+	}
+	return nil
+}
+
+// mkfsArgs fixes everything that the arithmetic of volume.DeviceSize depends on,
+// so that another release of xfsprogs with other defaults cannot change it.
+func mkfsArgs(f Format) []string {
+	inodes := "size=512"
+	if pct := volume.InodePercent(f.Size, f.Inodes); pct > 0 {
+		inodes += ",maxpct=" + strconv.Itoa(pct)
+	}
+	return []string{
+		// An old signature on recycled extents is no reason to stop, and trimming
+		// the whole device first would make the first mount slow.
+		"-f", "-K", "-q",
+		"-m", "crc=1,finobt=1,rmapbt=0,reflink=1,uuid=" + f.UUID,
+		"-b", "size=" + strconv.FormatInt(int64(volume.Block), 10),
+		"-i", inodes,
+		"-l", "internal=1,size=" + strconv.FormatInt(int64(volume.LogSize(f.Size)), 10),
+		f.Device,
+	}
+}

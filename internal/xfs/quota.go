@@ -1,0 +1,182 @@
+package xfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// project is the ID of the one project of a volume. Project 0 is never limited.
+const project = 1
+
+// A Limit is a project's hard limits; 0 is none.
+type Limit struct {
+	Size   volume.Bytes
+	Inodes int64
+}
+
+// fsXAttr is struct fsxattr (linux/fs.h).
+type fsXAttr struct {
+	flags      uint32
+	extentSize uint32
+	extents    uint32
+	project    uint32
+	cowExtent  uint32
+	_          [8]byte
+}
+
+const (
+	fsGetXAttr     = 0x801c581f // FS_IOC_FSGETXATTR
+	fsSetXAttr     = 0x401c5820 // FS_IOC_FSSETXATTR
+	projectInherit = 0x00000200 // FS_XFLAG_PROJINHERIT
+)
+
+// EnsureProject makes root, the root directory of a volume, bear the project,
+// and everything made below it inherit it. Without that nothing is counted. It
+// writes only where something is missing: a tenant who is root in his container
+// may have cleared it.
+func EnsureProject(root *os.File) error {
+	var a fsXAttr
+	if err := ioctl(root, fsGetXAttr, unsafe.Pointer(&a)); err != nil {
+		return fmt.Errorf("read project of %s: %w", root.Name(), err)
+	}
+	if a.project == project && a.flags&projectInherit != 0 {
+		return nil
+	}
+	a.project, a.flags = project, a.flags|projectInherit
+	if err := ioctl(root, fsSetXAttr, unsafe.Pointer(&a)); err != nil {
+		return fmt.Errorf("set project of %s: %w", root.Name(), err)
+	}
+	return nil
+}
+
+// diskQuota is struct fs_disk_quota (linux/dqblk_xfs.h). Blocks here are basic
+// blocks of 512 bytes.
+type diskQuota struct {
+	version      int8
+	flags        int8
+	fields       uint16
+	id           uint32
+	blockHard    uint64
+	blockSoft    uint64
+	inodeHard    uint64
+	inodeSoft    uint64
+	blockCount   uint64
+	inodeCount   uint64
+	inodeTimer   int32
+	blockTimer   int32
+	inodeWarns   uint16
+	blockWarns   uint16
+	_            int32
+	rtBlockHard  uint64
+	rtBlockSoft  uint64
+	rtBlockCount uint64
+	rtBlockTimer int32
+	rtBlockWarns uint16
+	_            int16
+	_            [8]byte
+}
+
+const (
+	basicBlock      = 512
+	quotaVersion    = 1      // FS_DQUOT_VERSION
+	quotaInodeHard  = 1 << 1 // FS_DQ_IHARD
+	quotaBlockHard  = 1 << 3 // FS_DQ_BHARD
+	quotaOfProject  = 2      // XQM_PRJQUOTA
+	flagProject     = 1 << 1 // FS_PROJ_QUOTA
+	quotaGet        = 'X'<<8 | 3
+	quotaSetLimit   = 'X'<<8 | 4
+	quotaState      = 'X'<<8 | 8
+	quotaStateOne   = 1      // FS_QSTATV_VERSION1
+	enforcedProject = 1 << 5 // FS_QUOTA_PDQ_ENFD
+)
+
+// quotaStatus is struct fs_quota_statv (linux/dqblk_xfs.h).
+type quotaStatus struct {
+	version int8
+	_       uint8
+	flags   uint16
+	_       uint32
+	_       [3][3]uint64
+	_       [3]int32
+	_       [2]uint16
+	_       [2]uint16
+	_       [7]uint64
+}
+
+// Usage is what the project has and may have.
+type Usage struct {
+	Limit Limit
+	Used  volume.Bytes
+}
+
+// ReadUsage returns the project's limits and use on the mounted device.
+func ReadUsage(device string) (Usage, error) {
+	var q diskQuota
+	err := quotactl(quotaGet, device, project, unsafe.Pointer(&q))
+	if errors.Is(err, unix.ENOENT) {
+		return Usage{}, nil // nothing was ever counted or limited for the project
+	}
+	if err != nil {
+		return Usage{}, fmt.Errorf("read quota of %s: %w", device, err)
+	}
+	return Usage{
+		Limit: Limit{Size: volume.Bytes(q.blockHard) * basicBlock, Inodes: int64(q.inodeHard)},
+		Used:  volume.Bytes(q.blockCount) * basicBlock,
+	}, nil
+}
+
+// SetLimit sets the hard limits on the mounted device.
+func SetLimit(device string, l Limit) error {
+	q := diskQuota{
+		version:   quotaVersion,
+		flags:     flagProject,
+		fields:    quotaBlockHard | quotaInodeHard,
+		id:        project,
+		blockHard: uint64(l.Size.RoundUp(volume.Block) / basicBlock),
+		inodeHard: uint64(l.Inodes),
+	}
+	if err := quotactl(quotaSetLimit, device, project, unsafe.Pointer(&q)); err != nil {
+		return fmt.Errorf("set quota of %s: %w", device, err)
+	}
+	return nil
+}
+
+// CheckEnforced fails unless the kernel enforces project quota on the mounted
+// device. It does not where somebody else mounted the device first without
+// prjquota: that option counts for the first mount only.
+func CheckEnforced(device string) error {
+	s := quotaStatus{version: quotaStateOne}
+	if err := quotactl(quotaState, device, 0, unsafe.Pointer(&s)); err != nil {
+		return fmt.Errorf("read quota state of %s: %w", device, err)
+	}
+	if s.flags&enforcedProject == 0 {
+		return fmt.Errorf("project quota is not enforced on %s: it is mounted elsewhere without prjquota; unmount it there", device)
+	}
+	return nil
+}
+
+func quotactl(cmd int, device string, id uintptr, arg unsafe.Pointer) error {
+	special, err := unix.BytePtrFromString(device)
+	if err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL, uintptr(cmd<<8|quotaOfProject), uintptr(unsafe.Pointer(special)), id, uintptr(arg), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func ioctl(f *os.File, request uintptr, arg unsafe.Pointer) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(arg))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+// Package xfs makes, checks, grows and limits XFS file systems. Only mkfs runs a
+// program, the host's own, so that it never makes a file system which the host's
+// kernel cannot mount; all else is system calls, which the mount of an existing
+// volume can afford.
+package xfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/google/uuid"
+)
+
+// ErrNoFilesystem: what was read is not the superblock of a whole XFS file
+// system. It does not say that the device is blank: only the state of the volume
+// can tell whether something is missing there.
+var ErrNoFilesystem = errors.New("no valid XFS superblock")
+
+// A Superblock is what identifies a file system.
+type Superblock struct {
+	UUID   string // canonical, lower case
+	Blocks uint64
+}
+
+// Offsets in the primary superblock, all big-endian but the CRC (Linux,
+// fs/xfs/libxfs/xfs_format.h: struct xfs_dsb; XFS Algorithms & Data Structures,
+// "Superblocks").
+const (
+	offMagic      = 0
+	offBlockSize  = 4
+	offBlocks     = 8
+	offUUID       = 32
+	offVersion    = 100
+	offSectorSize = 102
+	offInProgress = 126
+	offCRC        = 224
+
+	magic       = "XFSB"
+	versionMask = 0xf
+	version5    = 5
+	maxSector   = 32 << 10
+	minSector   = 512
+)
+
+// ReadSuperblock reads and checks the primary superblock: magic, version 5 with
+// its CRC, and that mkfs came to its end (it clears sb_inprogress last). It
+// returns ErrNoFilesystem where a check fails, another error where reading does.
+func ReadSuperblock(r io.ReaderAt) (Superblock, error) {
+	head := make([]byte, minSector)
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return Superblock{}, fmt.Errorf("read superblock: %w", err)
+	}
+	if string(head[offMagic:offMagic+4]) != magic {
+		return Superblock{}, fmt.Errorf("%w: no XFS magic", ErrNoFilesystem)
+	}
+	size := int(binary.BigEndian.Uint16(head[offSectorSize:]))
+	if size < minSector || size > maxSector || size&(size-1) != 0 {
+		return Superblock{}, fmt.Errorf("%w: sector size %d", ErrNoFilesystem, size)
+	}
+	sector := make([]byte, size)
+	if _, err := r.ReadAt(sector, 0); err != nil {
+		return Superblock{}, fmt.Errorf("read superblock: %w", err)
+	}
+	return parseSuperblock(sector)
+}
+
+func parseSuperblock(sector []byte) (Superblock, error) {
+	if v := binary.BigEndian.Uint16(sector[offVersion:]) & versionMask; v != version5 {
+		return Superblock{}, fmt.Errorf("%w: version %d, not 5", ErrNoFilesystem, v)
+	}
+	want := binary.LittleEndian.Uint32(sector[offCRC:])
+	if got := checksum(sector); got != want {
+		return Superblock{}, fmt.Errorf("%w: its checksum is wrong", ErrNoFilesystem)
+	}
+	if sector[offInProgress] != 0 {
+		return Superblock{}, fmt.Errorf("%w: mkfs did not come to its end", ErrNoFilesystem)
+	}
+	id, err := uuid.FromBytes(sector[offUUID : offUUID+16])
+	if err != nil {
+		return Superblock{}, fmt.Errorf("%w: %w", ErrNoFilesystem, err)
+	}
+	return Superblock{UUID: id.String(), Blocks: binary.BigEndian.Uint64(sector[offBlocks:])}, nil
+}
+
+// checksum is CRC-32C over the sector with the CRC itself taken as zero.
+func checksum(sector []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	crc := crc32.Update(0, table, sector[:offCRC])
+	crc = crc32.Update(crc, table, make([]byte, 4))
+	return crc32.Update(crc, table, sector[offCRC+4:])
+}
