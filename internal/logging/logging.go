@@ -1,0 +1,131 @@
+// Package logging makes the logger of the daemons and puts client-go and its
+// kin on the same one, so that a process writes lines of one shape.
+package logging
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/go-logr/logr"
+	"github.com/sirupsen/logrus"
+)
+
+// Formats of a log line.
+const (
+	FormatText = "text"
+	FormatJSON = "json"
+)
+
+// New makes a logger that writes lines of the given format ("text" or "json")
+// from the given level ("error", "warning", "info", "debug", "trace") upwards.
+func New(out io.Writer, format, level string) (*logrus.Logger, error) {
+	threshold, err := logrus.ParseLevel(level)
+	if err != nil {
+		return nil, fmt.Errorf("log level %q is not known; it is one of error, warning, info, debug, trace", level)
+	}
+	log := logrus.New()
+	log.SetOutput(out)
+	log.SetLevel(threshold)
+	switch format {
+	case FormatText:
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
+	case FormatJSON:
+		log.SetFormatter(&logrus.JSONFormatter{})
+	default:
+		return nil, fmt.Errorf("log format %q is not known; it is %s or %s", format, FormatText, FormatJSON)
+	}
+	return log, nil
+}
+
+// Logr is log as the Kubernetes libraries want it.
+func Logr(log *logrus.Logger) logr.Logger {
+	return logr.New(&sink{entry: logrus.NewEntry(log)})
+}
+
+// sink implements logr.LogSink on logrus.
+type sink struct {
+	entry *logrus.Entry
+	name  string
+}
+
+// levelOf maps logr's verbosity. The Kubernetes libraries tell at 0 what an
+// operator wants to know, up to 3 what helps with a single problem, and dump
+// whole objects and requests from 4 upwards.
+func levelOf(verbosity int) logrus.Level {
+	switch {
+	case verbosity <= 0:
+		return logrus.InfoLevel
+	case verbosity <= 3:
+		return logrus.DebugLevel
+	default:
+		return logrus.TraceLevel
+	}
+}
+
+func (s *sink) Init(logr.RuntimeInfo) {}
+
+func (s *sink) Enabled(verbosity int) bool {
+	return s.entry.Logger.IsLevelEnabled(levelOf(verbosity))
+}
+
+func (s *sink) Info(verbosity int, msg string, keysAndValues ...any) {
+	s.entry.WithFields(fields(keysAndValues)).Log(levelOf(verbosity), msg)
+}
+
+func (s *sink) Error(err error, msg string, keysAndValues ...any) {
+	entry := s.entry.WithFields(fields(keysAndValues))
+	if err != nil {
+		entry = entry.WithError(err)
+	}
+	entry.Error(msg)
+}
+
+func (s *sink) WithValues(keysAndValues ...any) logr.LogSink {
+	return &sink{entry: s.entry.WithFields(fields(keysAndValues)), name: s.name}
+}
+
+func (s *sink) WithName(name string) logr.LogSink {
+	if s.name != "" {
+		name = s.name + "." + name
+	}
+	return &sink{entry: s.entry.WithField("logger", name), name: name}
+}
+
+// fields pairs keys with values. Values that know how to show themselves do so:
+// logrus' JSON would otherwise print the inside of an object reference or of an
+// error.
+func fields(keysAndValues []any) logrus.Fields {
+	out := make(logrus.Fields, (len(keysAndValues)+1)/2)
+	for i := 0; i < len(keysAndValues); i += 2 {
+		key := fmt.Sprint(keysAndValues[i])
+		if i+1 == len(keysAndValues) {
+			out[key] = "(no value)"
+			break
+		}
+		out[key] = shown(keysAndValues[i+1])
+	}
+	return out
+}
+
+func shown(value any) any {
+	switch v := value.(type) {
+	case error:
+		return v.Error()
+	case fmt.Stringer:
+		return stringOf(v)
+	case logr.Marshaler:
+		return v.MarshalLog()
+	default:
+		return v
+	}
+}
+
+// stringOf survives a Stringer that is a nil pointer.
+func stringOf(v fmt.Stringer) (s string) {
+	defer func() {
+		if recover() != nil {
+			s = "<nil>"
+		}
+	}()
+	return v.String()
+}
