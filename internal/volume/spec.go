@@ -13,7 +13,7 @@ type Spec struct {
 	Inodes    int64 // hard limit on inodes; 0 means none
 	Kind      Kind
 	Cluster   string // UID of the cluster's kube-system namespace, or empty
-	Namespace string // the namespace that owns the volume
+	Namespace string // the namespace that owns the volume; empty where the caller does not know it
 }
 
 // Option names, as the PersistentVolume's flexVolume.options bear them; errors
@@ -105,8 +105,6 @@ func (s Spec) Validate() error {
 		return invalid(OptionVolume, "", "is required")
 	case s.Size <= 0:
 		return invalid(OptionSize, "", "is required")
-	case s.Namespace == "":
-		return invalid("kubernetes.io/pod.namespace", "", "is required: a volume belongs to the namespace that first mounts it")
 	case s.Layout != Linear:
 		return invalid(OptionLayout, string(s.Layout), "is not supported by this release; use %q", Linear)
 	}

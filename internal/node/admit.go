@@ -1,0 +1,89 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// What callers may ask an error for with errors.Is.
+var (
+	// ErrRefused: the volume exists and this call may not have it.
+	ErrRefused = errors.New("refused")
+	// ErrDamaged: the volume does not hold what it should; a person must look.
+	ErrDamaged = errors.New("damaged")
+	// ErrLost: this node has served the volume before and its LV is gone.
+	ErrLost = errors.New("lost")
+)
+
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
+}
+
+// ours reads the tags of a logical volume that must be ours.
+func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
+	if !volume.Owned(lv.Tags) {
+		return volume.Tags{}, refused("logical volume %s/%s exists and does not bear the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
+	}
+	t, err := volume.ParseTags(lv.Tags)
+	if err != nil {
+		return volume.Tags{}, refused("the tags of logical volume %s/%s make no sense (%s); a person must put them right with lvchange", lv.Group, lv.Name, err)
+	}
+	return t, nil
+}
+
+// admit decides whether a caller may mount a volume with these tags. It is pure.
+func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
+	if err := checkGroup(spec, groupUUID); err != nil {
+		return err
+	}
+	if err := checkOwner(spec, t); err != nil {
+		return err
+	}
+	switch t.State {
+	case volume.Creating, volume.Ready:
+		return nil
+	case volume.Unreferenced:
+		return refused("volume %s/%s is unreferenced: its claim was deleted and its space may be taken back at any time; bring it back first (`flexlvm volumes undelete %s`)", spec.Group, spec.Name, spec.Name)
+	case volume.Retained:
+		return refused("volume %s/%s is retained: its PersistentVolume was deleted; bring it back first (`flexlvm volumes undelete %s`)", spec.Group, spec.Name, spec.Name)
+	}
+	return refused("volume %s/%s is being removed", spec.Group, spec.Name)
+}
+
+// checkOwner compares what a call says of a volume with what the volume says.
+func checkOwner(spec volume.Spec, t volume.Tags) error {
+	switch {
+	case spec.Namespace != "" && spec.Namespace != t.Namespace:
+		return refused("volume %s/%s belongs to namespace %q, not to %q", spec.Group, spec.Name, t.Namespace, spec.Namespace)
+	case spec.Cluster != t.Cluster:
+		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
+	case spec.Kind != t.Kind:
+		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
+	case spec.Size > t.Size:
+		return refused("%s %d: volume %s/%s holds only %d bytes; the option never changes and the volume never shrinks, so this is not the volume that the PersistentVolume was made for", volume.OptionSize, int64(spec.Size), spec.Group, spec.Name, int64(t.Size))
+	}
+	return nil
+}
+
+func checkGroup(spec volume.Spec, uuid string) error {
+	if spec.GroupUUID == "" || spec.GroupUUID == uuid {
+		return nil
+	}
+	return refused("%s %q: the volume group %s on this node is another one (%s); if the node or its disks were replaced, the volume is lost and its claim must be deleted", volume.OptionGroupUUID, spec.GroupUUID, spec.Group, uuid)
+}
+
+func damaged(lv lvm.LogicalVolume, t volume.Tags, sb xfs.Superblock, err error) error {
+	what := fmt.Sprintf("its file system has UUID %s", sb.UUID)
+	if err != nil {
+		what = err.Error()
+	}
+	return fmt.Errorf("%w: volume %s/%s is %s and should hold the XFS file system %s, but %s; it is not formatted again: restore it, or look at it with `xfs_repair -n` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, t.FS, what)
+}
+
+func lost(record string, err error) error {
+	return fmt.Errorf("%w: this node has served the volume before (%s), and now: %w; an empty volume will not take its place: restore it, or delete the claim, or delete that file if the data is not wanted", ErrLost, record, err)
+}

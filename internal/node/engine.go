@@ -1,0 +1,90 @@
+// Package node is the engine of one node: it makes volumes, mounts, grows and
+// removes them, and knows nothing of the door through which the call came.
+//
+// Every method may be killed at any instant and converges when it is called
+// again. What a volume is stands in its LVM tags; the records under the state
+// directory only save the question (see record.go).
+package node
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Default directories of a node.
+const (
+	DefaultStateDir = "/var/lib/flexlvm"
+	DefaultLockDir  = "/run/lock/flexlvm"
+	DefaultLogDir   = "/var/log/flexlvm"
+)
+
+// Config is what an engine needs to know of its node. The zero value of each
+// field is its default.
+type Config struct {
+	StateDir string
+	LockDir  string
+	Now      func() time.Time
+	// After is told the name of every step that has changed the machine, as soon
+	// as it has. Tests die there.
+	After func(step string)
+}
+
+// An Engine serves one node. It holds no state of its own, so any number may run
+// side by side, in one process or in many.
+type Engine struct {
+	lvm     *lvm.Client
+	run     command.Runner
+	locks   lock.Dir
+	records records
+	now     func() time.Time
+	after   func(string)
+}
+
+// New returns an engine that runs the host's programs with run.
+func New(cfg Config, run command.Runner) (*Engine, error) {
+	if cfg.StateDir == "" {
+		cfg.StateDir = DefaultStateDir
+	}
+	if cfg.LockDir == "" {
+		cfg.LockDir = DefaultLockDir
+	}
+	for field, dir := range map[string]string{"StateDir": cfg.StateDir, "LockDir": cfg.LockDir} {
+		if !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("configure engine: %s %q is not absolute", field, dir)
+		}
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.After == nil {
+		cfg.After = func(string) {}
+	}
+	locks := lock.Dir(cfg.LockDir)
+	return &Engine{
+		lvm:     lvm.New(run, locks),
+		run:     run,
+		locks:   locks,
+		records: records(filepath.Join(cfg.StateDir, "volumes")),
+		now:     cfg.Now,
+		after:   cfg.After,
+	}, nil
+}
+
+// OnHost returns the engine of this host, with everything at its default.
+func OnHost(log logrus.FieldLogger) (*Engine, error) {
+	return New(Config{}, command.NewHost("", log))
+}
+
+// lockVolume serialises all that happens to one volume on this node.
+func (e *Engine) lockVolume(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
+	return e.locks.Acquire(ctx, "volumes.lock", "volume "+string(g)+"/"+string(n))
+}

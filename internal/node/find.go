@@ -1,0 +1,193 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/google/uuid"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// found is a volume that may be mounted: it is ours, it is the caller's, its
+// device is there and holds the file system that its tags name.
+type found struct {
+	device   lvm.Device
+	tags     volume.Tags
+	recorded bool // this node's record says the same
+}
+
+// errAskLVM: this node's record and the kernel do not settle the matter alone.
+var errAskLVM = errors.New("ask LVM")
+
+// find returns the volume of a spec, and makes it where it does not exist.
+func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
+	f, err := e.remembered(spec)
+	if !errors.Is(err, errAskLVM) {
+		return f, err
+	}
+	known, err := e.records.exists(spec.Group, spec.Name)
+	if err != nil {
+		return found{}, err
+	}
+	if !known {
+		// Creating first and asking afterwards is as safe as open(2) with O_EXCL:
+		// LVM refuses a name that is taken and touches nothing.
+		f, err := e.create(ctx, spec)
+		if !errors.Is(err, lvm.ErrExists) {
+			return f, err
+		}
+	}
+	return e.adopt(ctx, spec)
+}
+
+// remembered answers from the record and the kernel, or with errAskLVM. Any
+// doubt is LVM's to settle.
+func (e *Engine) remembered(spec volume.Spec) (found, error) {
+	rec, err := e.records.read(spec.Group, spec.Name)
+	if err != nil {
+		return found{}, errAskLVM
+	}
+	d, err := lvm.FindDevice(spec.Group, spec.Name)
+	if err != nil || d.VolumeUUID != rec.VolumeUUID {
+		return found{}, errAskLVM
+	}
+	if sb, err := superblock(d.Path); err != nil || sb.UUID != rec.FS {
+		return found{}, errAskLVM
+	}
+	f := found{device: d, tags: rec.tags(), recorded: true}
+	return f, admit(spec, f.tags, d.GroupUUID)
+}
+
+// create makes the volume, with all its tags in state creating, and formats it.
+func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
+	if spec.GroupUUID != "" {
+		g, err := e.lvm.Group(ctx, spec.Group)
+		if err != nil {
+			return found{}, err
+		}
+		if err := checkGroup(spec, g.UUID); err != nil {
+			return found{}, err
+		}
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return found{}, fmt.Errorf("choose a file system UUID: %w", err)
+	}
+	tags := volume.Tags{
+		State: volume.Creating, FS: id.String(), Size: spec.Size,
+		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
+	}
+	size := volume.DeviceSize(spec.Size, spec.Inodes)
+	if err := e.lvm.Create(ctx, spec.Group, spec.Name, size, tags.Strings()); err != nil {
+		return found{}, err
+	}
+	e.after("lvcreate")
+	d, err := lvm.FindDevice(spec.Group, spec.Name)
+	if err != nil {
+		return found{}, fmt.Errorf("LVM created %s/%s and its device did not appear: %w", spec.Group, spec.Name, err)
+	}
+	return found{device: d, tags: tags}, e.format(ctx, spec, d, tags)
+}
+
+// adopt takes up a volume that exists: after a reboot, after a crash, or where
+// this node has no record of it.
+func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
+	lv, tags, err := e.lookUp(ctx, spec)
+	if err != nil {
+		return found{}, err
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return found{}, err
+	}
+	f := found{device: d, tags: tags}
+	whole, err := checkFilesystem(lv, tags, d)
+	if err != nil || whole {
+		return f, err
+	}
+	return f, e.format(ctx, spec, d, tags)
+}
+
+// lookUp asks LVM for a volume that must exist and that the caller may have.
+func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, error) {
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		if known, rerr := e.records.exists(spec.Group, spec.Name); known || rerr != nil {
+			err = lost(e.records.file(spec.Group, spec.Name), err)
+		}
+	}
+	if err != nil {
+		return lv, volume.Tags{}, err
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return lv, volume.Tags{}, err
+	}
+	return lv, tags, admit(spec, tags, lv.GroupUUID)
+}
+
+// checkFilesystem tells whether the device holds the file system of the tags. It
+// returns false without an error only for a volume that may be formatted: one in
+// state creating, on whose device no file system was finished. A valid
+// superblock wins over the state: mkfs clears sb_inprogress last, and a crash
+// may have come before the state could move on.
+func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device) (bool, error) {
+	sb, err := superblock(d.Path)
+	switch {
+	case err == nil && sb.UUID == tags.FS:
+		return true, nil
+	case err != nil && !errors.Is(err, xfs.ErrNoFilesystem):
+		return false, err
+	case tags.State != volume.Creating:
+		return false, damaged(lv, tags, sb, err)
+	}
+	return false, nil
+}
+
+// format makes the file system. Only create and adopt call it, and only in state
+// creating: the tags were read under this volume's lock.
+func (e *Engine) format(ctx context.Context, spec volume.Spec, d lvm.Device, tags volume.Tags) error {
+	if tags.State != volume.Creating {
+		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, tags.State)
+	}
+	f := xfs.Format{Device: d.Path, UUID: tags.FS, Size: tags.Size, Inodes: spec.Inodes}
+	if err := xfs.Mkfs(ctx, e.run, f); err != nil {
+		return err
+	}
+	e.after("mkfs")
+	return nil
+}
+
+// activeDevice returns the device of a volume; after a reboot LVM may have to be
+// told to make it.
+func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.Device, error) {
+	d, err := lvm.FindDevice(lv.Group, lv.Name)
+	if errors.Is(err, lvm.ErrNoDevice) {
+		if err := e.lvm.Activate(ctx, lv); err != nil {
+			return lvm.Device{}, err
+		}
+		e.after("activate")
+		d, err = lvm.FindDevice(lv.Group, lv.Name)
+	}
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	if d.VolumeUUID != lv.UUID {
+		return lvm.Device{}, fmt.Errorf("%s belongs to volume %s and LVM says %s/%s is %s; run `flexlvm doctor`", d.Path, d.VolumeUUID, lv.Group, lv.Name, lv.UUID)
+	}
+	return d, nil
+}
+
+func superblock(device string) (xfs.Superblock, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return xfs.Superblock{}, fmt.Errorf("open device: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	return xfs.ReadSuperblock(f)
+}

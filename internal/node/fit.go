@@ -1,0 +1,174 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// fitted attaches the file system of a volume and makes its quota exactly what
+// its tags promise. It returns the mount, which the caller closes, or nil with
+// an error.
+func (e *Engine) fitted(ctx context.Context, f found, spec volume.Spec) (*mount.Attached, error) {
+	fs, err := mount.AttachXFS(f.device.Path, false)
+	if err != nil {
+		return nil, err
+	}
+	e.after("attach")
+	if err := e.fit(ctx, fs.Root(), f, spec.Inodes); err != nil {
+		return nil, errors.Join(fmt.Errorf("limit volume %s/%s: %w", f.device.Group, f.device.Name, err), fs.Close())
+	}
+	return fs, nil
+}
+
+// fit is quick where nothing is to be done, which is every mount but the first
+// and one after a growth that was cut short.
+func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) error {
+	device := f.device.Path
+	if err := xfs.CheckEnforced(device); err != nil {
+		return err
+	}
+	if err := xfs.EnsureProject(root); err != nil {
+		return err
+	}
+	usage, err := xfs.ReadUsage(device)
+	if err != nil {
+		return err
+	}
+	want := xfs.Limit{Size: f.tags.Size.RoundUp(volume.Block), Inodes: inodes}
+	if usage.Limit == want {
+		return nil
+	}
+	e.after("set project")
+	if err := e.makeRoom(ctx, root, f, want.Size); err != nil {
+		return err
+	}
+	if err := xfs.SetLimit(device, want); err != nil {
+		return err
+	}
+	e.after("set quota")
+	return nil
+}
+
+// makeRoom grows the file system to its device, and then checks on the file
+// system itself that size fits: the arithmetic of volume.DeviceSize errs on the
+// large side, and this is where it would be found out if it did not. The device
+// is then extended by what is missing.
+func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
+	for range 3 {
+		device, err := deviceSize(f.device.Path)
+		if err != nil {
+			return err
+		}
+		if err := xfs.Grow(root, device); err != nil {
+			return err
+		}
+		e.after("grow")
+		usage, err := xfs.ReadUsage(f.device.Path)
+		if err != nil {
+			return err
+		}
+		space, err := xfs.ReadSpace(root)
+		if err != nil {
+			return err
+		}
+		short := size - space.Free - usage.Used
+		if short <= 0 {
+			return nil
+		}
+		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name, Size: device}
+		if err := e.lvm.Extend(ctx, lv, (device + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
+			return err
+		}
+		e.after("lvextend")
+	}
+	return fmt.Errorf("the file system does not hold %d bytes although its device was extended three times", int64(size))
+}
+
+func deviceSize(path string) (volume.Bytes, error) {
+	d, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("open device: %w", err)
+	}
+	defer func() { _ = d.Close() }()
+	end, err := d.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, fmt.Errorf("read size of %s: %w", path, err)
+	}
+	return volume.Bytes(end), nil
+}
+
+// Expand makes the volume hold size bytes, mounted or not. A size that it holds
+// already is success, a smaller one is refused: XFS does not shrink. Where the
+// group is full the error wraps lvm.ErrNoSpace and nothing has changed.
+//
+// The device is extended first, then the promise is written to the tags, then
+// file system and quota follow; a call that dies in between is put right by the
+// next call or the next mount.
+func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	lv, tags, err := e.lookUp(ctx, spec)
+	if err != nil {
+		return err
+	}
+	switch {
+	case tags.State != volume.Ready:
+		return refused("volume %s/%s is %s; it can grow once it has been mounted", spec.Group, spec.Name, tags.State)
+	case size < tags.Size:
+		return refused("%s %d: volume %s/%s holds %d bytes and cannot shrink", volume.OptionSize, int64(size), spec.Group, spec.Name, int64(tags.Size))
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return err
+	}
+	if _, err := checkFilesystem(lv, tags, d); err != nil {
+		return err
+	}
+	f := found{device: d, tags: tags}
+	if err := e.promise(ctx, &f, lv, size, spec.Inodes); err != nil {
+		return err
+	}
+	fs, err := e.fitted(ctx, f, spec)
+	if err != nil {
+		return err
+	}
+	return fs.Close()
+}
+
+// promise extends the device and writes the new size down. The record comes
+// before the tag: were it to keep the old size, the next mount would limit the
+// volume to that.
+func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, inodes int64) error {
+	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(size, inodes)); err != nil {
+		return err
+	}
+	e.after("lvextend")
+	old := f.tags.Size
+	f.tags.Size = size
+	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {
+		return err
+	}
+	e.after("write record")
+	if size == old {
+		return nil
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(old)}, []string{volume.SizeTag(size)}); err != nil {
+		return err
+	}
+	e.after("tag size")
+	return nil
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Volume is what this node knows of one of its volumes.
+type Volume struct {
+	Group     volume.Group `json:"group"`
+	GroupUUID string       `json:"groupUUID"`
+	Name      volume.Name  `json:"name"`
+	UUID      string       `json:"uuid"`
+	State     volume.State `json:"state,omitempty"`
+	Size      volume.Bytes `json:"size"`       // what the user may write
+	Device    volume.Bytes `json:"deviceSize"` // what it takes from the group
+	Namespace string       `json:"namespace,omitempty"`
+	Cluster   string       `json:"cluster,omitempty"`
+	Kind      volume.Kind  `json:"kind,omitempty"`
+	FS        string       `json:"filesystemUUID,omitempty"`
+	Created   time.Time    `json:"created"`
+	LastUsed  time.Time    `json:"lastUsed"` // Created where nothing else is known
+	Active    bool         `json:"active"`
+	Open      bool         `json:"open"` // in any mount namespace
+	Mounts    []string     `json:"mounts,omitempty"`
+	Problem   string       `json:"problem,omitempty"` // what a person should look at
+}
+
+// List returns every volume of ours on this node, also those whose tags make no
+// sense; those bear a Problem. Logical volumes without our tag are nobody's
+// business here.
+func (e *Engine) List(ctx context.Context) ([]Volume, error) {
+	lvs, err := e.lvm.Volumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Volume, 0, len(lvs))
+	for _, lv := range lvs {
+		v := e.describe(lv)
+		if v.Mounts, err = mountsOf(lv); err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
+	v := Volume{
+		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
+		Device: lv.Size, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Active: lv.Active, Open: lv.Open,
+	}
+	if v.LastUsed.IsZero() {
+		v.LastUsed = lv.Created
+	}
+	t, err := volume.ParseTags(lv.Tags)
+	if err != nil {
+		v.Problem = err.Error()
+		return v
+	}
+	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
+	if lv.Name.IsDoomed() {
+		v.State = volume.Doomed
+	}
+	if !lv.Active && t.State == volume.Ready {
+		v.Problem = "inactive; its next mount activates it"
+	}
+	return v
+}
+
+func mountsOf(lv lvm.LogicalVolume) ([]string, error) {
+	d, err := lvm.FindDevice(lv.Group, lv.Name)
+	if err != nil {
+		return nil, nil // no device, so nothing is mounted from it
+	}
+	points, err := mount.Of(d.Number)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, 0, len(points))
+	for _, p := range points {
+		paths = append(paths, p.Path)
+	}
+	return paths, nil
+}
