@@ -1,0 +1,58 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseGroupUUID(t *testing.T) {
+	const uuid = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+	got, err := ParseGroupUUID("volumeGroupUUID", uuid)
+	require.NoError(t, err)
+	require.Equal(t, uuid, got)
+	for _, bad := range []string{"", "x", uuid + "a", "XfRyGjcHcyOLJ62YcSmIbZwNzTCB1y3S", "XfRyG/-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"} {
+		_, err := ParseGroupUUID("volumeGroupUUID", bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestWordsOfTheOptions(t *testing.T) {
+	l, err := ParseLayout("layout", "")
+	require.NoError(t, err)
+	require.Equal(t, Linear, l)
+	_, err = ParseLayout("layout", "thin")
+	require.ErrorContains(t, err, `layout "thin": is not supported by this release; use "linear"`)
+	_, err = ParseLayout("layout", "raid6")
+	require.ErrorContains(t, err, "is not a layout")
+	k, err := ParseKind("kind", "")
+	require.NoError(t, err)
+	require.Equal(t, Claim, k)
+	_, err = ParseKind("kind", "Claim")
+	require.Error(t, err)
+	_, err = ParseNamespace("ns", "Upper")
+	require.Error(t, err)
+	_, err = ParseNamespace("ns", "-a")
+	require.Error(t, err)
+	_, err = ParseCluster("clusterUID", "a b")
+	require.Error(t, err)
+	_, err = ParseInodes("inodes", "1099511627777")
+	require.ErrorContains(t, err, "is more than")
+}
+
+func TestValidate(t *testing.T) {
+	whole := Spec{Group: "flexlvm", Name: "pvc-1", Size: GiB, Layout: Linear, Kind: Claim}
+	require.NoError(t, whole.Validate())
+	for field, spoil := range map[string]func(*Spec){
+		OptionGroup:  func(s *Spec) { s.Group = "" },
+		OptionVolume: func(s *Spec) { s.Name = "" },
+		OptionSize:   func(s *Spec) { s.Size = 0 },
+		OptionLayout: func(s *Spec) { s.Layout = Thin },
+	} {
+		s := whole
+		spoil(&s)
+		var err *FieldError
+		require.ErrorAs(t, s.Validate(), &err)
+		require.Equal(t, field, err.Field)
+	}
+}

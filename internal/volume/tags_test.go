@@ -1,0 +1,75 @@
+package volume
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var good = Tags{
+	State: Ready, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: GiB,
+	Namespace: "db", Cluster: "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01", Kind: Claim,
+}
+
+func TestTagsRoundTrip(t *testing.T) {
+	without := good
+	without.Cluster = ""
+	for _, want := range []Tags{good, without} {
+		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, tag := range good.Strings() {
+		require.Regexp(t, `^[A-Za-z0-9_+.=/!:&#-]+$`, tag, "LVM must take it")
+	}
+}
+
+func TestTagsThatMakeNoSense(t *testing.T) {
+	replace := func(prefix, with string) []string {
+		var out []string
+		for _, tag := range good.Strings() {
+			if strings.HasPrefix(tag, prefix) && tag != TagOwned {
+				tag = with
+			}
+			out = append(out, tag)
+		}
+		return slices.DeleteFunc(out, func(s string) bool { return s == "" })
+	}
+	for name, tags := range map[string][]string{
+		"not ours":        {"backup=yes"},
+		"only the mark":   {TagOwned},
+		"no state":        replace("flexlvm.state=", ""),
+		"unknown state":   replace("flexlvm.state=", "flexlvm.state=happy"),
+		"two states":      append(good.Strings(), "flexlvm.state=creating"),
+		"no fs":           replace("flexlvm.fs=", ""),
+		"fs upper case":   replace("flexlvm.fs=", "flexlvm.fs=0D9EE5BA-5B9B-4C8E-8D7E-0F4B8F0C6A11"),
+		"size in words":   replace("flexlvm.size=", "flexlvm.size=large"),
+		"negative size":   replace("flexlvm.size=", "flexlvm.size=-1"),
+		"namespace":       replace("flexlvm.ns=", "flexlvm.ns=a/b"),
+		"no namespace":    replace("flexlvm.ns=", ""),
+		"kind":            replace("flexlvm.kind=", "flexlvm.kind=cat"),
+		"cluster":         replace("flexlvm.cluster=", "flexlvm.cluster="),
+		"of a later day":  append(good.Strings(), "flexlvm.colour=red"),
+		"no value at all": append(good.Strings(), "flexlvm.colour"),
+	} {
+		_, err := ParseTags(tags)
+		var field *FieldError
+		require.ErrorAs(t, err, &field, name)
+	}
+}
+
+func FuzzParseTags(f *testing.F) {
+	f.Add(strings.Join(good.Strings(), ","))
+	f.Add("flexlvm,flexlvm.state=ready,flexlvm.fs=,flexlvm.size=0")
+	f.Fuzz(func(t *testing.T, s string) {
+		tags, err := ParseTags(strings.Split(s, ","))
+		if err != nil {
+			return
+		}
+		again, err := ParseTags(tags.Strings())
+		require.NoError(t, err)
+		require.Equal(t, tags, again)
+	})
+}
