@@ -1,0 +1,49 @@
+#!/bin/sh
+# Makes sure that this machine has the Debian packages that the test bed needs:
+# installs what is missing if it can, else names all of it.
+#
+# To add a package, add a line to the list: what apt calls it, then a path that
+# is there once it is installed.
+set -eu
+
+needed() {
+	cat <<'LIST'
+busybox-static     /bin/busybox
+buildah            /usr/bin/buildah
+ca-certificates    /usr/sbin/update-ca-certificates
+debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+e2fsprogs          /sbin/mke2fs
+iproute2           /sbin/ip
+iptables           /usr/sbin/iptables
+make               /usr/bin/make
+mmdebstrap         /usr/bin/mmdebstrap
+qemu-system-x86    /usr/bin/qemu-system-x86_64
+qemu-utils         /usr/bin/qemu-img
+seabios            /usr/share/seabios/bios-256k.bin
+shellcheck         /usr/bin/shellcheck
+LIST
+}
+
+missing=$(needed | while read -r package path; do
+	[ -e "$path" ] || echo "$package"
+done)
+[ -n "$missing" ] || exit 0
+missing=$(echo "$missing" | tr '\n' ' ' | sed -e 's/ $//')
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	echo "setup: these Debian packages are missing: $missing" >&2
+	echo "setup: install them, or run $0 as root on Debian 12" >&2
+	exit 1
+fi
+
+echo "setup: installing $missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+install() {
+	# shellcheck disable=SC2086 # a list of words
+	apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install -y --no-install-recommends $missing
+}
+# An index may be missing, or so old that it names versions that are gone.
+if ! install >/dev/null 2>&1; then
+	apt-get -qq update
+	install
+fi

@@ -1,0 +1,81 @@
+//go:build linux
+
+// Command guest is process 1 of the test bed's virtual machines. It finds the
+// root disk, makes the place fit to work in, and runs what the host tells it
+// through a virtio-serial port.
+//
+// Process 1 stays in a loop that reaps orphans. A copy of itself, the server,
+// speaks to the host, so that it alone waits for the commands it started.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/test/vm/wire"
+)
+
+const serverArg = "serve"
+
+func main() {
+	if os.Getpid() != 1 {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, "guest: ", err)
+			os.Exit(1)
+		}
+		return
+	}
+	// Our environment came from the kernel; from here on it is every command's.
+	os.Clearenv()
+	for name, value := range map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME": "/root",
+		"TERM": "linux",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			fail(err)
+		}
+	}
+	if err := boot(); err != nil {
+		fail(err)
+	}
+	server := exec.Command("/proc/self/exe", serverArg)
+	server.Stdout, server.Stderr = os.Stdout, os.Stderr
+	if err := server.Start(); err != nil {
+		fail(err)
+	}
+	reapUntil(server.Process.Pid)
+	fail(errors.New("the guest's server has ended"))
+}
+
+// reapUntil waits for children, adopted ones too, until pid has ended.
+func reapUntil(pid int) {
+	for {
+		got, err := unix.Wait4(-1, nil, 0, nil)
+		if got == pid || (err != nil && !errors.Is(err, unix.EINTR)) {
+			return
+		}
+	}
+}
+
+// fail tells host and console why the guest cannot go on, and switches it off.
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "guest:", err)
+	if port, openErr := openPort(); openErr == nil {
+		_ = wire.Write(port, wire.Frame{Kind: wire.Failed, Payload: []byte(err.Error())})
+		time.Sleep(time.Second) // the port has no way to say that all is sent
+	}
+	powerOff()
+}
+
+// powerOff writes everything back and switches the machine off.
+func powerOff() {
+	unix.Sync()
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	select {}
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flexlvm/flexlvm/test/vm/wire"
+)
+
+// portName is the name of the virtio-serial port that the host listens on.
+const portName = "flexlvm.guest"
+
+// openPort opens the port to the host.
+func openPort() (*os.File, error) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		files, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+		for _, file := range files {
+			name, err := os.ReadFile(file)
+			if err == nil && strings.TrimSpace(string(name)) == portName {
+				return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(file)), os.O_RDWR, 0)
+			}
+		}
+	}
+	return nil, fmt.Errorf("find port %s: the machine has none of that name", portName)
+}
+
+// server runs commands for the host.
+type server struct {
+	port io.ReadWriter
+
+	writing sync.Mutex // one frame at a time
+
+	mu       sync.Mutex
+	sessions map[uint32]*session
+}
+
+// serve speaks to the host until the port is closed.
+func serve() error {
+	port, err := openPort()
+	if err != nil {
+		return err
+	}
+	s := &server{port: port, sessions: map[uint32]*session{}}
+	if err := s.send(wire.Frame{Kind: wire.Hello}); err != nil {
+		return err
+	}
+	for {
+		f, err := wire.Read(port)
+		if err != nil {
+			return fmt.Errorf("read from host: %w", err)
+		}
+		if err := s.handle(f); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *server) handle(f wire.Frame) error {
+	switch f.Kind {
+	case wire.Exec:
+		var request wire.ExecRequest
+		if err := json.Unmarshal(f.Payload, &request); err != nil {
+			return fmt.Errorf("parse request: %w", err)
+		}
+		if len(request.Args) == 0 {
+			return errors.New("parse request: no command")
+		}
+		session, err := s.start(f.Stream, request)
+		if err != nil {
+			return s.exit(f.Stream, wire.ExitStatus{Code: 127, Error: err.Error()})
+		}
+		s.mu.Lock()
+		s.sessions[f.Stream] = session
+		s.mu.Unlock()
+		go s.finish(session)
+	case wire.PowerOff:
+		powerOff()
+	default:
+		s.mu.Lock()
+		session := s.sessions[f.Stream]
+		s.mu.Unlock()
+		if session != nil { // else it has just ended
+			session.handle(f)
+		}
+	}
+	return nil
+}
+
+// finish reports the end of a command after all of its output.
+func (s *server) finish(session *session) {
+	status := session.wait()
+	s.mu.Lock()
+	delete(s.sessions, session.stream)
+	s.mu.Unlock()
+	if err := s.exit(session.stream, status); err != nil {
+		fmt.Fprintln(os.Stderr, "guest: report exit:", err)
+	}
+}
+
+func (s *server) exit(stream uint32, status wire.ExitStatus) error {
+	b, err := json.Marshal(status)
+	if err != nil {
+		return err
+	}
+	return s.send(wire.Frame{Kind: wire.Exit, Stream: stream, Payload: b})
+}
+
+func (s *server) send(f wire.Frame) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return wire.Write(s.port, f)
+}
+
+// output returns a writer whose bytes travel in frames of the given kind.
+func (s *server) output(kind wire.Kind, stream uint32) io.Writer {
+	return outputWriter{server: s, kind: kind, stream: stream}
+}
+
+type outputWriter struct {
+	server *server
+	kind   wire.Kind
+	stream uint32
+}
+
+func (w outputWriter) Write(b []byte) (int, error) {
+	for sent := 0; sent < len(b); {
+		n := min(len(b)-sent, wire.MaxPayload)
+		if err := w.server.send(wire.Frame{Kind: w.kind, Stream: w.stream, Payload: b[sent : sent+n]}); err != nil {
+			return sent, err
+		}
+		sent += n
+	}
+	return len(b), nil
+}

@@ -1,0 +1,158 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Images are the files that guests boot from. They are shared and read only.
+type Images struct {
+	// Kernel is Debian's cloud kernel.
+	Kernel string
+	// Initrd holds process 1 of every guest and the modules that lead to the
+	// root disk. It is not compressed, so that more archives can follow it.
+	Initrd string
+	// NodeDisk is an ext4 image of the root file system, raw and sparse, with
+	// room to grow.
+	NodeDisk string
+}
+
+// unusedFor is how long an image that no key leads to any more is kept.
+const unusedFor = 14 * 24 * time.Hour
+
+// BuildImages returns the images, and makes them first where the cache has none
+// for this source: that takes a minute or two, root, and Debian's packages.
+// What it does is told to progress.
+func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
+	source, err := SourceDir()
+	if err != nil {
+		return Images{}, err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return Images{}, err
+	}
+	onWait := func() { fmt.Fprintln(progress, "images: waiting for another process that builds them") }
+
+	key, err := hashFiles(source, []string{"test/vm/image"})
+	if err != nil {
+		return Images{}, err
+	}
+	root := filepath.Join(cache, "rootfs-"+key)
+	err = buildOnce(ctx, root, onWait, func(dir string) error {
+		return buildRoot(ctx, progress, source, dir, filepath.Join(cache, "debs"))
+	})
+	if err != nil {
+		return Images{}, fmt.Errorf("build root file system: %w", err)
+	}
+
+	key, err = hashFiles(source, []string{"test/vm/guest", "test/vm/wire", "go.mod"}, key, runtime.Version())
+	if err != nil {
+		return Images{}, err
+	}
+	initrd := filepath.Join(cache, "initrd-"+key)
+	err = buildOnce(ctx, initrd, onWait, func(dir string) error {
+		return buildInitrd(ctx, source, root, dir)
+	})
+	if err != nil {
+		return Images{}, fmt.Errorf("build initrd: %w", err)
+	}
+	for _, kind := range []string{"rootfs-*", "initrd-*"} {
+		if err := prune(filepath.Join(cache, kind), time.Now().Add(-unusedFor)); err != nil {
+			return Images{}, err
+		}
+	}
+	return Images{
+		Kernel:   filepath.Join(root, "vmlinuz"),
+		Initrd:   filepath.Join(initrd, "initrd"),
+		NodeDisk: filepath.Join(root, "node.ext4"),
+	}, nil
+}
+
+func buildRoot(ctx context.Context, progress io.Writer, source, dir, debs string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("this needs root: run the same command as root once, the result is kept")
+	}
+	for _, args := range [][]string{
+		{filepath.Join(source, "test/setup.sh")},
+		{filepath.Join(source, "test/vm/image/build.sh"), dir, debs},
+	} {
+		if err := runTool(ctx, progress, source, nil, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildInitrd compiles process 1 and packs it with the kernel's modules.
+func buildInitrd(ctx context.Context, source, root, dir string) error {
+	init := filepath.Join(dir, "init")
+	err := runTool(ctx, os.Stderr, source, []string{"CGO_ENABLED=0", "GOOS=linux", "GOFLAGS="},
+		"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./test/vm/guest")
+	if err != nil {
+		return err
+	}
+	files := map[string]string{"/init": init}
+	modules, err := filepath.Glob(filepath.Join(root, "modules", "*.ko"))
+	if err != nil {
+		return err
+	}
+	for _, module := range modules {
+		files["/modules/"+filepath.Base(module)] = module
+	}
+	f, err := os.Create(filepath.Join(dir, "initrd"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := writeArchive(f, files); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// runTool runs a program that builds something. It and all it starts end with
+// ctx, and with us.
+func runTool(ctx context.Context, output io.Writer, dir string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	runtime.LockOSThread() // Pdeathsig is about this thread, not about the process
+	defer runtime.UnlockOSThread()
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return fmt.Errorf("run %s: %w", filepath.Base(args[0]), err)
+	}
+	return nil
+}
+
+// prune removes what matches the pattern and has not been used since.
+func prune(pattern string, since time.Time) error {
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || info.ModTime().After(since) {
+			continue // gone meanwhile, or in use
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove old image: %w", err)
+		}
+	}
+	return nil
+}

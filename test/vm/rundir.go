@@ -1,0 +1,92 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// RunDir is a folder for the files of a running machine. It is removed by
+// Remove, or, where its owner died before, by the next NewRunDir.
+type RunDir struct {
+	Path string
+	lock *os.File // held by the living owner
+}
+
+const ownerFile = "owner"
+
+// NewRunDir makes a folder $cache/run/<kind>-<pid>-<random>, and removes those
+// of the same kind whose owners are gone.
+func NewRunDir(ctx context.Context, kind string) (*RunDir, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	base := filepath.Join(cache, "run")
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return nil, err
+	}
+	// Under this lock, or a new folder could be taken for an abandoned one
+	// before its owner has locked it.
+	unlock, err := Lock(ctx, filepath.Join(cache, "run.lock"), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := removeAbandoned(filepath.Join(base, kind+"-*")); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(base, fmt.Sprintf("%s-%d-", kind, os.Getpid()))
+	if err != nil {
+		return nil, err
+	}
+	lock, err := own(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &RunDir{Path: dir, lock: lock}, nil
+}
+
+// Remove removes the folder and all in it.
+func (r *RunDir) Remove() error {
+	return errors.Join(os.RemoveAll(r.Path), r.lock.Close())
+}
+
+// own takes the lock that says that a folder has a living owner. The kernel gives
+// it back when the owner ends, however that happens; a process id says less, as
+// another process may bear it by now.
+func own(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func removeAbandoned(pattern string) error {
+	dirs, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		lock, err := own(dir)
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
+			continue // its owner lives, or has just removed it
+		}
+		if err != nil {
+			return fmt.Errorf("look for the owner of %s: %w", dir, err)
+		}
+		if err := errors.Join(os.RemoveAll(dir), lock.Close()); err != nil {
+			return fmt.Errorf("remove what a dead process left: %w", err)
+		}
+	}
+	return nil
+}
