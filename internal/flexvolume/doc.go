@@ -1,0 +1,9 @@
+// Package flexvolume is the door through which kubelet reaches the node engine:
+// a program called with a verb and its arguments that answers with one line of
+// JSON on stdout.
+//
+// kubelet reads stdout and stderr together as one JSON document, sets no
+// deadline, and calls `init` under a lock of its own. So the real stdout is set
+// aside before anything else happens, whatever else would be printed goes to
+// the log, every call has a deadline here, and `init` is a constant.
+package flexvolume

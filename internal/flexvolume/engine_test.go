@@ -1,0 +1,45 @@
+package flexvolume
+
+import (
+	"context"
+	"sync"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// fakeEngine records what it was asked for and answers as it was told.
+type fakeEngine struct {
+	mu    sync.Mutex
+	calls []engineCall
+	do    func(context.Context) error
+}
+
+type engineCall struct {
+	verb     string
+	spec     volume.Spec
+	target   string
+	readOnly bool
+	size     volume.Bytes
+}
+
+func (f *fakeEngine) record(ctx context.Context, c engineCall) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, c)
+	f.mu.Unlock()
+	if f.do == nil {
+		return nil
+	}
+	return f.do(ctx)
+}
+
+func (f *fakeEngine) Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
+	return f.record(ctx, engineCall{verb: "mount", spec: spec, target: target, readOnly: readOnly})
+}
+
+func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
+	return f.record(ctx, engineCall{verb: "unmount", target: target})
+}
+
+func (f *fakeEngine) Expand(ctx context.Context, spec volume.Spec, target string, size volume.Bytes) error {
+	return f.record(ctx, engineCall{verb: "expand", spec: spec, target: target, size: size})
+}

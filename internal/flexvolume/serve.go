@@ -1,0 +1,100 @@
+package flexvolume
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// Config is what a driver process needs.
+type Config struct {
+	LogFile string // DefaultLog if empty
+	// Engine makes the engine, for calls that need one.
+	Engine func(logrus.FieldLogger) (Engine, error)
+}
+
+// Serve answers the call that args (without the program's name, and at least
+// one) make up: exactly one line on stdout, nothing on stderr. It returns what
+// the process must exit with. The process can do nothing else afterwards: its
+// stdout and stderr lead to the log.
+func Serve(cfg Config, args []string) (exitCode int) {
+	if len(args) == 1 && args[0] == verbInit {
+		_, _ = os.Stdout.WriteString(initReply)
+		return 0
+	}
+	stdout := setAside(os.Stdout)
+	reply := serve(cfg, args)
+	if _, err := stdout.Write(reply.Line()); err != nil {
+		return 1 // nobody is left to be told
+	}
+	return reply.ExitCode()
+}
+
+func serve(cfg Config, args []string) (reply Reply) {
+	file := redirect(cfg.LogFile)
+	log := newLogger(file)
+	defer func() {
+		if p := recover(); p != nil {
+			log.Errorf("panic: %v\n%s", p, debug.Stack())
+			reply = failure(errPanic)
+		}
+	}()
+	c, ok, err := parseCall(args)
+	switch {
+	case !ok:
+		return notSupported
+	case err != nil:
+		log.WithError(err).WithField("verb", c.verb).Error("call refused")
+		return failure(fmt.Errorf("read the call: %w", err))
+	}
+	engine, err := cfg.Engine(log)
+	if err != nil {
+		log.WithError(err).WithField("verb", c.verb).Error("call failed")
+		return failure(err)
+	}
+	return door{engine: engine, log: log, grace: grace}.answer(context.Background(), c)
+}
+
+// setAside returns a copy of stdout that no child process inherits, so that what
+// is redirected afterwards does not touch it.
+func setAside(stdout *os.File) *os.File {
+	fd, err := unix.FcntlInt(stdout.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return stdout // a reply among other output is better than none
+	}
+	return os.NewFile(uintptr(fd), "stdout")
+}
+
+// redirect points stdout and stderr at the log, so that nothing a library, the
+// Go runtime or a child prints can spoil the reply. A log that cannot be opened
+// fails no call: all goes to /dev/null then.
+func redirect(logFile string) *os.File {
+	if logFile == "" {
+		logFile = DefaultLog
+	}
+	f, err := openLog(logFile)
+	if err != nil {
+		f, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
+	if err != nil {
+		f = nowhere()
+	}
+	for _, fd := range []int{1, 2} {
+		_ = unix.Dup3(int(f.Fd()), fd, 0)
+	}
+	return f
+}
+
+// nowhere is memory that goes with the process, for a root directory without
+// /dev/null.
+func nowhere() *os.File {
+	fd, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.Stdin // not open for writing, so nothing comes of it
+	}
+	return os.NewFile(uintptr(fd), "log")
+}
