@@ -1,0 +1,83 @@
+package provision
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// checkClaim refuses what a local FlexVolume file system cannot be.
+func checkClaim(claim *corev1.PersistentVolumeClaim, wrong *problems) {
+	spec := claim.Spec
+	if spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem {
+		wrong.add(fmt.Sprintf("volumeMode %s is not supported: flexlvm makes file systems; use volumeMode Filesystem", *spec.VolumeMode))
+	}
+	for _, mode := range spec.AccessModes {
+		checkAccessMode(mode, wrong)
+	}
+	if spec.Selector != nil {
+		wrong.add("spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
+	}
+	if kind, name := dataSource(spec); kind != "" {
+		wrong.add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes; leave dataSource and dataSourceRef out", kind, name))
+	}
+	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
+		wrong.add(fmt.Sprintf("volumeAttributesClassName %q is not supported: only CSI volumes can have one; leave it out", *class))
+	}
+}
+
+func checkAccessMode(mode corev1.PersistentVolumeAccessMode, wrong *problems) {
+	switch mode {
+	case corev1.ReadWriteOnce, corev1.ReadOnlyMany:
+	case corev1.ReadWriteOncePod:
+		// The kubelet keys volumes without attach per pod and so never sees that
+		// another pod has this one; only the scheduler would keep the promise.
+		wrong.add("access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce")
+	case corev1.ReadWriteMany:
+		wrong.add("access mode ReadWriteMany is not supported: the volume lives on the disk of one node; use ReadWriteOnce, which lets any number of pods on that node share it")
+	default:
+		wrong.add(fmt.Sprintf("access mode %s is not supported; use ReadWriteOnce or ReadOnlyMany", mode))
+	}
+}
+
+// dataSource gives kind and name of what the claim wants to be filled from.
+func dataSource(spec corev1.PersistentVolumeClaimSpec) (kind, name string) {
+	switch {
+	case spec.DataSourceRef != nil:
+		return spec.DataSourceRef.Kind, spec.DataSourceRef.Name
+	case spec.DataSource != nil:
+		return spec.DataSource.Kind, spec.DataSource.Name
+	}
+	return "", ""
+}
+
+// checkClass refuses what the parameters of a class do not say.
+func checkClass(class *storagev1.StorageClass, wrong *problems) {
+	if len(class.MountOptions) > 0 {
+		wrong.add(fmt.Sprintf("mountOptions of StorageClass %q are not supported: FlexVolumes cannot have any; create the class again without them", class.Name))
+	}
+}
+
+// claimSize is what the user may write, in whole blocks of the file system.
+func claimSize(claim *corev1.PersistentVolumeClaim) (volume.Bytes, error) {
+	const field = "spec.resources.requests.storage"
+	asked, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok || asked.Sign() <= 0 {
+		return 0, &volume.FieldError{Field: field, Reason: "must be greater than 0"}
+	}
+	if asked.CmpInt64(int64(volume.MaxSize)) > 0 {
+		return 0, &volume.FieldError{Field: field, Value: asked.String(), Reason: fmt.Sprintf("is more than %s, the most that is supported", volume.MaxSize)}
+	}
+	size := volume.Bytes(asked.Value()).RoundUp(volume.Block)
+	if limit, ok := claim.Spec.Resources.Limits[corev1.ResourceStorage]; ok && limit.CmpInt64(int64(size)) < 0 {
+		return 0, &volume.FieldError{
+			Field:  "spec.resources.limits.storage",
+			Value:  limit.String(),
+			Reason: fmt.Sprintf("is less than the request in whole blocks of %s, which is %d; raise it", volume.Block, int64(size)),
+		}
+	}
+	return size, nil
+}

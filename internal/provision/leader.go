@@ -1,0 +1,94 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// ErrLeaseLost means that another process may be the leader by now, so this one
+// has to end at once.
+var ErrLeaseLost = errors.New("the leader lease is lost: the API server could not be reached in time, or another provisioner took it")
+
+// Lease is the lock that the provisioners of a cluster share.
+type Lease struct {
+	Namespace string
+	Identity  string // of this process; unique
+	// Duration is how long a leader that died silently keeps others waiting.
+	Duration time.Duration
+	// Renew is how long the leader tries to renew before it gives up; less than
+	// Duration.
+	Renew time.Duration
+	// Retry is how often lease and leader are looked at; less than Renew.
+	Retry time.Duration
+}
+
+// Lead waits for the lease, calls work while holding it, and returns when ctx
+// has ended and work has returned; only then is the lease given back, so that no
+// two processes work at once and a successor need not wait. The context of work
+// ends with ctx. A lost lease is ErrLeaseLost, without waiting for work.
+func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *leaderelection.HealthzAdaptor, work func(context.Context)) error {
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, pv.Provisioner,
+		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})
+	if err != nil {
+		return fmt.Errorf("make the leader lease: %w", err)
+	}
+	// The lease outlives ctx until work is done.
+	leaseCtx, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	leading, worked := make(chan struct{}), make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:            lock,
+		LeaseDuration:   l.Duration,
+		RenewDeadline:   l.Renew,
+		RetryPeriod:     l.Retry,
+		ReleaseOnCancel: true,
+		Name:            pv.Provisioner,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) {
+				close(leading)
+				work(ctx)
+				close(worked)
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				klog.FromContext(ctx).Info("Leader is", "identity", identity, "me", identity == l.Identity)
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("configure the leader lease: %w", err)
+	}
+	health.SetLeaderElection(elector)
+	ended := make(chan struct{})
+	go func() {
+		elector.Run(leaseCtx)
+		close(ended)
+	}()
+
+	select {
+	case <-ended:
+		return ErrLeaseLost
+	case <-ctx.Done():
+	}
+	select {
+	case <-leading:
+		select {
+		case <-worked:
+		case <-ended: // lost while the workers were finishing
+			return ErrLeaseLost
+		}
+	default:
+	}
+	release()
+	<-ended
+	return nil
+}

@@ -1,0 +1,97 @@
+package provision_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+)
+
+func lease(identity string) provision.Lease {
+	return provision.Lease{
+		Namespace: "flexlvm-system", Identity: identity,
+		Duration: 2 * time.Second, Renew: time.Second, Retry: 100 * time.Millisecond,
+	}
+}
+
+func health() *leaderelection.HealthzAdaptor {
+	return leaderelection.NewLeaderHealthzAdaptor(time.Second)
+}
+
+func TestLeadGivesTheLeaseBackAfterTheWork(t *testing.T) {
+	client := fake.NewClientset()
+	ctx, cancel := context.WithCancel(t.Context())
+	var working, overlapped atomic.Bool
+	started := make(chan string, 2)
+	work := func(name string) func(context.Context) {
+		return func(ctx context.Context) {
+			if working.Swap(true) {
+				overlapped.Store(true)
+			}
+			started <- name
+			<-ctx.Done()
+			time.Sleep(300 * time.Millisecond) // what a worker has begun, it finishes
+			working.Store(false)
+		}
+	}
+	first := make(chan error, 1)
+	go func() { first <- lease("first").Lead(ctx, client, health(), work("first")) }()
+	require.Equal(t, "first", <-started)
+
+	ctx2, cancel2 := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go func() { second <- lease("second").Lead(ctx2, client, health(), work("second")) }()
+
+	stopped := time.Now()
+	cancel()
+	require.NoError(t, <-first)
+	require.Equal(t, "second", <-started)
+	require.Less(t, time.Since(stopped), 1500*time.Millisecond, "the successor waited for the lease to run out")
+	require.False(t, overlapped.Load())
+	cancel2()
+	require.NoError(t, <-second)
+
+	got, err := client.CoordinationV1().Leases("flexlvm-system").Get(t.Context(), "flexlvm.io", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, *got.Spec.HolderIdentity)
+}
+
+func TestLeadEndsWithoutEverLeading(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("forbidden")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.NoError(t, lease("only").Lead(ctx, client, health(), func(context.Context) { t.Error("works without the lease") }))
+}
+
+func TestLeadEndsAtOnceWhenTheLeaseIsLost(t *testing.T) {
+	client := fake.NewClientset()
+	var away atomic.Bool
+	client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away.Load(), nil, errors.New("connection refused")
+	})
+	err := lease("only").Lead(t.Context(), client, health(), func(ctx context.Context) {
+		away.Store(true)
+		<-ctx.Done() // never ends by itself
+	})
+	require.ErrorIs(t, err, provision.ErrLeaseLost)
+}
+
+func TestLeadRefusesTimesThatCannotWork(t *testing.T) {
+	l := lease("only")
+	l.Renew = l.Duration
+	err := l.Lead(t.Context(), fake.NewClientset(), health(), func(context.Context) {})
+	require.ErrorContains(t, err, "configure the leader lease")
+}

@@ -1,0 +1,62 @@
+package provision
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
+
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// Metrics is what the provisioner tells Prometheus.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	library librarymetrics.Metrics
+	refused prometheus.Counter
+	leader  prometheus.Gauge
+}
+
+// NewMetrics makes the metrics in a registry of their own.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		library:  librarymetrics.New("flexlvm_provisioner"),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexlvm_provisioner_refusals_total",
+			Help: "Attempts to provision a claim that were refused because of what the claim or its class says.",
+		}),
+		leader: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "flexlvm_provisioner_leader",
+			Help: "1 in the process that holds the leader lease, 0 in the others.",
+		}),
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "flexlvm_build_info",
+		Help:        "Always 1; the label says which release runs.",
+		ConstLabels: prometheus.Labels{"version": version.String},
+	})
+	build.Set(1)
+	m.Registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
+		m.refused, m.leader,
+		// The library's metrics on deletion are left out: it counts volumes that were
+		// left to their nodes as deleted.
+		m.library.PersistentVolumeClaimProvisionTotal,
+		m.library.PersistentVolumeClaimProvisionFailedTotal,
+		m.library.PersistentVolumeClaimProvisionDurationSeconds,
+	)
+	return m
+}
+
+// Refused counts a refusal.
+func (m *Metrics) Refused(*Refusal) { m.refused.Inc() }
+
+// Leading tells whether this process holds the lease.
+func (m *Metrics) Leading(yes bool) {
+	if yes {
+		m.leader.Set(1)
+		return
+	}
+	m.leader.Set(0)
+}

@@ -1,0 +1,125 @@
+package provision
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// DefaultGroup is the volume group of a class that names none.
+const DefaultGroup = "flexlvm"
+
+// Parameters of a StorageClass beyond those that are options of a volume too.
+const (
+	parameterReclaim    = "reclaim"
+	parameterWipe       = "wipe"
+	parameterOnNodeLoss = "onNodeLoss"
+	parameterFSType     = "fsType"
+	// parameterCSIFSType is how classes of CSI drivers name the file system; it is
+	// taken so that a class can be moved over by changing its provisioner.
+	parameterCSIFSType = "csi.storage.k8s.io/fstype"
+)
+
+// knownParameters in the order in which people are told of them.
+var knownParameters = []string{
+	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB,
+	volume.OptionMirrors, volume.OptionInodes, parameterReclaim, parameterWipe, parameterOnNodeLoss,
+	parameterFSType, parameterCSIFSType,
+}
+
+// layoutOf says which layout a parameter belongs to.
+var layoutOf = map[string]volume.Layout{
+	volume.OptionThinPool:  volume.Thin,
+	volume.OptionStripes:   volume.Striped,
+	volume.OptionStripeKiB: volume.Striped,
+	volume.OptionMirrors:   volume.Raid1,
+}
+
+// Parameters is a StorageClass as its volumes see it.
+type Parameters struct {
+	Group      volume.Group
+	Layout     volume.Layout
+	Inodes     int64 // 0: no limit
+	Reclaim    pv.Reclaim
+	Wipe       pv.Wipe
+	OnNodeLoss pv.OnNodeLoss
+}
+
+// ParseParameters reads the parameters of a StorageClass. A parameter that is
+// not known is an error, for it is a word that somebody relies on. The error is
+// a *Refusal that names everything that is wrong.
+func ParseParameters(given map[string]string) (Parameters, error) {
+	var (
+		out   Parameters
+		wrong problems
+		err   error
+	)
+	checkKnown(given, &wrong)
+
+	group, named := given[volume.OptionGroup]
+	if !named {
+		group = DefaultGroup
+	}
+	out.Group, err = volume.ParseGroup(volume.OptionGroup, group)
+	wrong.check(err)
+	out.Layout, err = volume.ParseLayout(volume.OptionLayout, given[volume.OptionLayout])
+	wrong.check(err)
+	if err == nil {
+		checkLayoutOptions(out.Layout, given, &wrong)
+	}
+	if inodes, ok := given[volume.OptionInodes]; ok {
+		out.Inodes, err = volume.ParseInodes(volume.OptionInodes, inodes)
+		wrong.check(err)
+	}
+	out.Reclaim, err = pv.ParseReclaim(parameterReclaim, given[parameterReclaim])
+	wrong.check(err)
+	out.Wipe, err = pv.ParseWipe(parameterWipe, given[parameterWipe])
+	wrong.check(err)
+	out.OnNodeLoss, err = pv.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
+	wrong.check(err)
+	for _, name := range []string{parameterFSType, parameterCSIFSType} {
+		wrong.check(checkFSType(name, given[name]))
+	}
+	if err := wrong.refusal(); err != nil {
+		return Parameters{}, err
+	}
+	return out, nil
+}
+
+func checkKnown(given map[string]string, wrong *problems) {
+	var unknown []string
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(knownParameters, name) {
+			unknown = append(unknown, fmt.Sprintf("%q", name))
+		}
+	}
+	if len(unknown) > 0 {
+		wrong.add(fmt.Sprintf("unknown parameter %s; the known ones are %s",
+			strings.Join(unknown, ", "), strings.Join(knownParameters, ", ")))
+	}
+}
+
+// checkLayoutOptions refuses what belongs to another layout: it would be
+// dropped in silence, and somebody meant something by it.
+func checkLayoutOptions(layout volume.Layout, given map[string]string, wrong *problems) {
+	for _, name := range slices.Sorted(maps.Keys(layoutOf)) {
+		if _, ok := given[name]; ok && layoutOf[name] != layout {
+			wrong.add(fmt.Sprintf("%s: belongs to layout %q, and the layout is %q; leave it out", name, layoutOf[name], layout))
+		}
+	}
+}
+
+func checkFSType(field, fsType string) error {
+	if fsType == "" || fsType == pv.FSType {
+		return nil
+	}
+	return &volume.FieldError{
+		Field:  field,
+		Value:  fsType,
+		Reason: fmt.Sprintf("is not supported; use %q or leave it out: sizes are exact because of its project quota", pv.FSType),
+	}
+}

@@ -1,0 +1,109 @@
+package provision_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, reclaim, wipe, onNodeLoss, fsType, csi.storage.k8s.io/fstype"
+
+func TestParseParameters(t *testing.T) {
+	defaults := provision.Parameters{
+		Group: "flexlvm", Layout: volume.Linear,
+		Reclaim: pv.ReclaimLazy, Wipe: pv.WipeNone, OnNodeLoss: pv.OnNodeLossKeep,
+	}
+	tests := map[string]struct {
+		given map[string]string
+		want  provision.Parameters
+		err   string
+	}{
+		"none": {want: defaults},
+		"all": {
+			given: map[string]string{
+				"volumeGroup": "fast", "layout": "linear", "inodes": "1000", "reclaim": "immediate", "wipe": "discard",
+				"onNodeLoss": "release", "fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs",
+			},
+			want: provision.Parameters{
+				Group: "fast", Layout: volume.Linear, Inodes: 1000,
+				Reclaim: pv.ReclaimImmediate, Wipe: pv.WipeDiscard, OnNodeLoss: pv.OnNodeLossRelease,
+			},
+		},
+		"unknown": {
+			given: map[string]string{"replicas": "3"},
+			err:   `unknown parameter "replicas"; the known ones are ` + known,
+		},
+		"case matters": {
+			given: map[string]string{"volumegroup": "fast", "FSType": "xfs"},
+			err:   `unknown parameter "FSType", "volumegroup"; the known ones are ` + known,
+		},
+		"options that only the provisioner sets": {
+			given: map[string]string{"size": "1", "clusterUID": "x", "kind": "dataset", "volume": "x", "volumeGroupUUID": "x"},
+			err:   `unknown parameter "clusterUID", "kind", "size", "volume", "volumeGroupUUID"; the known ones are ` + known,
+		},
+		"group is empty": {
+			given: map[string]string{"volumeGroup": ""},
+			err:   "volumeGroup: is empty; give a name",
+		},
+		"group is an option": {
+			given: map[string]string{"volumeGroup": "--help"},
+			err:   `volumeGroup "--help": begins with a hyphen, which LVM would take for an option`,
+		},
+		"group is a path": {
+			given: map[string]string{"volumeGroup": "../etc"},
+			err:   `volumeGroup "../etc": holds '/'; a name is made of letters, digits and _ . + -`,
+		},
+		"layout of a later release": {
+			given: map[string]string{"layout": "thin", "thinPool": "pool"},
+			err:   `layout "thin": is not supported by this release; use "linear"`,
+		},
+		"no layout": {
+			given: map[string]string{"layout": "raid7"},
+			err:   `layout "raid7": is not a layout; it is one of linear, striped, raid1, thin`,
+		},
+		"belongs to another layout": {
+			given: map[string]string{"stripes": "2", "mirrors": "1"},
+			err: `mirrors: belongs to layout "raid1", and the layout is "linear"; leave it out; ` +
+				`stripes: belongs to layout "striped", and the layout is "linear"; leave it out`,
+		},
+		"inodes": {
+			given: map[string]string{"inodes": "-1"},
+			err:   `inodes "-1": is not a whole decimal number greater than 0 (no sign, no unit, no fraction)`,
+		},
+		"inodes empty": {
+			given: map[string]string{"inodes": ""},
+			err:   `inodes: is empty; give a whole decimal number greater than 0`,
+		},
+		"another file system": {
+			given: map[string]string{"fsType": "ext4"},
+			err:   `fsType "ext4": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota`,
+		},
+		"another file system, as CSI classes say it": {
+			given: map[string]string{"csi.storage.k8s.io/fstype": "btrfs"},
+			err:   `csi.storage.k8s.io/fstype "btrfs": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota`,
+		},
+		"all that is wrong at once": {
+			given: map[string]string{"reclaim": "never", "wipe": "shred", "onNodeLoss": "cry"},
+			err: `reclaim "never": is not known; it is one of lazy, immediate; ` +
+				`wipe "shred": is not known; it is one of none, discard, zero; ` +
+				`onNodeLoss "cry": is not known; it is one of keep, release`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := provision.ParseParameters(tt.given)
+			if tt.err != "" {
+				require.EqualError(t, err, tt.err)
+				var refusal *provision.Refusal
+				require.ErrorAs(t, err, &refusal)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got)
+		})
+	}
+}

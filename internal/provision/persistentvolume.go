@@ -1,0 +1,138 @@
+package provision
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Request is all that a PersistentVolume is made from.
+type Request struct {
+	PVName  string
+	Claim   *corev1.PersistentVolumeClaim
+	Class   *storagev1.StorageClass
+	Cluster string // UID of the kube-system namespace
+}
+
+// Node is what a PersistentVolume needs to know of its node.
+type Node struct {
+	Name     string
+	Hostname string // the value of its label kubernetes.io/hostname
+}
+
+// Check reads claim and class into what the node will be asked for. The error
+// is a *Refusal that names everything that is wrong.
+func (r Request) Check() (volume.Spec, Parameters, error) {
+	var wrong problems
+	checkClaim(r.Claim, &wrong)
+	checkClass(r.Class, &wrong)
+	size, err := claimSize(r.Claim)
+	wrong.check(err)
+	parameters, err := ParseParameters(r.Class.Parameters)
+	if err != nil {
+		wrong.add(fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err))
+	}
+	name, err := volume.ParseName("the name of the PersistentVolume", r.PVName)
+	wrong.check(err)
+	if err := wrong.refusal(); err != nil {
+		return volume.Spec{}, Parameters{}, err
+	}
+	spec := volume.Spec{
+		Group:     parameters.Group,
+		Name:      name,
+		Size:      size,
+		Layout:    parameters.Layout,
+		Inodes:    parameters.Inodes,
+		Kind:      volume.Claim,
+		Cluster:   r.Cluster,
+		Namespace: r.Claim.Namespace,
+	}
+	wrong.check(spec.Validate())
+	return spec, parameters, wrong.refusal()
+}
+
+// PersistentVolume is the object for a request that Check has passed, on node.
+func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node Node) *corev1.PersistentVolume {
+	policy := corev1.PersistentVolumeReclaimDelete
+	if r.Class.ReclaimPolicy != nil {
+		policy = *r.Class.ReclaimPolicy
+	}
+	mode := corev1.PersistentVolumeFilesystem
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       string(spec.Name),
+			Labels:     map[string]string{pv.LabelNode: pv.NodeLabelValue(node.Name)},
+			Finalizers: []string{pv.Finalizer},
+			Annotations: map[string]string{
+				pv.AnnotationCharged:    decimal(volume.DeviceSize(spec.Size, spec.Inodes)),
+				pv.AnnotationReclaim:    string(parameters.Reclaim),
+				pv.AnnotationWipe:       string(parameters.Wipe),
+				pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),
+			},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:                   accessModes(r.Claim.Spec.AccessModes),
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(int64(spec.Size), resource.BinarySI)},
+			PersistentVolumeReclaimPolicy: policy,
+			VolumeMode:                    &mode,
+			NodeAffinity:                  onlyOn(node),
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, Options: options(spec)},
+			},
+		},
+	}
+}
+
+// options is spec in the words of the driver. The name of the volume is that of
+// its PersistentVolume, which kubelet tells.
+func options(spec volume.Spec) map[string]string {
+	out := map[string]string{
+		volume.OptionGroup:   string(spec.Group),
+		volume.OptionSize:    decimal(spec.Size),
+		volume.OptionLayout:  string(spec.Layout),
+		volume.OptionCluster: spec.Cluster,
+		volume.OptionKind:    string(spec.Kind),
+	}
+	if spec.Inodes > 0 {
+		out[volume.OptionInodes] = strconv.FormatInt(spec.Inodes, 10)
+	}
+	return out
+}
+
+// onlyOn ties a volume to its node. The hostname label is what the scheduler and
+// people's own affinity rules know a node by.
+func onlyOn(node Node) *corev1.VolumeNodeAffinity {
+	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key:      corev1.LabelHostname,
+				Operator: corev1.NodeSelectorOpIn,
+				Values:   []string{node.Hostname},
+			}},
+		}},
+	}}
+}
+
+// accessModes of the claim, each once; the default where a claim names none.
+func accessModes(asked []corev1.PersistentVolumeAccessMode) []corev1.PersistentVolumeAccessMode {
+	var out []corev1.PersistentVolumeAccessMode
+	for _, mode := range asked {
+		if !slices.Contains(out, mode) {
+			out = append(out, mode)
+		}
+	}
+	if len(out) == 0 {
+		return []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	}
+	return out
+}
+
+func decimal(b volume.Bytes) string { return strconv.FormatInt(int64(b), 10) }

@@ -1,0 +1,250 @@
+package provision_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	clusterUID = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+	claimUID   = "0d5b7d52-93cb-4a87-a8a6-6d2ffb7f5c0e"
+	pvName     = "pvc-" + claimUID
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func claim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "team-a", UID: types.UID(claimUID)},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			},
+			VolumeMode: ptr(corev1.PersistentVolumeFilesystem),
+		},
+	}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func class(change func(*storagev1.StorageClass)) *storagev1.StorageClass {
+	c := &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: "flexlvm"},
+		Provisioner:       "flexlvm.io",
+		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
+		ReclaimPolicy:     ptr(corev1.PersistentVolumeReclaimDelete),
+	}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func sized(quantity string) func(*corev1.PersistentVolumeClaim) {
+	return func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(quantity)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	tests := map[string]struct {
+		claim func(*corev1.PersistentVolumeClaim)
+		class func(*storagev1.StorageClass)
+		err   string
+	}{
+		"block": {
+			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) },
+			err:   "volumeMode Block is not supported: flexlvm makes file systems; use volumeMode Filesystem",
+		},
+		"shared between nodes": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany}
+			},
+			err: "access mode ReadWriteMany is not supported: the volume lives on the disk of one node; use ReadWriteOnce, which lets any number of pods on that node share it",
+		},
+		"one pod only": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+			},
+			err: "access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce",
+		},
+		"a mode of the future": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{"ReadWriteTwice"}
+			},
+			err: "access mode ReadWriteTwice is not supported; use ReadWriteOnce or ReadOnlyMany",
+		},
+		"selector": {
+			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.Selector = &metav1.LabelSelector{} },
+			err:   "spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName",
+		},
+		"data source": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
+			},
+			err: `the data source PersistentVolumeClaim "other" is not supported: flexlvm makes empty volumes; leave dataSource and dataSourceRef out`,
+		},
+		"data source reference": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "VolumeSnapshot", Name: "monday"}
+			},
+			err: `the data source VolumeSnapshot "monday" is not supported: flexlvm makes empty volumes; leave dataSource and dataSourceRef out`,
+		},
+		"attributes class": {
+			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },
+			err:   `volumeAttributesClassName "gold" is not supported: only CSI volumes can have one; leave it out`,
+		},
+		"no size": {
+			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = nil },
+			err:   "spec.resources.requests.storage: must be greater than 0",
+		},
+		"negative size": {
+			claim: sized("-1Gi"),
+			err:   "spec.resources.requests.storage: must be greater than 0",
+		},
+		"size beyond sense": {
+			claim: sized("501Ti"),
+			err:   `spec.resources.requests.storage "501Ti": is more than 500 TiB, the most that is supported`,
+		},
+		"size beyond 64 bits": {
+			claim: sized("100E"),
+			err:   `spec.resources.requests.storage "100E": is more than 500 TiB, the most that is supported`,
+		},
+		"limit inside the last block": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				sized("1000")(c)
+				c.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1000")}
+			},
+			err: `spec.resources.limits.storage "1k": is less than the request in whole blocks of 4 KiB, which is 4096; raise it`,
+		},
+		"mount options": {
+			class: func(c *storagev1.StorageClass) { c.MountOptions = []string{"noatime"} },
+			err:   `mountOptions of StorageClass "flexlvm" are not supported: FlexVolumes cannot have any; create the class again without them`,
+		},
+		"parameters": {
+			class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"fsType": "ext4"} },
+			err:   `StorageClass "flexlvm": fsType "ext4": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota; a class cannot be changed, create it again`,
+		},
+		"names too long together": {
+			class: func(c *storagev1.StorageClass) {
+				c.Parameters = map[string]string{"volumeGroup": strings.Repeat("g", 100)}
+			},
+			err: `volume "` + pvName + `": is too long together with volume group "` + strings.Repeat("g", 100) + `": device-mapper would need 153 characters and has 127; use a shorter name`,
+		},
+		"all at once": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
+				sized("1Pi")(c)
+			},
+			err: "volumeMode Block is not supported: flexlvm makes file systems; use volumeMode Filesystem; " +
+				`spec.resources.requests.storage "1Pi": is more than 500 TiB, the most that is supported`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			request := provision.Request{PVName: pvName, Claim: claim(tt.claim), Class: class(tt.class), Cluster: clusterUID}
+			_, _, err := request.Check()
+			require.EqualError(t, err, tt.err)
+			require.IsType(t, &provision.Refusal{}, err)
+			require.Less(t, len(err.Error()), 900, "an event bears 1024 characters")
+		})
+	}
+}
+
+func TestPersistentVolume(t *testing.T) {
+	request := provision.Request{
+		PVName: pvName,
+		Claim: claim(func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteOnce}
+		}),
+		Class: class(func(c *storagev1.StorageClass) {
+			c.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain)
+			c.Parameters = map[string]string{"volumeGroup": "fast", "inodes": "5000", "wipe": "zero"}
+		}),
+		Cluster: clusterUID,
+	}
+	spec, parameters, err := request.Check()
+	require.NoError(t, err)
+	got := request.PersistentVolume(spec, parameters, provision.Node{Name: "node-1", Hostname: "host-1"})
+
+	capacity := got.Spec.Capacity[corev1.ResourceStorage]
+	require.Equal(t, "1Gi", capacity.String())
+	got.Spec.Capacity = nil
+	require.Equal(t, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       pvName,
+			Labels:     map[string]string{"flexlvm.io/node": "node-1"},
+			Finalizers: []string{"flexlvm.io/volume"},
+			Annotations: map[string]string{
+				"flexlvm.io/charged-bytes": decimal(volume.DeviceSize(volume.GiB, 5000)),
+				"flexlvm.io/reclaim":       "lazy",
+				"flexlvm.io/wipe":          "zero",
+				"flexlvm.io/on-node-loss":  "keep",
+			},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			VolumeMode:                    ptr(corev1.PersistentVolumeFilesystem),
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: "In", Values: []string{"host-1"}}},
+			}}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
+				Driver: "flexlvm.io/flexlvm",
+				FSType: "xfs",
+				Options: map[string]string{
+					"volumeGroup": "fast",
+					"size":        "1073741824",
+					"layout":      "linear",
+					"inodes":      "5000",
+					"clusterUID":  clusterUID,
+					"kind":        "claim",
+				},
+			}},
+		},
+	}, got)
+}
+
+func TestSizes(t *testing.T) {
+	tests := map[string]struct {
+		asked    string
+		size     volume.Bytes
+		capacity string
+	}{
+		"below XFS's minimum": {"64Mi", 64 * volume.MiB, "64Mi"},
+		"one byte":            {"1", 4096, "4Ki"},
+		"a fraction":          {"100m", 4096, "4Ki"},
+		"a block":             {"4096", 4096, "4Ki"},
+		"a block and a byte":  {"4097", 8192, "8Ki"},
+		"decimal units":       {"1G", 1000001536, "976564Ki"},
+		"a fraction of units": {"1.5Gi", 1536 * volume.MiB, "1536Mi"},
+		"the largest":         {"500Ti", 500 * volume.TiB, "500Ti"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			request := provision.Request{PVName: pvName, Claim: claim(sized(tt.asked)), Class: class(nil), Cluster: clusterUID}
+			spec, parameters, err := request.Check()
+			require.NoError(t, err)
+			require.Equal(t, tt.size, spec.Size)
+			require.GreaterOrEqual(t, volume.DeviceSize(spec.Size, 0), spec.Size)
+			got := request.PersistentVolume(spec, parameters, provision.Node{Name: "n", Hostname: "n"})
+			capacity := got.Spec.Capacity[corev1.ResourceStorage]
+			require.Equal(t, tt.capacity, capacity.String())
+			require.GreaterOrEqual(t, capacity.Cmp(resource.MustParse(tt.asked)), 0, "a smaller volume would never be bound")
+			require.Equal(t, decimal(tt.size), got.Spec.FlexVolume.Options["size"])
+		})
+	}
+}
