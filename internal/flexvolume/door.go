@@ -29,9 +29,9 @@ type Engine interface {
 	Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error
 	// Unmount succeeds where nothing is mounted or nothing exists.
 	Unmount(ctx context.Context, target string) error
-	// Expand grows the volume that is mounted at target to size. The spec bears
-	// no namespace: kubelet does not tell it here.
-	Expand(ctx context.Context, spec volume.Spec, target string, size volume.Bytes) error
+	// Expand grows the volume to size. The spec bears no namespace: kubelet does
+	// not tell it here.
+	Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error
 }
 
 // Deadlines of the verbs. kubelet sets none. They are far above what a call
@@ -123,7 +123,8 @@ func parseUnmount(args []string) (call, error) {
 }
 
 // parseExpand reads what kubelet calls once the PersistentVolume bears the new
-// size. The device is empty, because nothing was attached, and not looked at.
+// size. The device is empty, because nothing was attached, and the volume is
+// found by its name, so neither that nor the directory is looked at.
 func parseExpand(args []string) (call, error) {
 	if err := countArgs(verbExpand, args, "options", "device", "mount directory", "new size", "old size"); err != nil {
 		return call{}, err
@@ -132,7 +133,6 @@ func parseExpand(args []string) (call, error) {
 	if err != nil {
 		return call{}, err
 	}
-	target := args[2]
 	to, err := volume.ParseBytes("new size", args[3])
 	if err != nil {
 		return call{}, err
@@ -140,10 +140,10 @@ func parseExpand(args []string) (call, error) {
 	if err := checkOldSize(args[4], to); err != nil {
 		return call{}, err
 	}
-	fields := r.fields(target)
+	fields := r.fields(args[2])
 	fields["to"] = int64(to)
 	return call{deadline: expandDeadline, fields: fields, do: func(ctx context.Context, e Engine) error {
-		return e.Expand(ctx, r.spec, target, to)
+		return e.Expand(ctx, r.spec, to)
 	}}, nil
 }
 

@@ -56,7 +56,7 @@ func TestCallsReachTheEngine(t *testing.T) {
 		{verb: "mount", spec: spec, target: target},
 		{verb: "mount", spec: spec, target: target, readOnly: true},
 		{verb: "unmount", target: target},
-		{verb: "expand", spec: unnamed, target: target, size: 2 * volume.GiB},
+		{verb: "expand", spec: unnamed, size: 2 * volume.GiB},
 	}, e.calls)
 	require.Contains(t, log.String(), "pod=shop/web-0")
 }

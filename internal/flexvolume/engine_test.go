@@ -40,6 +40,6 @@ func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
 	return f.record(ctx, engineCall{verb: "unmount", target: target})
 }
 
-func (f *fakeEngine) Expand(ctx context.Context, spec volume.Spec, target string, size volume.Bytes) error {
-	return f.record(ctx, engineCall{verb: "expand", spec: spec, target: target, size: size})
+func (f *fakeEngine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
+	return f.record(ctx, engineCall{verb: "expand", spec: spec, size: size})
 }
