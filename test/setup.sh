@@ -17,6 +17,7 @@ iproute2           /sbin/ip
 iptables           /usr/sbin/iptables
 make               /usr/bin/make
 mmdebstrap         /usr/bin/mmdebstrap
+openssh-client     /usr/bin/ssh
 qemu-system-x86    /usr/bin/qemu-system-x86_64
 qemu-utils         /usr/bin/qemu-img
 seabios            /usr/share/seabios/bios-256k.bin

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// programs are the names under which the Kubernetes binary is started.
+var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
+
+var kubernetesRequire = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
+
+// kubernetesBinaries returns the folder with the programs of the cluster,
+// building them at the first call: some six minutes on two cores.
+func kubernetesBinaries(ctx context.Context, log io.Writer) (string, error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return "", err
+	}
+	module := filepath.Join(root, "test/cluster/kubernetes")
+	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH)}
+	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
+		content, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil {
+			return "", fmt.Errorf("read Kubernetes module: %w", err)
+		}
+		inputs = append(inputs, content)
+	}
+	version := kubernetesRequire.FindSubmatch(inputs[1])
+	if version == nil {
+		return "", fmt.Errorf("read Kubernetes version: %s/go.mod does not require k8s.io/kubernetes", module)
+	}
+	return cached(ctx, "kubernetes", keyOf(inputs...), func(dir string) error {
+		fmt.Fprintf(log, "building Kubernetes %s, once; this takes some minutes\n", version[1])
+		const pkg = "k8s.io/component-base/version."
+		flags := fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
+			pkg, version[1], version[2], version[3])
+		binary := filepath.Join(dir, "kubernetes")
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", flags, "-o", binary, ".")
+		cmd.Dir = module
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build: %w: %s", err, strings.TrimSpace(string(out)))
+		}
+		for _, name := range programs {
+			if err := os.Symlink("kubernetes", filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// buildCtl puts the program that becomes the supervisor into dir. A test
+// binary cannot be the supervisor itself, so all take this way.
+func buildCtl(ctx context.Context, dir string) (string, error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "ctl")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "./test/cluster/ctl")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build supervisor: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return binary, nil
+}

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// BusyboxImage is what test pods run: a shell and the usual tools. Every node
+// has it.
+const BusyboxImage = "docker.io/library/busybox:1.36"
+
+// pauseImage holds a pod's namespaces. containerd is told to use it.
+const pauseImage = "flexlvm.test/pause:1"
+
+// testImages is one archive with the images that every node gets, made from
+// this machine's static busybox.
+func testImages(ctx context.Context) (string, error) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return "", errors.New("make test images: busybox is missing; install the package busybox-static")
+	}
+	if dynamic, err := needsLoader(busybox); err != nil {
+		return "", err
+	} else if dynamic {
+		return "", fmt.Errorf("make test images: %s is not static; install the package busybox-static", busybox)
+	}
+	binary, err := os.ReadFile(busybox)
+	if err != nil {
+		return "", fmt.Errorf("make test images: %w", err)
+	}
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return "", fmt.Errorf("list busybox applets: %w", err)
+	}
+	dir, err := cached(ctx, "images", keyOf(binary, applets, []byte(BusyboxImage+pauseImage)), func(dir string) error {
+		layer, err := busyboxLayer(binary, strings.Fields(string(applets)))
+		if err != nil {
+			return err
+		}
+		archive, err := imageArchive(layer,
+			image{name: BusyboxImage, command: []string{"sh"}},
+			image{name: pauseImage, command: []string{"sleep", "2147483647"}})
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "images.tar"), archive, 0o644)
+	})
+	return filepath.Join(dir, "images.tar"), err
+}
+
+// needsLoader tells whether the program needs shared libraries.
+func needsLoader(path string) (bool, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false, fmt.Errorf("make test images: %w", err)
+	}
+	defer f.Close()
+	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
+}
+
+// busyboxLayer is a root file system of busybox and links to it.
+func busyboxLayer(binary []byte, applets []string) ([]byte, error) {
+	files := []tarFile{
+		{header: tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755}},
+		{header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir, Mode: 0o755}},
+		{header: tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}},
+		{header: tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, content: binary},
+		{header: tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644},
+			content: []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")},
+		{header: tar.Header{Name: "etc/group", Typeflag: tar.TypeReg, Mode: 0o644},
+			content: []byte("root:x:0:\nnogroup:x:65534:\n")},
+	}
+	for _, applet := range applets {
+		if applet == "busybox" {
+			continue
+		}
+		files = append(files, tarFile{header: tar.Header{
+			Name: path.Join("bin", applet), Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}})
+	}
+	return tarOf(files)
+}
+
+type image struct {
+	name    string
+	command []string
+}
+
+// imageArchive is an archive as `docker save` writes it: images that share
+// their only layer.
+func imageArchive(layer []byte, images ...image) ([]byte, error) {
+	type entry struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	layerSum := sha256.Sum256(layer)
+	layerName := hex.EncodeToString(layerSum[:]) + ".tar"
+	files := []tarFile{{header: tar.Header{Name: layerName, Typeflag: tar.TypeReg, Mode: 0o644}, content: layer}}
+	var manifest []entry
+	for _, img := range images {
+		config, err := json.Marshal(map[string]any{
+			"architecture": "amd64",
+			"os":           "linux",
+			"config":       map[string]any{"Cmd": img.command, "Env": []string{"PATH=/bin"}},
+			"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(layerSum[:])}},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("describe image %s: %w", img.name, err)
+		}
+		sum := sha256.Sum256(config)
+		name := hex.EncodeToString(sum[:]) + ".json"
+		files = append(files, tarFile{header: tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}, content: config})
+		manifest = append(manifest, entry{Config: name, RepoTags: []string{img.name}, Layers: []string{layerName}})
+	}
+	content, err := json.Marshal(manifest)
+	if err != nil {
+		return nil, fmt.Errorf("describe images: %w", err)
+	}
+	files = append(files, tarFile{header: tar.Header{Name: "manifest.json", Typeflag: tar.TypeReg, Mode: 0o644}, content: content})
+	return tarOf(files)
+}
+
+type tarFile struct {
+	header  tar.Header
+	content []byte
+}
+
+func tarOf(files []tarFile) ([]byte, error) {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range files {
+		f.header.Size = int64(len(f.content))
+		if err := w.WriteHeader(&f.header); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", f.header.Name, err)
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", f.header.Name, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("pack archive: %w", err)
+	}
+	return buf.Bytes(), nil
+}

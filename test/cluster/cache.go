@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// cached returns the folder name-<key> of the cache, after build filled it
+// where it was not there. Two processes never build the same thing at once,
+// and a build that was cut short leaves nothing that could be taken for done.
+func cached(ctx context.Context, name, key string, build func(dir string) error) (string, error) {
+	cache, err := vm.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, name+"-"+key)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	unlock, err := vm.Lock(ctx, filepath.Join(cache, name+".lock"), nil)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp := filepath.Join(cache, name+".tmp")
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", fmt.Errorf("clear cache: %w", err)
+	}
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return "", fmt.Errorf("fill cache: %w", err)
+	}
+	if err := build(tmp); err != nil {
+		return "", errors.Join(fmt.Errorf("build %s: %w", name, err), os.RemoveAll(tmp))
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return "", fmt.Errorf("fill cache: %w", err)
+	}
+	return dir, nil
+}
+
+// keyOf hashes what a cached thing is made from.
+func keyOf(inputs ...[]byte) string {
+	h := sha256.New()
+	for _, in := range inputs {
+		fmt.Fprintf(h, "%d:", len(in))
+		h.Write(in)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}

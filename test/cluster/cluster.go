@@ -1,0 +1,216 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Cluster is a running cluster.
+type Cluster struct {
+	dir string
+	pid int // of the supervisor
+	log io.Writer
+	// lifeline, when closed, ends the cluster; nil where it is detached.
+	lifeline io.Closer
+}
+
+const (
+	sshKey  = "login"
+	pidFile = "pid"
+)
+
+// Start builds what is missing, starts a cluster and returns when all its
+// nodes are Ready. Unless the cluster is detached it ends with this process,
+// however that ends.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	binaries, err := kubernetesBinaries(ctx, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	images, err := testImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := toolsDisk(ctx, binaries, images)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := findMachine(ctx, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	run, err := makeRunDir(ctx, cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer run.lock.Close() // the supervisor has it as well
+	c := &Cluster{dir: run.path, log: cfg.Log}
+	if err := c.prepare(ctx, cfg, binaries, tools, machine); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(run.path))
+	}
+	fmt.Fprintf(cfg.Log, "%5.1fs prepared\n", time.Since(began).Seconds())
+	if err := c.supervise(ctx, cfg, run); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare fills the cluster's folder.
+func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries, tools string, machine nodeMachine) error {
+	ca, err := newAuthority()
+	if err != nil {
+		return err
+	}
+	if err := run(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test cluster", "-f", filepath.Join(c.dir, sshKey)); err != nil {
+		return err
+	}
+	control, err := prepareControl(c.dir, binaries, ca)
+	if err != nil {
+		return err
+	}
+	nodes, err := prepareNodes(ctx, c.dir, cfg, machine, tools, ca)
+	if err != nil {
+		return err
+	}
+	if err := os.Symlink(filepath.Join(binaries, "kubectl"), filepath.Join(c.dir, "kubectl")); err != nil {
+		return fmt.Errorf("prepare kubectl: %w", err)
+	}
+	return plan{Network: networkPlan(cfg.Nodes), Control: control, Nodes: nodes}.save(c.dir)
+}
+
+// supervise starts the supervisor and waits until the cluster is ready.
+func (c *Cluster) supervise(ctx context.Context, cfg Config, run *runDir) error {
+	ctl, err := buildCtl(ctx, c.dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(c.dir))
+	}
+	log, err := os.Create(filepath.Join(c.dir, "supervisor.log"))
+	if err != nil {
+		return fmt.Errorf("start supervisor: %w", err)
+	}
+	defer log.Close()
+	// Not CommandContext: the supervisor ends by its lifeline, and cleans up.
+	cmd := exec.Command(ctl, "supervise", c.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		Setsid:     true, // Ctrl-C is for us
+	}
+	cmd.ExtraFiles = []*os.File{run.lock}
+	cmd.Stderr = log
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("start supervisor: %w", err)
+	}
+	progress, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start supervisor: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(fmt.Errorf("start supervisor: %w", err), os.RemoveAll(c.dir))
+	}
+	c.pid, c.lifeline = cmd.Process.Pid, lifeline
+	end := func(err error) error {
+		lifeline.Close()
+		return errors.Join(err, cmd.Wait())
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, pidFile), []byte(strconv.Itoa(c.pid)), 0o644); err != nil {
+		return end(fmt.Errorf("start supervisor: %w", err))
+	}
+	stopped := context.AfterFunc(ctx, func() { lifeline.Close() })
+	defer stopped()
+	if err := followProgress(progress, cfg.Log); err != nil {
+		return end(errors.Join(ctx.Err(), err))
+	}
+	if cfg.Detach {
+		if _, err := lifeline.Write([]byte{detachByte}); err != nil {
+			return end(fmt.Errorf("detach supervisor: %w", err))
+		}
+		c.lifeline = nil
+	}
+	go func() { _ = cmd.Wait() }() // reaps it; Stop looks at the folder
+	return nil
+}
+
+// followProgress copies lines to the log until the last one says how it went.
+func followProgress(progress io.Reader, log io.Writer) error {
+	lines := bufio.NewScanner(progress)
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case line == "ready":
+			return nil
+		case strings.HasPrefix(line, "failed: "):
+			text := []string{strings.TrimPrefix(line, "failed: ")}
+			for lines.Scan() {
+				text = append(text, lines.Text())
+			}
+			return fmt.Errorf("start cluster: %s", strings.Join(text, "\n"))
+		default:
+			fmt.Fprintln(log, line)
+		}
+	}
+	return errors.Join(errors.New("start cluster: the supervisor ended"), lines.Err())
+}
+
+// Attach finds the running cluster of that name.
+func Attach(name string) (*Cluster, error) {
+	dir, err := runDirPath(name)
+	if err != nil {
+		return nil, err
+	}
+	alive, err := running(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !alive {
+		return nil, fmt.Errorf("find cluster: %q is not running", name)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, pidFile))
+	if err != nil {
+		return nil, fmt.Errorf("find cluster: %w", err)
+	}
+	pid, err := strconv.Atoi(string(content))
+	if err != nil {
+		return nil, fmt.Errorf("find cluster: %w", err)
+	}
+	return &Cluster{dir: dir, pid: pid, log: io.Discard}, nil
+}
+
+// Dir is the folder with the logs of all components.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Stop ends the cluster and waits until nothing is left of it.
+func (c *Cluster) Stop(ctx context.Context) error {
+	if err := c.command(ctx, "POST", "/stop", nil); err != nil {
+		return err
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ended := syscall.Kill(c.pid, 0) == syscall.ESRCH
+		if _, err := os.Stat(c.dir); errors.Is(err, os.ErrNotExist) && ended {
+			return nil
+		} else if ended {
+			return fmt.Errorf("stop cluster: the supervisor left %s, which the next start removes", c.dir)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stop cluster: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// The network, see the package comment. Node scripts in node/ know some of
+// these too.
+const (
+	controlAddress   = "10.88.0.1"
+	apiServerAddress = controlAddress + ":6443"
+	serviceRange     = "10.96.0.0/16"
+	apiServiceIP     = "10.96.0.1"
+	bridge           = "nodes"
+)
+
+// Config says what cluster to start. The zero value is a cluster of one node.
+type Config struct {
+	// Name names the cluster's folder; default "test-<pid>".
+	Name string
+	// Nodes is how many there are, 1 to 9; default 1. They are called node1…
+	Nodes int
+	// MemoryMiB is the memory of each node; default 2048.
+	MemoryMiB int
+	// DiskSize is the size of each node's empty disk, /dev/vdb, in bytes;
+	// default 8 GiB. It is sparse.
+	DiskSize int64
+	// Images are archives, as `docker save` or `buildah push docker-archive:`
+	// write them, that every node imports before its kubelet starts.
+	Images []string
+	// Detach lets the cluster outlive this process.
+	Detach bool
+	// Log gets one line for each step of starting; default none.
+	Log io.Writer
+}
+
+var clusterName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Name == "" {
+		c.Name = fmt.Sprintf("test-%d", os.Getpid())
+	}
+	if c.Nodes == 0 {
+		c.Nodes = 1
+	}
+	if c.MemoryMiB == 0 {
+		c.MemoryMiB = 2048
+	}
+	if c.DiskSize == 0 {
+		c.DiskSize = 8 << 30
+	}
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	switch {
+	case os.Geteuid() != 0:
+		return c, errors.New("start cluster: it needs namespaces and tap devices; run it as root")
+	case !clusterName.MatchString(c.Name):
+		return c, fmt.Errorf("start cluster: name %q: use lower case letters, digits and dashes", c.Name)
+	case c.Nodes < 1 || c.Nodes > 9:
+		return c, fmt.Errorf("start cluster: %d nodes: use 1 to 9", c.Nodes)
+	}
+	for i, tar := range c.Images {
+		abs, err := filepath.Abs(tar)
+		if err != nil {
+			return c, fmt.Errorf("find image %s: %w", tar, err)
+		}
+		if _, err := os.Stat(abs); err != nil {
+			return c, fmt.Errorf("find image: %w", err)
+		}
+		c.Images[i] = abs
+	}
+	return c, nil
+}
+
+func nodeName(i int) string    { return fmt.Sprintf("node%d", i) }
+func nodeAddress(i int) string { return fmt.Sprintf("10.88.0.%d", 10+i) }
+func podRange(i int) string    { return fmt.Sprintf("10.244.%d.0/24", i) }

@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// process is a program that the supervisor runs, perhaps several times.
+type process struct {
+	program
+	log string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+	boot string        // of a node, as last seen in the API
+}
+
+func newProcess(p program, dir string) *process {
+	return &process{program: p, log: filepath.Join(dir, p.Name+".log")}
+}
+
+// start runs the program; its output goes to the end of its log.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.aliveLocked() {
+		return fmt.Errorf("start %s: it is running", p.Name)
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in ProcessState
+		close(done)
+	}()
+	p.cmd, p.done = cmd, done
+	return nil
+}
+
+// kill ends the program at once and waits until it is gone.
+func (p *process) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.Name, err)
+	}
+	<-p.done
+	return nil
+}
+
+func (p *process) alive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.aliveLocked()
+}
+
+func (p *process) aliveLocked() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// failure describes why the program is not what it should be, with the end of
+// its logs.
+func (p *process) failure(what string) error {
+	logs, err := filepath.Glob(strings.TrimSuffix(p.log, ".log") + "*.log")
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s", p.Name, what)
+	for _, log := range logs {
+		fmt.Fprintf(&text, "\n--- end of %s:\n%s", filepath.Base(log), tail(log, 15))
+	}
+	return errors.New(text.String())
+}
+
+// tail returns the last lines of a file.
+func tail(path string, lines int) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := bytes.Split(bytes.TrimRight(content, "\n"), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}

@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const runPrefix = "cluster-"
+
+// runDir is the folder of one cluster. Whoever runs the cluster holds a lock
+// in it: a folder without a holder is a leftover.
+type runDir struct {
+	path string
+	lock *os.File
+}
+
+func runDirPath(name string) (string, error) {
+	cache, err := vm.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "run", runPrefix+name), nil
+}
+
+// makeRunDir makes and locks the folder of the named cluster, after it removed
+// what dead clusters left.
+func makeRunDir(ctx context.Context, name string) (*runDir, error) {
+	path, err := runDirPath(name)
+	if err != nil {
+		return nil, err
+	}
+	parent := filepath.Dir(path)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, fmt.Errorf("make run folder: %w", err)
+	}
+	// Between its making and its locking a folder looks stale to others.
+	unlock, err := vm.Lock(ctx, filepath.Join(parent, ".lock"), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := removeStale(parent); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(path, 0o755); errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("start cluster: %q is running already; stop it first", name)
+	} else if err != nil {
+		return nil, fmt.Errorf("make run folder: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock run folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock run folder: %w", err)
+	}
+	return &runDir{path: path, lock: f}, nil
+}
+
+// running tells whether a supervisor holds the folder.
+func running(path string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("look at run folder: %w", err)
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == unix.EWOULDBLOCK {
+		return true, nil
+	} else if err != nil {
+		return false, fmt.Errorf("look at run folder: %w", err)
+	}
+	return false, nil
+}
+
+func removeStale(parent string) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return fmt.Errorf("look for stale run folders: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), runPrefix) {
+			continue
+		}
+		path := filepath.Join(parent, e.Name())
+		alive, err := running(path)
+		if err != nil {
+			return err
+		}
+		if alive {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove stale run folder: %w", err)
+		}
+	}
+	return nil
+}

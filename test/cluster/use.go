@@ -1,0 +1,217 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Kubectl runs kubectl as the cluster's administrator and returns its standard
+// output; its standard error is in the error.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.KubectlInput(ctx, nil, args...)
+}
+
+// KubectlInput is Kubectl with a standard input, for `apply -f -`.
+func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	out, err := output(c.KubectlCommand(ctx, args...), stdin)
+	if err != nil {
+		return out, fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
+	}
+	return out, nil
+}
+
+// KubectlCommand is kubectl, to be run as the caller likes.
+func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	kubectl := []string{filepath.Join(c.dir, "kubectl"), "--kubeconfig=" + filepath.Join(c.dir, adminKubeconfig)}
+	return c.inside(ctx, append(kubectl, args...)...)
+}
+
+// Node runs a command on a node, each argument as it is given, and returns
+// what it wrote; in the order it came, where it failed.
+func (c *Cluster) Node(ctx context.Context, node string, command ...string) (string, error) {
+	return c.NodeInput(ctx, nil, node, command...)
+}
+
+// NodeInput is Node with a standard input.
+func (c *Cluster) NodeInput(ctx context.Context, stdin io.Reader, node string, command ...string) (string, error) {
+	quoted := make([]string, len(command))
+	for i, arg := range command {
+		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	cmd, err := c.NodeCommand(ctx, node, quoted...)
+	if err != nil {
+		return "", err
+	}
+	out, err := output(cmd, stdin)
+	if err != nil {
+		return out, fmt.Errorf("on %s: %s: %w", node, strings.Join(command, " "), err)
+	}
+	return out, nil
+}
+
+// NodeCommand is an SSH client that runs a line of shell on a node, or, where
+// there is none, a shell for a person.
+func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) (*exec.Cmd, error) {
+	address := ""
+	for i := 1; i <= 9; i++ {
+		if nodeName(i) == node {
+			address = nodeAddress(i)
+		}
+	}
+	if address == "" {
+		return nil, fmt.Errorf("find node: no node %q; they are called %s, %s …", node, nodeName(1), nodeName(2))
+	}
+	args := []string{"ssh", "-i", filepath.Join(c.dir, sshKey), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR",
+		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20",
+		"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=6", // nodes lose their power
+		"-o", "HostKeyAlgorithms=ssh-ed25519", "-F", "none"}
+	if len(line) == 0 {
+		args = append(args, "-t")
+	}
+	return c.inside(ctx, append(append(args, "root@"+address), line...)...), nil
+}
+
+// Put writes a file on a node.
+func (c *Cluster) Put(ctx context.Context, node string, content io.Reader, path string, mode os.FileMode) error {
+	const script = `cat >"$1.tmp" && chmod "$2" "$1.tmp" && mv "$1.tmp" "$1"`
+	_, err := c.NodeInput(ctx, content, node, "sh", "-c", script, "sh", path, fmt.Sprintf("%o", mode))
+	return err
+}
+
+// LoadImage imports an image archive on every node.
+func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
+	all, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if !s.Node {
+			continue
+		}
+		f, err := os.Open(archive)
+		if err != nil {
+			return fmt.Errorf("load image: %w", err)
+		}
+		_, err = c.NodeInput(ctx, f, s.Name, "sh", "-c", "ctr -n k8s.io images import - && sync")
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PowerCut ends the node as a lost power supply does: what the guest did not
+// flush to its disks is gone. PowerOn boots it again from the same disks.
+func (c *Cluster) PowerCut(ctx context.Context, node string) error {
+	return c.Kill(ctx, node)
+}
+
+// PowerOn boots a node and waits until it is Ready.
+func (c *Cluster) PowerOn(ctx context.Context, node string) error {
+	return c.Run(ctx, node)
+}
+
+// Reboot shuts the node down cleanly, boots it and waits until it is Ready.
+func (c *Cluster) Reboot(ctx context.Context, node string) error {
+	boot, err := c.Node(ctx, node, "cat", "/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	if _, err := c.Node(ctx, node, "busybox", "reboot"); err != nil {
+		return err
+	}
+	return c.command(ctx, http.MethodPost, "/nodes/"+node+"/await?boot="+strings.TrimSpace(boot), nil)
+}
+
+// Kill ends a component of the control plane, or a node, with SIGKILL.
+func (c *Cluster) Kill(ctx context.Context, name string) error {
+	return c.command(ctx, http.MethodPost, "/processes/"+name+"/kill", nil)
+}
+
+// Run starts what Kill ended and waits until it is ready.
+func (c *Cluster) Run(ctx context.Context, name string) error {
+	return c.command(ctx, http.MethodPost, "/processes/"+name+"/start", nil)
+}
+
+// Status lists the control plane's components and the nodes.
+func (c *Cluster) Status(ctx context.Context) ([]Status, error) {
+	var all []Status
+	return all, c.command(ctx, http.MethodGet, "/status", &all)
+}
+
+// Log is the end of the logs of a component or a node.
+func (c *Cluster) Log(name string, lines int) string {
+	logs, err := filepath.Glob(filepath.Join(c.dir, name+"*.log"))
+	if err != nil {
+		return err.Error()
+	}
+	var text strings.Builder
+	for _, log := range logs {
+		fmt.Fprintf(&text, "--- end of %s\n%s\n", log, tail(log, lines))
+	}
+	return text.String()
+}
+
+// inside is a command in the cluster's network namespace.
+func (c *Cluster) inside(ctx context.Context, argv ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", c.pid), "--"}, argv...)...)
+	// It would keep the namespace alive.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+func output(cmd *exec.Cmd, stdin io.Reader) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// command asks the supervisor.
+func (c *Cluster) command(ctx context.Context, method, path string, into any) error {
+	dir, err := os.Open(c.dir)
+	if err != nil {
+		return fmt.Errorf("ask supervisor: %w", err)
+	}
+	defer dir.Close()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			// A socket's path cannot be long; this one is short always.
+			return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName))
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, method, "http://supervisor"+path, nil)
+	if err != nil {
+		return fmt.Errorf("ask supervisor: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask supervisor: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body) // the status says it failed anyway
+		return fmt.Errorf("ask supervisor to %s: %s", path, strings.TrimSpace(string(text)))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("ask supervisor: %w", err)
+	}
+	return nil
+}
