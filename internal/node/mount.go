@@ -80,18 +80,17 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 	if err != nil {
 		return err
 	}
+	moved := fs
 	if readOnly {
-		ro, err := mount.AttachXFS(f.device.Path, true)
-		if err != nil {
+		if moved, err = mount.AttachXFS(f.device.Path, true); err != nil {
 			return err
 		}
-		defer func() { _ = ro.Close() }()
-		fs = ro
+		defer func() { _ = moved.Close() }()
 	}
 	if err := e.records.touch(spec.Group, spec.Name, e.now()); err != nil {
 		return err
 	}
-	if err := fs.MoveTo(t); err != nil {
+	if err := moved.MoveTo(t); err != nil {
 		return err
 	}
 	e.after("move mount")

@@ -1,0 +1,270 @@
+//go:build vm
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// grown is more than the least device that XFS can have, so that growing to it
+// takes every step.
+const grown = 512 * volume.MiB
+
+// untilAlive makes a call again and again, killed after its first step, then
+// after its second, and so on, each from a fresh start, until it has no further
+// step to die after. check sees the machine after each death and a repetition.
+func untilAlive(t *testing.T, c call, start func(), check func(step int)) {
+	t.Helper()
+	for die := 1; ; die++ {
+		require.Less(t, die, 30)
+		start()
+		c.Die = die
+		if !c.run(t) {
+			require.Greater(t, die, 1, "the call had no step at all")
+			return
+		}
+		c.Die = 0
+		require.False(t, c.run(t), "the same call again, after death %d", die)
+		check(die)
+	}
+}
+
+func TestFirstMountKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	target := m.target("a")
+	deaths := 0
+	untilAlive(t, call{Dir: m.dir, Verb: "mount", Spec: s, Target: target}, func() {
+		m.clear(s.Name)
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+	}, func(step int) {
+		deaths++
+		require.True(t, isMounted(target))
+		require.Equal(t, []string{"data"}, lvs(), "one volume after death %d", step)
+		size, used, _ := df(t, target)
+		require.Equal(t, s.Size, size)
+		require.Zero(t, used)
+		require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+		require.Equal(t, s.Size, fill(t, target+"/data"))
+	})
+	require.GreaterOrEqual(t, deaths, 7, "lvcreate, mkfs, attach, project, grow, quota, ready, record, move")
+}
+
+func TestExpandKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	target := m.target("a")
+	untilAlive(t, call{Dir: m.dir, Verb: "expand", Spec: s, Size: grown}, func() {
+		m.clear(s.Name)
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+		m.mount(s, "a")
+		require.NoError(t, os.WriteFile(target+"/f", []byte("kept"), 0o600))
+	}, func(int) {
+		require.FileExists(t, target+"/f")
+		size, _, _ := df(t, target)
+		require.Equal(t, grown, size)
+		require.Equal(t, grown, tagsOf(t, s.Name).Size)
+		require.NoError(t, os.Remove(target+"/f"))
+		require.Equal(t, grown, allocate(t, target+"/data"))
+	})
+}
+
+// A growth that was cut short is put right by the next mount as well, or has not
+// happened at all.
+func TestMountAfterExpandKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	for die := 1; ; die++ {
+		m.clear(s.Name)
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+		target := m.mount(s, "a")
+		c := call{Dir: m.dir, Verb: "expand", Spec: s, Size: grown, Die: die}
+		if !c.run(t) {
+			require.Greater(t, die, 3)
+			return
+		}
+		m.unmount(target)
+		m.mount(s, "a")
+		size, _, _ := df(t, target)
+		require.Contains(t, []volume.Bytes{s.Size, grown}, size)
+		require.Equal(t, size, allocate(t, target+"/data"), "whatever df shows can be had")
+	}
+}
+
+func TestRemovalKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	untilAlive(t, call{Dir: m.dir, Verb: "remove", Spec: s}, func() {
+		m.unmount(m.mount(s, "a"))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+	}, func(int) { require.Empty(t, lvs()) })
+}
+
+// Between the death of a removal and its repetition, a mount is refused or finds
+// nothing of the old volume; it never gets half of it.
+func TestMountAfterRemovalKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	target := m.target("a")
+	for die := 1; ; die++ {
+		m.mount(s, "a")
+		require.NoError(t, os.WriteFile(target+"/old", nil, 0o600))
+		m.unmount(target)
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+		died := call{Dir: m.dir, Verb: "remove", Spec: s, Die: die}.run(t)
+		if err := m.Mount(m.ctx(), s, target, false); err == nil {
+			require.NoFileExists(t, target+"/old")
+			m.unmount(target)
+		} else {
+			require.ErrorIs(t, err, ErrRefused)
+		}
+		m.clear(s.Name)
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+		if !died {
+			return
+		}
+	}
+}
+
+// Killed not after steps but anywhere, also in the middle of LVM and mkfs.
+func TestFirstMountKilledAnywhere(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	target := m.target("a")
+	start := time.Now()
+	require.False(t, call{Dir: m.dir, Verb: "mount", Spec: s, Target: target}.run(t))
+	whole := time.Since(start)
+	killed := 0
+	for range 12 {
+		m.clear(s.Name)
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+		c := call{Dir: m.dir, Verb: "mount", Spec: s, Target: target}
+		if c.runFor(t, time.Duration(rand.Int63n(int64(whole)))) {
+			killed++
+		}
+		// kubelet calls again until it works; a program of the killed call may
+		// still be at work for a moment.
+		require.Eventually(t, func() bool { return m.Mount(m.ctx(), s, target, false) == nil }, 30*time.Second, 50*time.Millisecond)
+		require.Equal(t, []string{"data"}, lvs())
+		require.Equal(t, s.Size, fill(t, target+"/data"))
+		time.Sleep(100 * time.Millisecond) // time for a straggler to do harm
+		m.unmount(target)
+		m.mount(s, "a")
+		st, err := os.Stat(target + "/data")
+		require.NoError(t, err)
+		require.EqualValues(t, s.Size, st.Size())
+	}
+	t.Logf("killed %d of 12 calls within %s", killed, whole)
+	require.Positive(t, killed)
+}
+
+func TestTwentyVolumesAtOnce(t *testing.T) {
+	m := newMachine(t)
+	var wg sync.WaitGroup
+	failures := make(chan error, 20)
+	targets := make([]string, 20)
+	for i := range targets {
+		s := m.volume(fmt.Sprintf("v%d", i), 16*volume.MiB)
+		targets[i] = m.target(string(s.Name))
+		wg.Go(func() { failures <- m.Mount(m.ctx(), s, targets[i], false) })
+	}
+	wg.Wait()
+	close(failures)
+	for err := range failures {
+		require.NoError(t, err)
+	}
+	require.Len(t, lvs(), 20)
+	for _, target := range targets {
+		size, _, _ := df(t, target)
+		require.Equal(t, 16*volume.MiB, size)
+		m.unmount(target)
+	}
+}
+
+func TestOneVolumeTenTimesAtOnce(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	var wg sync.WaitGroup
+	failures := make(chan error, 10)
+	targets := make([]string, 10)
+	for i := range targets {
+		targets[i] = m.target(itoa(i))
+		wg.Go(func() { failures <- m.Mount(m.ctx(), s, targets[i], false) })
+	}
+	wg.Wait()
+	close(failures)
+	for err := range failures {
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"data"}, lvs())
+	require.NoError(t, os.WriteFile(targets[0]+"/f", nil, 0o600))
+	for _, target := range targets {
+		require.FileExists(t, target+"/f")
+		m.unmount(target)
+	}
+}
+
+// Mounts, unmounts, growth, release and removal of one volume by several at
+// once: every call ends, with success or a refusal that says why, and in the end
+// the volume is whole or gone.
+func TestRaceOfEverything(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	stop := time.Now().Add(10 * time.Second)
+	var wg sync.WaitGroup
+	unexpected := make(chan error, 1000)
+	note := func(err error) {
+		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrInUse) || errors.Is(err, mount.ErrBusy) || errors.Is(err, lvm.ErrNoVolume) {
+			return
+		}
+		unexpected <- err
+	}
+	for i := range 3 {
+		target := m.target(itoa(i))
+		wg.Go(func() {
+			for time.Now().Before(stop) {
+				note(m.Mount(m.ctx(), s, target, i == 0))
+				note(m.Unmount(m.ctx(), target))
+			}
+		})
+	}
+	wg.Go(func() {
+		for time.Now().Before(stop) {
+			note(m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+			note(m.Remove(m.ctx(), refOf(s), WipeNone))
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+	wg.Wait()
+	close(unexpected)
+	for err := range unexpected {
+		require.NoError(t, err)
+	}
+	for i := range 3 {
+		require.False(t, isMounted(m.target(itoa(i))))
+	}
+	require.LessOrEqual(t, len(lvs()), 1)
+	err := m.Mount(m.ctx(), s, m.target("end"), false)
+	if err != nil {
+		require.ErrorIs(t, err, ErrRefused)
+		require.NoError(t, m.Remove(m.ctx(), refOf(s), WipeNone))
+		m.mount(s, "end")
+	}
+	size, _, _ := df(t, m.target("end"))
+	require.Equal(t, s.Size, size)
+}

@@ -1,0 +1,318 @@
+//go:build vm
+
+// The tests of this package change real LVM, XFS and mounts. They run in a
+// virtual node (make test-vm) and take the disk that FLEXLVM_TEST_DISK names.
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	group   = volume.Group("flexlvm-test")
+	cluster = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
+)
+
+// TestMain makes the volume group, or, as the process that a test is going to
+// kill, runs one call.
+func TestMain(m *testing.M) {
+	if text := os.Getenv(callVariable); text != "" {
+		os.Exit(serveCall(text))
+	}
+	disk := os.Getenv("FLEXLVM_TEST_DISK")
+	if disk == "" {
+		fmt.Println("FLEXLVM_TEST_DISK must name a disk that may be wiped; run `make test-vm`")
+		os.Exit(1)
+	}
+	out, err := exec.Command("vgcreate", "--yes", "--metadatasize", "16m", string(group), disk).CombinedOutput()
+	if err != nil {
+		fmt.Printf("make the volume group: %v: %s\n", err, out)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// A machine is an engine with directories of its own on this node.
+type machine struct {
+	*Engine
+	t   *testing.T
+	dir string
+}
+
+func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), command.DefaultPath) }
+
+func machineAt(t *testing.T, dir, path string) *machine {
+	t.Helper()
+	log := logrus.New()
+	log.SetLevel(logrus.DebugLevel)
+	f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	log.SetOutput(f)
+	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock"}, command.NewHost(path, log))
+	require.NoError(t, err)
+	m := &machine{Engine: e, t: t, dir: dir}
+	t.Cleanup(func() {
+		_ = f.Close()
+		if t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Logf("commands of the engine:\n%s", b)
+		}
+	})
+	return m
+}
+
+func specOf(name string, size volume.Bytes) volume.Spec {
+	return volume.Spec{
+		Group: group, Name: volume.Name(name), Size: size, Layout: volume.Linear,
+		Kind: volume.Claim, Cluster: cluster, Namespace: "default",
+	}
+}
+
+// volume returns a spec and sees to it that nothing of the volume is left when
+// the test ends.
+func (m *machine) volume(name string, size volume.Bytes) volume.Spec {
+	m.t.Helper()
+	s := specOf(name, size)
+	m.t.Cleanup(func() { m.clear(s.Name) })
+	return s
+}
+
+// clear takes a volume away by force of hand, not with the engine under test.
+func (m *machine) clear(n volume.Name) {
+	m.t.Helper()
+	for _, name := range []volume.Name{n, n.Doomed()} {
+		device := "/dev/mapper/" + volume.DeviceName(group, name)
+		for _, target := range strings.Fields(shellOut("findmnt -rno TARGET -S " + device)) {
+			require.NoError(m.t, unix.Unmount(target, 0))
+		}
+		if shellOut("lvs --noheadings -o lv_name -S 'lv_name=\""+string(name)+"\"' "+string(group)) != "" {
+			m.shell("lvremove --yes %s/%s", group, name)
+		}
+	}
+}
+
+// target makes a directory as kubelet does before it calls.
+func (m *machine) target(name string) string {
+	m.t.Helper()
+	dir := filepath.Join(m.dir, "pods", name)
+	require.NoError(m.t, os.MkdirAll(dir, 0o750))
+	return dir
+}
+
+func (m *machine) mount(s volume.Spec, name string) string {
+	m.t.Helper()
+	target := m.target(name)
+	require.NoError(m.t, m.Mount(m.ctx(), s, target, false))
+	return target
+}
+
+func (m *machine) unmount(target string) {
+	m.t.Helper()
+	require.NoError(m.t, m.Unmount(m.ctx(), target))
+}
+
+func (m *machine) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	m.t.Cleanup(cancel)
+	return ctx
+}
+
+func (m *machine) shell(format string, args ...any) string {
+	m.t.Helper()
+	line := fmt.Sprintf(format, args...)
+	out, err := exec.Command("sh", "-ec", line).CombinedOutput()
+	require.NoError(m.t, err, "%s: %s", line, out)
+	return strings.TrimSpace(string(out))
+}
+
+// shellOut is for questions whose failure means no.
+func shellOut(line string) string {
+	out, err := exec.Command("sh", "-c", line+" 2>/dev/null").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// lvs lists what is in the group, whoever owns it.
+func lvs() []string {
+	return strings.Fields(shellOut("lvs --noheadings -o lv_name " + string(group)))
+}
+
+func tagsOf(t *testing.T, n volume.Name) volume.Tags {
+	t.Helper()
+	text := shellOut(fmt.Sprintf("lvs --noheadings -o lv_tags %s/%s", group, n))
+	tags, err := volume.ParseTags(strings.Split(text, ","))
+	require.NoError(t, err, text)
+	return tags
+}
+
+func isMounted(target string) bool {
+	return exec.Command("mountpoint", "-q", target).Run() == nil
+}
+
+// df returns what statfs says, in bytes.
+func df(t *testing.T, dir string) (size, used, free volume.Bytes) {
+	t.Helper()
+	var st unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &st))
+	b := volume.Bytes(st.Bsize)
+	return volume.Bytes(st.Blocks) * b, volume.Bytes(st.Blocks-st.Bfree) * b, volume.Bytes(st.Bavail) * b
+}
+
+// fill writes one file until the volume is full and returns how much went in.
+func fill(t *testing.T, file string) volume.Bytes {
+	t.Helper()
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	// Odd pieces at the end find the exact byte.
+	var total volume.Bytes
+	for piece := volume.MiB; piece > 0; {
+		n, err := f.Write(make([]byte, piece))
+		total += volume.Bytes(n)
+		if err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			piece /= 4
+		}
+	}
+	require.NoError(t, f.Sync())
+	return total
+}
+
+// allocate is fill without the writing: what quota lets fallocate have.
+func allocate(t *testing.T, file string) volume.Bytes {
+	t.Helper()
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	var total volume.Bytes
+	for piece := 64 * volume.MiB; piece >= volume.Block; {
+		if err := unix.Fallocate(int(f.Fd()), 0, int64(total), int64(piece)); err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			piece /= 2
+			continue
+		}
+		total += piece
+	}
+	return total
+}
+
+const callVariable = "FLEXLVM_TEST_CALL"
+
+// A call is one use of the engine in a process of its own, which dies right
+// after its step number Die, counted from 1; 0 lets it live.
+type call struct {
+	Dir    string
+	Verb   string
+	Spec   volume.Spec
+	Target string
+	Size   volume.Bytes
+	Die    int
+}
+
+func (c call) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	b, err := json.Marshal(c)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), callVariable+"="+string(b))
+	return cmd
+}
+
+// run makes the call; died tells whether the process was killed, as ordered.
+func (c call) run(t *testing.T) (died bool) {
+	t.Helper()
+	out, err := c.command(t).CombinedOutput()
+	return c.killed(t, err, out)
+}
+
+// runFor makes the call and kills it after that long.
+func (c call) runFor(t *testing.T, d time.Duration) (died bool) {
+	t.Helper()
+	cmd := c.command(t)
+	require.NoError(t, cmd.Start())
+	timer := time.AfterFunc(d, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	return c.killed(t, cmd.Wait(), nil)
+}
+
+func (c call) killed(t *testing.T, err error, out []byte) bool {
+	t.Helper()
+	if err == nil {
+		return false
+	}
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	status := exit.Sys().(syscall.WaitStatus)
+	require.True(t, status.Signaled(), "%s failed by itself: %s", c.Verb, out)
+	require.Equal(t, syscall.SIGKILL, status.Signal())
+	return true
+}
+
+func serveCall(text string) int {
+	var c call
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	steps := make(chan string, 1)
+	count := 0
+	steps <- ""
+	cfg := Config{StateDir: c.Dir + "/state", LockDir: c.Dir + "/lock", After: func(string) {
+		<-steps // steps may come from two goroutines at once
+		if count++; count == c.Die {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		steps <- ""
+	}}
+	e, err := New(cfg, command.NewHost("", logrus.New()))
+	if err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := c.serve(ctx, e); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func (c call) serve(ctx context.Context, e *Engine) error {
+	ref := Ref{Group: c.Spec.Group, Name: c.Spec.Name, Cluster: c.Spec.Cluster}
+	switch c.Verb {
+	case "mount":
+		return e.Mount(ctx, c.Spec, c.Target, false)
+	case "unmount":
+		return e.Unmount(ctx, c.Target)
+	case "expand":
+		return e.Expand(ctx, c.Spec, c.Size)
+	case "release":
+		return e.Release(ctx, ref, volume.Unreferenced)
+	case "remove":
+		return e.Remove(ctx, ref, WipeZero)
+	}
+	return fmt.Errorf("no verb %q", c.Verb)
+}

@@ -1,0 +1,121 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func refOf(s volume.Spec) Ref { return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster} }
+
+func TestRemove(t *testing.T) {
+	for _, w := range []Wipe{WipeNone, WipeDiscard, WipeZero} {
+		t.Run(string(w), func(t *testing.T) {
+			m := newMachine(t)
+			s := m.volume("data", 64*volume.MiB)
+			target := m.mount(s, "a")
+			m.unmount(target)
+			ref := refOf(s)
+			require.ErrorIs(t, m.Remove(m.ctx(), ref, w), ErrRefused, "ready volumes are never removed")
+			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced))
+			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced), "again is success")
+			require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Retained), ErrRefused)
+			require.NoError(t, m.Remove(m.ctx(), ref, w))
+			require.Empty(t, lvs())
+			require.NoError(t, m.Remove(m.ctx(), ref, w), "gone is success")
+
+			// The name is free again, and the volume a new one.
+			require.NoFileExists(t, m.mount(s, "a")+"/f")
+		})
+	}
+}
+
+func TestWipeZeroLeavesNothing(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
+	require.NoError(t, WipeZero.device(m.ctx(), device))
+	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
+}
+
+func TestRetainedIsNeverRemoved(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained))
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), WipeNone), ErrRefused)
+	require.Contains(t, lvs(), "data")
+}
+
+func TestRemovalTouchesNobodyElses(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 0)
+	m.shell("lvcreate --yes -L 4m -n data %s", group)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), WipeNone), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced), ErrRefused)
+
+	other := m.volume("theirs", 64*volume.MiB)
+	m.unmount(m.mount(other, "a"))
+	stranger := refOf(other)
+	stranger.Cluster = "another"
+	require.ErrorIs(t, m.Release(m.ctx(), stranger, volume.Unreferenced), ErrRefused)
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced))
+	require.ErrorIs(t, m.Remove(m.ctx(), stranger, WipeNone), ErrRefused)
+	require.ElementsMatch(t, []string{"data", "theirs"}, lvs())
+
+	// LVM itself selects by UUID, name and tag.
+	lv, err := m.lvm.Volume(m.ctx(), group, "data")
+	require.NoError(t, err)
+	require.ErrorContains(t, m.lvm.Remove(m.ctx(), lv), "still there")
+	lv, err = m.lvm.Volume(m.ctx(), group, "theirs")
+	require.NoError(t, err)
+	lv.UUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+	require.NoError(t, m.lvm.Remove(m.ctx(), lv), "that one is gone, whatever bears its name now")
+	require.Contains(t, lvs(), "theirs")
+}
+
+func TestRemovalOfWhatCannotBeSeen(t *testing.T) {
+	m := newMachine(t)
+	ref := refOf(m.volume("data", volume.GiB))
+	ref.Group = "nowhere"
+	require.ErrorIs(t, m.Remove(m.ctx(), ref, WipeNone), lvm.ErrNoGroup, "an absent group is no proof of an absent volume")
+}
+
+// A volume that is mounted in some other mount namespace only.
+func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	holder := exec.Command("unshare", "--mount", "--propagation", "private", "sleep", "300")
+	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, holder.Start())
+	defer func() {
+		_ = holder.Process.Kill()
+		_ = holder.Wait()
+	}()
+	require.Eventually(t, func() bool {
+		ours, err1 := os.Readlink("/proc/self/ns/mnt")
+		theirs, err2 := os.Readlink("/proc/" + itoa(holder.Process.Pid) + "/ns/mnt")
+		return err1 == nil && err2 == nil && ours != theirs
+	}, 10*time.Second, 10*time.Millisecond)
+	m.unmount(target)
+	require.False(t, isMounted(target))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), WipeNone), ErrInUse)
+	require.Contains(t, lvs(), "data", "untouched, under its own name")
+
+	require.NoError(t, holder.Process.Kill())
+	_ = holder.Wait()
+	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s), WipeNone) == nil }, 10*time.Second, 100*time.Millisecond)
+	require.Empty(t, lvs())
+}

@@ -1,0 +1,152 @@
+//go:build vm
+
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// The promise of flexlvm: df shows the size that was asked for with nothing
+// used, and writes stop at exactly that byte.
+func TestSizeIsExact(t *testing.T) {
+	for _, size := range []volume.Bytes{volume.Block, 64 * volume.MiB, 300 * volume.MiB, volume.GiB, 2560 * volume.MiB} {
+		t.Run(size.String(), func(t *testing.T) {
+			m := newMachine(t)
+			s := m.volume("exact", size)
+			target := m.mount(s, "a")
+			got, used, free := df(t, target)
+			require.Equal(t, size, got)
+			require.Zero(t, used)
+			require.Equal(t, size, free)
+			require.Equal(t, size, fill(t, target+"/data"))
+
+			// And after a remount: still there, still the end.
+			m.unmount(target)
+			target = m.mount(s, "b")
+			st, err := os.Stat(target + "/data")
+			require.NoError(t, err)
+			require.EqualValues(t, size, st.Size())
+			require.ErrorIs(t, os.WriteFile(target+"/more", []byte("x"), 0o600), syscall.ENOSPC)
+		})
+	}
+}
+
+// A size that is no multiple of a block is given whole blocks, never less.
+func TestSizeThatIsNotWholeBlocks(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("odd", 100*volume.MiB+1)
+	target := m.mount(s, "a")
+	got, _, _ := df(t, target)
+	require.Equal(t, 100*volume.MiB+volume.Block, got)
+	require.Equal(t, s.Size, tagsOf(t, s.Name).Size)
+}
+
+// Files of 32 KiB are the smallest whose inodes the device has room for besides.
+func TestManySmallFilesFillItToTheByte(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("small", 256*volume.MiB)
+	target := m.mount(s, "a")
+	const each = 32 * volume.KiB
+	content := bytes.Repeat([]byte("x"), int(each))
+	var files volume.Bytes
+	for i := volume.Bytes(0); i < s.Size/each; i++ {
+		if i%1000 == 0 {
+			require.NoError(t, os.Mkdir(fmt.Sprintf("%s/%d", target, i/1000), 0o755))
+		}
+		err := os.WriteFile(fmt.Sprintf("%s/%d/%d", target, i/1000, i), content, 0o600)
+		if err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			break
+		}
+		files++
+	}
+	// Directories are data too: what is missing is theirs.
+	dirs := s.Size - files*each
+	require.Less(t, dirs, 2*volume.MiB)
+	_, _, free := df(t, target)
+	require.Less(t, free, each)
+}
+
+func TestInodeLimit(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("inodes", 64*volume.MiB)
+	s.Inodes = 100
+	target := m.mount(s, "a")
+	made := 0
+	for ; made < 200; made++ {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", target, made), nil, 0o600); err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			break
+		}
+	}
+	require.Equal(t, 99, made, "the root directory is the hundredth inode")
+}
+
+func TestMillionInodesFit(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("million", 64*volume.MiB)
+	s.Inodes = 1 << 20
+	target := m.mount(s, "a")
+	got, used, _ := df(t, target)
+	require.Equal(t, s.Size, got)
+	require.Zero(t, used)
+	require.Equal(t, "1048576", m.shell("df --output=itotal %s | tail -1 | tr -d ' '", target))
+}
+
+func TestExpand(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("grow", 64*volume.MiB)
+	target := m.mount(s, "a")
+	require.NoError(t, os.WriteFile(target+"/keep", []byte("kept"), 0o600))
+
+	// Mounted, past what the first device holds.
+	require.NoError(t, m.Expand(m.ctx(), s, volume.GiB))
+	got, _, _ := df(t, target)
+	require.Equal(t, volume.GiB, got)
+	require.Equal(t, volume.GiB, tagsOf(t, s.Name).Size)
+	require.NoError(t, m.Expand(m.ctx(), s, volume.GiB), "again is success")
+	require.Equal(t, volume.GiB-volume.Block, allocate(t, target+"/data"))
+
+	// Not mounted.
+	require.NoError(t, os.Remove(target+"/data"))
+	m.unmount(target)
+	require.NoError(t, m.Expand(m.ctx(), s, volume.GiB+volume.MiB))
+	target = m.mount(s, "b")
+	got, _, _ = df(t, target)
+	require.Equal(t, volume.GiB+volume.MiB, got)
+	require.Equal(t, volume.GiB+volume.MiB-volume.Block, allocate(t, target+"/data"))
+	b, err := os.ReadFile(target + "/keep")
+	require.NoError(t, err)
+	require.Equal(t, "kept", string(b))
+
+	err = m.Expand(m.ctx(), s, volume.GiB)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "cannot shrink")
+}
+
+func TestExpandIntoFullGroupChangesNothing(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("grow", 64*volume.MiB)
+	target := m.mount(s, "a")
+	before := tagsOf(t, s.Name)
+	err := m.Expand(m.ctx(), s, 10*volume.TiB)
+	require.ErrorContains(t, err, "not enough free space in the volume group: flexlvm-test has")
+	require.ErrorContains(t, err, "are needed")
+	require.Equal(t, before, tagsOf(t, s.Name))
+	got, _, _ := df(t, target)
+	require.Equal(t, s.Size, got)
+}
+
+func TestExpandOfWhatWasNeverMounted(t *testing.T) {
+	m := newMachine(t)
+	require.ErrorContains(t, m.Expand(m.ctx(), m.volume("never", volume.GiB), 2*volume.GiB), "not found")
+	require.Empty(t, lvs())
+}
