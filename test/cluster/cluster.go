@@ -42,17 +42,11 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	images, err := testImages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tools, err := toolsDisk(ctx, binaries, images)
-	if err != nil {
-		return nil, err
-	}
-	machine, err := findMachine(ctx, cfg.Log)
-	if err != nil {
-		return nil, err
+	var parts nodeParts
+	if !cfg.ControlPlaneOnly {
+		if parts, err = findNodeParts(ctx, cfg, binaries); err != nil {
+			return nil, err
+		}
 	}
 	run, err := makeRunDir(ctx, cfg.Name)
 	if err != nil {
@@ -60,7 +54,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	defer run.lock.Close() // the supervisor has it as well
 	c := &Cluster{dir: run.path, log: cfg.Log}
-	if err := c.prepare(ctx, cfg, binaries, tools, machine); err != nil {
+	if err := c.prepare(ctx, cfg, binaries, parts); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(run.path))
 	}
 	fmt.Fprintf(cfg.Log, "%5.1fs prepared\n", time.Since(began).Seconds())
@@ -70,8 +64,27 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
+// nodeParts is what all nodes are made from.
+type nodeParts struct {
+	machine nodeMachine
+	tools   string
+}
+
+func findNodeParts(ctx context.Context, cfg Config, binaries string) (nodeParts, error) {
+	images, err := testImages(ctx)
+	if err != nil {
+		return nodeParts{}, err
+	}
+	tools, err := toolsDisk(ctx, binaries, images)
+	if err != nil {
+		return nodeParts{}, err
+	}
+	machine, err := findMachine(ctx, cfg.Log)
+	return nodeParts{machine: machine, tools: tools}, err
+}
+
 // prepare fills the cluster's folder.
-func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries, tools string, machine nodeMachine) error {
+func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries string, parts nodeParts) error {
 	ca, err := newAuthority()
 	if err != nil {
 		return err
@@ -83,9 +96,11 @@ func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries, tools strin
 	if err != nil {
 		return err
 	}
-	nodes, err := prepareNodes(ctx, c.dir, cfg, machine, tools, ca)
-	if err != nil {
-		return err
+	var nodes []program
+	if !cfg.ControlPlaneOnly {
+		if nodes, err = prepareNodes(ctx, c.dir, cfg, parts.machine, parts.tools, ca); err != nil {
+			return err
+		}
 	}
 	if err := os.Symlink(filepath.Join(binaries, "kubectl"), filepath.Join(c.dir, "kubectl")); err != nil {
 		return fmt.Errorf("prepare kubectl: %w", err)

@@ -25,6 +25,9 @@ type Config struct {
 	Name string
 	// Nodes is how many there are, 1 to 9; default 1. They are called node1…
 	Nodes int
+	// ControlPlaneOnly starts no nodes at all, which takes a few seconds; Node
+	// objects are then whatever a test makes of them.
+	ControlPlaneOnly bool
 	// MemoryMiB is the memory of each node; default 2048.
 	MemoryMiB int
 	// DiskSize is the size of each node's empty disk, /dev/vdb, in bytes;
@@ -45,7 +48,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		c.Name = fmt.Sprintf("test-%d", os.Getpid())
 	}
-	if c.Nodes == 0 {
+	if c.Nodes == 0 && !c.ControlPlaneOnly {
 		c.Nodes = 1
 	}
 	if c.MemoryMiB == 0 {
@@ -62,7 +65,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("start cluster: it needs namespaces and tap devices; run it as root")
 	case !clusterName.MatchString(c.Name):
 		return c, fmt.Errorf("start cluster: name %q: use lower case letters, digits and dashes", c.Name)
-	case c.Nodes < 1 || c.Nodes > 9:
+	case c.ControlPlaneOnly && c.Nodes != 0:
+		return c, fmt.Errorf("start cluster: %d nodes beside ControlPlaneOnly", c.Nodes)
+	case !c.ControlPlaneOnly && (c.Nodes < 1 || c.Nodes > 9):
 		return c, fmt.Errorf("start cluster: %d nodes: use 1 to 9", c.Nodes)
 	}
 	for i, tar := range c.Images {
