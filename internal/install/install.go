@@ -1,0 +1,233 @@
+// Package install puts the driver where kubelet looks for it, and takes it away
+// again.
+//
+// kubelet watches the driver's directory and calls the driver on every change to
+// a name in it that does not begin with a dot. So the binary appears under its
+// name whole or not at all, nothing else ever stays in that directory, and what
+// is right already is left alone.
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// DefaultPluginDir is kubelet's default for --volume-plugin-dir.
+	DefaultPluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+
+	// driverDir is how kubelet spells the driver's name, flexlvm.io/flexlvm, as a
+	// directory; the executable bears the part after the tilde.
+	driverDir  = "flexlvm.io~flexlvm"
+	driverFile = "flexlvm"
+	tempFile   = ".flexlvm.tmp"
+
+	mode = 0o755
+)
+
+// A Place is where one driver is, or is to be, installed.
+type Place struct {
+	pluginDir string
+}
+
+// At returns the place of the driver under a plugin directory of kubelet's,
+// which must be absolute.
+func At(pluginDir string) (Place, error) {
+	if !filepath.IsAbs(pluginDir) {
+		return Place{}, fmt.Errorf("plugin directory %q is not absolute; give the directory of kubelet's --volume-plugin-dir", pluginDir)
+	}
+	return Place{pluginDir: filepath.Clean(pluginDir)}, nil
+}
+
+// PluginDir is the directory that kubelet watches.
+func (p Place) PluginDir() string { return p.pluginDir }
+
+// Dir is the driver's own directory.
+func (p Place) Dir() string { return filepath.Join(p.pluginDir, driverDir) }
+
+// Driver is the path of the executable.
+func (p Place) Driver() string { return filepath.Join(p.Dir(), driverFile) }
+
+func (p Place) temp() string { return filepath.Join(p.Dir(), tempFile) }
+
+// Install makes the driver a copy of binary. changed is false where it was one
+// already; kubelet notices nothing then.
+//
+// It may be killed at any instant: what it leaves, if anything, is a file whose
+// name begins with a dot, which kubelet ignores and the next Install removes.
+func (p Place) Install(ctx context.Context, binary string) (changed bool, err error) {
+	source, err := os.Open(binary)
+	if err != nil {
+		return false, fmt.Errorf("install the driver: %w", err)
+	}
+	defer func() { _ = source.Close() }()
+	if err := os.MkdirAll(p.Dir(), 0o755); err != nil {
+		return false, fmt.Errorf("install the driver: %w; is the plugin directory writable, and mounted into this container?", err)
+	}
+	release, err := p.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	if err := removeStale(p.temp()); err != nil {
+		return false, err
+	}
+	if same, err := p.holds(source); err != nil || same {
+		return false, err
+	}
+	if err := p.replace(source); err != nil {
+		_ = os.Remove(p.temp())
+		return false, err
+	}
+	same, err := p.holds(source)
+	if err == nil && !same {
+		err = fmt.Errorf("verify %s: it does not hold what was written; check the disk it is on", p.Driver())
+	}
+	return true, err
+}
+
+// lock keeps two installers on one node apart. It is on the directory itself, so
+// that no lock file is needed, and the kernel drops it with its holder.
+func (p Place) lock(ctx context.Context) (release func(), err error) {
+	dir, err := os.Open(p.Dir())
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", p.Dir(), err)
+	}
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = dir.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = dir.Close()
+			return nil, fmt.Errorf("lock %s: %w", p.Dir(), err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = dir.Close()
+			return nil, fmt.Errorf("lock %s: another installer holds it: %w", p.Dir(), ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func removeStale(temp string) error {
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove what an earlier installation left: %w", err)
+	}
+	return nil
+}
+
+// holds tells whether the driver is a plain file with the content of source and
+// the right mode.
+func (p Place) holds(source *os.File) (bool, error) {
+	info, err := os.Lstat(p.Driver())
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at the driver: %w", err)
+	}
+	if info.IsDir() {
+		return false, fmt.Errorf("look at the driver: %s is a directory; remove it", p.Driver())
+	}
+	want, err := source.Stat()
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", source.Name(), err)
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm() != mode || info.Size() != want.Size() {
+		return false, nil
+	}
+	return sameContent(p.Driver(), source)
+}
+
+func sameContent(path string, source *os.File) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, fmt.Errorf("look at the driver: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	const chunk = 128 << 10
+	a, b := make([]byte, chunk), make([]byte, chunk)
+	for at := int64(0); ; at += chunk {
+		n, err := readChunk(f, a, at)
+		if err != nil {
+			return false, fmt.Errorf("read %s: %w", path, err)
+		}
+		m, err := readChunk(source, b, at)
+		if err != nil {
+			return false, fmt.Errorf("read %s: %w", source.Name(), err)
+		}
+		if !bytes.Equal(a[:n], b[:m]) {
+			return false, nil
+		}
+		if n < chunk {
+			return true, nil
+		}
+	}
+}
+
+func readChunk(f *os.File, buf []byte, at int64) (int, error) {
+	n, err := f.ReadAt(buf, at)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// replace writes source beside the driver and renames it into its place. A
+// driver that runs right now keeps its own file.
+func (p Place) replace(source *os.File) error {
+	temp, err := os.OpenFile(p.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return fmt.Errorf("write the driver: %w", err)
+	}
+	err = fill(temp, source)
+	if cerr := temp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write the driver: %w", err)
+	}
+	if err := os.Rename(p.temp(), p.Driver()); err != nil {
+		return fmt.Errorf("put the driver in place: %w", err)
+	}
+	if err := syncDir(p.Dir()); err != nil {
+		return err
+	}
+	return syncDir(p.pluginDir) // the directory may be new as well
+}
+
+func fill(temp, source *os.File) error {
+	if err := temp.Chmod(mode); err != nil { // whatever the umask is
+		return err
+	}
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(temp, io.NewSectionReader(source, 0, info.Size())); err != nil {
+		return err
+	}
+	return temp.Sync()
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("flush %s: %w", path, err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("flush %s: %w", path, err)
+	}
+	return nil
+}
