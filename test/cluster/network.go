@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Command is a program of this machine, to be run in the cluster's network.
+func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
+	return c.inside(ctx, argv...)
+}
+
+// Dial connects to an address in the cluster's network, for clients in this
+// process.
+func (c *Cluster) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// A socket belongs to the namespace that its thread was in when it was made.
+		runtime.LockOSThread()
+		back, enterErr := c.enter()
+		if enterErr != nil {
+			runtime.UnlockOSThread()
+			err = fmt.Errorf("enter the cluster's network: %w", enterErr)
+			return
+		}
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		if back() == nil {
+			runtime.UnlockOSThread()
+		} // else the thread ends with this goroutine: no other may find itself there
+	}()
+	<-done
+	return conn, err
+}
+
+// enter brings the calling thread into the cluster's network, back out of it.
+func (c *Cluster) enter() (back func() error, err error) {
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.pid))
+	if err != nil {
+		return nil, errors.Join(err, home.Close())
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, errors.Join(err, home.Close())
+	}
+	return func() error {
+		defer home.Close()
+		return unix.Setns(int(home.Fd()), unix.CLONE_NEWNET)
+	}, nil
+}
+
+// AdminKubeconfig is the file with the rights of the cluster's administrator.
+// The address in it is good in the cluster's network only; see Dial.
+func (c *Cluster) AdminKubeconfig() string { return c.dir + "/" + adminKubeconfig }
