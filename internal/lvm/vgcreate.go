@@ -1,0 +1,98 @@
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// MinMetadataSize is the least metadata area of a group that we make. LVM's
+// default of 1 MiB holds some 500 volumes and cannot be enlarged later.
+const MinMetadataSize = 16 * volume.MiB
+
+// MaxMetadataSize is more than any node's volumes need; a larger number is a slip
+// of the hand.
+const MaxMetadataSize = volume.GiB
+
+// ErrGroupExists: the host has a volume group of that name already.
+var ErrGroupExists = errors.New("volume group exists")
+
+// A NewGroup is a volume group that is to be made.
+type NewGroup struct {
+	Name         volume.Group
+	Devices      []string
+	MetadataSize volume.Bytes // MinMetadataSize to MaxMetadataSize
+}
+
+// Validate checks what can be told without looking at the host. The error is a
+// *volume.FieldError; its fields are the flags of `flexlvm vg create`.
+func (n NewGroup) Validate() error {
+	switch {
+	case n.Name == "":
+		return &volume.FieldError{Field: "--name", Reason: "is empty"}
+	case len(n.Devices) == 0:
+		return &volume.FieldError{Field: "DEVICE", Reason: "is missing; name at least one block device"}
+	case n.MetadataSize < MinMetadataSize:
+		return &volume.FieldError{Field: "--metadata-size", Value: n.MetadataSize.String(), Reason: fmt.Sprintf("is less than %s; LVM cannot enlarge it later, and a small one holds few volumes", MinMetadataSize)}
+	case n.MetadataSize > MaxMetadataSize:
+		return &volume.FieldError{Field: "--metadata-size", Value: n.MetadataSize.String(), Reason: fmt.Sprintf("is more than %s", MaxMetadataSize)}
+	}
+	return nil
+}
+
+// Command is what makes the group. It answers no question of LVM's beforehand,
+// and a program that is run by a Runner has no terminal to be asked on: where
+// LVM finds anything on a device after all, it gives up.
+func (n NewGroup) Command() command.Command {
+	args := []string{
+		"--metadatasize", bytesArg(n.MetadataSize),
+		"--physicalextentsize", bytesArg(volume.DefaultExtent),
+		"--", string(n.Name),
+	}
+	return command.Command{Name: "vgcreate", Args: append(args, n.Devices...)}
+}
+
+// CreateGroup makes a volume group on devices that Blank has nothing to say
+// against. It looks at them again itself, because making a group overwrites what
+// they hold. Killed at any instant it leaves devices without a group (which LVM
+// knows as physical volumes then, and `pvremove` clears), or the group.
+func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, error) {
+	if err := n.Validate(); err != nil {
+		return VolumeGroup{}, err
+	}
+	if err := c.CheckNewGroup(ctx, n); err != nil {
+		return VolumeGroup{}, err
+	}
+	cmd := n.Command()
+	if _, err := c.lvm(ctx, cmd.Name, cmd.Args...); err != nil {
+		return VolumeGroup{}, fmt.Errorf("create volume group %s: %w", n.Name, err)
+	}
+	g, err := c.Group(ctx, n.Name)
+	if err != nil {
+		return VolumeGroup{}, err
+	}
+	if g.MetadataSize < MinMetadataSize {
+		return g, fmt.Errorf("create volume group %s: its metadata area has %s and should have %s; remove the group and look at lvm.conf", n.Name, g.MetadataSize, n.MetadataSize)
+	}
+	return g, nil
+}
+
+// CheckNewGroup fails unless the group can be made and nothing is lost by it.
+func (c *Client) CheckNewGroup(ctx context.Context, n NewGroup) error {
+	groups, err := c.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if g.Name == n.Name {
+			return fmt.Errorf("%w: %s has %s on %d devices; choose another --name, or use it as it is", ErrGroupExists, g.Name, g.Size, g.Devices)
+		}
+	}
+	return Blank(ctx, c.run, n.Devices, n.MetadataSize+minPool)
+}
+
+// minPool is room for one volume of the least size.
+const minPool = 512 * volume.MiB
