@@ -14,7 +14,9 @@ import (
 const probeLimit = 6 * time.Second
 
 var (
-	kvmArguments = []string{"-accel", "kvm", "-cpu", "host"}
+	// Without arch-capabilities, a register that KVM inside of some virtual
+	// machines offers and then refuses to set.
+	kvmArguments = []string{"-accel", "kvm", "-cpu", "host,-arch-capabilities"}
 	tcgArguments = []string{"-accel", "tcg,thread=multi", "-cpu", "max"}
 )
 

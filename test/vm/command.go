@@ -20,7 +20,8 @@ type Command struct {
 	Dir   string
 	Stdin io.Reader
 	// Stdout and Stderr get the output while it appears. Where one is nil, that
-	// output is collected in the Result. They may be the same writer.
+	// output is collected in the Result. They may be the same writer. A writer
+	// that blocks keeps all that the guest says waiting.
 	Stdout, Stderr io.Writer
 	// TTY gives the command a terminal of this size, whose output goes to Stdout.
 	TTY *wire.WindowSize

@@ -80,15 +80,13 @@ func buildRoot(ctx context.Context, progress io.Writer, source, dir, debs string
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("this needs root: run the same command as root once, the result is kept")
 	}
-	for _, args := range [][]string{
-		{filepath.Join(source, "test/setup.sh")},
-		{filepath.Join(source, "test/vm/image/build.sh"), dir, debs},
-	} {
-		if err := runTool(ctx, progress, source, nil, args...); err != nil {
-			return err
-		}
+	if err := runTool(ctx, progress, source, nil, filepath.Join(source, "test/setup.sh")); err != nil {
+		return err
 	}
-	return nil
+	// In a PID namespace, whose first process takes all others with it.
+	return runTool(ctx, progress, source, nil,
+		"unshare", "--fork", "--pid", "--mount-proc", "--kill-child=KILL",
+		filepath.Join(source, "test/vm/image/build.sh"), dir, debs)
 }
 
 // buildInitrd compiles process 1 and packs it with the kernel's modules.
@@ -118,14 +116,14 @@ func buildInitrd(ctx context.Context, source, root, dir string) error {
 	return f.Close()
 }
 
-// runTool runs a program that builds something. It and all it starts end with
-// ctx, and with us.
+// runTool runs a program that builds something. It and all it started are told
+// to end when ctx does; it is killed when this process dies.
 func runTool(ctx context.Context, output io.Writer, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	runtime.LockOSThread() // Pdeathsig is about this thread, not about the process

@@ -203,8 +203,8 @@ func (m *Machine) Boot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("boot machine: %w", err)
 	}
-	defer theirs.Close()
 	process, err := m.qemu(theirs).Start(m.ctx)
+	_ = theirs.Close() // or we would not notice that qemu's is closed
 	if err != nil {
 		_ = ours.Close()
 		return fmt.Errorf("boot machine: %w", err)

@@ -21,6 +21,9 @@ import (
 // left a child behind that keeps the output open.
 const lingering = time.Second
 
+// endOfInput is what a terminal takes for the end of its input, ^D.
+const endOfInput = 4
+
 // session is one running command.
 type session struct {
 	stream  uint32
@@ -52,7 +55,10 @@ func (s *server) start(stream uint32, request wire.ExecRequest) (*session, error
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	go session.input.drainTo(stdin)
+	go func() {
+		session.input.drainTo(stdin)
+		_ = stdin.Close()
+	}()
 	return session, nil
 }
 
@@ -71,7 +77,10 @@ func (s *server) startOnTerminal(session *session, size wire.WindowSize) error {
 	}
 	session.tty = ours
 	session.drained = make(chan struct{})
-	go session.input.drainTo(ours)
+	go func() {
+		session.input.drainTo(ours)
+		_, _ = ours.Write([]byte{endOfInput}) // closing it would hang the terminal up
+	}()
 	go func() {
 		defer close(session.drained)
 		_, _ = io.Copy(s.output(wire.Stdout, session.stream), ours) // ends with EIO when the last user has closed it
@@ -141,9 +150,8 @@ func (q *queue) add(chunk []byte) {
 
 func (q *queue) close() { q.add(nil) }
 
-// drainTo writes all chunks to w, and closes it at the end.
-func (q *queue) drainTo(w io.WriteCloser) {
-	defer w.Close()
+// drainTo writes all chunks to w until the end.
+func (q *queue) drainTo(w io.Writer) {
 	for {
 		q.mu.Lock()
 		for len(q.chunks) == 0 {

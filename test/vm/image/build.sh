@@ -40,9 +40,14 @@ packages() {
 }
 
 sources=$(apt_sources)
+if [ -z "$sources" ]; then
+	say "fetching apt's index"
+	apt-get -qq update
+	sources=$(apt_sources)
+fi
 case "$sources" in
 *" $release main"*) ;;
-*) die "apt has no index of Debian $release; add it to apt's sources and run apt-get update" ;;
+*) die "apt has no index of Debian $release; add its main component to apt's sources" ;;
 esac
 
 mkdir -p "$debs"
@@ -85,5 +90,5 @@ say "making the root disk"
 : >"$root/etc/resolv.conf"
 echo node >"$root/etc/hostname"
 echo '127.0.0.1 localhost' >"$root/etc/hosts"
-mke2fs -q -t ext4 -L root -d "$root" "$out/node.ext4" 6G
+mke2fs -q -t ext4 -L root -d "$root" "$out/node.ext4" 6G >/dev/null
 rm -rf "$root"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -36,6 +37,7 @@ type options struct {
 }
 
 func main() {
+	endWithGoRun()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var o options
@@ -66,6 +68,14 @@ func main() {
 		os.Exit(exitFailure)
 	}
 	os.Exit(code)
+}
+
+// endWithGoRun makes us end when "go run" does, which passes no signal on.
+func endWithGoRun() {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", os.Getppid()))
+	if err == nil && strings.TrimSpace(string(name)) == "go" {
+		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGTERM), 0, 0, 0)
+	}
 }
 
 func (o options) config() (vm.Config, error) {
