@@ -41,10 +41,14 @@ echo "setup: installing $missing" >&2
 export DEBIAN_FRONTEND=noninteractive
 install() {
 	# shellcheck disable=SC2086 # a list of words
-	apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install -y --no-install-recommends $missing
+	apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing 2>&1
 }
 # An index may be missing, or so old that it names versions that are gone.
-if ! install >/dev/null 2>&1; then
+if ! install >/dev/null; then
 	apt-get -qq update
-	install
+	said=$(install) || {
+		echo "$said" >&2
+		echo "setup: apt-get could not install: $missing" >&2
+		exit 1
+	}
 fi
