@@ -1,0 +1,115 @@
+// Package doctor looks at a node and says what keeps flexlvm from working there,
+// or soon will, and what to do about it. It changes nothing, except that the
+// kernel may load its xfs module when it is asked for it.
+package doctor
+
+import (
+	"context"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/install"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Level says how bad a finding is.
+type Level string
+
+// The levels. A node with a FAIL cannot serve volumes, or not all.
+const (
+	OK   Level = "OK"
+	Warn Level = "WARN"
+	Fail Level = "FAIL"
+)
+
+// A Finding is the outcome of one check.
+type Finding struct {
+	Level  Level  `json:"level"`
+	Check  string `json:"check"`
+	Detail string `json:"detail"`
+	Do     string `json:"do,omitempty"` // what to do about it
+}
+
+// Config says what is expected of the node.
+type Config struct {
+	Group   volume.Group
+	Place   install.Place
+	Version string // the release of the running program
+	Dirs    []Dir
+}
+
+// A Dir is a directory that the driver writes to.
+type Dir struct {
+	What string
+	Path string
+}
+
+// Inventory is what is asked about LVM and the volumes.
+type Inventory interface {
+	Groups(ctx context.Context) ([]lvm.VolumeGroup, error)
+	List(ctx context.Context) ([]node.Volume, error)
+}
+
+// Host is how the doctor reaches the machine.
+type Host struct {
+	Tools     command.Runner // the host's programs
+	Driver    command.Runner // programs in the driver's directory
+	Inventory Inventory
+	Kernel    Kernel
+	Root      string // the root directory; empty means /
+}
+
+// A Doctor examines one node.
+type Doctor struct {
+	cfg  Config
+	host Host
+}
+
+// New returns a doctor for this host.
+func New(cfg Config, host Host) *Doctor { return &Doctor{cfg: cfg, host: host} }
+
+// Examine makes every check. A check that cannot be made is a finding too.
+func (d *Doctor) Examine(ctx context.Context) []Finding {
+	checks := []func(context.Context) []Finding{
+		d.checkUser,
+		d.checkKernel,
+		d.checkDeviceMapper,
+		d.checkXFS,
+		d.checkTools,
+		d.checkGroup,
+		d.checkDevicesFile,
+		d.checkDirs,
+		d.checkPluginDir,
+		d.checkDriver,
+		d.checkVolumes,
+	}
+	var all []Finding
+	for _, check := range checks {
+		all = append(all, check(ctx)...)
+	}
+	return all
+}
+
+// Worst is the worst level among findings.
+func Worst(findings []Finding) Level {
+	worst := OK
+	for _, f := range findings {
+		if f.Level == Fail || f.Level == Warn && worst == OK {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+func ok(check, detail string) []Finding {
+	return []Finding{{Level: OK, Check: check, Detail: detail}}
+}
+
+func warn(check, detail, do string) []Finding {
+	return []Finding{{Level: Warn, Check: check, Detail: detail, Do: do}}
+}
+
+func fail(check, detail, do string) []Finding {
+	return []Finding{{Level: Fail, Check: check, Detail: detail, Do: do}}
+}

@@ -1,0 +1,278 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/install"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// script answers commands by their beginning.
+type script map[string]string
+
+func (s script) Run(_ context.Context, c command.Command) (command.Result, error) {
+	line, best, answer := c.String(), -1, ""
+	for prefix, out := range s {
+		if strings.HasPrefix(line, prefix) && len(prefix) > best {
+			best, answer = len(prefix), out
+		}
+	}
+	switch {
+	case best < 0:
+		return command.Result{}, &command.MissingError{Name: c.Name, Path: "/usr/sbin"}
+	case answer == "fails":
+		return command.Result{}, &command.ExitError{Command: line, Code: 5, Stderr: "it went wrong"}
+	}
+	return command.Result{Stdout: []byte(answer)}, nil
+}
+
+type kernel struct {
+	release string
+	user    bool
+	xfs     error
+}
+
+func (k kernel) Release() (string, error) { return k.release, nil }
+func (k kernel) Root() bool               { return !k.user }
+func (k kernel) OpenXFS() error           { return k.xfs }
+
+type inventory struct {
+	groups  []lvm.VolumeGroup
+	volumes []node.Volume
+	err     error
+}
+
+func (i inventory) Groups(context.Context) ([]lvm.VolumeGroup, error) { return i.groups, i.err }
+func (i inventory) List(context.Context) ([]node.Volume, error)       { return i.volumes, i.err }
+
+func goodTools() script {
+	const lvm = "  LVM version:     2.03.16(2) (2022-05-18)\n"
+	return script{
+		"lvs --version": lvm, "lvcreate --version": lvm, "vgcreate --version": lvm,
+		"mkfs.xfs -V": "mkfs.xfs version 6.1.0\n", "wipefs --version": "wipefs from util-linux 2.38.1\n",
+		"blkid --version": "blkid from util-linux 2.38.1  (libblkid 2.38.1, 04-Aug-2022)\n",
+	}
+}
+
+func goodGroup() lvm.VolumeGroup {
+	return lvm.VolumeGroup{
+		Name: "flexlvm", UUID: "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk", Size: 100 * volume.GiB, Free: 60 * volume.GiB,
+		Extent: 4 * volume.MiB, MetadataSize: 17 * volume.MiB, MetadataFree: 8 * volume.MiB, Volumes: 3, Devices: 1,
+	}
+}
+
+// A case changes a node on which all is well.
+type patient struct {
+	root string
+	cfg  Config
+	host Host
+}
+
+func healthy(t *testing.T) *patient {
+	t.Helper()
+	root := t.TempDir()
+	place, err := install.At(filepath.Join(root, "exec"))
+	require.NoError(t, err)
+	p := &patient{root: root, cfg: Config{
+		Group: "flexlvm", Place: place, Version: "v0.1.0", Dirs: []Dir{{"lock directory", "/run/lock/flexlvm"}},
+	}, host: Host{
+		Tools:     goodTools(),
+		Driver:    script{"flexlvm init": `{"status":"Success","capabilities":{}}`, "flexlvm version": "flexlvm v0.1.0 (go1.26.8)\n"},
+		Inventory: inventory{groups: []lvm.VolumeGroup{goodGroup()}},
+		Kernel:    kernel{release: "6.1.0-18-amd64"},
+		Root:      root,
+	}}
+	p.write(t, "proc/misc", "236 device-mapper\n144 nvram\n")
+	p.write(t, "proc/fs/xfs/xqmstat", "")
+	p.write(t, "proc/77/comm", "kubelet\n")
+	p.write(t, "proc/77/cmdline", "/usr/bin/kubelet\x00--volume-plugin-dir="+place.PluginDir()+"\x00--v=2\x00")
+	p.write(t, "exec/flexlvm.io~flexlvm/flexlvm", "binary")
+	require.NoError(t, os.Chmod(place.Driver(), 0o755))
+	return p
+}
+
+func (p *patient) write(t *testing.T, name, content string) {
+	t.Helper()
+	file := filepath.Join(p.root, name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+}
+
+func (p *patient) examine() []Finding { return New(p.cfg, p.host).Examine(context.Background()) }
+
+func TestHealthyNode(t *testing.T) {
+	findings := healthy(t).examine()
+	for _, f := range findings {
+		require.Equal(t, OK, f.Level, "%+v", f)
+		require.Empty(t, f.Do)
+	}
+	require.Equal(t, OK, Worst(findings))
+	require.GreaterOrEqual(t, len(findings), 15)
+}
+
+func TestFindings(t *testing.T) {
+	group := func(change func(*lvm.VolumeGroup)) func(*testing.T, *patient) {
+		return func(_ *testing.T, p *patient) {
+			g := goodGroup()
+			change(&g)
+			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{g}}
+		}
+	}
+	tool := func(name, answer string) func(*testing.T, *patient) {
+		return func(_ *testing.T, p *patient) {
+			s := goodTools()
+			for k := range s {
+				if strings.HasPrefix(k, name+" ") {
+					delete(s, k)
+					if answer != "" {
+						s[k] = answer
+					}
+				}
+			}
+			p.host.Tools = s
+		}
+	}
+	volumes := func(v node.Volume) func(*testing.T, *patient) {
+		return func(_ *testing.T, p *patient) {
+			v.Group, v.Name = "flexlvm", "pvc-1"
+			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{goodGroup()}, volumes: []node.Volume{v}}
+		}
+	}
+	for name, c := range map[string]struct {
+		hurt  func(t *testing.T, p *patient)
+		level Level
+		check string
+		says  string
+		do    string
+	}{
+		"not root":         {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", user: true} }, Fail, "user", "not root", "as root"},
+		"old kernel":       {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "5.4.0-100-generic"} }, Fail, "kernel", "5.4.0-100-generic", "5.6 or later"},
+		"very old kernel":  {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "4.18.0-513.el8"} }, Fail, "kernel", "4.18", "5.6 or later"},
+		"strange kernel":   {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "next"} }, Warn, "kernel", "not a version", "5.6 or later"},
+		"no device mapper": {func(t *testing.T, p *patient) { p.write(t, "proc/misc", "144 nvram\n") }, Fail, "device-mapper", "no device mapper", "modprobe dm_mod"},
+		"no XFS":           {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", xfs: unix.ENODEV} }, Fail, "xfs", "no XFS", "module xfs"},
+		"no mount calls":   {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", xfs: unix.ENOSYS} }, Fail, "xfs", "cannot ask", "5.6 or later"},
+		"no right to ask":  {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", xfs: unix.EPERM} }, Warn, "xfs", "cannot ask", "as root"},
+		"no quota": {func(t *testing.T, p *patient) {
+			require.NoError(t, os.Remove(filepath.Join(p.root, "proc/fs/xfs/xqmstat")))
+		}, Fail, "xfs", "no quota", "CONFIG_XFS_QUOTA"},
+		"no lvm":      {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
+		"no xfsprogs": {tool("mkfs.xfs", ""), Fail, "mkfs.xfs", "xfsprogs", "on the host itself"},
+		"old lvm":     {tool("lvs", "LVM version: 2.02.98(2)"), Fail, "lvs", "version 2.2.98 lacks reports in JSON", "2.2.158"},
+		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},
+		"mute lvm":    {tool("lvs", "hello"), Warn, "lvs", "does not tell", "2.2.158"},
+
+		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = inventory{} }, Fail, "group flexlvm", "no volume group at all", "flexlvm vg create --name flexlvm"},
+		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
+		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = inventory{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
+		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 devices are missing", "bring the disks back"},
+		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
+		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},
+		"small metadata":   {group(func(g *lvm.VolumeGroup) { g.MetadataSize, g.MetadataFree = volume.MiB, 500*volume.KiB }), Warn, "group flexlvm metadata", "some hundreds", "flexlvm vg create"},
+		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "cannot enlarge"},
+		"metadata full":    {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %)", "cannot enlarge"},
+
+		"lock directory in the way": {func(t *testing.T, p *patient) { p.write(t, "run/lock/flexlvm", "") }, Fail, "lock directory", "not a directory", "move it away"},
+		"no kubelet":                {func(t *testing.T, p *patient) { p.write(t, "proc/77/comm", "sshd\n") }, Warn, "plugin directory", "no kubelet", "--volume-plugin-dir"},
+		"kubelet looks elsewhere": {func(t *testing.T, p *patient) {
+			p.write(t, "proc/77/cmdline", "kubelet\x00--volume-plugin-dir\x00/opt/exec\x00")
+		}, Fail, "plugin directory", "kubelet looks in /opt/exec", "--plugin-dir /opt/exec"},
+		"kubelet's file says so": {func(t *testing.T, p *patient) {
+			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
+			p.write(t, "var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nvolumePluginDir: \"/var/exec\"\n")
+		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		"no driver":                 {func(t *testing.T, p *patient) { require.NoError(t, os.Remove(p.cfg.Place.Driver())) }, Fail, "driver", "is not there", "flexlvm install"},
+		"driver not for run":        {func(t *testing.T, p *patient) { require.NoError(t, os.Chmod(p.cfg.Place.Driver(), 0o644)) }, Fail, "driver", "not a program", "flexlvm install"},
+		"driver is broken":          {func(_ *testing.T, p *patient) { p.host.Driver = script{"flexlvm": "fails"} }, Fail, "driver", "does not answer `init`: run flexlvm init", "flexlvm install"},
+		"driver is another program": {func(_ *testing.T, p *patient) { p.host.Driver = script{"flexlvm": "hello"} }, Fail, "driver", "does not answer", "flexlvm install"},
+		"driver is older":           {func(_ *testing.T, p *patient) { p.cfg.Version = "v0.2.0" }, Warn, "driver", "v0.1.0 is installed, this program is v0.2.0", "flexlvm install"},
+		"a file beside the driver":  {func(t *testing.T, p *patient) { p.write(t, "exec/flexlvm.io~flexlvm/flexlvm.old", "") }, Warn, "driver", "flexlvm.old", "move it away"},
+		"installation cut short":    {func(t *testing.T, p *patient) { p.write(t, "exec/flexlvm.io~flexlvm/.flexlvm.tmp", "") }, Warn, "driver", "cut short", "flexlvm install"},
+
+		"half made volume":    {volumes(node.Volume{State: volume.Creating}), Warn, "volume flexlvm/pvc-1", "half made", "next mount finishes it"},
+		"half removed volume": {volumes(node.Volume{State: volume.Doomed}), Warn, "volume flexlvm/pvc-1", "removal has begun", "lvremove"},
+		"nonsense tags":       {volumes(node.Volume{Problem: "flexlvm.size= is empty"}), Fail, "volume flexlvm/pvc-1", "flexlvm.size=", "volumes show pvc-1"},
+		"inactive volume":     {volumes(node.Volume{State: volume.Ready, Problem: "inactive"}), Warn, "volume flexlvm/pvc-1", "inactive", "volumes show pvc-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := healthy(t)
+			c.hurt(t, p)
+			var found []Finding
+			for _, f := range p.examine() {
+				if f.Level != OK && f.Check == c.check {
+					found = append(found, f)
+				}
+			}
+			require.Len(t, found, 1)
+			require.Equal(t, c.level, found[0].Level)
+			require.Contains(t, found[0].Detail, c.says)
+			require.Contains(t, found[0].Do, c.do)
+		})
+	}
+}
+
+func TestDevicesFile(t *testing.T) {
+	const both = `{"report":[{"vg":[{"vg_name":"flexlvm"},{"vg_name":"data"}]}]}`
+	const file = "# LVM uses devices listed in this file.\nVERSION=1.1.2\nIDTYPE=devname IDNAME=/dev/vda DEVNAME=/dev/vda PVID=x\n"
+	for name, c := range map[string]struct {
+		use, seen, all string
+		level          Level
+		says           string
+	}{
+		"not used":         {"use_devicesfile=0", both, both, OK, "does not use it"},
+		"not known to LVM": {"fails", both, both, OK, "does not use it"},
+		"hides nothing":    {"use_devicesfile=1", both, both, OK, "lists 1 devices"},
+		"hides ours":       {"use_devicesfile=1", `{"report":[{"vg":[]}]}`, both, Fail, "hides volume group flexlvm"},
+		"hides another":    {"use_devicesfile=1", `{"report":[{"vg":[{"vg_name":"flexlvm"}]}]}`, both, Warn, "hides 1 volume groups"},
+		"vgs fails":        {"use_devicesfile=1", "fails", both, Warn, "went wrong"},
+		"vgs speaks prose": {"use_devicesfile=1", "hello", both, Warn, "read LVM's report"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := healthy(t)
+			p.write(t, devicesFileName, file)
+			p.host.Tools = script{
+				"lvmconfig": c.use,
+				"vgs --reportformat json --options vg_name":                c.seen,
+				"vgs --reportformat json --options vg_name --devicesfile ": c.all,
+			}
+			got := New(p.cfg, p.host).checkDevicesFile(context.Background())
+			require.Len(t, got, 1)
+			require.Equal(t, c.level, got[0].Level)
+			require.Contains(t, got[0].Detail, c.says)
+		})
+	}
+}
+
+func TestWorst(t *testing.T) {
+	require.Equal(t, OK, Worst(nil))
+	require.Equal(t, Warn, Worst([]Finding{{Level: OK}, {Level: Warn}, {Level: OK}}))
+	require.Equal(t, Fail, Worst([]Finding{{Level: Fail}, {Level: Warn}}))
+}
+
+func TestFindVersion(t *testing.T) {
+	for text, want := range map[string][]int{
+		"LVM version:     2.03.16(2) (2022-05-18)": {2, 3, 16},
+		"mkfs.xfs version 6.1.0":                   {6, 1, 0},
+		"blkid from util-linux 2.38.1  (x)":        {2, 38, 1},
+		"no version. 7 at all...":                  nil,
+		"":                                         nil,
+	} {
+		require.Equal(t, want, findVersion(text), text)
+	}
+	require.True(t, older([]int{2, 2, 98}, []int{2, 2, 158}))
+	require.True(t, older([]int{2, 2}, []int{2, 2, 158}))
+	require.False(t, older([]int{2, 3}, []int{2, 2, 158}))
+	require.False(t, older([]int{2, 2, 158}, []int{2, 2, 158}))
+	require.False(t, older([]int{1, 0}, nil))
+}

@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+)
+
+func (d *Doctor) checkDirs(context.Context) []Finding {
+	var all []Finding
+	for _, dir := range d.cfg.Dirs {
+		all = append(all, checkDir(dir.What, d.path(dir.Path))...)
+	}
+	return all
+}
+
+// checkDir tells whether files can be made in a directory, or the directory
+// itself where it is not there yet.
+func checkDir(what, path string) []Finding {
+	dir := path
+	for {
+		info, err := os.Stat(dir)
+		if errors.Is(err, os.ErrNotExist) && dir != "/" {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		if err != nil {
+			return fail(what, err.Error(), "put it right, as root")
+		}
+		if !info.IsDir() {
+			return fail(what, dir+" is not a directory", "move it away")
+		}
+		break
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fail(what, fmt.Sprintf("%s cannot be written to: %s", dir, err), "make it writable; is its file system mounted read-only?")
+	}
+	if dir != path {
+		return ok(what, path+" is not there yet; the driver makes it")
+	}
+	return ok(what, path)
+}
+
+// checkPluginDir compares where the driver is looked for here with where kubelet
+// looks.
+func (d *Doctor) checkPluginDir(context.Context) []Finding {
+	const check = "plugin directory"
+	dir := d.cfg.Place.PluginDir()
+	used, running := d.kubeletPluginDir()
+	switch {
+	case !running:
+		return warn(check, dir+"; no kubelet runs here that could be asked", "make sure that it is kubelet's --volume-plugin-dir")
+	case used != "" && filepath.Clean(used) != dir:
+		return fail(check, fmt.Sprintf("%s, but kubelet looks in %s", dir, used), fmt.Sprintf("install there: `flexlvm install --plugin-dir %s`, and give the same to `flexlvm doctor`", used))
+	case used == "":
+		return ok(check, dir+" (kubelet's command line names no other)")
+	}
+	return ok(check, dir+", as kubelet's")
+}
+
+// kubeletPluginDir reads the plugin directory off the command line of a running
+// kubelet, or from the configuration file that it names. It is empty where both
+// leave it at the default.
+func (d *Doctor) kubeletPluginDir() (dir string, running bool) {
+	names, err := filepath.Glob(d.path("proc/[0-9]*/comm"))
+	if err != nil {
+		return "", false
+	}
+	for _, comm := range names {
+		name, err := os.ReadFile(comm)
+		if err != nil || strings.TrimSpace(string(name)) != "kubelet" {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(comm), "cmdline"))
+		if err != nil {
+			continue
+		}
+		args := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
+		if dir := flagValue(args, "volume-plugin-dir"); dir != "" {
+			return dir, true
+		}
+		if file := flagValue(args, "config"); file != "" {
+			text, _ := os.ReadFile(d.path(file)) // unreadable means unknown
+			return yamlValue(string(text), "volumePluginDir"), true
+		}
+		return "", true
+	}
+	return "", false
+}
+
+// flagValue finds --name=value or --name value among arguments.
+func flagValue(args []string, name string) string {
+	for i, arg := range args {
+		flag := strings.TrimLeft(arg, "-")
+		if flag == arg {
+			continue
+		}
+		if flag == name && i+1 < len(args) {
+			return args[i+1]
+		}
+		if value, found := strings.CutPrefix(flag, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// yamlValue finds a plain value at the top level of a YAML or JSON file.
+func yamlValue(text, key string) string {
+	for _, line := range strings.Split(text, "\n") {
+		k, v, found := strings.Cut(strings.Trim(line, " ,\t\r"), ":")
+		if found && strings.Trim(k, `"'`) == key {
+			return strings.Trim(strings.TrimSpace(v), `"'`)
+		}
+	}
+	return ""
+}
+
+func (d *Doctor) checkDriver(ctx context.Context) []Finding {
+	const check = "driver"
+	const do = "run `flexlvm install`"
+	place := d.cfg.Place
+	var all []Finding
+	if names, err := place.Foreign(); err != nil {
+		all = append(all, warn(check, err.Error(), "run it as root")...)
+	} else if len(names) > 0 {
+		all = append(all, warn(check, fmt.Sprintf("%s holds what is not ours: %s", place.Dir(), strings.Join(names, ", ")), "move it away; kubelet calls the driver whenever something changes there")...)
+	}
+	if place.Unfinished() {
+		all = append(all, warn(check, "an installation was cut short", do)...)
+	}
+	info, err := os.Lstat(place.Driver())
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return append(all, fail(check, place.Driver()+" is not there", do)...)
+	case err != nil:
+		return append(all, fail(check, err.Error(), do)...)
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
+		return append(all, fail(check, place.Driver()+" is not a program", do)...)
+	}
+	return append(all, d.callDriver(ctx, check, do)...)
+}
+
+// callDriver calls the installed driver as kubelet first does.
+func (d *Doctor) callDriver(ctx context.Context, check, do string) []Finding {
+	name := filepath.Base(d.cfg.Place.Driver())
+	res, err := d.host.Driver.Run(ctx, command.Command{Name: name, Args: []string{"init"}, Disposable: true})
+	if err != nil || !strings.Contains(string(res.Stdout), `"status":"Success"`) {
+		detail := "does not answer `init`"
+		if err != nil {
+			detail += ": " + err.Error()
+		}
+		return fail(check, detail, do)
+	}
+	res, err = d.host.Driver.Run(ctx, command.Command{Name: name, Args: []string{"version"}, Disposable: true})
+	if err != nil {
+		return fail(check, "does not tell its version: "+err.Error(), do)
+	}
+	fields := strings.Fields(string(res.Stdout))
+	if len(fields) < 2 {
+		return fail(check, "does not tell its version", do)
+	}
+	if installed := fields[1]; installed != d.cfg.Version {
+		return warn(check, fmt.Sprintf("%s is installed, this program is %s", installed, d.cfg.Version), "if this one is wanted, "+do)
+	}
+	return ok(check, fmt.Sprintf("%s, %s", d.cfg.Version, d.cfg.Place.Driver()))
+}

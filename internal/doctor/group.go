@@ -1,0 +1,155 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Shares of a group, in percent, below which an operator is told.
+const (
+	lowSpace        = 10
+	lowMetadata     = 25
+	noMetadataLeft  = 5
+	devicesFileName = "etc/lvm/devices/system.devices"
+)
+
+func (d *Doctor) checkGroup(ctx context.Context) []Finding {
+	check := "group " + string(d.cfg.Group)
+	groups, err := d.host.Inventory.Groups(ctx)
+	if err != nil {
+		return fail(check, err.Error(), "look at what `vgs` says")
+	}
+	for _, g := range groups {
+		if g.Name == d.cfg.Group {
+			return judgeGroup(check, g)
+		}
+	}
+	if len(groups) > 0 {
+		names := make([]string, 0, len(groups))
+		for _, g := range groups {
+			names = append(names, string(g.Name))
+		}
+		return fail(check, "LVM does not see it; it sees "+strings.Join(names, ", "), fmt.Sprintf("create it with `flexlvm vg create --name %s DEVICE`, or name the group that your StorageClasses use with --group", d.cfg.Group))
+	}
+	return fail(check, "LVM sees no volume group at all", fmt.Sprintf("create it with `flexlvm vg create --name %s DEVICE`", d.cfg.Group))
+}
+
+// judgeGroup is pure.
+func judgeGroup(check string, g lvm.VolumeGroup) []Finding {
+	all := ok(check, fmt.Sprintf("%s, %s free, %d volumes on %d devices, UUID %s", g.Size, g.Free, g.Volumes, g.Devices, g.UUID))
+	if g.Missing > 0 {
+		all = fail(check, fmt.Sprintf("%d of %d devices are missing", g.Missing, g.Devices), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
+	} else if percent(g.Free, g.Size) < lowSpace {
+		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), "make room, or add a device with `vgextend`")
+	}
+	if g.Extent > volume.DefaultExtent {
+		all = append(all, warn(check+" extents", fmt.Sprintf("extents of %s make every volume take up to that much more than is counted", g.Extent), fmt.Sprintf("use a group with extents of %s", volume.DefaultExtent))...)
+	}
+	return append(all, judgeMetadata(check+" metadata", g)...)
+}
+
+// judgeMetadata looks at LVM's metadata area: when it is full no volume can be
+// made, grown or even removed. LVM writes each version of the metadata beside the
+// last, so half of the area is what there is.
+func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
+	const do = "remove volumes, or move to a group with a larger area: LVM cannot enlarge it (`flexlvm vg create --metadata-size`)"
+	usable := g.MetadataSize / 2
+	left := percent(g.MetadataFree, usable)
+	detail := fmt.Sprintf("%s free of %s usable (%d %%)", g.MetadataFree, usable, left)
+	switch {
+	case left < noMetadataLeft:
+		return fail(check, detail, do)
+	case left < lowMetadata:
+		return warn(check, detail, do)
+	case g.MetadataSize < lvm.MinMetadataSize:
+		return warn(check, fmt.Sprintf("the area has %s, enough for some hundreds of volumes", g.MetadataSize), "if this node is to hold more, make its group with `flexlvm vg create`")
+	}
+	return ok(check, detail)
+}
+
+func percent(part, whole volume.Bytes) int64 {
+	if whole <= 0 {
+		return 0
+	}
+	return int64(part) * 100 / int64(whole)
+}
+
+// checkDevicesFile tells of LVM's devices file, which hides every device that it
+// does not list, and a group with them.
+func (d *Doctor) checkDevicesFile(ctx context.Context) []Finding {
+	const check = "devices file"
+	text, err := os.ReadFile(d.path(devicesFileName))
+	if os.IsNotExist(err) {
+		return ok(check, "none, so LVM sees all devices")
+	}
+	if err != nil {
+		return warn(check, err.Error(), "run it as root")
+	}
+	res, err := d.host.Tools.Run(ctx, command.Command{Name: "lvmconfig", Args: []string{"--type", "full", "devices/use_devicesfile"}})
+	if err != nil || !strings.Contains(string(res.Stdout), "use_devicesfile=1") {
+		return ok(check, "there is one, and LVM does not use it")
+	}
+	seen, err := d.groupNames(ctx)
+	if err != nil {
+		return warn(check, err.Error(), "look at what `vgs` says")
+	}
+	all, err := d.groupNames(ctx, "--devicesfile", "")
+	if err != nil {
+		return warn(check, err.Error(), `look at what "vgs --devicesfile ''" says`)
+	}
+	return judgeDevicesFile(check, d.cfg.Group, seen, all, entries(string(text)))
+}
+
+// judgeDevicesFile is pure.
+func judgeDevicesFile(check string, group volume.Group, seen, all map[string]bool, listed int) []Finding {
+	switch {
+	case all[string(group)] && !seen[string(group)]:
+		return fail(check, fmt.Sprintf("/%s hides volume group %s", devicesFileName, group), fmt.Sprintf("run `vgimportdevices %s`", group))
+	case len(all) > len(seen):
+		return warn(check, fmt.Sprintf("/%s lists %d devices and hides %d volume groups", devicesFileName, listed, len(all)-len(seen)), "if one of them is wanted, run `vgimportdevices` for it")
+	}
+	return ok(check, fmt.Sprintf("in use, lists %d devices; a disk that is moved here is invisible until `lvmdevices --adddev` or `vgimportdevices` is run", listed))
+}
+
+// entries counts the devices that a devices file lists.
+func entries(text string) int {
+	n := 0
+	for _, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(line, "IDTYPE=") {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *Doctor) groupNames(ctx context.Context, options ...string) (map[string]bool, error) {
+	args := append([]string{"--reportformat", "json", "--options", "vg_name"}, options...)
+	res, err := d.host.Tools.Run(ctx, command.Command{Name: "vgs", Args: args})
+	if err != nil {
+		return nil, err
+	}
+	var report struct {
+		Report []struct {
+			VG []struct {
+				Name string `json:"vg_name"`
+			} `json:"vg"`
+		} `json:"report"`
+	}
+	if err := json.Unmarshal(res.Stdout, &report); err != nil {
+		return nil, fmt.Errorf("read LVM's report: %w", err)
+	}
+	names := map[string]bool{}
+	for _, r := range report.Report {
+		for _, g := range r.VG {
+			names[g.Name] = true
+		}
+	}
+	return names, nil
+}

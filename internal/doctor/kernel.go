@@ -1,0 +1,126 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is what the running kernel is asked directly.
+type Kernel interface {
+	Release() (string, error) // as uname -r
+	Root() bool               // whether we are root
+	// OpenXFS asks the kernel's mount API for an XFS context, which loads the
+	// module where there is one.
+	OpenXFS() error
+}
+
+// Running is the kernel of this machine.
+type Running struct{}
+
+// Release implements Kernel.
+func (Running) Release() (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", fmt.Errorf("ask for the kernel's release: %w", err)
+	}
+	return unix.ByteSliceToString(u.Release[:]), nil
+}
+
+// Root implements Kernel.
+func (Running) Root() bool { return os.Geteuid() == 0 }
+
+// OpenXFS implements Kernel.
+func (Running) OpenXFS() error {
+	fd, err := unix.Fsopen("xfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+func (d *Doctor) path(name string) string { return filepath.Join("/", d.host.Root, name) }
+
+func (d *Doctor) checkUser(context.Context) []Finding {
+	if !d.host.Kernel.Root() {
+		return fail("user", "this is not root, so most of what follows cannot be found out", "run it as root")
+	}
+	return nil
+}
+
+// The driver mounts with fsopen, fsmount and move_mount, which are all there from
+// 5.2, and work as needed from 5.6.
+const needMajor, needMinor = 5, 6
+
+func (d *Doctor) checkKernel(context.Context) []Finding {
+	const check = "kernel"
+	release, err := d.host.Kernel.Release()
+	if err != nil {
+		return fail(check, err.Error(), "")
+	}
+	major, minor, err := parseRelease(release)
+	if err != nil {
+		return warn(check, err.Error(), fmt.Sprintf("make sure that it is %d.%d or later", needMajor, needMinor))
+	}
+	if major < needMajor || major == needMajor && minor < needMinor {
+		return fail(check, fmt.Sprintf("Linux %s lacks the mount calls that are used", release), fmt.Sprintf("use Linux %d.%d or later", needMajor, needMinor))
+	}
+	return ok(check, "Linux "+release)
+}
+
+// parseRelease reads the first two numbers of a release such as 6.1.0-18-amd64.
+func parseRelease(release string) (major, minor int, err error) {
+	parts := strings.SplitN(release, ".", 3)
+	if len(parts) < 2 {
+		return 0, 0, fmt.Errorf("the kernel's release %q is not a version", release)
+	}
+	digits := strings.IndexFunc(parts[1], func(c rune) bool { return c < '0' || c > '9' })
+	if digits < 0 {
+		digits = len(parts[1])
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1][:digits])
+	if err1 != nil || err2 != nil {
+		return 0, 0, fmt.Errorf("the kernel's release %q is not a version", release)
+	}
+	return major, minor, nil
+}
+
+func (d *Doctor) checkDeviceMapper(context.Context) []Finding {
+	const check = "device-mapper"
+	misc, err := os.ReadFile(d.path("proc/misc"))
+	if err != nil {
+		return fail(check, err.Error(), "mount /proc")
+	}
+	for _, line := range strings.Split(string(misc), "\n") {
+		if f := strings.Fields(line); len(f) == 2 && f[1] == "device-mapper" {
+			return ok(check, "the kernel has it, and with it the targets linear and striped")
+		}
+	}
+	return fail(check, "the kernel has no device mapper, on which LVM stands", "run `modprobe dm_mod`, and have it loaded at boot; if there is no such module, use a kernel that has it (CONFIG_BLK_DEV_DM)")
+}
+
+func (d *Doctor) checkXFS(context.Context) []Finding {
+	const check = "xfs"
+	if err := d.host.Kernel.OpenXFS(); err != nil {
+		switch {
+		case errors.Is(err, unix.ENODEV):
+			return fail(check, "the kernel has no XFS", "install the kernel's module xfs (on some distributions in a package of extra modules)")
+		case errors.Is(err, unix.EPERM):
+			return warn(check, "cannot ask the kernel for XFS: "+err.Error(), "run it as root, with CAP_SYS_ADMIN")
+		}
+		return fail(check, "cannot ask the kernel for XFS: "+err.Error(), fmt.Sprintf("use Linux %d.%d or later", needMajor, needMinor))
+	}
+	// By now the module is loaded, and it makes this file if and only if it has
+	// quota (fs/xfs/xfs_stats.c: xfs_init_procfs).
+	if _, err := os.Stat(d.path("proc/fs/xfs/xqmstat")); err != nil {
+		return fail(check, "the kernel's XFS has no quota", "without it a volume cannot have its exact size; use a kernel with CONFIG_XFS_QUOTA")
+	}
+	return ok(check, "the kernel has XFS with quota")
+}

@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+)
+
+// A tool is a program of the host's that is run, and how it tells its version.
+type tool struct {
+	name  string
+	ask   string
+	least []int  // the least version that is known to do
+	why   string // what an older one lacks
+}
+
+// The commands of LVM are one program under many names; one that makes, one that
+// reports and the one that makes groups show that they are there.
+func tools() []tool {
+	lvm := tool{ask: "--version", least: []int{2, 2, 158}, why: "reports in JSON"}
+	named := func(name string) tool { t := lvm; t.name = name; return t }
+	return []tool{
+		named("lvs"), named("lvcreate"), named("vgcreate"),
+		{name: "mkfs.xfs", ask: "-V", least: []int{4, 10}, why: "the options that fix a file system's size"},
+		{name: "wipefs", ask: "--version"},
+		{name: "blkid", ask: "--version"},
+	}
+}
+
+func (d *Doctor) checkTools(ctx context.Context) []Finding {
+	var all []Finding
+	for _, t := range tools() {
+		all = append(all, d.checkTool(ctx, t)...)
+	}
+	return all
+}
+
+func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
+	res, err := d.host.Tools.Run(ctx, command.Command{Name: t.name, Args: []string{t.ask}})
+	var missing *command.MissingError
+	if errors.As(err, &missing) {
+		return fail(t.name, err.Error(), "install it on the host itself: the driver runs there, not in a container")
+	}
+	if err != nil {
+		return fail(t.name, err.Error(), "it must run without an error; reinstall its package")
+	}
+	text := string(res.Stdout) + string(res.Stderr)
+	version := findVersion(text)
+	if len(version) == 0 {
+		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", dotted(t.least)))
+	}
+	if older(version, t.least) {
+		return fail(t.name, fmt.Sprintf("version %s lacks %s", dotted(version), t.why), fmt.Sprintf("use %s or later", dotted(t.least)))
+	}
+	return ok(t.name, "version "+dotted(version))
+}
+
+// findVersion is the first dotted number in a program's answer: 2.03.16 in
+// "LVM version:     2.03.16(2) (2022-05-18)".
+func findVersion(text string) []int {
+	isNumber := func(c rune) bool { return c >= '0' && c <= '9' || c == '.' }
+	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return !isNumber(c) }) {
+		if version := parseVersion(strings.Trim(word, ".")); len(version) > 1 {
+			return version
+		}
+	}
+	return nil
+}
+
+func parseVersion(word string) []int {
+	var version []int
+	for _, part := range strings.Split(word, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil
+		}
+		version = append(version, n)
+	}
+	return version
+}
+
+func older(version, than []int) bool {
+	for i, n := range than {
+		switch {
+		case i >= len(version) || version[i] < n:
+			return true
+		case version[i] > n:
+			return false
+		}
+	}
+	return false
+}
+
+func dotted(version []int) string {
+	parts := make([]string, 0, len(version))
+	for _, n := range version {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ".")
+}

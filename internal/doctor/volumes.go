@@ -1,0 +1,41 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
+	const check = "volumes"
+	list, err := d.host.Inventory.List(ctx)
+	if err != nil {
+		return fail(check, err.Error(), "look at what `lvs` says")
+	}
+	var all []Finding
+	for _, v := range list {
+		all = append(all, judgeVolume(v)...)
+	}
+	if len(all) == 0 {
+		return ok(check, fmt.Sprintf("%d, none half made", len(list)))
+	}
+	return all
+}
+
+// judgeVolume tells of a volume that needs a look. It is pure.
+func judgeVolume(v node.Volume) []Finding {
+	check := fmt.Sprintf("volume %s/%s", v.Group, v.Name)
+	switch {
+	case v.State == volume.Doomed:
+		return warn(check, "its removal has begun and not come to its end", "nothing where the node daemon runs, which finishes it; else remove it with lvremove")
+	case v.State == volume.Creating && !v.Open:
+		return warn(check, "half made: whoever made it was cut short", "nothing where its pod still waits: the next mount finishes it; else remove it with lvremove")
+	case v.State == "":
+		return fail(check, v.Problem, fmt.Sprintf("see `flexlvm volumes show %s`; no pod can mount it like this", v.Name))
+	case v.Problem != "":
+		return warn(check, v.Problem, fmt.Sprintf("see `flexlvm volumes show %s`", v.Name))
+	}
+	return nil
+}
