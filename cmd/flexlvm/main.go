@@ -3,7 +3,11 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/sirupsen/logrus"
 
@@ -15,7 +19,37 @@ import (
 var logFile = flexvolume.DefaultLog
 
 func main() {
-	os.Exit(flexvolume.Serve(flexvolume.Config{LogFile: logFile, Engine: onHost}, os.Args[1:]))
+	if args := os.Args[1:]; !forPeople(args) {
+		os.Exit(flexvolume.Serve(flexvolume.Config{LogFile: logFile, Engine: onHost}, args))
+	}
+	os.Exit(people())
+}
+
+// forPeople tells whether a person calls. All that is not listed here is taken
+// for a call of kubelet's, so that a verb it may learn one day gets the answer
+// that it understands.
+func forPeople(args []string) bool {
+	if len(args) == 0 {
+		return true
+	}
+	switch args[0] {
+	case "-h", "--help", "help", "--version", "version",
+		"volumes", "doctor", "vg", "install", "uninstall",
+		"completion", "__complete", "__completeNoDesc": // the last two are called by the shell's completion
+		return true
+	}
+	return false
 }
 
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) { return node.OnHost(log) }
+
+// people runs a command for a person.
+func people() (exitCode int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := newRoot().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "flexlvm:", err)
+		return 1
+	}
+	return 0
+}

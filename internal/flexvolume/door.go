@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -117,6 +118,10 @@ func parseUnmount(args []string) (call, error) {
 		return call{}, err
 	}
 	target := args[0]
+	if !filepath.IsAbs(target) {
+		// Nothing is ever mounted there, but success would say that it was looked at.
+		return call{}, &volume.FieldError{Field: "mount directory", Value: target, Reason: "is not an absolute path"}
+	}
 	return call{deadline: unmountDeadline, fields: logrus.Fields{"target": target}, do: func(ctx context.Context, e Engine) error {
 		return e.Unmount(ctx, target)
 	}}, nil

@@ -72,6 +72,8 @@ func TestParseCallRefuses(t *testing.T) {
 		"mount as of Kubernetes 1.5": {[]string{"mount", target, "/dev/sda", with(nil)}, "arguments of mount: takes 2 arguments"},
 		"mount without a namespace":  {[]string{"mount", target, expandOptions}, "kubernetes.io/pod.namespace"},
 		"unmount without a target":   {[]string{"unmount"}, "arguments of unmount: takes 1 argument (mount directory), got 0"},
+		"unmount of nothing":         {[]string{"unmount", ""}, "mount directory: is not an absolute path"},
+		"unmount of a relative":      {[]string{"unmount", "pods/x"}, `mount directory "pods/x": is not an absolute path`},
 		"unmount of two":             {[]string{"unmount", target, target}, "arguments of unmount: takes 1 argument (mount directory), got 2"},
 		"expandfs, one missing":      {[]string{"expandfs", expandOptions, "", target, "2"}, "arguments of expandfs: takes 5 arguments (options, device, mount directory, new size, old size), got 4"},
 		"expandfs, one too many":     {[]string{"expandfs", expandOptions, "", target, "2", "1", "0"}, "got 6"},

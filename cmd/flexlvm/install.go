@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/install"
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// self is the running program, also after its file was replaced or removed.
+const self = "/proc/self/exe"
+
+type installOptions struct {
+	pluginDir string
+	wait      bool
+	interval  time.Duration
+}
+
+func newInstall() *cobra.Command {
+	var o installOptions
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install this program as kubelet's driver",
+		Long: `Install this program as the FlexVolume driver flexlvm.io/flexlvm, where kubelet
+looks for it. The driver appears whole or not at all, pods that run do not notice,
+and a driver that is the same already is left alone.
+
+With --wait it stays until it is told to end (SIGTERM), and puts the driver back
+if it goes or is damaged. That is for a DaemonSet. A driver that another
+installation has put in its place is left there.`,
+		Example: `  flexlvm install
+  flexlvm install --plugin-dir /var/lib/kubelet/volumeplugins --wait`,
+		Args: cobra.NoArgs,
+		RunE: o.run,
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *installOptions) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", install.DefaultPluginDir, "kubelet's --volume-plugin-dir")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "stay until SIGTERM, and look after it")
+	cmd.Flags().DurationVar(&o.interval, "interval", time.Minute, "with --wait, how often to look")
+}
+
+// place checks the flags.
+func (o *installOptions) place() (install.Place, error) {
+	if o.interval <= 0 {
+		return install.Place{}, fmt.Errorf("--interval %s: must be more than 0", o.interval)
+	}
+	p, err := install.At(o.pluginDir)
+	if err != nil {
+		return install.Place{}, fmt.Errorf("--plugin-dir: %w", err)
+	}
+	return p, nil
+}
+
+func (o *installOptions) run(cmd *cobra.Command, _ []string) error {
+	place, err := o.place()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := bounded(cmd)
+	defer cancel()
+	changed, err := place.Install(ctx, self)
+	if err != nil {
+		return err
+	}
+	what := "is installed already"
+	if changed {
+		what = "installed"
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "flexlvm %s %s: %s\n", version.String, what, place.Driver()); err != nil {
+		return err
+	}
+	if !o.wait {
+		return nil
+	}
+	guard, err := place.Guard(self)
+	if err != nil {
+		return err
+	}
+	log := logrus.New()
+	log.SetOutput(cmd.ErrOrStderr())
+	install.Every(cmd.Context(), o.interval, func() { o.check(cmd.Context(), guard, log) })
+	return nil
+}
+
+func (o *installOptions) check(ctx context.Context, guard *install.Guard, log logrus.FieldLogger) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	changed, err := guard.Check(ctx)
+	switch {
+	case errors.Is(err, install.ErrReplaced):
+		log.Debug(err)
+	case err != nil:
+		log.WithError(err).Error("cannot look after the driver; it is tried again")
+	case changed:
+		log.Warn("the driver had gone or was damaged; it is installed again")
+	}
+}

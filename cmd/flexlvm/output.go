@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// A format is how a command prints what it found.
+type format string
+
+const (
+	asTable format = "table"
+	asJSON  format = "json"
+)
+
+// String implements pflag.Value.
+func (f *format) String() string { return string(*f) }
+
+// Set implements pflag.Value.
+func (f *format) Set(s string) error {
+	switch v := format(s); v {
+	case asTable, asJSON:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("it is %s or %s", asTable, asJSON)
+}
+
+// Type implements pflag.Value; it stands in the help text.
+func (f *format) Type() string { return "table|json" }
+
+func (f *format) addFlag(cmd *cobra.Command) {
+	*f = asTable
+	cmd.Flags().VarP(f, "output", "o", "how to print it")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{string(asTable), string(asJSON)}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printTable prints rows under their headings; each row has as many cells.
+func printTable(w io.Writer, headings []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, row := range append([][]string{headings}, rows...) {
+		if _, err := fmt.Fprintln(t, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// dash stands for nothing, so that columns stay columns for awk.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

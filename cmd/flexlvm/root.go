@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// patience bounds what a command does on the host, so that a tool that hangs
+// does not hang the person too.
+const patience = 2 * time.Minute
+
+// global are the options of every command.
+type global struct {
+	verbose bool
+}
+
+func newRoot() *cobra.Command {
+	var g global
+	cmd := &cobra.Command{
+		Use:   "flexlvm",
+		Short: "Local volumes of exactly the size that was asked for",
+		Long: `flexlvm gives the pods of a node local volumes: one LVM logical volume with one
+XFS file system each, of exactly the size that was asked for.
+
+This program is the FlexVolume driver that kubelet executes (init, mount,
+unmount, expandfs), and with the commands below an operator's tool on a node.`,
+		Version:       version.String,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	cmd.SetVersionTemplate(versionLine())
+	cmd.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "show the host's programs as they are run")
+	cmd.AddCommand(
+		newVolumes(&g),
+		newDoctor(&g),
+		newVG(&g),
+		newInstall(),
+		newUninstall(),
+		newVersion(),
+	)
+	return cmd
+}
+
+// logger writes to the person's terminal if that was asked for.
+func (g *global) logger(stderr io.Writer) logrus.FieldLogger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	if g.verbose {
+		log.SetOutput(stderr)
+		log.SetLevel(logrus.DebugLevel)
+	}
+	return log
+}
+
+func bounded(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(cmd.Context(), patience)
+}

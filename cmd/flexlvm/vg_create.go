@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+type vgCreateOptions struct {
+	global       *global
+	name         string
+	metadataSize string
+	dryRun       bool
+}
+
+func newVGCreate(g *global) *cobra.Command {
+	o := vgCreateOptions{global: g}
+	cmd := &cobra.Command{
+		Use:   "create DEVICE...",
+		Short: "Make a volume group on blank devices",
+		Long: `Make a volume group on block devices that hold nothing: no file system, RAID, LVM
+or partition table, no partitions, no mount, no swap, and nobody who has them
+open. Whatever cannot be found out counts against a device, and LVM, which has the
+last word, is given no leave to overwrite anything.
+
+The metadata area is larger than LVM's default, which holds some 500 volumes and
+cannot be enlarged later.`,
+		Example: `  flexlvm vg create --dry-run /dev/nvme1n1
+  flexlvm vg create /dev/nvme1n1 /dev/nvme2n1
+  flexlvm vg create --name fast --metadata-size 64MiB /dev/disk/by-id/nvme-X`,
+		Args: cobra.ArbitraryArgs,
+		RunE: o.run,
+	}
+	cmd.Flags().StringVar(&o.name, "name", defaultGroup, "name of the group")
+	cmd.Flags().StringVar(&o.metadataSize, "metadata-size", "16MiB", "size of LVM's metadata area, at least 16MiB")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check everything, and only say what would be run")
+	return cmd
+}
+
+func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
+	n, err := o.group(devices)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := bounded(cmd)
+	defer cancel()
+	client := lvm.New(command.NewHost("", o.global.logger(cmd.ErrOrStderr())), lock.Dir(node.DefaultLockDir))
+	out := cmd.OutOrStdout()
+	if o.dryRun {
+		if err := client.CheckNewGroup(ctx, n); err != nil {
+			return asRoot(err)
+		}
+		_, err := fmt.Fprintf(out, "would run: %s\n", shellLine(n.Command()))
+		return err
+	}
+	g, err := client.CreateGroup(ctx, n)
+	if err != nil {
+		return asRoot(err)
+	}
+	return printGroup(out, g)
+}
+
+func (o *vgCreateOptions) group(devices []string) (lvm.NewGroup, error) {
+	name, err := volume.ParseGroup("--name", o.name)
+	if err != nil {
+		return lvm.NewGroup{}, err
+	}
+	metadata, err := parseSize("--metadata-size", o.metadataSize)
+	if err != nil {
+		return lvm.NewGroup{}, err
+	}
+	n := lvm.NewGroup{Name: name, Devices: devices, MetadataSize: metadata}
+	return n, n.Validate()
+}
+
+func printGroup(w io.Writer, g lvm.VolumeGroup) error {
+	_, err := fmt.Fprintf(w, "created volume group %s: %s on %d devices, metadata area %s, UUID %s\n", g.Name, g.Size, g.Devices, g.MetadataSize, g.UUID)
+	return err
+}
+
+// parseSize reads a size as people write it: bytes, or with a binary unit
+// (16MiB, 16Mi, 16M, 16m all mean the same, as they do for LVM).
+func parseSize(field, s string) (volume.Bytes, error) {
+	number := strings.TrimRight(s, "KMGTkmgtiBb")
+	unit := strings.ToUpper(s[len(number):])
+	factor, known := map[string]volume.Bytes{
+		"": 1, "B": 1,
+		"K": volume.KiB, "KI": volume.KiB, "KIB": volume.KiB,
+		"M": volume.MiB, "MI": volume.MiB, "MIB": volume.MiB,
+		"G": volume.GiB, "GI": volume.GiB, "GIB": volume.GiB,
+	}[unit]
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || !known {
+		return 0, &volume.FieldError{Field: field, Value: s, Reason: "is not a size; give it as 64MiB"}
+	}
+	if n > int64(volume.MaxSize/factor) {
+		return 0, &volume.FieldError{Field: field, Value: s, Reason: "is too large"}
+	}
+	return volume.Bytes(n) * factor, nil
+}
+
+// shellLine is the command as it could be typed.
+func shellLine(c command.Command) string {
+	words := []string{c.Name}
+	for _, a := range c.Args {
+		plain := strings.IndexFunc(a, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._+:=@%-", r))
+		}) < 0
+		if a == "" || !plain {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}
+
+// asRoot adds what is most often missing.
+func asRoot(err error) error {
+	if os.Geteuid() == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (this is not root; LVM needs it)", err)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"io"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+type volumesListOptions struct {
+	global *global
+	group  string
+	output format
+}
+
+func newVolumesList(g *global) *cobra.Command {
+	o := volumesListOptions{global: g}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the volumes of this node",
+		Long: `List the volumes of this node.
+
+SIZE is what the user may write, to the byte; DEVICE is what the volume takes from
+its group. NOTE says what a person should look at.`,
+		Example: `  flexlvm volumes list
+  flexlvm volumes list --group fast -o json`,
+		Args: cobra.NoArgs,
+		RunE: o.run,
+	}
+	cmd.Flags().StringVarP(&o.group, "group", "g", "", "only this volume group (default all)")
+	o.output.addFlag(cmd)
+	return cmd
+}
+
+func (o *volumesListOptions) run(cmd *cobra.Command, _ []string) error {
+	ctx, cancel := bounded(cmd)
+	defer cancel()
+	engine, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	list, err := listVolumes(ctx, engine, o.group)
+	if err != nil {
+		return asRoot(err)
+	}
+	return printVolumes(cmd.OutOrStdout(), list, o.output)
+}
+
+// printVolumes prints a list, sorted by group and name.
+func printVolumes(w io.Writer, list []node.Volume, f format) error {
+	sort.Slice(list, func(i, j int) bool {
+		if list[i].Group != list[j].Group {
+			return list[i].Group < list[j].Group
+		}
+		return list[i].Name < list[j].Name
+	})
+	if f == asJSON {
+		return printJSON(w, list)
+	}
+	rows := make([][]string, 0, len(list))
+	for _, v := range list {
+		rows = append(rows, []string{
+			string(v.Group), string(v.Name), dash(string(v.State)), size(v.Size), size(v.Device),
+			dash(v.Namespace), dash(string(v.Kind)), stamp(v.LastUsed), use(v), dash(v.Problem),
+		})
+	}
+	return printTable(w, strings.Fields("GROUP NAME STATE SIZE DEVICE NAMESPACE KIND LAST-USED IN-USE NOTE"), rows)
+}
+
+// size has no space in it, so that a table's columns stay columns.
+func size(b volume.Bytes) string {
+	if b == 0 {
+		return "-"
+	}
+	return strings.ReplaceAll(b.String(), " ", "")
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// use tells whether somebody has the volume: mounted here, or its device open in
+// another mount namespace.
+func use(v node.Volume) string {
+	switch {
+	case len(v.Mounts) > 0:
+		return "mounted"
+	case v.Open:
+		return "open"
+	}
+	return "no"
+}
