@@ -99,6 +99,10 @@ func (p *process) failure(what string) error {
 	return errors.New(text.String())
 }
 
+// longest is how much of a line a tail shows: containerd writes its whole
+// configuration as one.
+const longest = 300
+
 // tail returns the last lines of a file.
 func tail(path string, lines int) string {
 	content, err := os.ReadFile(path)
@@ -106,5 +110,11 @@ func tail(path string, lines int) string {
 		return err.Error()
 	}
 	all := bytes.Split(bytes.TrimRight(content, "\n"), []byte("\n"))
-	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+	last := all[max(0, len(all)-lines):]
+	for i, line := range last {
+		if len(line) > longest {
+			last[i] = append(line[:longest:longest], "…"...)
+		}
+	}
+	return string(bytes.Join(last, []byte("\n")))
 }

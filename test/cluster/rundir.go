@@ -107,3 +107,25 @@ func removeStale(parent string) error {
 	}
 	return nil
 }
+
+// keepLogs copies the logs of a cluster that failed to where they outlive it,
+// in place of those of an earlier failure, and returns that folder.
+func keepLogs(dir string) (string, error) {
+	kept := filepath.Join(filepath.Dir(filepath.Dir(dir)), "failed", filepath.Base(dir))
+	if err := os.RemoveAll(kept); err != nil {
+		return "", fmt.Errorf("keep logs: %w", err)
+	}
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return "", fmt.Errorf("keep logs: %w", err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return "", fmt.Errorf("keep logs: %w", err)
+	}
+	for _, log := range logs {
+		if err := copyFile(filepath.Join(kept, filepath.Base(log)), log); err != nil {
+			return "", fmt.Errorf("keep logs: %w", err)
+		}
+	}
+	return kept, nil
+}

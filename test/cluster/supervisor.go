@@ -24,7 +24,7 @@ const (
 	detachByte = 'd'
 
 	controlDeadline = 3 * time.Minute
-	nodesDeadline   = 6 * time.Minute
+	nodesDeadline   = 4 * time.Minute
 )
 
 // supervisor runs the processes of one cluster. It is process 1 of its PID
@@ -63,8 +63,12 @@ func Supervise(dir string, lifeline io.Reader, progress io.WriteCloser) error {
 	}()
 	s := &supervisor{dir: dir, stop: stop, began: time.Now()}
 	err := s.start(ctx, progress)
-	if err != nil {
-		fmt.Fprintf(progress, "failed: %v\n", err)
+	if err != nil && ctx.Err() == nil {
+		kept, keepErr := keepLogs(dir)
+		err = errors.Join(err, keepErr)
+		fmt.Fprintf(progress, "failed: %v\nall logs are kept in %s\n", err, kept)
+	} else if err != nil {
+		fmt.Fprintln(progress, "failed: it was stopped")
 	} else {
 		fmt.Fprintln(progress, "ready")
 	}

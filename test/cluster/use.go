@@ -163,6 +163,9 @@ func (c *Cluster) Log(name string, lines int) string {
 	return text.String()
 }
 
+// KeepLogs copies all logs to where they outlive the cluster.
+func (c *Cluster) KeepLogs() (string, error) { return keepLogs(c.dir) }
+
 // inside is a command in the cluster's network namespace.
 func (c *Cluster) inside(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", c.pid), "--"}, argv...)...)

@@ -1,0 +1,192 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// podOn is a pod that says where it runs and then sleeps.
+func podOn(node string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: on-%[1]s
+spec:
+  nodeName: %[1]s
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: %[2]s
+    command: [sh, -c, 'echo "this is $NODE"; exec sleep 86400']
+    env:
+    - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+`, node, cluster.BusyboxImage)
+}
+
+func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
+	ctx := deadline(t, 5*time.Minute)
+	nodes := strings.Fields(kubectl(ctx, t, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"))
+	require.Equal(t, []string{"node1", "node2"}, nodes)
+
+	for _, node := range nodes {
+		_, err := shared.KubectlInput(ctx, strings.NewReader(podOn(node)), "apply", "-f", "-")
+		require.NoError(t, err)
+		t.Cleanup(func() { kubectl(context.WithoutCancel(ctx), t, "delete", "pod", "on-"+node, "--wait=false") })
+	}
+	var addresses []string
+	for _, node := range nodes {
+		kubectl(ctx, t, "wait", "--for=condition=Ready", "pod/on-"+node, "--timeout=120s")
+		require.Equal(t, "this is "+node+"\n", kubectl(ctx, t, "logs", "on-"+node))
+		addresses = append(addresses, kubectl(ctx, t, "get", "pod", "on-"+node, "-o", "jsonpath={.status.podIP}"))
+	}
+	for i, node := range nodes {
+		inPod := func(command string) string { return kubectl(ctx, t, "exec", "on-"+node, "--", "sh", "-c", command) }
+		require.Contains(t, inPod("echo GET / HTTP/1.0 | nc -w 20 10.96.0.1 443"), "HTTPS server", "the API server's service address")
+		require.Contains(t, inPod("ping -c 1 -w 10 "+addresses[1-i]), "1 packets received", "a pod on another node")
+		require.Equal(t, "from "+node+"\n", inPod("cat >/tmp/x <<E\nfrom $NODE\nE\ncat /tmp/x"))
+	}
+}
+
+func TestServiceAccountsAreSubjectToRBAC(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	out, err := shared.Kubectl(ctx, "auth", "can-i", "delete", "nodes", "--as=system:serviceaccount:default:default")
+	require.Error(t, err)
+	require.Equal(t, "no\n", out)
+}
+
+func TestNodeKeepsItsFilesOverPowerCutAndReboot(t *testing.T) {
+	ctx := deadline(t, 10*time.Minute)
+	const node = "node2"
+	onNode(ctx, t, node, "echo kept >/var/kept && sync && echo lost >/var/lost")
+	before := onNode(ctx, t, node, "cat /proc/sys/kernel/random/boot_id")
+
+	require.NoError(t, shared.PowerCut(ctx, node))
+	_, err := shared.Node(ctx, node, "true")
+	require.Error(t, err, "a node without power answers")
+	require.NoError(t, shared.PowerOn(ctx, node))
+	require.Equal(t, "kept\n", onNode(ctx, t, node, "cat /var/kept"))
+	require.Equal(t, "gone\n", onNode(ctx, t, node, "cat /var/lost 2>/dev/null || echo gone"), "unflushed data survived: this was no power cut")
+	cut := onNode(ctx, t, node, "cat /proc/sys/kernel/random/boot_id")
+	require.NotEqual(t, before, cut)
+
+	onNode(ctx, t, node, "echo unflushed >/var/unflushed")
+	require.NoError(t, shared.Reboot(ctx, node))
+	require.NotEqual(t, cut, onNode(ctx, t, node, "cat /proc/sys/kernel/random/boot_id"))
+	require.Equal(t, "unflushed\n", onNode(ctx, t, node, "cat /var/unflushed"))
+}
+
+func TestKubeletIsStartedAgain(t *testing.T) {
+	ctx := deadline(t, 3*time.Minute)
+	before := onNode(ctx, t, "node1", "pidof kubelet")
+	onNode(ctx, t, "node1", "kill -9 $(pidof kubelet)")
+	require.Eventually(t, func() bool {
+		now, err := shared.Node(ctx, "node1", "pidof", "kubelet")
+		return err == nil && now != before
+	}, time.Minute, time.Second)
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	ctx := deadline(t, 5*time.Minute)
+	ctl := filepath.Join(shared.Dir(), "ctl")
+	cache, err := vm.CacheDir()
+	require.NoError(t, err)
+	name := fmt.Sprintf("left-%d", os.Getpid())
+	dir := filepath.Join(cache, "run", "cluster-"+name)
+
+	t.Run("when the starter is killed", func(t *testing.T) {
+		up := startHalf(ctx, t, ctl, name)
+		require.NotEmpty(t, processesWith(t, dir))
+		require.NoError(t, up.Process.Kill())
+		_ = up.Wait() // it was killed
+		require.Eventually(t, func() bool {
+			_, err := os.Stat(dir)
+			return os.IsNotExist(err) && len(processesWith(t, dir)) == 0
+		}, 20*time.Second, 100*time.Millisecond)
+	})
+
+	t.Run("when the supervisor is killed", func(t *testing.T) {
+		up := startHalf(ctx, t, ctl, name)
+		content, err := os.ReadFile(filepath.Join(dir, "pid"))
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(string(content))
+		require.NoError(t, err)
+		namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		require.NoError(t, err)
+		require.NotEmpty(t, processesIn(namespace))
+
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		_ = up.Wait() // it fails, having lost its supervisor
+		require.Eventually(t, func() bool {
+			return len(processesWith(t, dir)) == 0 && len(processesIn(namespace)) == 0
+		}, 20*time.Second, 100*time.Millisecond)
+		require.DirExists(t, dir, "nobody was there to remove it")
+
+		up = startHalf(ctx, t, ctl, name) // would refuse a folder in use
+		require.NoError(t, up.Process.Signal(syscall.SIGINT))
+		require.Error(t, up.Wait())
+		require.Eventually(t, func() bool { return len(processesWith(t, dir)) == 0 }, 20*time.Second, 100*time.Millisecond)
+		require.NoDirExists(t, dir)
+	})
+}
+
+// startHalf starts a cluster and returns when its control plane runs.
+func startHalf(ctx context.Context, t *testing.T, ctl, name string) *exec.Cmd {
+	t.Helper()
+	up := exec.CommandContext(ctx, ctl, "--name", name, "up")
+	stderr, err := up.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, up.Start())
+	var said []string
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said = append(said, lines.Text())
+		if strings.Contains(lines.Text(), "kube-apiserver is ready") {
+			return up
+		}
+	}
+	t.Fatalf("%s up ended:\n%s", ctl, strings.Join(said, "\n"))
+	return nil
+}
+
+// processesWith lists the processes that have the text in their arguments.
+func processesWith(t *testing.T, text string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	var found []string
+	for _, file := range files {
+		if content, err := os.ReadFile(file); err == nil && bytes.Contains(content, []byte(text)) {
+			found = append(found, filepath.Dir(file))
+		}
+	}
+	return found
+}
+
+// processesIn lists the processes in a network namespace.
+func processesIn(namespace string) []string {
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is right
+	var found []string
+	for _, link := range links {
+		if at, err := os.Readlink(link); err == nil && at == namespace {
+			found = append(found, filepath.Dir(filepath.Dir(link)))
+		}
+	}
+	return found
+}

@@ -1,0 +1,76 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// shared is the cluster that all tests use, of two nodes.
+var shared *cluster.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	began := time.Now()
+	c, err := cluster.Start(ctx, cluster.Config{Nodes: 2, Log: os.Stderr})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Fprintf(os.Stderr, "two nodes were Ready after %.0f s\n", time.Since(began).Seconds())
+	shared = c
+	code := m.Run()
+	if code != 0 {
+		for _, name := range []string{"kube-controller-manager", "node1", "node2"} {
+			fmt.Fprint(os.Stderr, c.Log(name, 15))
+		}
+		kept, err := c.KeepLogs()
+		fmt.Fprintln(os.Stderr, "all logs are kept in", kept, err)
+	}
+	// Also after an interrupt.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := c.Stop(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// deadline is a context for one test.
+func deadline(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// kubectl runs kubectl on the shared cluster; it must succeed.
+func kubectl(ctx context.Context, t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := shared.Kubectl(ctx, args...)
+	require.NoError(t, err, out)
+	return out
+}
+
+// onNode runs a line of shell on a node; it must succeed.
+func onNode(ctx context.Context, t *testing.T, node, line string) string {
+	t.Helper()
+	out, err := shared.Node(ctx, node, "sh", "-c", line)
+	require.NoError(t, err, out)
+	return out
+}
