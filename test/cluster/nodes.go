@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -91,7 +92,7 @@ func (d disk) args(n int) []string {
 func machineArgs(base string, i int, cfg Config, machine nodeMachine, disks []disk) []string {
 	args := append([]string{"-name", nodeName(i), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35"}, machine.accel...)
 	args = append(args,
-		"-smp", "2", "-m", fmt.Sprint(cfg.MemoryMiB),
+		"-smp", fmt.Sprint(cpus(cfg.Nodes)), "-m", fmt.Sprint(cfg.MemoryMiB),
 		"-kernel", machine.Kernel, "-initrd", base+"-initrd",
 		"-append", "console=ttyS0 quiet net.ifnames=0 flexlvm.root=rw flexlvm.init=/seed/init",
 		"-chardev", "file,id=console,append=on,path="+base+"-console.log", "-serial", "chardev:console",
@@ -109,6 +110,10 @@ func machineArgs(base string, i int, cfg Config, machine nodeMachine, disks []di
 	}
 	return args
 }
+
+// cpus is how many virtual processors a node gets: with more of them than real
+// ones, an emulated kernel waits for itself.
+func cpus(nodes int) int { return min(2, max(1, runtime.NumCPU()/max(1, nodes))) }
 
 // nodeEnv is what the node's scripts know of it.
 func nodeEnv(i, nodes int) []byte {
