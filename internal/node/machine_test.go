@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,11 +181,29 @@ func df(t *testing.T, dir string) (size, used, free volume.Bytes) {
 // fill writes one file until the volume is full and returns how much went in.
 func fill(t *testing.T, file string) volume.Bytes {
 	t.Helper()
+	return writeFull(t, file, 0)
+}
+
+// allocate is fill with all but the last MiBs had by fallocate, which is quick;
+// the end is written, because fallocate also reserves blocks for the extent map.
+func allocate(t *testing.T, file string) volume.Bytes {
+	t.Helper()
+	_, _, free := df(t, filepath.Dir(file))
+	return writeFull(t, file, max(free-4*volume.MiB, 0))
+}
+
+func writeFull(t *testing.T, file string, first volume.Bytes) volume.Bytes {
+	t.Helper()
 	f, err := os.Create(file)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
+	if first > 0 {
+		require.NoError(t, unix.Fallocate(int(f.Fd()), 0, 0, int64(first)))
+		_, err := f.Seek(int64(first), io.SeekStart)
+		require.NoError(t, err)
+	}
 	// Odd pieces at the end find the exact byte.
-	var total volume.Bytes
+	total := first
 	for piece := volume.MiB; piece > 0; {
 		n, err := f.Write(make([]byte, piece))
 		total += volume.Bytes(n)
@@ -194,24 +213,6 @@ func fill(t *testing.T, file string) volume.Bytes {
 		}
 	}
 	require.NoError(t, f.Sync())
-	return total
-}
-
-// allocate is fill without the writing: what quota lets fallocate have.
-func allocate(t *testing.T, file string) volume.Bytes {
-	t.Helper()
-	f, err := os.Create(file)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	var total volume.Bytes
-	for piece := 64 * volume.MiB; piece >= volume.Block; {
-		if err := unix.Fallocate(int(f.Fd()), 0, int64(total), int64(piece)); err != nil {
-			require.ErrorIs(t, err, syscall.ENOSPC)
-			piece /= 2
-			continue
-		}
-		total += piece
-	}
 	return total
 }
 
