@@ -1,0 +1,193 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	system  = "flexlvm-system"
+	account = "flexlvm-provisioner"
+	longest = 2 * time.Minute // for anything to come about
+)
+
+// longNode has more characters than a label's value may have.
+var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
+
+// bed is a control plane with the shipped manifests applied, simulated nodes and
+// the provisioner's binary.
+type bed struct {
+	cluster    *cluster.Cluster
+	client     kubernetes.Interface
+	config     *rest.Config
+	source     string // root of the checkout
+	dir        string // for files of this test
+	binary     string
+	kubeconfig string // of the provisioner's service account
+}
+
+// start brings the bed up; it goes down with the test.
+func start(t *testing.T) *bed {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // cold, Kubernetes is built
+	defer cancel()
+	source, err := vm.SourceDir()
+	require.NoError(t, err)
+	b := &bed{source: source, dir: t.TempDir()}
+	b.binary = filepath.Join(b.dir, "provisioner")
+	build := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "./cmd/provisioner")
+	build.Dir = source
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	b.cluster, err = cluster.Start(ctx, cluster.Config{
+		Name: fmt.Sprintf("provisioner-%d", os.Getpid()), ControlPlaneOnly: true, Log: os.Stderr,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		require.NoError(t, b.cluster.Stop(ctx))
+	})
+	b.config, err = clientcmd.BuildConfigFromFlags("", b.cluster.AdminKubeconfig())
+	require.NoError(t, err)
+	b.config.Dial, b.config.QPS, b.config.Burst = b.cluster.Dial, 500, 1000
+	b.client, err = kubernetes.NewForConfig(b.config)
+	require.NoError(t, err)
+
+	b.simulateNodes(t, "sim-1", "sim-2", longNode)
+	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
+	b.kubeconfig = b.accountKubeconfig(t)
+	return b
+}
+
+func (b *bed) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	out, err := b.cluster.Kubectl(ctx, args...)
+	require.NoError(t, err)
+	return out
+}
+
+// apply is kubectl apply of a manifest; the error is the server's answer.
+func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	_, err := b.cluster.KubectlInput(ctx, strings.NewReader(manifest), append([]string{"apply", "-f", "-"}, args...)...)
+	return err
+}
+
+// accountKubeconfig has the token of the provisioner's service account, so that
+// every test is a test of its RBAC as well.
+func (b *bed) accountKubeconfig(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(b.dir, "account.kubeconfig")
+	content := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: c
+clusters:
+- {name: c, cluster: {server: %q, certificate-authority: %q}}
+users:
+- {name: u, user: {token: %q}}
+contexts:
+- {name: c, context: {cluster: c, user: u}}
+`, b.config.Host, filepath.Join(b.cluster.Dir(), "pki/ca.crt"),
+		strings.TrimSpace(b.kubectl(t, "create", "token", account, "-n", system, "--duration=2h")))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// simulateNodes makes Nodes that are Ready for the scheduler, and keeps their
+// leases fresh as a kubelet does.
+func (b *bed) simulateNodes(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		node, err := b.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				corev1.LabelHostname: hostname(name), corev1.LabelOSStable: "linux",
+			}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		room := corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("1000"),
+		}
+		node.Status.Capacity, node.Status.Allocatable = room, room
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Simulated",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		}}
+		_, err = b.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	go b.heartbeats(t.Context(), names)
+}
+
+// hostname is what the simulated node calls itself; not its name, so that the
+// two cannot be mistaken for each other unnoticed.
+func hostname(node string) string { return "host-of-" + node[:5] }
+
+func (b *bed) heartbeats(ctx context.Context, names []string) {
+	leases := b.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		now, seconds := metav1.NowMicro(), int32(40)
+		for _, name := range names {
+			lease := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, RenewTime: &now, LeaseDurationSeconds: &seconds},
+			}
+			// An API server that a test has taken away comes back before it matters.
+			if _, err := leases.Create(ctx, lease, metav1.CreateOptions{}); err == nil {
+				continue
+			}
+			if old, err := leases.Get(ctx, name, metav1.GetOptions{}); err == nil {
+				old.Spec = lease.Spec
+				_, _ = leases.Update(ctx, old, metav1.UpdateOptions{})
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// eventually waits for what must come about. check tells what is still missing,
+// or "" when it has.
+func eventually(t *testing.T, limit time.Duration, check func() string) {
+	t.Helper()
+	missing := ""
+	end := time.Now().Add(limit)
+	for time.Now().Before(end) {
+		if missing = check(); missing == "" {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("after %s: %s", limit, missing)
+}

@@ -1,0 +1,153 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testLeaderKilled: the other provisioner takes over when the lease has run out.
+func (b *bed) testLeaderKilled(t *testing.T) {
+	s := b.namespace(t, "killed")
+	first := b.run(t, 8081)
+	b.ready(t, 8081)
+	eventually(t, longest, func() string {
+		return missing(b.metric(t, 8081, "flexlvm_provisioner_leader") == "1", "the first does not lead")
+	})
+	was := b.leader(t)
+	b.run(t, 8082)
+	b.ready(t, 8082)
+	require.Equal(t, "0", b.metric(t, 8082, "flexlvm_provisioner_leader"), "two lead")
+	s.many("before", 5)
+	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+
+	s.many("after", 10)
+	first.kill()
+	killed := time.Now()
+	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	t.Logf("10 claims bound %.1f s after their leader was killed; its lease lasts %s", time.Since(killed).Seconds(), leaseDuration)
+	s.oneEach(15)
+	// All may have been served before the kill took effect; the lease tells.
+	eventually(t, leaseDuration+5*leaseRetry, func() string {
+		now := b.leader(t)
+		return missing(now != was && now != "", "leader is still %q", now)
+	})
+}
+
+// testLeaderEnds: told to end, the leader gives its lease back and the other need
+// not wait for it.
+func (b *bed) testLeaderEnds(t *testing.T) {
+	s := b.namespace(t, "ends")
+	first := b.run(t, 8083)
+	b.ready(t, 8083)
+	eventually(t, longest, func() string {
+		return missing(b.metric(t, 8083, "flexlvm_provisioner_leader") == "1", "the first does not lead")
+	})
+	b.run(t, 8084)
+	b.ready(t, 8084)
+	s.many("c", 10)
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGTERM))
+	ended := time.Now()
+	select {
+	case <-first.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+	require.NoError(t, first.err, "exit code")
+	eventually(t, leaseDuration, func() string {
+		return missing(b.metric(t, 8084, "flexlvm_provisioner_leader") == "1", "the second does not lead")
+	})
+	t.Logf("the second leads %.1f s after the first was told to end", time.Since(ended).Seconds())
+	require.Less(t, time.Since(ended), leaseDuration-leaseRetry, "it waited for the lease to run out")
+	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	s.oneEach(10)
+}
+
+// testKilledAgainAndAgain: whatever it was doing, one volume for each claim.
+func (b *bed) testKilledAgainAndAgain(t *testing.T) {
+	s := b.namespace(t, "again")
+	var mu sync.Mutex
+	var current *process
+	stop := b.keep(t, 8085, func(p *process) {
+		mu.Lock()
+		defer mu.Unlock()
+		current = p
+	})
+	defer stop()
+	kills := 0
+	for i := range 8 {
+		b.ready(t, 8085)
+		leads(t, b, 8085)
+		s.many(fmt.Sprintf("r%d", i), 8)
+		time.Sleep(time.Duration(i) * 30 * time.Millisecond)
+		mu.Lock()
+		p := current
+		mu.Unlock()
+		p.kill()
+		kills++
+		// The dead leader's lease need not be waited for: that is another test.
+		b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
+	}
+	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	s.oneEach(64)
+	t.Logf("64 claims, %d kills, 64 volumes", kills)
+}
+
+func leads(t *testing.T, b *bed, port int) {
+	t.Helper()
+	eventually(t, longest, func() string {
+		_, body, err := b.get(t.Context(), port, "/metrics")
+		return missing(err == nil && strings.Contains(body, "flexlvm_provisioner_leader 1\n"), "it does not lead: %v", err)
+	})
+}
+
+// testServerAway: the API server ends and comes back while claims wait.
+func (b *bed) testServerAway(t *testing.T) {
+	s := b.namespace(t, "away")
+	var starts atomic.Int32
+	stop := b.keep(t, 8086, func(*process) { starts.Add(1) })
+	b.ready(t, 8086)
+	leads(t, b, 8086)
+	s.many("c", 30)
+	require.NoError(t, b.cluster.Kill(t.Context(), "kube-apiserver"))
+	time.Sleep(8 * time.Second) // longer than the lease
+	require.NoError(t, b.cluster.Run(t.Context(), "kube-apiserver"))
+	back := time.Now()
+	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	t.Logf("30 claims bound %.1f s after the API server was back; the provisioner was started %d times", time.Since(back).Seconds(), starts.Load())
+	s.oneEach(30)
+	stop()
+}
+
+// testNothingWasForbidden: all of the above went with the rights that ship.
+func (b *bed) testNothingWasForbidden(t *testing.T) {
+	logs, err := os.ReadDir(b.dir)
+	require.NoError(t, err)
+	read := 0
+	for _, entry := range logs {
+		if !strings.HasSuffix(entry.Name(), ".log") {
+			continue
+		}
+		content, err := os.ReadFile(b.dir + "/" + entry.Name())
+		require.NoError(t, err)
+		read++
+		for line := range strings.Lines(string(content)) {
+			if strings.Contains(line, `\"system:discovery\" not found`) {
+				continue // an API server that has just started knows no roles yet
+			}
+			require.NotContains(t, line, "forbidden")
+			require.NotContains(t, line, "Unauthorized")
+			require.NotContains(t, line, "panic")
+		}
+	}
+	require.NotZero(t, read)
+}

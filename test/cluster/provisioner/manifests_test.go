@@ -1,0 +1,164 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+func (b *bed) testManifests(t *testing.T) {
+	installer := filepath.Join(b.source, "installer")
+
+	t.Run("applied twice", func(t *testing.T) {
+		for line := range strings.Lines(b.kubectl(t, "apply", "-k", installer)) {
+			require.Contains(t, line, "unchanged")
+		}
+	})
+	t.Run("pods are let in and placed", func(t *testing.T) {
+		eventually(t, longest, func() string {
+			pods, err := b.client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			placed := map[string]int{}
+			for _, p := range pods.Items {
+				if p.Spec.NodeName != "" {
+					placed[p.Labels["app.kubernetes.io/name"]]++
+				}
+			}
+			return missing(placed["flexlvm-provisioner"] == 2 && placed["flexlvm-installer"] == 3, "placed pods: %v", placed)
+		})
+	})
+	t.Run("plugin directory and image are set in one place", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "installer")
+		require.NoError(t, os.CopyFS(dir, os.DirFS(installer)))
+		settings := filepath.Join(dir, "settings/kustomization.yaml")
+		content, err := os.ReadFile(settings)
+		require.NoError(t, err)
+		changed := strings.NewReplacer(
+			"pluginDir=/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "pluginDir=/var/lib/kubelet/volumeplugins",
+			"    newTag: v0.1.0\n\n", "    newName: registry.example.org/storage/flexlvm\n    newTag: v9\n\n",
+		).Replace(string(content))
+		require.NoError(t, os.WriteFile(settings, []byte(changed), 0o644))
+		for _, which := range []string{"", "uninstall"} {
+			built := b.kubectl(t, "kustomize", filepath.Join(dir, which))
+			require.Contains(t, built, "path: /var/lib/kubelet/volumeplugins\n")
+			require.NotContains(t, built, "/usr/libexec")
+			require.Contains(t, built, "image: registry.example.org/storage/flexlvm:v9\n")
+			require.NotContains(t, built, "image: flexlvm/flexlvm")
+			require.NotContains(t, built, "flexlvm-settings")
+		}
+	})
+	t.Run("uninstall takes the installer's place", func(t *testing.T) {
+		out := b.kubectl(t, "apply", "--dry-run=server", "-k", filepath.Join(installer, "uninstall"))
+		require.Contains(t, out, "daemonset.apps/flexlvm-installer configured")
+		require.NotContains(t, out, "created", "it must be the same object, or both would run")
+	})
+	t.Run("rights", b.testRights)
+}
+
+// right is something that an account may or may not do.
+type right struct {
+	verb, group, resource, namespace, name string
+	allowed                                bool
+}
+
+// testRights: what the provisioner needs, and some of what it must not have.
+func (b *bed) testRights(t *testing.T) {
+	rights := []right{
+		{verb: "list", resource: "persistentvolumeclaims", allowed: true},
+		{verb: "watch", resource: "persistentvolumeclaims", allowed: true},
+		{verb: "update", resource: "persistentvolumeclaims", namespace: "default", allowed: true},
+		{verb: "delete", resource: "persistentvolumeclaims", namespace: "default"},
+		{verb: "create", resource: "persistentvolumeclaims", namespace: "default"},
+		{verb: "create", resource: "persistentvolumes", allowed: true},
+		{verb: "update", resource: "persistentvolumes"},
+		{verb: "patch", resource: "persistentvolumes"},
+		{verb: "delete", resource: "persistentvolumes"},
+		{verb: "get", resource: "nodes", allowed: true},
+		{verb: "list", resource: "nodes"},
+		{verb: "patch", resource: "nodes"},
+		{verb: "get", resource: "namespaces", name: "kube-system", allowed: true},
+		{verb: "get", resource: "namespaces", name: "default"},
+		{verb: "create", resource: "events", namespace: "default", allowed: true},
+		{verb: "list", resource: "events", namespace: "default"},
+		{verb: "get", resource: "secrets", namespace: system},
+		{verb: "get", resource: "pods", namespace: "default"},
+		{verb: "create", resource: "pods", namespace: system},
+		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "flexlvm.io", allowed: true},
+		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "another"},
+		{verb: "create", group: "coordination.k8s.io", resource: "leases", namespace: "kube-system"},
+		{verb: "update", group: "storage.k8s.io", resource: "storageclasses"},
+	}
+	for _, r := range rights {
+		review, err := b.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + system + ":" + account,
+				Groups: []string{
+					"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated",
+				},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
+				},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, r.allowed, review.Status.Allowed, "%+v", r)
+	}
+
+	// A stolen token is no way to the nodes' file systems.
+	config := rest.CopyConfig(b.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
+	stolen, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	path := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}
+	other := corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: "example.org/other"}}
+	for _, source := range []corev1.PersistentVolumeSource{path, other} {
+		_, err = stolen.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "evil"},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity:               requests("1Gi").Requests,
+				AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: source,
+			},
+		}, metav1.CreateOptions{})
+		require.ErrorContains(t, err, "may only create PersistentVolumes of the driver flexlvm.io/flexlvm")
+	}
+}
+
+// testExamples applies what users are told to apply.
+func (b *bed) testExamples(t *testing.T) {
+	s := b.namespace(t, "examples")
+	t.Cleanup(func() {
+		require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), "flexlvm-explained", metav1.DeleteOptions{}))
+	})
+	b.kubectl(t, "apply", "-n", s.name, "-f", filepath.Join(b.source, "examples"))
+	s.pod("explained", "") // the class has a claim, and here it has a pod
+	for claim, size := range map[string]string{
+		"data": "1Gi", "explained": "64Mi",
+		"data-shards-0": "512Mi", "data-shards-1": "512Mi", "data-shards-2": "512Mi",
+	} {
+		capacity := s.volumeOf(claim).Spec.Capacity[corev1.ResourceStorage]
+		require.Equal(t, size, capacity.String(), claim)
+	}
+	require.Equal(t, "100000", s.volumeOf("explained").Spec.FlexVolume.Options["inodes"])
+	require.NoError(t, b.client.AppsV1().StatefulSets(s.name).Delete(t.Context(), "shards", metav1.DeleteOptions{}))
+	eventually(t, longest, func() string {
+		// No kubelet lets go of the pods, so the garbage collector's deletion is ours to finish.
+		s.deletePods(t.Context())
+		pods, err := b.client.CoreV1().Pods(s.name).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		time.Sleep(200 * time.Millisecond)
+		return missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
+	})
+}

@@ -1,0 +1,179 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// lease of the provisioners under test: short, so that a fail-over is, too.
+var leaseFlags = []string{"--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s"}
+
+const leaseDuration, leaseRetry = 6 * time.Second, time.Second
+
+// process is one provisioner.
+type process struct {
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+	err  error // after done
+}
+
+// run starts a provisioner whose health is answered on 127.0.0.1:port, with the
+// rights of its service account and no others.
+func (b *bed) run(t *testing.T, port int) *process {
+	t.Helper()
+	p, err := b.launch(t.Context(), port)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("log of the provisioner on port %d:\n%s", port, p.logEnd())
+		}
+	})
+	return p
+}
+
+func (b *bed) launch(ctx context.Context, port int) (*process, error) {
+	p := &process{log: filepath.Join(b.dir, fmt.Sprintf("provisioner-%d.log", port)), done: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	argv := append([]string{b.binary, "--kubeconfig=" + b.kubeconfig, "--namespace=" + system, "--log-level=debug",
+		fmt.Sprintf("--address=127.0.0.1:%d", port)}, leaseFlags...)
+	p.cmd = b.cluster.Command(context.WithoutCancel(ctx), argv...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// The signal comes when the thread ends that started the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			close(p.done)
+		}
+	}()
+	return p, <-started
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended already
+	<-p.done
+}
+
+func (p *process) logEnd() string {
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.SplitAfter(string(content), "\n")
+	return strings.Join(lines[max(0, len(lines)-60):], "")
+}
+
+// keep starts the provisioner again whenever it ends, as a kubelet does, until
+// the returned function is called. It is told of every process.
+func (b *bed) keep(t *testing.T, port int, each func(*process)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	busy.Go(func() {
+		for ctx.Err() == nil {
+			p, err := b.launch(ctx, port)
+			if err != nil {
+				t.Errorf("start provisioner: %v", err)
+				return
+			}
+			if each != nil {
+				each(p)
+			}
+			select {
+			case <-p.done:
+				time.Sleep(200 * time.Millisecond)
+			case <-ctx.Done():
+				p.kill()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		busy.Wait()
+	}
+}
+
+// get asks a provisioner over HTTP.
+func (b *bed) get(ctx context.Context, port int, path string) (int, string, error) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return b.cluster.Dial(ctx, network, address)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", port, path), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
+// metric is the value of a metric, as text.
+func (b *bed) metric(t *testing.T, port int, name string) string {
+	t.Helper()
+	_, body, err := b.get(t.Context(), port, "/metrics")
+	require.NoError(t, err)
+	for line := range strings.Lines(body) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Fatalf("no metric %s in:\n%s", name, body)
+	return ""
+}
+
+// ready waits until a provisioner says that it is.
+func (b *bed) ready(t *testing.T, port int) {
+	t.Helper()
+	eventually(t, longest, func() string {
+		code, body, err := b.get(t.Context(), port, "/readyz")
+		if err != nil || code != http.StatusOK {
+			return fmt.Sprintf("provisioner is not ready: %d %s %v", code, body, err)
+		}
+		return ""
+	})
+}
+
+// leader is the identity in the lease; empty where nobody holds it.
+func (b *bed) leader(t *testing.T) string {
+	t.Helper()
+	lease, err := b.client.CoordinationV1().Leases(system).Get(t.Context(), "flexlvm.io", metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}

@@ -1,0 +1,169 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// TestProvisioner shares one control plane between its parts.
+func TestProvisioner(t *testing.T) {
+	b := start(t)
+	t.Run("manifests", b.testManifests)
+	t.Run("inline use is refused", b.testInline)
+	t.Run("with one provisioner", func(t *testing.T) {
+		b.run(t, 8081)
+		b.ready(t, 8081)
+		t.Run("volume", b.testVolume)
+		t.Run("sizes", b.testSizes)
+		t.Run("refusals", b.testRefusals)
+		t.Run("class mended", b.testClassMended)
+		t.Run("node without hostname", b.testNodeWithoutHostname)
+		t.Run("node gone", b.testNodeGone)
+		t.Run("released", b.testReleased)
+		t.Run("50 at once", b.testMany)
+		t.Run("examples", b.testExamples)
+		t.Run("deleted at every moment", b.testDeletedAtEveryMoment)
+	})
+	t.Run("faults", func(t *testing.T) {
+		t.Run("leader killed", b.testLeaderKilled)
+		t.Run("leader told to end", b.testLeaderEnds)
+		t.Run("killed again and again", b.testKilledAgainAndAgain)
+		t.Run("API server away", b.testServerAway)
+	})
+	b.testNothingWasForbidden(t)
+}
+
+func (b *bed) testVolume(t *testing.T) {
+	s := b.namespace(t, "volume")
+	s.class("retained", func(c *storagev1.StorageClass) {
+		c.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain)
+		c.Parameters = map[string]string{"volumeGroup": "fast", "inodes": "5000", "wipe": "zero", "reclaim": "immediate", "onNodeLoss": "release"}
+	})
+	s.claim("data", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.StorageClassName = ptr("retained")
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany}
+		c.Spec.Resources = requests("1Gi")
+	})
+	s.pod("data", longNode)
+	got := s.volumeOf("data")
+
+	cluster, err := b.client.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, &corev1.FlexPersistentVolumeSource{
+		Driver: "flexlvm.io/flexlvm", FSType: "xfs",
+		Options: map[string]string{
+			"volumeGroup": "fast", "size": "1073741824", "layout": "linear", "inodes": "5000",
+			"clusterUID": string(cluster.UID), "kind": "claim",
+		},
+	}, got.Spec.FlexVolume)
+	require.Equal(t, "retained", got.Spec.StorageClassName)
+	require.Equal(t, corev1.PersistentVolumeReclaimRetain, got.Spec.PersistentVolumeReclaimPolicy)
+	require.Equal(t, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany}, got.Spec.AccessModes)
+	require.Equal(t, []string{hostname(longNode)}, got.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
+	require.Contains(t, got.Finalizers, "flexlvm.io/volume")
+	require.Greater(t, len(longNode), validation.LabelValueMaxLength)
+	require.Equal(t, pv.NodeLabelValue(longNode), got.Labels["flexlvm.io/node"])
+	require.Equal(t, strconv.FormatInt(int64(volume.DeviceSize(volume.GiB, 5000)), 10), got.Annotations["flexlvm.io/charged-bytes"])
+	require.Equal(t, "immediate", got.Annotations["flexlvm.io/reclaim"])
+	require.Equal(t, "zero", got.Annotations["flexlvm.io/wipe"])
+	require.Equal(t, "release", got.Annotations["flexlvm.io/on-node-loss"])
+	s.event(s.name, "PersistentVolumeClaim", "data", "ProvisioningSucceeded")
+}
+
+func (b *bed) testSizes(t *testing.T) {
+	s := b.namespace(t, "sizes")
+	sizes := map[string]string{"1": "4Ki", "64Mi": "64Mi", "300Mi": "300Mi", "4097": "8Ki", "1G": "976564Ki"}
+	for asked := range sizes {
+		name := "s" + strings.ToLower(asked)
+		s.claim(name, func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources = requests(asked) })
+		s.pod(name, "")
+	}
+	for asked, want := range sizes {
+		name := "s" + strings.ToLower(asked)
+		capacity := s.volumeOf(name).Spec.Capacity[corev1.ResourceStorage]
+		require.Equal(t, want, capacity.String())
+		claim, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		capacity = claim.Status.Capacity[corev1.ResourceStorage]
+		require.Equal(t, want, capacity.String(), "what the user sees")
+	}
+}
+
+func (b *bed) testMany(t *testing.T) {
+	s := b.namespace(t, "many")
+	s.many("c", 50)
+	began := time.Now()
+	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	t.Logf("50 claims and pods: bound %.1f s after the last was made", time.Since(began).Seconds())
+	s.oneEach(50)
+}
+
+// testReleased: the control side never takes a volume back, nor says it did.
+func (b *bed) testReleased(t *testing.T) {
+	s := b.namespace(t, "released")
+	s.claim("data", nil)
+	s.pod("data", "sim-1")
+	name := s.volumeOf("data").Name
+	s.deletePods(t.Context())
+	require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	s.event("default", "PersistentVolume", name, "WaitingForNode", `"`+name+`" stays on node "host-of-sim-1"`)
+
+	volumes := b.client.CoreV1().PersistentVolumes()
+	released, err := volumes.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.VolumeReleased, released.Status.Phase)
+	require.Nil(t, released.DeletionTimestamp)
+	require.Contains(t, released.Finalizers, "flexlvm.io/volume")
+
+	// A person deletes the object: it waits for its node all the same.
+	require.NoError(t, volumes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	require.Never(t, func() bool {
+		v, err := volumes.Get(t.Context(), name, metav1.GetOptions{})
+		return err != nil || len(v.Finalizers) == 0
+	}, 3*time.Second, 200*time.Millisecond)
+
+	// What the node does, and until there is one, a person.
+	b.kubectl(t, "patch", "pv", name, "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
+	eventually(t, longest, func() string { return missing(len(s.volumes(t.Context())) == 0, "the volume is still there") })
+}
+
+// testDeletedAtEveryMoment deletes claims while they are being provisioned. What
+// is left explains itself: no claim, and volumes that are released.
+func (b *bed) testDeletedAtEveryMoment(t *testing.T) {
+	s := b.namespace(t, "deleted")
+	const n = 40
+	for i := range n {
+		name := fmt.Sprintf("c-%d", i)
+		s.claim(name, nil)
+		s.pod(name, "sim-2")
+		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+		require.NoError(t, b.client.CoreV1().Pods(s.name).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
+		require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	eventually(t, longest, func() string {
+		claims, err := b.client.CoreV1().PersistentVolumeClaims(s.name).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		volumes := s.volumes(t.Context())
+		for _, v := range volumes {
+			if v.Status.Phase != corev1.VolumeReleased {
+				return fmt.Sprintf("volume %s is %s", v.Name, v.Status.Phase)
+			}
+		}
+		t.Logf("of %d claims %d had a volume by then", n, len(volumes))
+		return missing(len(claims.Items) == 0, "%d claims are left", len(claims.Items))
+	})
+}
