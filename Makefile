@@ -1,0 +1,66 @@
+# flexlvm. `make` lists the targets.
+
+VERSION ?= v0.1.0
+MODULE   = github.com/flexlvm/flexlvm
+IMAGE   ?= flexlvm/flexlvm:$(VERSION)
+PROGRAMS = flexlvm provisioner
+LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
+SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run
+
+.DEFAULT_GOAL := help
+.PHONY: help build image demo test setup lint test-unit test-vm test-cluster bench fuzz clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
+
+build: ## build the programs into bin/
+	@CGO_ENABLED=0 go build $(LINK) -o bin/ $(PROGRAMS:%=./cmd/%)
+
+image: setup build ## build the container image into bin/image.tar
+	@mkdir -p bin/image && cp $(PROGRAMS:%=bin/%) bin/image/ && rm -f bin/image.tar
+	@buildah --storage-driver vfs bud --quiet --isolation chroot -f installer/Dockerfile -t $(IMAGE) bin/image >/dev/null
+	@buildah --storage-driver vfs push --quiet $(IMAGE) docker-archive:bin/image.tar:$(IMAGE)
+	@echo "bin/image.tar holds $(IMAGE)"
+
+demo: setup ## show the main job on a disposable virtual cluster; KEEP=1 leaves it up
+	@go run ./test/demo
+
+test: setup lint test-unit test-vm test-cluster ## run every check and every test
+	@echo "All tests passed."
+
+setup:
+	@test/setup.sh
+
+lint: setup ## check the code's and the scripts' form
+	@echo "== lint (the first time builds the linter: some minutes)"
+	@go build -o $${FLEXLVM_CACHE:-.cache}/golangci-lint -modfile=tools/go.mod github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$${FLEXLVM_CACHE:-.cache}/golangci-lint run ./...
+	@shellcheck $(SCRIPTS)
+
+test-unit: ## test what needs no machine of its own
+	@echo "== unit tests"
+	@go test ./...
+
+test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
+	@echo "== tests in virtual nodes"
+	@go test -tags vm -count=1 -timeout 40m ./test/vm/...
+
+test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
+	@echo "== tests on a virtual cluster"
+	@go test -tags cluster -count=1 -timeout 50m ./test/cluster/...
+
+bench: setup ## measure, side by side with the plain commands
+	@go test -tags bench -count=1 -timeout 30m -v -run TestBench ./test/bench
+
+FUZZTIME ?= 1m
+
+fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
+	@set -e; for target in volume:FuzzParseTags lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall; do \
+		echo "== $$target"; \
+		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
+	done
+
+clean: down ## remove what was built, but for the cache
+	@rm -rf bin
+
+include test/cluster/cluster.mk

@@ -1,0 +1,191 @@
+package lvm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// The files in testdata are what LVM 2.03.16 printed.
+func golden(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// script is a runner that answers each program with its next line.
+type script struct {
+	t       *testing.T
+	answers map[string][]answer
+	ran     []string
+}
+
+type answer struct {
+	out string
+	err error
+}
+
+func (s *script) Run(_ context.Context, c command.Command) (command.Result, error) {
+	s.ran = append(s.ran, c.String())
+	require.False(s.t, c.Disposable, "an LVM command is never killed: %s", c)
+	left := s.answers[c.Name]
+	require.NotEmpty(s.t, left, "nobody expected %s", c)
+	s.answers[c.Name] = left[1:]
+	return command.Result{Stdout: []byte(left[0].out)}, left[0].err
+}
+
+func client(t *testing.T, answers map[string][]answer) (*Client, *script) {
+	s := &script{t: t, answers: answers}
+	return New(s, lock.Dir(t.TempDir())), s
+}
+
+var failed = &command.ExitError{Command: "lvcreate", Code: 5, Stderr: "something in prose"}
+
+func TestVolume(t *testing.T) {
+	c, s := client(t, map[string][]answer{"lvs": {{out: golden(t, "volumes.json")}}})
+	lv, err := c.Volume(t.Context(), "flexlvm", "pvc-1")
+	require.NoError(t, err)
+	require.Equal(t, LogicalVolume{
+		Group: "flexlvm", GroupUUID: "djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe",
+		Name: "pvc-1", UUID: "IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP", Size: 384 * volume.MiB,
+		Tags:   []string{"flexlvm", "flexlvm.size=67108864", "flexlvm.state=ready"},
+		Active: true, Open: true, Created: time.Unix(1795204138, 0).UTC(), Type: "linear",
+	}, lv)
+	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config report{time_format="%s"} --options `+volumeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])
+}
+
+func TestVolumesOfEveryState(t *testing.T) {
+	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "volumes.json")}}})
+	all, err := c.Volumes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	inactive, foreign := all[1], all[2]
+	require.False(t, inactive.Active)
+	require.False(t, inactive.Open)
+	require.Empty(t, foreign.Tags)
+}
+
+func TestGroup(t *testing.T) {
+	c, _ := client(t, map[string][]answer{"vgs": {{out: golden(t, "groups.json")}, {out: golden(t, "no-groups.json")}}})
+	g, err := c.Group(t.Context(), "flexlvm")
+	require.NoError(t, err)
+	require.Equal(t, VolumeGroup{
+		Name: "flexlvm", UUID: "djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", Size: 3200253952, Free: 2327838720,
+		Extent: 4 * volume.MiB, MetadataSize: 17821696, MetadataFree: 8908288, Volumes: 3, Devices: 1,
+	}, g)
+	_, err = c.Group(t.Context(), "x")
+	require.ErrorIs(t, err, ErrNoGroup)
+}
+
+// That a volume is not there is only said when LVM sees the group without it.
+func TestAbsenceIsPositive(t *testing.T) {
+	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "no-volumes.json")}}})
+	_, err := c.Volume(t.Context(), "flexlvm", "x")
+	require.ErrorIs(t, err, ErrNoVolume)
+
+	for name, answers := range map[string]map[string][]answer{
+		"group gone":          {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "no-groups.json")}}},
+		"lvs failed":          {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "groups.json")}}},
+		"both failed":         {"lvs": {{err: failed}}, "vgs": {{err: failed}}},
+		"no answer in time":   {"lvs": {{err: context.DeadlineExceeded}}},
+		"not JSON":            {"lvs": {{out: "WARNING: device is gone"}}},
+		"JSON of another day": {"lvs": {{out: `{"raport":[]}`}}},
+		"half a row":          {"lvs": {{out: `{"report":[{"lv":[{"lv_name":"x"}]}]}`}}},
+	} {
+		c, _ := client(t, answers)
+		_, err := c.Volume(t.Context(), "flexlvm", "x")
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, ErrNoVolume, name)
+	}
+}
+
+func TestCreateExplainsByWhatIsThere(t *testing.T) {
+	small := strings.ReplaceAll(golden(t, "groups.json"), "2327838720", "4194304")
+	for name, c := range map[string]struct {
+		answers map[string][]answer
+		want    error
+		text    string
+	}{
+		"taken":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}}, ErrExists, "flexlvm/pvc-1"},
+		"full":       {map[string][]answer{"vgs": {{out: small}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, ErrNoSpace, "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 402653184 are needed (384 MiB)"},
+		"no group":   {map[string][]answer{"vgs": {{out: golden(t, "no-groups.json")}}}, ErrNoGroup, "flexlvm vg create"},
+		"other":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, failed, "something in prose"},
+		"blind then": {map[string][]answer{"vgs": {{err: failed}}}, failed, "look up volume group"},
+	} {
+		c.answers["lvcreate"] = []answer{{err: failed}}
+		cl, s := client(t, c.answers)
+		err := cl.Create(t.Context(), "flexlvm", "pvc-1", 384*volume.MiB, []string{"flexlvm"})
+		require.ErrorIs(t, err, c.want, name)
+		require.ErrorContains(t, err, c.text, name)
+		require.Equal(t, "lvcreate --yes --wipesignatures y --zero y --type linear --addtag flexlvm --size 402653184b --name pvc-1 -- flexlvm", s.ran[0])
+	}
+}
+
+// Extend looks at what is there when LVM fails: the command of a call that was
+// killed may have done the work meanwhile.
+func TestExtend(t *testing.T) {
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 384 * volume.MiB}
+	c, s := client(t, nil)
+	require.NoError(t, c.Extend(t.Context(), lv, lv.Size))
+	require.Empty(t, s.ran, "large enough already")
+
+	lv.Size = 100 * volume.MiB
+	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: golden(t, "volumes.json")}}})
+	require.NoError(t, c.Extend(t.Context(), lv, 384*volume.MiB))
+
+	small := strings.ReplaceAll(golden(t, "groups.json"), "2327838720", "0")
+	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: golden(t, "volumes.json")}}, "vgs": {{out: small}}})
+	require.ErrorIs(t, c.Extend(t.Context(), lv, volume.TiB), ErrNoSpace)
+}
+
+func TestRemoveBelievesOnlyLVM(t *testing.T) {
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: "IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP"}
+	c, s := client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "no-volumes.json")}}})
+	require.NoError(t, c.Remove(t.Context(), lv))
+	require.Equal(t, `lvremove --yes --select lv_uuid="IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP" && lv_name="pvc-1" && lv_tags={"flexlvm"} -- flexlvm`, s.ran[0])
+
+	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "volumes.json")}}})
+	require.ErrorContains(t, c.Remove(t.Context(), lv), "still there")
+	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{err: failed}}, "vgs": {{err: failed}}})
+	require.ErrorContains(t, c.Remove(t.Context(), lv), "cannot tell")
+	c, _ = client(t, map[string][]answer{"lvremove": {{err: failed}}})
+	require.True(t, errors.Is(c.Remove(t.Context(), lv), failed))
+}
+
+func TestSplitUUID(t *testing.T) {
+	g, v, ok := splitUUID("LVM-djh9yKkdRJWGvLSldeImz1NhIYfipqqeIaBxi0yltapXv5RPhZbHjufjQfD4p6YP")
+	require.True(t, ok)
+	require.Equal(t, "djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", g)
+	require.Equal(t, "IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP", v)
+	for _, s := range []string{"", "LVM-", "CRYPT-LUKS2-0d9ee5ba", "LVM-djh9yKkdRJWGvLSldeImz1NhIYfipqqeIaBxi0yltapXv5RPhZbHjufjQfD4p6YP-real"} {
+		_, _, ok := splitUUID(s)
+		require.False(t, ok, s)
+	}
+}
+
+func FuzzReport(f *testing.F) {
+	for _, name := range []string{"volumes.json", "no-volumes.json", "groups.json"} {
+		f.Add(golden(f, name))
+	}
+	f.Add(`{"report":[{"lv":[{"lv_size":"-1"}]}]}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		volumes, err := parseVolumes([]byte(s))
+		if err == nil {
+			for _, v := range volumes {
+				require.GreaterOrEqual(t, v.Size, volume.Bytes(0))
+				require.NotEmpty(t, v.Name)
+			}
+		}
+		_, _ = parseGroups([]byte(s))
+	})
+}

@@ -1,0 +1,109 @@
+//go:build vm
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	target  = "/var/lib/kubelet/pods/1/volumes/data"
+	size    = 64 << 20
+	options = `{"volumeGroup":"flexlvm","size":"67108864","kubernetes.io/fsType":"xfs","kubernetes.io/readwrite":"rw",` +
+		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default"}`
+	mount = "mkdir -p " + target + " && /flexlvm mount " + target + " '" + options + "'"
+)
+
+// powered is a node whose power can fail.
+type powered struct {
+	*vm.Machine
+	t *testing.T
+}
+
+func newPowered(t *testing.T) powered {
+	binary := build(t, "flexlvm", "build")
+	m := powered{start(t, vm.Config{
+		// A raw image with flushes honoured: what the guest has flushed is there
+		// after the cut.
+		Disks: []vm.Disk{{Size: 4 << 30}},
+		Files: map[string]string{"/flexlvm": binary},
+	}), t}
+	m.sh("/flexlvm vg create /dev/vda")
+	return m
+}
+
+func (m powered) try(script string) (string, bool) {
+	m.t.Helper()
+	res, err := m.Exec(m.t.Context(), vm.Command{Args: []string{"sh", "-c", script}})
+	require.NoError(m.t, err)
+	return strings.TrimSpace(string(res.Stdout) + string(res.Stderr)), res.ExitCode == 0
+}
+
+func (m powered) sh(script string) string {
+	m.t.Helper()
+	out, ok := m.try(script)
+	require.True(m.t, ok, "%s: %s", script, out)
+	return out
+}
+
+func (m powered) boot() {
+	m.t.Helper()
+	require.NoError(m.t, m.Boot(m.t.Context()))
+}
+
+// Power fails at a random instant of a first mount; after the boot kubelet calls
+// again, and gets one volume of the right size.
+func TestPowerCutDuringFirstMount(t *testing.T) {
+	m := newPowered(t)
+	begin := time.Now()
+	m.sh(mount)
+	whole := time.Since(begin)
+	states := map[string]int{}
+	for i := range 6 {
+		m.sh("umount " + target + " 2>/dev/null; lvremove -q -y flexlvm/pvc-1 && rm -rf /var/lib/flexlvm && sync")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", mount}})
+		}()
+		<-time.After(time.Duration(rand.Int63n(int64(whole))))
+		m.PowerCut()
+		cancel()
+		<-ended
+		m.boot()
+		states[m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")]++
+
+		require.Contains(t, m.sh(mount), `"status":"Success"`, "round %d", i)
+		require.Equal(t, "pvc-1", m.sh("lvs --noheadings -o lv_name flexlvm | tr -d ' '"))
+		require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
+		require.Equal(t, fmt.Sprint(size), m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
+	}
+	t.Logf("after the cut the volume was found as: %v (a whole mount takes %s)", states, whole)
+}
+
+// What a pod has fsynced is there after a power cut.
+func TestPowerCutKeepsWhatWasSynced(t *testing.T) {
+	m := newPowered(t)
+	m.sh(mount)
+	sum := m.sh("cd " + target + " && dd if=/dev/urandom of=db bs=1M count=16 conv=fsync 2>/dev/null && sync db . && md5sum db")
+	go func() {
+		// More is being written when the power fails.
+		_, _ = m.Exec(t.Context(), vm.Command{Args: []string{"sh", "-c", "cd " + target + "; while :; do dd if=/dev/urandom of=more bs=64k count=64 2>/dev/null; done"}})
+	}()
+	<-time.After(time.Second)
+	m.PowerCut()
+	m.boot()
+	m.sh(mount)
+	require.Equal(t, sum, m.sh("cd "+target+" && md5sum db"))
+	require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
+}

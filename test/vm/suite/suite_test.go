@@ -1,0 +1,82 @@
+//go:build vm
+
+// Package suite runs what needs a real node, in virtual ones: the tests of the
+// engine, the smoke tests that operators run, and power cuts.
+package suite
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// build makes a static program with the go command and returns its path.
+func build(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	root, err := vm.SourceDir()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", append(args, "-o", file)...)
+	cmd.Args = append(cmd.Args, "./"+pkg(name))
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return file
+}
+
+func pkg(name string) string {
+	if name == "node.test" {
+		return "internal/node"
+	}
+	return "cmd/" + name
+}
+
+// start boots a node that ends with the test.
+func start(t *testing.T, c vm.Config) *vm.Machine {
+	t.Helper()
+	c.Timeout = 30 * time.Minute
+	m, err := vm.Start(context.Background(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+// run runs a command in the node, which must succeed, and shows its output as it
+// comes.
+func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
+	t.Helper()
+	res, err := m.Exec(t.Context(), vm.Command{Args: args, Env: env, Stdout: os.Stdout, Stderr: os.Stderr})
+	require.NoError(t, err)
+	require.Zero(t, res.ExitCode, "%v", args)
+}
+
+// TestEngine runs every test of internal/node on a real disk.
+func TestEngine(t *testing.T) {
+	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{
+		Disks: []vm.Disk{{Size: 8 << 30, Unsafe: true}},
+		Files: map[string]string{"/node.test": binary},
+	})
+	run(t, m, []string{"FLEXLVM_TEST_DISK=/dev/vda"}, "/node.test", "-test.v", "-test.timeout", "25m")
+}
+
+// TestEngineBesideUdev runs the tests that make and find devices once more where
+// udev makes the device nodes, with LVM's defaults.
+func TestEngineBesideUdev(t *testing.T) {
+	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{
+		Udev:  true,
+		Disks: []vm.Disk{{Size: 4 << 30, Unsafe: true}},
+		Files: map[string]string{"/node.test": binary},
+	})
+	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup)$"
+	run(t, m, []string{"FLEXLVM_TEST_DISK=/dev/vda"}, "/node.test", "-test.v", "-test.run", some)
+}
