@@ -141,7 +141,7 @@ func (b *bed) testNothingWasForbidden(t *testing.T) {
 		require.NoError(t, err)
 		read++
 		for line := range strings.Lines(string(content)) {
-			if strings.Contains(line, `\"system:discovery\" not found`) {
+			if strings.Contains(line, "system:discovery") {
 				continue // an API server that has just started knows no roles yet
 			}
 			require.NotContains(t, line, "forbidden")
