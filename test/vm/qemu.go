@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -213,7 +214,8 @@ func CreateOverlay(ctx context.Context, path, base string) error {
 	return nil
 }
 
-// tailError returns the last lines of a file as an error, nil if it is empty.
+// tailError returns the last lines of a file as an error, or those that begin
+// with a kernel's panic; nil if the file is empty.
 func tailError(title, file string) error {
 	b, err := os.ReadFile(file)
 	text := strings.TrimSpace(strings.ReplaceAll(string(b), "\r", ""))
@@ -222,7 +224,11 @@ func tailError(title, file string) error {
 	}
 	const most = 40
 	lines := strings.Split(text, "\n")
-	if len(lines) > most {
+	panicked := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "Kernel panic") })
+	switch {
+	case panicked >= 0:
+		lines = lines[panicked:min(panicked+most, len(lines))]
+	case len(lines) > most:
 		lines = append([]string{"…"}, lines[len(lines)-most:]...)
 	}
 	return fmt.Errorf("%s:\n\t%s", title, strings.Join(lines, "\n\t"))
