@@ -9,13 +9,27 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"strings"
 
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // programs are the names under which the Kubernetes binary is started.
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
+
+// Setup installs the packages that are missing on this machine. Start does it as
+// well; BuildImage wants it done.
+func Setup(ctx context.Context, log io.Writer) error {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "test/setup.sh"))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("install missing packages: %w", err)
+	}
+	return nil
+}
 
 var kubernetesRequire = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
 
@@ -45,11 +59,8 @@ func kubernetesBinaries(ctx context.Context, log io.Writer) (string, error) {
 		flags := fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
 			pkg, version[1], version[2], version[3])
 		binary := filepath.Join(dir, "kubernetes")
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", flags, "-o", binary, ".")
-		cmd.Dir = module
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go build: %w: %s", err, strings.TrimSpace(string(out)))
+		if err := goBuild(ctx, module, binary, ".", "-trimpath", "-ldflags", flags); err != nil {
+			return err
 		}
 		for _, name := range programs {
 			if err := os.Symlink("kubernetes", filepath.Join(dir, name)); err != nil {
@@ -68,10 +79,5 @@ func buildCtl(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "ctl")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "./test/cluster/ctl")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build supervisor: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return binary, nil
+	return binary, goBuild(ctx, root, binary, "./test/cluster/ctl")
 }

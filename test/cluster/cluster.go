@@ -38,6 +38,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	began := time.Now()
+	if err := Setup(ctx, cfg.Log); err != nil {
+		return nil, err
+	}
 	binaries, err := kubernetesBinaries(ctx, cfg.Log)
 	if err != nil {
 		return nil, err

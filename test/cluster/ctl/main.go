@@ -36,7 +36,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.TraverseChildren = true // kubectl's flags are its own
 	name := root.PersistentFlags().String("name", "dev", "which cluster")
-	root.AddCommand(upCommand(name), downCommand(name), statusCommand(name), kubectlCommand(name), nodeShellCommand(name), superviseCommand())
+	root.AddCommand(upCommand(name), downCommand(name), statusCommand(name), kubectlCommand(name), nodeShellCommand(name), imageCommand(name), superviseCommand())
 	return root
 }
 

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// imageName is what the shipped manifests call the image.
+const imageName = "flexlvm/flexlvm"
+
+var newTag = regexp.MustCompile(`(?m)^\s*newTag: (v\S+)$`)
+
+// ShippedRelease is the release that the manifests in installer/ install.
+func ShippedRelease() (string, error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(root, "installer/settings/kustomization.yaml")
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("find shipped release: %w", err)
+	}
+	tag := newTag.FindSubmatch(content)
+	if tag == nil {
+		return "", fmt.Errorf("find shipped release: no newTag in %s", file)
+	}
+	return string(tag[1]), nil
+}
+
+// BuildImage builds flexlvm from this source as the given release and returns
+// an archive of its image, fit for Config.Images and LoadImage.
+func BuildImage(ctx context.Context, release string) (string, error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp("", "flexlvm-image-")
+	if err != nil {
+		return "", fmt.Errorf("build image: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	dockerfile, err := os.ReadFile(filepath.Join(root, "installer/Dockerfile"))
+	if err != nil {
+		return "", fmt.Errorf("build image: %w", err)
+	}
+	inputs := [][]byte{dockerfile, []byte(release)}
+	for _, name := range []string{"flexlvm", "provisioner"} {
+		binary := filepath.Join(tmp, name)
+		if err := goBuild(ctx, root, binary, "./cmd/"+name,
+			"-trimpath", "-ldflags", "-s -w -X github.com/flexlvm/flexlvm/internal/version.String="+release); err != nil {
+			return "", err
+		}
+		content, err := os.ReadFile(binary)
+		if err != nil {
+			return "", fmt.Errorf("build image: %w", err)
+		}
+		inputs = append(inputs, content)
+	}
+	dir, err := cached(ctx, "image-"+release, keyOf(inputs...), func(dir string) error {
+		return packImage(ctx, root, tmp, "docker.io/"+imageName+":"+release, filepath.Join(dir, "flexlvm.tar"))
+	})
+	return filepath.Join(dir, "flexlvm.tar"), err
+}
+
+// packImage follows the Dockerfile without a daemon and without a network.
+func packImage(ctx context.Context, root, binaries, name, archive string) (err error) {
+	storage, err := os.MkdirTemp("", "flexlvm-buildah-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(storage)) }()
+	buildah := []string{"--root", storage + "/root", "--runroot", storage + "/run", "--storage-driver", "vfs"}
+	if err := run(ctx, "buildah", append(buildah, "bud", "--isolation", "chroot", "--quiet",
+		"--file", filepath.Join(root, "installer/Dockerfile"), "--tag", name, binaries)...); err != nil {
+		return err
+	}
+	return run(ctx, "buildah", append(buildah, "push", "--quiet", name, "docker-archive:"+archive+":"+name)...)
+}
+
+// goBuild builds one static program.
+func goBuild(ctx context.Context, dir, to, pkg string, flags ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), pkg)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

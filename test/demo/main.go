@@ -1,0 +1,87 @@
+// Command demo shows flexlvm at work on a cluster that it makes for itself: the
+// commands that a user would type, and what they really print. It fails where
+// they do not show what it says they show.
+//
+// KEEP=1 in the environment leaves the cluster up.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Getenv("KEEP") == "1"); err != nil {
+		fmt.Fprintln(os.Stderr, "\ndemo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, keep bool) (err error) {
+	began := time.Now()
+	root, err := vm.SourceDir()
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir(root); err != nil { // the commands name files from there
+		return fmt.Errorf("go to the repository: %w", err)
+	}
+	s := &stage{out: os.Stdout, color: isTerminal(os.Stdout)}
+	s.title("A Kubernetes cluster of one node, which has an empty disk")
+	c, err := start(ctx, s, keep)
+	if err != nil {
+		return err
+	}
+	s.cluster = c
+	defer func() {
+		if !keep {
+			err = errors.Join(err, stopCluster(ctx, c))
+		}
+	}()
+	if err := play(ctx, s); err != nil {
+		return err
+	}
+	if keep {
+		s.title("The cluster stays up: make kubectl ARGS='get pods -A', make node-shell, make down")
+	} else {
+		s.title("That was all. The cluster is taken away, and nothing of it stays")
+	}
+	s.say("%.0f seconds", time.Since(began).Seconds())
+	return nil
+}
+
+func start(ctx context.Context, s *stage, keep bool) (*cluster.Cluster, error) {
+	if err := cluster.Setup(ctx, s.out); err != nil {
+		return nil, err
+	}
+	release, err := cluster.ShippedRelease()
+	if err != nil {
+		return nil, err
+	}
+	image, err := cluster.BuildImage(ctx, release)
+	if err != nil {
+		return nil, err
+	}
+	name := "demo"
+	if keep {
+		name = "dev" // where `make kubectl` and the others look
+	}
+	return cluster.Start(ctx, cluster.Config{Name: name, Images: []string{image}, Detach: keep, Log: s.out})
+}
+
+// stopCluster also works after an interrupt.
+func stopCluster(ctx context.Context, c *cluster.Cluster) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return c.Stop(ctx)
+}

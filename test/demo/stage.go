@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// stage is where the demo takes place: it shows commands and runs them.
+type stage struct {
+	out     io.Writer
+	color   bool
+	cluster *cluster.Cluster
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+func (s *stage) paint(code, text string) string {
+	if !s.color {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s *stage) title(text string) {
+	fmt.Fprintf(s.out, "\n%s\n\n", s.paint("1;36", "── "+text+" ──"))
+}
+
+func (s *stage) say(format string, args ...any) {
+	fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+// kubectl shows and runs a kubectl command, which must succeed.
+func (s *stage) kubectl(ctx context.Context, args ...string) (string, error) {
+	out, err := s.kubectlMayFail(ctx, args...)
+	if err != nil {
+		return out, fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
+	}
+	return out, nil
+}
+
+func (s *stage) kubectlMayFail(ctx context.Context, args ...string) (string, error) {
+	s.prompt("$", "kubectl "+quoted(args))
+	return s.show(s.cluster.KubectlCommand(ctx, args...))
+}
+
+// onNode shows a line of shell and runs it on node1, where it must succeed.
+func (s *stage) onNode(ctx context.Context, line string) (string, error) {
+	s.prompt("node1#", line)
+	cmd, err := s.cluster.NodeCommand(ctx, "node1", driverInPath+line)
+	if err != nil {
+		return "", err
+	}
+	out, err := s.show(cmd)
+	if err != nil {
+		return out, fmt.Errorf("on node1: %s: %w", line, err)
+	}
+	return out, nil
+}
+
+// driverInPath lets lines on the node call the driver by its name: it is the
+// operator's tool as well.
+const driverInPath = "PATH=$PATH:/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm; "
+
+func (s *stage) prompt(sign, line string) {
+	fmt.Fprintln(s.out, s.paint("32", sign)+" "+s.paint("1", line))
+}
+
+// show runs a command and shows what it prints, both streams in their order,
+// which is also returned.
+func (s *stage) show(cmd *exec.Cmd) (string, error) {
+	var kept bytes.Buffer
+	both := io.MultiWriter(s.out, &kept)
+	cmd.Stdout, cmd.Stderr = both, both
+	err := cmd.Run()
+	fmt.Fprintln(s.out)
+	return kept.String(), err
+}
+
+// quoted writes arguments as one would type them.
+func quoted(args []string) string {
+	typed := make([]string, len(args))
+	for i, arg := range args {
+		typed[i] = arg
+		if strings.ContainsAny(arg, " \"{}$|;&<>*?%") {
+			typed[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(typed, " ")
+}
+
+// expect fails unless the text has a part.
+func expect(text, part, meaning string) error {
+	if strings.Contains(text, part) {
+		return nil
+	}
+	return errors.New(meaning + ": expected to see " + part)
+}
