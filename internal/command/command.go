@@ -187,8 +187,11 @@ func (h *Host) await(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	}
 	_ = cmd.Process.Signal(sig)
 	select {
-	case <-ended:
-		return fmt.Errorf("gave up: %w", context.Cause(ctx))
+	case err := <-ended:
+		if err == nil {
+			return nil // it came to its end after all
+		}
+		return fmt.Errorf("gave up (%s): %w", err, context.Cause(ctx))
 	case <-time.After(patience):
 		return fmt.Errorf("gave up, process %d still runs and is left to finish: %w", cmd.Process.Pid, context.Cause(ctx))
 	}

@@ -16,7 +16,7 @@ func TestParseBytes(t *testing.T) {
 		"1.5":                  "no fraction",
 		"1e9":                  "not a whole decimal number",
 		"1Gi":                  "no unit",
-		" 1":                   "not a whole decimal number",
+		"1\t":                  "not a whole decimal number",
 		"007":                  "leading zeros",
 		"0x10":                 "not a whole decimal number",
 		"٣":                    "not a whole decimal number",

@@ -64,7 +64,8 @@ func lvmUUID(s string) bool {
 }
 
 func notAlphanumeric(c rune) bool {
-	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9')
+	alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	return !alphanumeric
 }
 
 // ParseCluster checks the UID of a cluster; empty is allowed where an option is
@@ -81,9 +82,12 @@ func dnsLabel(s string) bool {
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
 	}
-	return strings.IndexFunc(s, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
-	}) < 0
+	for _, c := range s {
+		if c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }
 
 // ParseNamespace checks the name of a Kubernetes namespace. The error is a

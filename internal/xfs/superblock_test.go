@@ -18,16 +18,16 @@ func seal(sector []byte) []byte {
 
 func TestReadSuperblock(t *testing.T) {
 	// What mkfs.xfs 6.1 wrote, from a real device.
-	real, err := os.ReadFile("testdata/superblock")
+	written, err := os.ReadFile("testdata/superblock")
 	require.NoError(t, err)
-	sb, err := ReadSuperblock(bytes.NewReader(real))
+	sb, err := ReadSuperblock(bytes.NewReader(written))
 	require.NoError(t, err)
 	require.Equal(t, "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", sb.UUID)
 	require.EqualValues(t, 384<<20/4096, sb.Blocks)
 
 	for name, spoil := range map[string]func(b []byte) []byte{
 		"blank":                func([]byte) []byte { return make([]byte, 4096) },
-		"ext4's first sector":  func(b []byte) []byte { return append(make([]byte, 1080), 0x53, 0xef) },
+		"ext4's first sector":  func([]byte) []byte { return append(make([]byte, 1080), 0x53, 0xef) },
 		"one bit flipped":      func(b []byte) []byte { b[40] ^= 1; return b },
 		"checksum gone":        func(b []byte) []byte { copy(b[offCRC:], "\x00\x00\x00\x00"); return b },
 		"mkfs was interrupted": func(b []byte) []byte { b[offInProgress] = 1; return seal(b) },
@@ -35,7 +35,7 @@ func TestReadSuperblock(t *testing.T) {
 		"sector of 0 bytes":    func(b []byte) []byte { b[offSectorSize], b[offSectorSize+1] = 0, 0; return seal(b) },
 		"sector of 513 bytes":  func(b []byte) []byte { b[offSectorSize+1] = 1; return seal(b) },
 	} {
-		_, err := ReadSuperblock(bytes.NewReader(spoil(bytes.Clone(real))))
+		_, err := ReadSuperblock(bytes.NewReader(spoil(bytes.Clone(written))))
 		require.ErrorIs(t, err, ErrNoFilesystem, name)
 	}
 }
@@ -54,9 +54,9 @@ type broken struct{}
 func (broken) ReadAt([]byte, int64) (int, error) { return 0, errors.New("input/output error") }
 
 func FuzzSuperblock(f *testing.F) {
-	real, err := os.ReadFile("testdata/superblock")
+	written, err := os.ReadFile("testdata/superblock")
 	require.NoError(f, err)
-	f.Add(real)
+	f.Add(written)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if sb, err := ReadSuperblock(bytes.NewReader(b)); err == nil {
 			require.Len(t, sb.UUID, 36)
