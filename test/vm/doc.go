@@ -24,9 +24,16 @@
 // Config.Root makes a disk image of the caller the root file system, writable
 // and kept over boots, usually a qcow2 file on top of Images.NodeDisk (see
 // [CreateOverlay]); Config.NICs adds network cards. Nothing but our small
-// process 1 runs in such a node until it is told to by Machine.Exec. Who wants
-// an init of his own puts flexlvm.init=/path into Config.KernelArgs, and then
-// starts the machine with [Qemu], as no guest will answer.
+// process 1 runs in such a node until it is told to by Machine.Exec.
+//
+// Who wants an init of his own starts the machine with [Qemu]. The initrd of
+// [Images] then looks for the drive with the serial number [RootSerial], copies
+// what an archive appended to the initrd holds under /files into it, and obeys
+// these kernel arguments:
+//
+//	flexlvm.root=rw      mount the root disk itself, not a layer in memory on it
+//	flexlvm.init=/path   make this program process 1, with /dev, /proc and /sys mounted
+//	flexlvm.udev=1       start udevd (not with flexlvm.init)
 //
 // # What stays behind
 //

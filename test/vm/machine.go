@@ -139,16 +139,16 @@ func (m *Machine) makeDrives() error {
 		}
 		m.drives = append(m.drives, Drive{Path: path, Format: "raw", Unsafe: d.Unsafe, Serial: d.Serial})
 	}
-	root := Drive{Path: m.config.images.NodeDisk, Format: "raw", ReadOnly: true, Serial: rootSerial}
+	root := Drive{Path: m.config.images.NodeDisk, Format: "raw", ReadOnly: true, Serial: RootSerial}
 	if m.config.Root != "" {
-		root = Drive{Path: m.config.Root, Format: "qcow2", Serial: rootSerial}
+		root = Drive{Path: m.config.Root, Format: "qcow2", Serial: RootSerial}
 	}
 	m.drives = append(m.drives, root)
 	return nil
 }
 
-// rootSerial is how the guest finds its root disk.
-const rootSerial = "flexlvm-root"
+// RootSerial is how the guest finds its root disk: by the drive's serial number.
+const RootSerial = "flexlvm-root"
 
 func makeSparse(path string, size int64) error {
 	if size <= 0 {
