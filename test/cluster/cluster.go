@@ -184,6 +184,9 @@ func followProgress(progress io.Reader, log io.Writer) error {
 	return errors.Join(errors.New("start cluster: the supervisor ended"), lines.Err())
 }
 
+// ErrNotRunning says that there is no such cluster.
+var ErrNotRunning = errors.New("it is not running")
+
 // Attach finds the running cluster of that name.
 func Attach(name string) (*Cluster, error) {
 	dir, err := runDirPath(name)
@@ -195,7 +198,7 @@ func Attach(name string) (*Cluster, error) {
 		return nil, err
 	}
 	if !alive {
-		return nil, fmt.Errorf("find cluster: %q is not running", name)
+		return nil, fmt.Errorf("find cluster %q: %w", name, ErrNotRunning)
 	}
 	content, err := os.ReadFile(filepath.Join(dir, pidFile))
 	if err != nil {

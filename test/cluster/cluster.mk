@@ -4,13 +4,10 @@ NODES ?= 1
 NODE ?= node1
 CTL = go run ./test/cluster/ctl
 
-.PHONY: up down status kubectl node-shell load-image demo
+.PHONY: up down status kubectl node-shell load-image
 
 up: ## start a Kubernetes cluster of virtual machines, NODES=2 for two nodes
 	@$(CTL) up --nodes $(NODES)
-
-demo: ## show flexlvm at work on a real cluster; KEEP=1 leaves that up
-	@KEEP=$(KEEP) go run ./test/demo
 
 load-image: ## build flexlvm's image and bring it to the cluster's nodes
 	@$(CTL) load-image

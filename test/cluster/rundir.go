@@ -84,6 +84,24 @@ func running(path string) (bool, error) {
 	return false, nil
 }
 
+// RemoveStale removes what clusters left that could not clean up.
+func RemoveStale(ctx context.Context) error {
+	cache, err := vm.CacheDir()
+	if err != nil {
+		return err
+	}
+	parent := filepath.Join(cache, "run")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return fmt.Errorf("make run folder: %w", err)
+	}
+	unlock, err := vm.Lock(ctx, filepath.Join(parent, ".lock"), nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return removeStale(parent)
+}
+
 func removeStale(parent string) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,12 +70,15 @@ func downCommand(name *string) *cobra.Command {
 		Short: "stop the cluster and remove all that is left of it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), stopDeadline)
+			defer cancel()
 			c, err := cluster.Attach(*name)
+			if errors.Is(err, cluster.ErrNotRunning) {
+				return cluster.RemoveStale(ctx)
+			}
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), stopDeadline)
-			defer cancel()
 			return c.Stop(ctx)
 		},
 	}
