@@ -50,7 +50,7 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@go test -tags cluster -count=1 -timeout 50m ./test/cluster/...
 
 bench: setup ## measure, side by side with the plain commands
-	@go test -tags bench -count=1 -timeout 30m -v -run TestBench ./test/bench
+	@go run ./test/bench
 
 FUZZTIME ?= 1m
 

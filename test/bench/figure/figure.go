@@ -1,0 +1,99 @@
+// Package figure takes times side by side and makes ratios of them.
+package figure
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"time"
+)
+
+// A Figure is a ratio of two medians, measured in turns in one run.
+type Figure struct {
+	Name   string
+	Ours   time.Duration
+	Theirs time.Duration
+	Rounds int
+	Target float64 // the ratio that we want at most
+}
+
+// Ratio is ours ÷ theirs.
+func (f Figure) Ratio() float64 { return float64(f.Ours) / float64(f.Theirs) }
+
+// String is the figure's line in the table.
+func (f Figure) String() string {
+	verdict := "met"
+	if f.Ratio() > f.Target {
+		verdict = "MISSED"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %.2f | ≤ %.2f | %s | %d |", f.Name, round(f.Ours), round(f.Theirs), f.Ratio(), f.Target, verdict, f.Rounds)
+}
+
+// Header is the table's.
+const Header = "| figure | ours (median) | theirs (median) | ratio | target | | rounds |\n|---|---|---|---|---|---|---|"
+
+func round(d time.Duration) time.Duration {
+	if d > 10*time.Millisecond {
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}
+
+// A Side is one of two things to compare. Only Run is timed.
+type Side struct {
+	Before func() error
+	Run    func() error
+	After  func() error
+}
+
+// Compare runs both sides in turns, each first in every other round, so that
+// whatever else the machine does befalls both alike.
+func Compare(name string, rounds int, target float64, ours, theirs Side) (Figure, error) {
+	times := [2][]time.Duration{}
+	sides := [2]Side{ours, theirs}
+	for i := range rounds + 1 {
+		for j := range sides {
+			k := (i + j) % 2
+			d, err := sides[k].once()
+			if err != nil {
+				return Figure{}, fmt.Errorf("%s: %w", name, err)
+			}
+			if i > 0 { // the first round warms up
+				times[k] = append(times[k], d)
+			}
+		}
+	}
+	return Figure{Name: name, Ours: Median(times[0]), Theirs: Median(times[1]), Rounds: rounds, Target: target}, nil
+}
+
+func (s Side) once() (time.Duration, error) {
+	if s.Before != nil {
+		if err := s.Before(); err != nil {
+			return 0, err
+		}
+	}
+	start := time.Now()
+	err := s.Run()
+	took := time.Since(start)
+	if err == nil && s.After != nil {
+		err = s.After()
+	}
+	return took, err
+}
+
+// Median returns the middle of the times.
+func Median(times []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[len(sorted)/2]
+}
+
+// Command is a step that runs a program, which must succeed.
+func Command(args ...string) func() error {
+	return func() error {
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%v: %w: %s", args, err, out)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,163 @@
+// Inside takes the figures that need real volumes. `make bench` runs it in a
+// virtual node with one blank disk, /dev/vda, and the driver at /flexlvm.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/bench/figure"
+)
+
+const (
+	group   = "flexlvm"
+	target  = "/mnt/pod"
+	driver  = "/flexlvm"
+	size    = 64 * volume.MiB
+	fsUUID  = "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+	cluster = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
+)
+
+func main() {
+	figures, err := measure()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for _, f := range figures {
+		fmt.Println(f)
+	}
+	rss, err := memory()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Printf("\nmemory of the driver in a mount of an existing volume: %.1f MiB at most (target ≤ 25 MiB)\n", float64(rss)/1024)
+}
+
+// memory is the most that the driver had resident in a mount, in KiB.
+func memory() (int64, error) {
+	call := mountCall("pvc-existing")
+	cmd := exec.Command(call[0], call[1:]...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%v: %w: %s", call, err, out)
+	}
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0, errors.New("this system does not tell how much memory a process had")
+	}
+	return usage.Maxrss, unmount()
+}
+
+func measure() ([]figure.Figure, error) {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return nil, err
+	}
+	if err := figure.Command(driver, "vg", "create", "/dev/vda")(); err != nil {
+		return nil, err
+	}
+	// Five volumes, the first of them the one that is mounted again and again.
+	for _, name := range []string{"pvc-existing", "pvc-2", "pvc-3", "pvc-4", "pvc-5"} {
+		if err := figure.Command(mountCall(name)...)(); err != nil {
+			return nil, err
+		}
+		if err := unmount(); err != nil {
+			return nil, err
+		}
+	}
+	var all []figure.Figure
+	for _, take := range []func() (figure.Figure, error){existing, first, many} {
+		f, err := take()
+		if err != nil {
+			return all, err
+		}
+		fmt.Fprintln(os.Stderr, "bench: took", f.Name)
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// mountCall is what kubelet executes.
+func mountCall(name string) []string {
+	options, _ := json.Marshal(map[string]string{
+		"volumeGroup": group, "size": strconv.FormatInt(int64(size), 10), "clusterUID": cluster,
+		"kubernetes.io/fsType": "xfs", "kubernetes.io/readwrite": "rw",
+		"kubernetes.io/pvOrVolumeName": name, "kubernetes.io/pod.namespace": "default",
+	})
+	return []string{driver, "mount", target, string(options)}
+}
+
+func device(name string) string {
+	return "/dev/mapper/" + volume.DeviceName(group, volume.Name(name))
+}
+
+func unmount() error { return unix.Unmount(target, 0) }
+
+// existing compares mounting a volume that exists with the mount command on the
+// same device.
+func existing() (figure.Figure, error) {
+	call := mountCall("pvc-existing")
+	return figure.Compare("mount of an existing volume ÷ `mount`", 40, 1.0,
+		figure.Side{Run: figure.Command(call...), After: unmount},
+		figure.Side{Run: figure.Command("mount", "-t", "xfs", "-o", "prjquota", device("pvc-existing"), target), After: unmount})
+}
+
+// first compares a first mount with a line of shell that runs the same three
+// programs with the same flags.
+func first() (figure.Figure, error) {
+	const name = "pvc-first"
+	remove := func() error {
+		if err := unmount(); err != nil {
+			return err
+		}
+		if err := os.RemoveAll("/var/lib/flexlvm/volumes/flexlvm/" + name); err != nil {
+			return err
+		}
+		return figure.Command("lvremove", "--yes", group+"/"+name)()
+	}
+	tags := volume.Tags{State: volume.Ready, FS: fsUUID, Size: size, Namespace: "default", Cluster: cluster, Kind: volume.Claim}
+	line := "lvcreate --yes --wipesignatures y --zero y --type linear"
+	for _, t := range tags.Strings() {
+		line += " --addtag " + t
+	}
+	line += fmt.Sprintf(" --size %db --name %s -- %s", int64(volume.DeviceSize(size, 0)), name, group)
+	line += fmt.Sprintf(" && mkfs.xfs -f -K -q -m crc=1,finobt=1,rmapbt=0,reflink=1,uuid=%s -b size=4096 -i size=512 -l internal=1,size=%d %s",
+		fsUUID, int64(volume.LogSize(size)), device(name))
+	line += fmt.Sprintf(" && mount -t xfs -o prjquota %s %s", device(name), target)
+	return figure.Compare("first mount ÷ `lvcreate && mkfs.xfs && mount`", 20, 1.15,
+		figure.Side{Run: figure.Command(mountCall(name)...), After: remove},
+		figure.Side{Run: figure.Command("sh", "-c", line), After: remove})
+}
+
+// many compares mounting an existing volume among 500 with mounting it among 5.
+// The two cannot be had in turns; what the mount command takes each time is
+// printed beside, to show what the machine did meanwhile.
+func many() (figure.Figure, error) {
+	few, err := existing()
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	for i := range 500 {
+		err := figure.Command("lvcreate", "--yes", "--wipesignatures", "n", "--zero", "n", "--size", "4m", "--name", "other"+strconv.Itoa(i), group)()
+		if err != nil {
+			return figure.Figure{}, err
+		}
+	}
+	lots, err := existing()
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	fmt.Fprintf(os.Stderr, "bench: the mount command itself: %s among 5, %s among 500\n", few.Theirs, lots.Theirs)
+	return figure.Figure{
+		Name: "mount of an existing volume, 500 in the group ÷ 5",
+		Ours: lots.Ours, Theirs: few.Ours, Rounds: few.Rounds, Target: 1.2,
+	}, nil
+}

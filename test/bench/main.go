@@ -1,0 +1,73 @@
+// Bench takes the figures of docs/benchmarks.md: ratios of medians, measured side
+// by side in one run, natively or in a virtual node. Run it on an idle machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/flexlvm/flexlvm/test/bench/figure"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "flexlvm-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	driver, inside := filepath.Join(dir, "flexlvm"), filepath.Join(dir, "inside")
+	if err := errors.Join(build(ctx, driver, "./cmd/flexlvm"), build(ctx, inside, "./test/bench/inside")); err != nil {
+		return err
+	}
+	fmt.Println(figure.Header)
+	start, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
+		figure.Side{Run: figure.Command(driver, "init")},
+		figure.Side{Run: figure.Command("/bin/true")})
+	if err != nil {
+		return err
+	}
+	fmt.Println(start)
+	return inNode(ctx, driver, inside)
+}
+
+func build(ctx context.Context, file, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, out)
+	}
+	return nil
+}
+
+func inNode(ctx context.Context, driver, inside string) error {
+	res, err := vm.Run(ctx, vm.Config{
+		Disks:   []vm.Disk{{Size: 16 << 30, Unsafe: true}},
+		Files:   map[string]string{"/flexlvm": driver, "/inside": inside},
+		Timeout: 20 * time.Minute,
+	}, vm.Command{Args: []string{"/inside"}, Stdout: os.Stdout, Stderr: os.Stderr})
+	if err != nil {
+		return err
+	}
+	if res.ExitCode != 0 {
+		return fmt.Errorf("the figures of the node: exit code %d", res.ExitCode)
+	}
+	return nil
+}
