@@ -246,7 +246,7 @@ func TestRaceOfEverything(t *testing.T) {
 	wg.Go(func() {
 		for time.Now().Before(stop) {
 			note(m.Release(m.ctx(), refOf(s), volume.Unreferenced))
-			note(m.Remove(m.ctx(), refOf(s), WipeNone))
+			note(m.Remove(m.ctx(), refOf(s), volume.WipeNone))
 			time.Sleep(200 * time.Millisecond)
 		}
 	})
@@ -262,7 +262,7 @@ func TestRaceOfEverything(t *testing.T) {
 	err := m.Mount(m.ctx(), s, m.target("end"), false)
 	if err != nil {
 		require.ErrorIs(t, err, ErrRefused)
-		require.NoError(t, m.Remove(m.ctx(), refOf(s), WipeNone))
+		require.NoError(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone))
 		m.mount(s, "end")
 	}
 	size, _, _ := df(t, m.target("end"))

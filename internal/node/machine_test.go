@@ -313,7 +313,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "release":
 		return e.Release(ctx, ref, volume.Unreferenced)
 	case "remove":
-		return e.Remove(ctx, ref, WipeZero)
+		return e.Remove(ctx, ref, volume.WipeZero)
 	}
 	return fmt.Errorf("no verb %q", c.Verb)
 }

@@ -81,7 +81,7 @@ func (e *Engine) refer(ctx context.Context, ref Ref, now volume.Name) (lvm.Logic
 //
 // Killed before the rename it has changed nothing; killed after, the next call
 // goes on from there.
-func (e *Engine) Remove(ctx context.Context, ref Ref, w Wipe) error {
+func (e *Engine) Remove(ctx context.Context, ref Ref, w volume.Wipe) error {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (e *Engine) Remove(ctx context.Context, ref Ref, w Wipe) error {
 }
 
 // finish removes what an earlier call has doomed; nothing doomed is no error.
-func (e *Engine) finish(ctx context.Context, ref Ref, w Wipe) error {
+func (e *Engine) finish(ctx context.Context, ref Ref, w volume.Wipe) error {
 	lv, tags, err := e.refer(ctx, ref, ref.Name.Doomed())
 	if errors.Is(err, lvm.ErrNoVolume) {
 		return nil
@@ -127,12 +127,12 @@ func (e *Engine) finish(ctx context.Context, ref Ref, w Wipe) error {
 		}
 		e.after("tag doomed")
 	}
-	if w != WipeNone {
+	if w != volume.WipeNone {
 		d, err := e.activeDevice(ctx, lv)
 		if err != nil {
 			return err
 		}
-		if err := w.device(ctx, d.Path); err != nil {
+		if err := wipe(ctx, d.Path, w); err != nil {
 			return err
 		}
 		e.after("wipe")

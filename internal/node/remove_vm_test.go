@@ -18,7 +18,7 @@ import (
 func refOf(s volume.Spec) Ref { return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster} }
 
 func TestRemove(t *testing.T) {
-	for _, w := range []Wipe{WipeNone, WipeDiscard, WipeZero} {
+	for _, w := range []volume.Wipe{volume.WipeNone, volume.WipeDiscard, volume.WipeZero} {
 		t.Run(string(w), func(t *testing.T) {
 			m := newMachine(t)
 			s := m.volume("data", 64*volume.MiB)
@@ -44,7 +44,7 @@ func TestWipeZeroLeavesNothing(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
-	require.NoError(t, WipeZero.device(m.ctx(), device))
+	require.NoError(t, wipe(m.ctx(), device, volume.WipeZero))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
@@ -53,7 +53,7 @@ func TestRetainedIsNeverRemoved(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained))
-	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), WipeNone), ErrRefused)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrRefused)
 	require.Contains(t, lvs(), "data")
 }
 
@@ -61,7 +61,7 @@ func TestRemovalTouchesNobodyElses(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 0)
 	m.shell("lvcreate --yes -L 4m -n data %s", group)
-	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), WipeNone), ErrRefused)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrRefused)
 	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced), ErrRefused)
 
 	other := m.volume("theirs", 64*volume.MiB)
@@ -70,7 +70,7 @@ func TestRemovalTouchesNobodyElses(t *testing.T) {
 	stranger.Cluster = "another"
 	require.ErrorIs(t, m.Release(m.ctx(), stranger, volume.Unreferenced), ErrRefused)
 	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced))
-	require.ErrorIs(t, m.Remove(m.ctx(), stranger, WipeNone), ErrRefused)
+	require.ErrorIs(t, m.Remove(m.ctx(), stranger, volume.WipeNone), ErrRefused)
 	require.ElementsMatch(t, []string{"data", "theirs"}, lvs())
 
 	// LVM itself selects by UUID, name and tag.
@@ -88,7 +88,7 @@ func TestRemovalOfWhatCannotBeSeen(t *testing.T) {
 	m := newMachine(t)
 	ref := refOf(m.volume("data", volume.GiB))
 	ref.Group = "nowhere"
-	require.ErrorIs(t, m.Remove(m.ctx(), ref, WipeNone), lvm.ErrNoGroup, "an absent group is no proof of an absent volume")
+	require.ErrorIs(t, m.Remove(m.ctx(), ref, volume.WipeNone), lvm.ErrNoGroup, "an absent group is no proof of an absent volume")
 }
 
 // A volume that is mounted in some other mount namespace only.
@@ -111,11 +111,11 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	m.unmount(target)
 	require.False(t, isMounted(target))
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
-	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), WipeNone), ErrInUse)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrInUse)
 	require.Contains(t, lvs(), "data", "untouched, under its own name")
 
 	require.NoError(t, holder.Process.Kill())
 	_ = holder.Wait()
-	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s), WipeNone) == nil }, 10*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s), volume.WipeNone) == nil }, 10*time.Second, 100*time.Millisecond)
 	require.Empty(t, lvs())
 }

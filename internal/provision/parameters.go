@@ -45,7 +45,7 @@ type Parameters struct {
 	Layout     volume.Layout
 	Inodes     int64 // 0: no limit
 	Reclaim    pv.Reclaim
-	Wipe       pv.Wipe
+	Wipe       volume.Wipe
 	OnNodeLoss pv.OnNodeLoss
 }
 
@@ -77,7 +77,7 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	}
 	out.Reclaim, err = pv.ParseReclaim(parameterReclaim, given[parameterReclaim])
 	wrong.check(err)
-	out.Wipe, err = pv.ParseWipe(parameterWipe, given[parameterWipe])
+	out.Wipe, err = volume.ParseWipe(parameterWipe, given[parameterWipe])
 	wrong.check(err)
 	out.OnNodeLoss, err = pv.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
 	wrong.check(err)

@@ -15,7 +15,7 @@ const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, i
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
 		Group: "flexlvm", Layout: volume.Linear,
-		Reclaim: pv.ReclaimLazy, Wipe: pv.WipeNone, OnNodeLoss: pv.OnNodeLossKeep,
+		Reclaim: pv.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: pv.OnNodeLossKeep,
 	}
 	tests := map[string]struct {
 		given map[string]string
@@ -30,7 +30,7 @@ func TestParseParameters(t *testing.T) {
 			},
 			want: provision.Parameters{
 				Group: "fast", Layout: volume.Linear, Inodes: 1000,
-				Reclaim: pv.ReclaimImmediate, Wipe: pv.WipeDiscard, OnNodeLoss: pv.OnNodeLossRelease,
+				Reclaim: pv.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: pv.OnNodeLossRelease,
 			},
 		},
 		"unknown": {

@@ -23,25 +23,6 @@ func ParseReclaim(field, s string) (Reclaim, error) {
 	return oneOf(field, s, ReclaimLazy, ReclaimImmediate)
 }
 
-// Wipe is what happens to the data of a volume before its room is given away.
-type Wipe string
-
-const (
-	// WipeNone leaves the blocks as they are. The next volume cannot read them:
-	// its file system shows no block that was not written through it.
-	WipeNone Wipe = "none"
-	// WipeDiscard tells the device that the blocks are not needed any more.
-	WipeDiscard Wipe = "discard"
-	// WipeZero writes zeros over the blocks.
-	WipeZero Wipe = "zero"
-)
-
-// ParseWipe checks a Wipe; empty means WipeNone. The error is a
-// *volume.FieldError.
-func ParseWipe(field, s string) (Wipe, error) {
-	return oneOf(field, s, WipeNone, WipeDiscard, WipeZero)
-}
-
 // OnNodeLoss is what becomes of a claim whose Node was deleted from the API.
 type OnNodeLoss string
 

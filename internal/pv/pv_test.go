@@ -54,9 +54,9 @@ func TestPolicies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, pv.ReclaimLazy, reclaim)
 
-	wipe, err := pv.ParseWipe("wipe", "zero")
+	wipe, err := volume.ParseWipe("wipe", "zero")
 	require.NoError(t, err)
-	require.Equal(t, pv.WipeZero, wipe)
+	require.Equal(t, volume.WipeZero, wipe)
 
 	_, err = pv.ParseOnNodeLoss("onNodeLoss", "Keep")
 	var field *volume.FieldError
