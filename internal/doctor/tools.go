@@ -14,18 +14,18 @@ import (
 type tool struct {
 	name  string
 	ask   string
-	least []int  // the least version that is known to do
+	least string // the least version that is known to do
 	why   string // what an older one lacks
 }
 
 // The commands of LVM are one program under many names; one that makes, one that
 // reports and the one that makes groups show that they are there.
 func tools() []tool {
-	lvm := tool{ask: "--version", least: []int{2, 2, 158}, why: "reports in JSON"}
+	lvm := tool{ask: "--version", least: "2.02.158", why: "reports in JSON"}
 	named := func(name string) tool { t := lvm; t.name = name; return t }
 	return []tool{
 		named("lvs"), named("lvcreate"), named("vgcreate"),
-		{name: "mkfs.xfs", ask: "-V", least: []int{4, 10}, why: "the options that fix a file system's size"},
+		{name: "mkfs.xfs", ask: "-V", least: "4.10", why: "the options that fix a file system's size"},
 		{name: "wipefs", ask: "--version"},
 		{name: "blkid", ask: "--version"},
 	}
@@ -48,57 +48,47 @@ func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
 	if err != nil {
 		return fail(t.name, err.Error(), "it must run without an error; reinstall its package")
 	}
-	text := string(res.Stdout) + string(res.Stderr)
-	version := findVersion(text)
-	if len(version) == 0 {
-		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", dotted(t.least)))
+	version := findVersion(string(res.Stdout) + string(res.Stderr))
+	if version == "" {
+		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", t.least))
 	}
 	if older(version, t.least) {
-		return fail(t.name, fmt.Sprintf("version %s lacks %s", dotted(version), t.why), fmt.Sprintf("use %s or later", dotted(t.least)))
+		return fail(t.name, fmt.Sprintf("version %s lacks %s", version, t.why), fmt.Sprintf("use %s or later", t.least))
 	}
-	return ok(t.name, "version "+dotted(version))
+	return ok(t.name, "version "+version)
 }
 
 // findVersion is the first dotted number in a program's answer: 2.03.16 in
 // "LVM version:     2.03.16(2) (2022-05-18)".
-func findVersion(text string) []int {
-	isNumber := func(c rune) bool { return c >= '0' && c <= '9' || c == '.' }
-	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return !isNumber(c) }) {
-		if version := parseVersion(strings.Trim(word, ".")); len(version) > 1 {
-			return version
+func findVersion(text string) string {
+	notOfVersion := func(c rune) bool { return (c < '0' || c > '9') && c != '.' }
+	for _, word := range strings.FieldsFunc(text, notOfVersion) {
+		if word = strings.Trim(word, "."); strings.Contains(word, ".") {
+			return word
 		}
 	}
-	return nil
+	return ""
 }
 
-func parseVersion(word string) []int {
-	var version []int
-	for _, part := range strings.Split(word, ".") {
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			return nil
-		}
-		version = append(version, n)
-	}
-	return version
-}
-
-func older(version, than []int) bool {
-	for i, n := range than {
-		switch {
-		case i >= len(version) || version[i] < n:
-			return true
-		case version[i] > n:
-			return false
+// older compares the numbers of two versions; what is not there counts as 0.
+func older(version, than string) bool {
+	have, want := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range want {
+		h, w := number(have, i), number(want, i)
+		if h != w {
+			return h < w
 		}
 	}
 	return false
 }
 
-func dotted(version []int) string {
-	parts := make([]string, 0, len(version))
-	for _, n := range version {
-		parts = append(parts, strconv.Itoa(n))
+func number(parts []string, i int) int {
+	if i >= len(parts) {
+		return 0
 	}
-	return strings.Join(parts, ".")
+	n, err := strconv.Atoi(parts[i])
+	if err != nil {
+		return 0
+	}
+	return n
 }

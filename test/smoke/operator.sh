@@ -1,0 +1,77 @@
+#!/bin/sh
+# The operator's verbs: vg create, volumes, doctor, install.
+set -u
+# shellcheck source=test/smoke/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+find_device
+
+# refused WHAT TEXT passes if `vg create` refuses the device and says why.
+refused() {
+	if out=$("$driver" vg create --name "$group" "$device" 2>&1); then
+		flunk "vg create refuses $1" "$out"
+		return
+	fi
+	case $out in
+	*"$2"*) pass "vg create refuses $1" ;;
+	*) flunk "vg create refuses $1" "wanted: $2
+got: $out" ;;
+	esac
+}
+
+# Only a device that is blank is played with.
+out=$("$driver" vg create --dry-run --name "$group" "$device" 2>&1) || bail_out "$out"
+touched=yes
+equal "vg create --dry-run says what it would run" "$out" "would run: vgcreate --metadatasize 16777216b --physicalextentsize 4194304b -- $group $device"
+refute "and does not run it" vgs "$group"
+check "the device is still blank" "$driver" vg create --dry-run --name "$group" "$device"
+
+mkfs.xfs -q "$device"
+refused "a device with a file system" "signature"
+mkdir "$work/mnt"
+mount -t xfs "$device" "$work/mnt"
+refused "a device that is mounted" "is mounted on $work/mnt"
+umount "$work/mnt"
+wipefs --all --quiet "$device" 2>/dev/null
+printf 'label: gpt\n' | sfdisk --quiet "$device" >/dev/null 2>&1
+refused "a device with an empty partition table" "signature"
+wipefs --all --quiet "$device" 2>/dev/null
+mkswap "$device" >/dev/null 2>&1
+refused "a device with swap space on it" "signature"
+wipefs --all --quiet "$device" 2>/dev/null
+exec 9<"$device"
+check "a device that is merely open is not refused" "$driver" vg create --dry-run --name "$group" "$device"
+exec 9<&-
+refute "vg create refuses a device named twice" "$driver" vg create --name "$group" "$device" "$device"
+refute "vg create refuses a file" "$driver" vg create --name "$group" "$0"
+refute "vg create refuses a small metadata area" "$driver" vg create --name "$group" --metadata-size 1MiB "$device"
+
+make_group
+area=$(vgs --noheadings --nosuffix --units b -o vg_mda_size "$group" | tr -d ' ')
+check "the metadata area has 16 MiB at least" [ "$area" -ge $((16 * mib)) ]
+refused "a device that belongs to a group" "exists"
+out=$("$driver" vg create --name "$group-2" "$device" 2>&1)
+case $out in *"not blank"*) pass "vg create refuses a device of LVM's" ;; *) flunk "vg create refuses a device of LVM's" "$out" ;; esac
+
+size=$((64 * mib))
+dir=$(target one)
+succeeds "mount" mount "$dir" "$(options pvc-1 $size)"
+line=$("$driver" volumes list --group "$group" | awk 'NR == 2 { print $1, $2, $3, $4, $6, $7, $9 }')
+equal "volumes list shows the volume" "$line" "$group pvc-1 ready 64MiB $namespace claim mounted"
+check "volumes show tells its exact size" sh -c "'$driver' volumes show pvc-1 --group '$group' | grep -q '^Size: *$size (64 MiB)'"
+check "volumes list -o json" sh -c "'$driver' volumes list --group '$group' -o json | grep -q '\"size\": $size'"
+refute "volumes show of a name that is not there" "$driver" volumes show pvc-2 --group "$group"
+succeeds "unmount" unmount "$dir"
+equal "volumes list shows it unmounted" "$("$driver" volumes list --group "$group" | awk 'NR == 2 { print $9 }')" no
+
+plugins=$work/plugins
+check "install" "$driver" install --plugin-dir "$plugins"
+check "the installed driver is this one" cmp "$driver" "$plugins/flexlvm.io~flexlvm/flexlvm"
+equal "nothing else is in its directory" "$(ls -A "$plugins/flexlvm.io~flexlvm")" flexlvm
+"$driver" doctor --group "$group" --plugin-dir "$plugins" >"$work/doctor" 2>&1
+sed 's/^/# /' "$work/doctor"
+# A kubelet that runs here looks elsewhere, which is a finding of its own.
+refute "doctor finds nothing that keeps this node from working" sh -c "grep '^FAIL' '$work/doctor' | grep -v 'plugin directory'"
+refute "doctor finds fault with a group that is not there" "$driver" doctor --group "$group-2" --plugin-dir "$plugins"
+check "uninstall" "$driver" uninstall --plugin-dir "$plugins" --force
+refute "takes the driver away" [ -e "$plugins/flexlvm.io~flexlvm" ]
