@@ -99,7 +99,11 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer server.Close()
+	defer func() {
+		if err := server.Close(); err != nil {
+			logger.Error(err, "Health checks that were being answered are cut off")
+		}
+	}()
 	logger.Info("flexlvm provisioner starts", "version", version.String, "address", address.String(), "lease", o.lease.Namespace, "identity", o.lease.Identity)
 
 	cluster, err := provision.ClusterUID(ctx, work)

@@ -6,6 +6,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,7 +69,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err == nil && o.SelectedNodeName == "" {
 		err = refuseImmediate(o.StorageClass.Name)
 	}
-	if refusal, ok := err.(*Refusal); ok {
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
 		p.refused(refusal)
 	}
 	if err != nil {
