@@ -7,8 +7,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
-
-	"github.com/flexlvm/flexlvm/internal/version"
 )
 
 // patience bounds what a command does on the host, so that a tool that hangs
@@ -21,7 +19,10 @@ type global struct {
 }
 
 func newRoot() *cobra.Command {
-	var g global
+	var (
+		g           global
+		showVersion bool
+	)
 	cmd := &cobra.Command{
 		Use:   "flexlvm",
 		Short: "Local volumes of exactly the size that was asked for",
@@ -30,12 +31,19 @@ XFS file system each, of exactly the size that was asked for.
 
 This program is the FlexVolume driver that kubelet executes (init, mount,
 unmount, expandfs), and with the commands below an operator's tool on a node.`,
-		Version:       version.String,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return printVersion(cmd)
+			}
+			return cmd.Help()
+		},
 	}
-	cmd.SetVersionTemplate(versionLine())
+	// Not cobra's own flag: its template would link text/template, for which the
+	// linker keeps every method there is, and `init` takes a quarter longer.
+	cmd.Flags().BoolVar(&showVersion, "version", false, "print the release")
 	cmd.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "show the host's programs as they are run")
 	cmd.AddCommand(
 		newVolumes(&g),

@@ -14,15 +14,13 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the release",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
-			return err
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
 }
 
-// versionLine has the release as its second word, which the doctor of another
+// printVersion has the release as its second word, which the doctor of another
 // release reads.
-func versionLine() string {
-	return fmt.Sprintf("flexlvm %s (%s, %s/%s)\n", version.String, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+func printVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "flexlvm %s (%s, %s/%s)\n", version.String, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/google/uuid"
-
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
@@ -74,12 +72,12 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 			return found{}, err
 		}
 	}
-	id, err := uuid.NewRandom()
+	id, err := xfs.NewUUID()
 	if err != nil {
-		return found{}, fmt.Errorf("choose a file system UUID: %w", err)
+		return found{}, err
 	}
 	tags := volume.Tags{
-		State: volume.Creating, FS: id.String(), Size: spec.Size,
+		State: volume.Creating, FS: id, Size: spec.Size,
 		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
 	}
 	size := volume.DeviceSize(spec.Size, spec.Inodes)

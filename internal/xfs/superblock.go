@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-
-	"github.com/google/uuid"
 )
 
 // ErrNoFilesystem: what was read is not the superblock of a whole XFS file
@@ -78,11 +76,8 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 	if sector[offInProgress] != 0 {
 		return Superblock{}, fmt.Errorf("%w: mkfs did not come to its end", ErrNoFilesystem)
 	}
-	id, err := uuid.FromBytes(sector[offUUID : offUUID+16])
-	if err != nil {
-		return Superblock{}, fmt.Errorf("%w: %w", ErrNoFilesystem, err)
-	}
-	return Superblock{UUID: id.String(), Blocks: binary.BigEndian.Uint64(sector[offBlocks:])}, nil
+	id := formatUUID([16]byte(sector[offUUID : offUUID+16]))
+	return Superblock{UUID: id, Blocks: binary.BigEndian.Uint64(sector[offBlocks:])}, nil
 }
 
 // checksum is CRC-32C over the sector with the CRC itself taken as zero.
