@@ -26,13 +26,11 @@ func TestMain(m *testing.M) {
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	began := time.Now()
-	c, err := cluster.Start(ctx, cluster.Config{Nodes: 2, Log: os.Stderr})
+	c, err := startShared(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Fprintf(os.Stderr, "two nodes were Ready after %.0f s\n", time.Since(began).Seconds())
 	shared = c
 	code := m.Run()
 	if code != 0 {
@@ -50,6 +48,22 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	return code
+}
+
+// startShared starts the cluster; flexlvm's image is on its nodes.
+func startShared(ctx context.Context) (*cluster.Cluster, error) {
+	if err := cluster.Setup(ctx, os.Stderr); err != nil {
+		return nil, err
+	}
+	release, err := cluster.ShippedRelease()
+	if err != nil {
+		return nil, err
+	}
+	image, err := cluster.BuildImage(ctx, release)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Start(ctx, cluster.Config{Nodes: 2, DiskSize: 16 << 30, Images: []string{image}, Log: os.Stderr})
 }
 
 // deadline is a context for one test.

@@ -20,7 +20,7 @@ import (
 var nodeFiles embed.FS
 
 // ports are virtio ports of a node whose output is kept as a log each.
-var ports = []string{"sshd", "containerd", "kubelet"}
+var ports = []string{"kernel", "sshd", "containerd", "kubelet"}
 
 // prepareNodes makes the disks of all nodes and returns their machines.
 func prepareNodes(ctx context.Context, dir string, cfg Config, machine nodeMachine, tools string, ca *authority) ([]program, error) {

@@ -1,0 +1,123 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
+	const node = "node2"
+	n := newTenant(t, "survive")
+	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync; md5sum /data/random")
+	check := func(starts string) {
+		t.Helper()
+		require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
+		require.Equal(t, starts, n.exec("main", "wc -l </data/starts"))
+		total, _ := n.df("main")
+		require.EqualValues(t, 300<<20, total)
+	}
+	restarted := func() {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			_, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", "main", "--", "true")
+			return err == nil
+		}, patience, time.Second)
+	}
+
+	t.Run("kubelet restart", func(t *testing.T) {
+		onNode(n.ctx, t, node, "kill -9 $(pidof kubelet)")
+		restarted()
+		check("1\n")
+		// kubelet still knows the volume: another pod gets it, and leaves it.
+		n.run(pod{name: "other", claim: "data"}.manifest())
+		n.kubectl("delete", "pod", "other")
+		check("1\n")
+	})
+	t.Run("reboot", func(t *testing.T) {
+		require.NoError(t, shared.Reboot(n.ctx, node))
+		restarted()
+		check("2\n")
+	})
+	t.Run("power cut", func(t *testing.T) {
+		n.exec("main", "sync")
+		require.NoError(t, shared.PowerCut(n.ctx, node))
+		require.NoError(t, shared.PowerOn(n.ctx, node))
+		restarted()
+		check("3\n")
+	})
+	t.Run("the pod's end", func(t *testing.T) {
+		n.kubectl("delete", "pod", "main")
+		require.Eventually(t, func() bool {
+			return onNode(n.ctx, t, node, "grep -c kubernetes.io~flexvolume.*main /proc/self/mountinfo || true") == "0\n"
+		}, patience, time.Second)
+		require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), "ready")
+	})
+}
+
+func TestExamples(t *testing.T) {
+	n := newTenant(t, "examples")
+	files, err := filepath.Glob(shipped(t, "examples/*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		n.kubectl("apply", "--validate=strict", "-f", file)
+	}
+
+	t.Run("pod.yaml", func(t *testing.T) {
+		n.kubectl("wait", "--for=condition=Ready", "pod/data-pod", "--timeout=240s")
+		total, used := n.df("data-pod")
+		require.EqualValues(t, 1<<30, total)
+		require.Zero(t, used)
+	})
+	t.Run("statefulset.yaml", func(t *testing.T) {
+		n.kubectl("rollout", "status", "statefulset/shards", "--timeout=240s")
+		pods := strings.Fields(n.kubectl("get", "pods", "-l", "app=shards", "-o", "jsonpath={.items[*].metadata.name}"))
+		require.Equal(t, []string{"shards-0", "shards-1", "shards-2"}, pods)
+		nodes := n.kubectl("get", "pods", "-l", "app=shards", "-o", "jsonpath={.items[*].spec.nodeName}")
+		require.Contains(t, nodes, "node1", "the replicas are spread")
+		require.Contains(t, nodes, "node2", "the replicas are spread")
+
+		n.kubectl("delete", "pods", "-l", "app=shards")
+		n.kubectl("rollout", "status", "statefulset/shards", "--timeout=240s")
+		for _, pod := range pods {
+			require.Equal(t, pod+"\n"+pod+"\n", n.exec(pod, "cat /data/owner"), "a replica finds its own data again")
+			total, _ := n.df(pod)
+			require.EqualValues(t, 512<<20, total)
+		}
+		require.Equal(t, nodes, n.kubectl("get", "pods", "-l", "app=shards", "-o", "jsonpath={.items[*].spec.nodeName}"))
+	})
+}
+
+// Whatever we ship is taken by the API server as it is, and taking it again
+// changes nothing.
+func TestShippedManifestsAreValid(t *testing.T) {
+	install(t)
+	ctx := deadline(t, patience)
+	var folders int
+	err := filepath.WalkDir(shipped(t, "installer"), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.Name() != "kustomization.yaml" {
+			return err
+		}
+		folders++
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if strings.Contains(string(content), "kind: Component") {
+			return nil // is no good alone
+		}
+		kubectl(ctx, t, "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Dir(path))
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotZero(t, folders)
+	for line := range strings.Lines(kubectl(ctx, t, "apply", "--validate=strict", "-k", shipped(t, "installer"))) {
+		require.Contains(t, line, "unchanged")
+	}
+}

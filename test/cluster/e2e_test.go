@@ -1,0 +1,177 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// driver is where the installer puts it; operators use it by this name too.
+const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
+
+// patience is for things that take seconds on a machine with nothing else to do.
+const patience = 4 * time.Minute
+
+var installOnce sync.Once
+
+// install does what a user does: applies the manifests, and makes a volume
+// group on each node.
+func install(t *testing.T) {
+	t.Helper()
+	installOnce.Do(func() {
+		ctx := deadline(t, 2*patience)
+		kubectl(ctx, t, "apply", "-k", shipped(t, "installer"))
+		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner"} {
+			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
+		}
+		for _, node := range []string{"node1", "node2"} {
+			onNode(ctx, t, node, driver+" vg create /dev/vdb")
+			onNode(ctx, t, node, driver+" doctor")
+		}
+	})
+}
+
+// shipped is a file of the repository.
+func shipped(t *testing.T, name string) string {
+	t.Helper()
+	root, err := vm.SourceDir()
+	require.NoError(t, err)
+	return filepath.Join(root, name)
+}
+
+// tenant is a namespace of a test, with flexlvm installed.
+type tenant struct {
+	ctx       context.Context
+	t         *testing.T
+	namespace string
+}
+
+func newTenant(t *testing.T, namespace string) *tenant {
+	t.Helper()
+	install(t)
+	ctx := deadline(t, 5*patience)
+	kubectl(ctx, t, "create", "namespace", namespace)
+	// Pods are refused until their service account is there.
+	kubectl(ctx, t, "-n", namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+	t.Cleanup(func() {
+		if t.Failed() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			out, err := shared.Kubectl(ctx, "-n", namespace, "get", "events,pods,pvc", "-o", "wide")
+			t.Log(out, err)
+		}
+		out, err := shared.Kubectl(context.WithoutCancel(ctx), "delete", "namespace", namespace, "--wait=false")
+		require.NoError(t, err, out)
+	})
+	return &tenant{ctx: ctx, t: t, namespace: namespace}
+}
+
+func (n *tenant) kubectl(args ...string) string {
+	n.t.Helper()
+	return kubectl(n.ctx, n.t, append([]string{"-n", n.namespace}, args...)...)
+}
+
+// apply applies a manifest; the error is the API server's.
+func (n *tenant) apply(manifest string) error {
+	_, err := shared.KubectlInput(n.ctx, strings.NewReader(manifest), "-n", n.namespace, "apply", "-f", "-")
+	return err
+}
+
+// run applies pods, with what they need, and waits until they are Ready.
+func (n *tenant) run(manifests ...string) {
+	n.t.Helper()
+	require.NoError(n.t, n.apply(strings.Join(manifests, "\n---\n")))
+	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s")
+}
+
+// exec runs a line of shell in a pod; it must succeed.
+func (n *tenant) exec(pod, line string) string {
+	n.t.Helper()
+	return n.kubectl("exec", pod, "--", "sh", "-c", line)
+}
+
+// execFails runs a line of shell in a pod that must fail, and returns why.
+func (n *tenant) execFails(pod, line string) string {
+	n.t.Helper()
+	out, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "sh", "-c", line)
+	require.Error(n.t, err, out)
+	return err.Error()
+}
+
+// df returns total and used bytes as the pod sees them.
+func (n *tenant) df(pod string) (total, used int64) {
+	n.t.Helper()
+	out := n.exec(pod, "stat -f -c '%S %b %f' /data")
+	var block, blocks, free int64
+	_, err := fmt.Sscan(out, &block, &blocks, &free)
+	require.NoError(n.t, err, out)
+	return block * blocks, block * (blocks - free)
+}
+
+// claim is a manifest of a claim of the shipped class.
+func claim(name, size string, more ...string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: %s
+spec:
+  storageClassName: flexlvm
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: %s}}
+  %s
+`, name, size, strings.Join(more, "\n  "))
+}
+
+// pod is a pod with a claim at /data that sleeps.
+type pod struct {
+	name, claim string
+	node        string // where it must run; any, if empty
+	readOnly    bool
+	security    string // a securityContext, as YAML in one line
+	command     string // what the shell does before it sleeps
+}
+
+func (p pod) manifest() string {
+	node, command := "", "true"
+	if p.node != "" {
+		node = "kubernetes.io/hostname: " + p.node
+	}
+	if p.command != "" {
+		command = p.command
+	}
+	security := "{}"
+	if p.security != "" {
+		security = p.security
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+spec:
+  nodeSelector: {%s}
+  securityContext: %s
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: %s
+    command: [sh, -c, %q]
+    volumeMounts:
+    - {name: data, mountPath: /data}
+  volumes:
+  - name: data
+    persistentVolumeClaim: {claimName: %s, readOnly: %t}
+`, p.name, node, security, cluster.BusyboxImage, command+"; exec sleep 86400", p.claim, p.readOnly)
+}
