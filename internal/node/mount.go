@@ -67,13 +67,9 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 
 // put mounts what was found and moves it onto t.
 func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, readOnly bool) error {
-	// LVM's tags and the file system are different places on different devices,
-	// so the volume becomes ready in the first while the second is mounted; both
-	// must be done before anybody can write.
-	ready := make(chan error, 1)
-	go func() { ready <- e.settle(ctx, f) }()
+	settled := e.settle(ctx, f)
 	fs, err := e.fitted(ctx, f, spec)
-	err = errors.Join(err, <-ready)
+	err = errors.Join(err, settled())
 	if fs != nil {
 		defer func() { _ = fs.Close() }()
 	}
@@ -97,18 +93,27 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 	return nil
 }
 
-// settle makes a volume that was found formatted ready, in its tags and in this
-// node's record. A volume that is ready and on record is left alone.
-func (e *Engine) settle(ctx context.Context, f found) error {
+// settle begins to make a volume that was found formatted ready, in its tags and
+// in this node's record, and returns what waits for the end of that. LVM's tags
+// and the file system are different places, so the one is written while the
+// other is mounted; both must be done before anybody can write. A volume that is
+// ready and on record is left alone.
+func (e *Engine) settle(ctx context.Context, f found) (wait func() error) {
+	if f.recorded {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() { done <- e.makeReady(ctx, f) }()
+	return func() error { return <-done }
+}
+
+func (e *Engine) makeReady(ctx context.Context, f found) error {
 	if f.tags.State == volume.Creating {
 		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name}
 		if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 			return err
 		}
 		e.after("tag ready")
-	}
-	if f.recorded {
-		return nil
 	}
 	if err := e.records.write(f.device.Group, f.device.Name, newRecord(f.device.VolumeUUID, f.tags)); err != nil {
 		return err

@@ -27,13 +27,9 @@ const (
 )
 
 func main() {
-	figures, err := measure()
-	if err != nil {
+	if err := measure(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-	for _, f := range figures {
-		fmt.Println(f)
 	}
 	rss, err := memory()
 	if err != nil {
@@ -57,32 +53,30 @@ func memory() (int64, error) {
 	return usage.Maxrss, unmount()
 }
 
-func measure() ([]figure.Figure, error) {
+func measure() error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
-		return nil, err
+		return err
 	}
 	if err := figure.Command(driver, "vg", "create", "/dev/vda")(); err != nil {
-		return nil, err
+		return err
 	}
 	// Five volumes, the first of them the one that is mounted again and again.
 	for _, name := range []string{"pvc-existing", "pvc-2", "pvc-3", "pvc-4", "pvc-5"} {
 		if err := figure.Command(mountCall(name)...)(); err != nil {
-			return nil, err
+			return err
 		}
 		if err := unmount(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	var all []figure.Figure
 	for _, take := range []func() (figure.Figure, error){existing, first, many} {
 		f, err := take()
 		if err != nil {
-			return all, err
+			return err
 		}
-		fmt.Fprintln(os.Stderr, "bench: took", f.Name)
-		all = append(all, f)
+		fmt.Println(f)
 	}
-	return all, nil
+	return nil
 }
 
 // mountCall is what kubelet executes.
