@@ -113,15 +113,21 @@ func parseSize(field, s string) (volume.Bytes, error) {
 func shellLine(c command.Command) string {
 	words := []string{c.Name}
 	for _, a := range c.Args {
-		plain := strings.IndexFunc(a, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._+:=@%-", r))
-		}) < 0
-		if a == "" || !plain {
+		if a == "" || strings.IndexFunc(a, special) >= 0 {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
 		words = append(words, a)
 	}
 	return strings.Join(words, " ")
+}
+
+// special tells whether a shell may read more into r than the letter it is.
+func special(r rune) bool {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		return false
+	}
+	return !strings.ContainsRune("/._+:=@%-", r)
 }
 
 // asRoot adds what is most often missing.

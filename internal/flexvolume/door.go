@@ -171,7 +171,7 @@ func checkOldSize(s string, to volume.Bytes) error {
 func (r request) fields(target string) logrus.Fields {
 	f := logrus.Fields{"target": target, "volume": string(r.spec.Group) + "/" + string(r.spec.Name)}
 	if r.pod != "" {
-		f["pod"] = string(r.spec.Namespace) + "/" + r.pod
+		f["pod"] = r.spec.Namespace + "/" + r.pod
 	}
 	return f
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -116,11 +117,10 @@ func TestEngineFailures(t *testing.T) {
 	}{
 		"an error": {func(context.Context) error { return errors.New("the group is full") }, "the group is full", "the group is full"},
 		"a panic":  {func(context.Context) error { panic("index out of range") }, "internal error in the driver", "index out of range"},
-		"nil panic of the runtime": {func(context.Context) error {
-			var m map[string]int
-			m["x"] = 1
-			return nil
-		}, "internal error in the driver", "nil map"},
+		"a panic of the runtime's": {func(context.Context) error {
+			beyond := len(os.Args)
+			return errors.New(os.Args[beyond])
+		}, "internal error in the driver", "runtime error: index out of range"},
 		"an end at the deadline": {func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)

@@ -1,0 +1,55 @@
+//go:build vm
+
+package suite
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// smoke is a node with the driver where kubelet looks for it, and the smoke tests.
+func smoke(t *testing.T, udev bool) *vm.Machine {
+	t.Helper()
+	root, err := vm.SourceDir()
+	require.NoError(t, err)
+	driver := build(t, "flexlvm", "build", "-trimpath", "-ldflags", "-s -w")
+	return start(t, vm.Config{
+		Udev:  udev,
+		Disks: []vm.Disk{{Size: 2 << 30, Unsafe: true}, {Size: 3 << 30, Unsafe: true}},
+		Files: map[string]string{
+			"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm": driver,
+			"/smoke": filepath.Join(root, "test", "smoke"),
+		},
+	})
+}
+
+// TestSmoke runs the operators' tests, all of them, on a spare disk.
+func TestSmoke(t *testing.T) {
+	run(t, smoke(t, false), nil, "sh", "/smoke/run.sh", "--device", "/dev/vda")
+}
+
+// TestSmokeOnAFile runs some of them beside udev, on a file as their disk, and
+// looks that nothing of theirs stays behind, also after an interrupt.
+func TestSmokeOnAFile(t *testing.T) {
+	m := smoke(t, true)
+	run(t, m, nil, "sh", "-ec", `
+		modprobe loop
+		mkfs.ext4 -q /dev/vdb
+		mount /dev/vdb /mnt
+		for test in mount refuse operator; do
+			sh /smoke/$test.sh --file /mnt/disk
+		done
+		for seconds in 1 3 6; do
+			timeout -s INT $seconds sh /smoke/mount.sh --device /dev/vda >/tmp/out || true
+		done
+		test "$(ls /mnt)" = lost+found
+		test -z "$(ls /var/tmp /var/lib/flexlvm/volumes | grep smoke)"
+		test -z "$(losetup --all)"
+		test -z "$(vgs --noheadings; pvs --noheadings)"
+		test -z "$(wipefs --noheadings /dev/vda)"
+		! grep smoke /proc/self/mounts`)
+}
