@@ -59,7 +59,7 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, machine nodeMachi
 			{file: images, format: "raw", readonly: true},
 		}
 		argv := append([]string{qemu}, machineArgs(base, i, cfg, machine, disks)...)
-		nodes = append(nodes, program{Name: nodeName(i), Argv: argv})
+		nodes = append(nodes, program{Name: nodeName(i), Argv: argv, Again: true})
 	}
 	return nodes, nil
 }
@@ -90,7 +90,7 @@ func (d disk) args(n int) []string {
 }
 
 func machineArgs(base string, i int, cfg Config, machine nodeMachine, disks []disk) []string {
-	args := append([]string{"-name", nodeName(i), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35"}, machine.accel...)
+	args := append([]string{"-name", nodeName(i), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-no-reboot"}, machine.accel...)
 	args = append(args,
 		"-smp", fmt.Sprint(cpus(cfg.Nodes)), "-m", fmt.Sprint(cfg.MemoryMiB),
 		"-kernel", machine.Kernel, "-initrd", base+"-initrd",

@@ -25,6 +25,9 @@ type program struct {
 	Argv []string
 	// Ready is a URL that answers 200 when the program is ready.
 	Ready string
+	// Again starts the program again when it has ended well. So a machine
+	// reboots: in the same QEMU, an emulated one is slow after a reset.
+	Again bool
 }
 
 const planFile = "plan.json"

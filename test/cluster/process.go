@@ -16,10 +16,11 @@ type process struct {
 	program
 	log string
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
-	boot string        // of a node, as last seen in the API
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	killed bool
+	done   chan struct{} // closed when it has ended for good
+	boot   string        // of a node, as last seen in the API
 }
 
 func newProcess(p program, dir string) *process {
@@ -33,6 +34,15 @@ func (p *process) start() error {
 	if p.aliveLocked() {
 		return fmt.Errorf("start %s: it is running", p.Name)
 	}
+	if err := p.execLocked(); err != nil {
+		return err
+	}
+	p.killed, p.done = false, make(chan struct{})
+	go p.follow(p.done)
+	return nil
+}
+
+func (p *process) execLocked() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
@@ -43,26 +53,42 @@ func (p *process) start() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	done := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended is in ProcessState
-		close(done)
-	}()
-	p.cmd, p.done = cmd, done
+	p.cmd = cmd
 	return nil
+}
+
+// follow waits for the end, and starts a machine that wants to reboot again.
+func (p *process) follow(done chan struct{}) {
+	defer close(done)
+	for {
+		p.mu.Lock()
+		cmd := p.cmd
+		p.mu.Unlock()
+		err := cmd.Wait()
+		p.mu.Lock()
+		if err != nil || p.killed || !p.Again || p.execLocked() != nil {
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+	}
 }
 
 // kill ends the program at once and waits until it is gone.
 func (p *process) kill() error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.cmd == nil {
+		p.mu.Unlock()
 		return nil
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	p.killed = true
+	err := p.cmd.Process.Kill()
+	done := p.done
+	p.mu.Unlock()
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.Name, err)
 	}
-	<-p.done
+	<-done
 	return nil
 }
 
