@@ -60,15 +60,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
-	switch {
-	case os.Geteuid() != 0:
-		return c, errors.New("start cluster: it needs namespaces and tap devices; run it as root")
-	case !clusterName.MatchString(c.Name):
-		return c, fmt.Errorf("start cluster: name %q: use lower case letters, digits and dashes", c.Name)
-	case c.ControlPlaneOnly && c.Nodes != 0:
-		return c, fmt.Errorf("start cluster: %d nodes beside ControlPlaneOnly", c.Nodes)
-	case !c.ControlPlaneOnly && (c.Nodes < 1 || c.Nodes > 9):
-		return c, fmt.Errorf("start cluster: %d nodes: use 1 to 9", c.Nodes)
+	if err := c.validate(); err != nil {
+		return c, err
 	}
 	for i, tar := range c.Images {
 		abs, err := filepath.Abs(tar)
@@ -86,3 +79,17 @@ func (c Config) withDefaults() (Config, error) {
 func nodeName(i int) string    { return fmt.Sprintf("node%d", i) }
 func nodeAddress(i int) string { return fmt.Sprintf("10.88.0.%d", 10+i) }
 func podRange(i int) string    { return fmt.Sprintf("10.244.%d.0/24", i) }
+
+func (c Config) validate() error {
+	switch {
+	case os.Geteuid() != 0:
+		return errors.New("start cluster: it needs namespaces and tap devices; run it as root")
+	case !clusterName.MatchString(c.Name):
+		return fmt.Errorf("start cluster: name %q: use lower case letters, digits and dashes", c.Name)
+	case c.ControlPlaneOnly && c.Nodes != 0:
+		return fmt.Errorf("start cluster: %d nodes beside ControlPlaneOnly", c.Nodes)
+	case !c.ControlPlaneOnly && (c.Nodes < 1 || c.Nodes > 9):
+		return fmt.Errorf("start cluster: %d nodes: use 1 to 9", c.Nodes)
+	}
+	return nil
+}

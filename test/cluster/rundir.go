@@ -76,7 +76,7 @@ func running(path string) (bool, error) {
 	}
 	defer f.Close()
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if err == unix.EWOULDBLOCK {
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	} else if err != nil {
 		return false, fmt.Errorf("look at run folder: %w", err)

@@ -63,13 +63,14 @@ func Supervise(dir string, lifeline io.Reader, progress io.WriteCloser) error {
 	}()
 	s := &supervisor{dir: dir, stop: stop, began: time.Now()}
 	err := s.start(ctx, progress)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && ctx.Err() == nil:
 		kept, keepErr := keepLogs(dir)
 		err = errors.Join(err, keepErr)
 		fmt.Fprintf(progress, "failed: %v\nall logs are kept in %s\n", err, kept)
-	} else if err != nil {
+	case err != nil:
 		fmt.Fprintln(progress, "failed: it was stopped")
-	} else {
+	default:
 		fmt.Fprintln(progress, "ready")
 	}
 	err = errors.Join(err, progress.Close())

@@ -43,8 +43,7 @@ func look(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.onNode(ctx, "lsblk /dev/vdb")
-	return err
+	return s.onNode(ctx, "lsblk /dev/vdb")
 }
 
 func install(ctx context.Context, s *stage) error {
@@ -57,8 +56,8 @@ func install(ctx context.Context, s *stage) error {
 			return err
 		}
 	}
-	_, err := s.onNode(ctx, "flexlvm vg create /dev/vdb")
-	return err
+	s.say("The driver is also the operator's tool. On node1 its directory is in PATH:\n")
+	return s.onNode(ctx, "flexlvm vg create /dev/vdb")
 }
 
 func claim(ctx context.Context, s *stage) error {
@@ -159,7 +158,7 @@ func grow(ctx context.Context, s *stage) error {
 
 func inspect(ctx context.Context, s *stage) error {
 	for _, line := range []string{"flexlvm volumes list", "flexlvm doctor"} {
-		if _, err := s.onNode(ctx, line); err != nil {
+		if err := s.onNode(ctx, line); err != nil {
 			return err
 		}
 	}

@@ -25,11 +25,11 @@ var (
 // virtual machines it is there and a stock kernel dies in it. The answer is kept
 // until the machine is booted again.
 func Accelerator(ctx context.Context, images Images) ([]string, error) {
-	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
 		return tcgArguments, nil
-	} else {
-		_ = f.Close()
 	}
+	_ = kvm.Close()
 	cache, err := CacheDir()
 	if err != nil {
 		return nil, err

@@ -24,11 +24,8 @@ const serverArg = "serve"
 
 func main() {
 	if os.Getpid() != 1 {
-		if err := serve(); err != nil {
-			fmt.Fprintln(os.Stderr, "guest: ", err)
-			os.Exit(1)
-		}
-		return
+		fmt.Fprintln(os.Stderr, "guest: ", serve()) // it returns only when it fails
+		os.Exit(1)
 	}
 	// Our environment came from the kernel; from here on it is every command's.
 	os.Clearenv()
