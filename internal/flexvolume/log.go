@@ -2,6 +2,7 @@ package flexvolume
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sort"
@@ -37,7 +38,7 @@ func openLog(file string) (*os.File, error) {
 		return f, nil // a log that cannot be measured can still be written to
 	}
 	if err := rotate(f, file); err != nil {
-		_, _ = fmt.Fprintf(f, "time=%q level=warning msg=\"cannot rotate this log\" error=%q\n", time.Now().Format(time.RFC3339), err)
+		_, _ = fmt.Fprintf(f, "time=%q level=warning msg=\"cannot rotate this log\" error=%q\n", time.Now().UTC().Format(time.RFC3339), err)
 		return f, nil
 	}
 	_ = f.Close()
@@ -93,8 +94,21 @@ func rotate(f *os.File, file string) error {
 // log at once do not mix.
 func newLogger(f *os.File) logrus.FieldLogger {
 	log := logrus.New()
-	log.SetOutput(f)
+	log.SetOutput(plain{f})
 	log.SetLevel(logrus.DebugLevel) // a call runs few programs; an operator wants to see them
-	log.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true, TimestampFormat: "2006-01-02T15:04:05.000Z07:00"})
+	log.SetFormatter(&inUTC{logrus.TextFormatter{DisableColors: true, FullTimestamp: true, TimestampFormat: "2006-01-02T15:04:05.000Z07:00"}})
 	return log.WithField("pid", os.Getpid())
+}
+
+// plain hides that it is a file, which logrus would ask whether it is a terminal.
+type plain struct{ io.Writer }
+
+// inUTC gives times that can be compared between nodes, and reads no time zone
+// from disk.
+type inUTC struct{ logrus.TextFormatter }
+
+// Format implements logrus.Formatter.
+func (f *inUTC) Format(e *logrus.Entry) ([]byte, error) {
+	e.Time = e.Time.UTC()
+	return f.TextFormatter.Format(e)
 }
