@@ -191,7 +191,7 @@ func (h *Host) await(ctx context.Context, c Command, cmd *exec.Cmd) error {
 		if err == nil {
 			return nil // it came to its end after all
 		}
-		return fmt.Errorf("gave up: %w (%w)", context.Cause(ctx), err)
+		return fmt.Errorf("gave up: %w (%s)", context.Cause(ctx), err.Error())
 	case <-time.After(patience):
 		return fmt.Errorf("gave up, process %d still runs and is left to finish: %w", cmd.Process.Pid, context.Cause(ctx))
 	}
