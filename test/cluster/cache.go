@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -22,7 +24,8 @@ func cached(ctx context.Context, name, key string, build func(dir string) error)
 	}
 	dir := filepath.Join(cache, name+"-"+key)
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+		now := time.Now()
+		return dir, os.Chtimes(dir, now, now) // in use: see prune
 	}
 	unlock, err := vm.Lock(ctx, filepath.Join(cache, name+".lock"), nil)
 	if err != nil {
@@ -45,8 +48,32 @@ func cached(ctx context.Context, name, key string, build func(dir string) error)
 	if err := os.Rename(tmp, dir); err != nil {
 		return "", fmt.Errorf("fill cache: %w", err)
 	}
-	return dir, nil
+	return dir, prune(filepath.Join(cache, name+"-"))
 }
+
+// unusedFor is how long a thing is kept that was made from other inputs.
+const unusedFor = 2 * 24 * time.Hour
+
+// prune removes what begins with the prefix, ends with a key, and was not used
+// of late.
+func prune(prefix string) error {
+	dirs, err := filepath.Glob(prefix + strings.Repeat("[0-9a-f]", keyLength))
+	if err != nil {
+		return fmt.Errorf("clear cache: %w", err)
+	}
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < unusedFor {
+			continue // gone meanwhile, or in use
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("clear cache: %w", err)
+		}
+	}
+	return nil
+}
+
+const keyLength = 16
 
 // keyOf hashes what a cached thing is made from.
 func keyOf(inputs ...[]byte) string {
@@ -55,5 +82,5 @@ func keyOf(inputs ...[]byte) string {
 		fmt.Fprintf(h, "%d:", len(in))
 		h.Write(in)
 	}
-	return hex.EncodeToString(h.Sum(nil))[:16]
+	return hex.EncodeToString(h.Sum(nil))[:keyLength]
 }

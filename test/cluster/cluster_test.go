@@ -72,36 +72,6 @@ func TestServiceAccountsAreSubjectToRBAC(t *testing.T) {
 	require.Equal(t, "no\n", out)
 }
 
-func TestNodeKeepsItsFilesOverPowerCutAndReboot(t *testing.T) {
-	ctx := deadline(t, 10*time.Minute)
-	const node = "node2"
-	onNode(ctx, t, node, "echo kept >/var/kept && sync")
-	before := onNode(ctx, t, node, "cat /proc/sys/kernel/random/boot_id")
-
-	require.NoError(t, shared.PowerCut(ctx, node))
-	_, err := shared.Node(ctx, node, "true")
-	require.Error(t, err, "a node without power answers")
-	require.NoError(t, shared.PowerOn(ctx, node))
-	require.Equal(t, "kept\n", onNode(ctx, t, node, "cat /var/kept"))
-	cut := onNode(ctx, t, node, "cat /proc/sys/kernel/random/boot_id")
-	require.NotEqual(t, before, cut)
-
-	onNode(ctx, t, node, "echo unflushed >/var/unflushed")
-	require.NoError(t, shared.Reboot(ctx, node))
-	require.NotEqual(t, cut, onNode(ctx, t, node, "cat /proc/sys/kernel/random/boot_id"))
-	require.Equal(t, "unflushed\n", onNode(ctx, t, node, "cat /var/unflushed"))
-}
-
-func TestKubeletIsStartedAgain(t *testing.T) {
-	ctx := deadline(t, 3*time.Minute)
-	before := onNode(ctx, t, "node1", "pidof kubelet")
-	onNode(ctx, t, "node1", "kill -9 $(pidof kubelet)")
-	require.Eventually(t, func() bool {
-		now, err := shared.Node(ctx, "node1", "pidof", "kubelet")
-		return err == nil && now != before
-	}, time.Minute, time.Second)
-}
-
 func TestNothingIsLeftBehind(t *testing.T) {
 	ctx := deadline(t, 5*time.Minute)
 	ctl := filepath.Join(shared.Dir(), "ctl")

@@ -60,9 +60,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
-	if err := c.validate(); err != nil {
-		return c, err
-	}
 	for i, tar := range c.Images {
 		abs, err := filepath.Abs(tar)
 		if err != nil {
@@ -73,7 +70,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		c.Images[i] = abs
 	}
-	return c, nil
+	return c, c.validate()
 }
 
 func nodeName(i int) string    { return fmt.Sprintf("node%d", i) }
@@ -82,14 +79,14 @@ func podRange(i int) string    { return fmt.Sprintf("10.244.%d.0/24", i) }
 
 func (c Config) validate() error {
 	switch {
-	case os.Geteuid() != 0:
-		return errors.New("start cluster: it needs namespaces and tap devices; run it as root")
 	case !clusterName.MatchString(c.Name):
 		return fmt.Errorf("start cluster: name %q: use lower case letters, digits and dashes", c.Name)
 	case c.ControlPlaneOnly && c.Nodes != 0:
 		return fmt.Errorf("start cluster: %d nodes beside ControlPlaneOnly", c.Nodes)
 	case !c.ControlPlaneOnly && (c.Nodes < 1 || c.Nodes > 9):
 		return fmt.Errorf("start cluster: %d nodes: use 1 to 9", c.Nodes)
+	case os.Geteuid() != 0:
+		return errors.New("start cluster: it needs namespaces and tap devices; run it as root")
 	}
 	return nil
 }

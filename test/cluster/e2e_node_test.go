@@ -32,8 +32,15 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		}, patience, time.Second)
 	}
 
+	bootID := func() string { return onNode(n.ctx, t, node, "cat /proc/sys/kernel/random/boot_id") }
+
 	t.Run("kubelet restart", func(t *testing.T) {
+		before := onNode(n.ctx, t, node, "pidof kubelet")
 		onNode(n.ctx, t, node, "kill -9 $(pidof kubelet)")
+		require.Eventually(t, func() bool {
+			now, err := shared.Node(n.ctx, node, "pidof", "kubelet")
+			return err == nil && now != before
+		}, patience, time.Second)
 		restarted()
 		check("1\n")
 		// kubelet still knows the volume: another pod gets it, and leaves it.
@@ -42,14 +49,22 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		check("1\n")
 	})
 	t.Run("reboot", func(t *testing.T) {
+		before := bootID()
+		onNode(n.ctx, t, node, "echo kept >/var/kept") // no sync: the reboot is clean
 		require.NoError(t, shared.Reboot(n.ctx, node))
+		require.NotEqual(t, before, bootID())
+		require.Equal(t, "kept\n", onNode(n.ctx, t, node, "cat /var/kept"))
 		restarted()
 		check("2\n")
 	})
 	t.Run("power cut", func(t *testing.T) {
+		before := bootID()
 		n.exec("main", "sync")
 		require.NoError(t, shared.PowerCut(n.ctx, node))
+		_, err := shared.Node(n.ctx, node, "true")
+		require.Error(t, err, "a node without power answers")
 		require.NoError(t, shared.PowerOn(n.ctx, node))
+		require.NotEqual(t, before, bootID())
 		restarted()
 		check("3\n")
 	})

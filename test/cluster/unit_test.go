@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+func TestTail(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(file, []byte("one\ntwo\n"+strings.Repeat("x", 1000)+"\n"), 0o600))
+	require.Equal(t, "two\n"+strings.Repeat("x", longest)+"…", tail(file, 2))
+	require.Equal(t, "one\n", tail(file, 10)[:4])
+	require.Contains(t, tail(file+".missing", 2), "no such file")
+}
+
+func TestImageArchive(t *testing.T) {
+	layer, err := busyboxLayer([]byte("program"), []string{"busybox", "sh", "ls"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"bin/", "etc/", "tmp/", "bin/busybox", "etc/passwd", "etc/group", "bin/sh", "bin/ls"}, names(t, layer))
+
+	archive, err := imageArchive(layer, image{name: "a:1"}, image{name: "b:1", command: []string{"sleep"}})
+	require.NoError(t, err)
+	all := names(t, archive)
+	require.Len(t, all, 4, "one layer, two configurations, one manifest")
+
+	var manifest []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	require.NoError(t, json.Unmarshal(content(t, archive, "manifest.json"), &manifest))
+	require.Len(t, manifest, 2)
+	for i, name := range []string{"a:1", "b:1"} {
+		require.Equal(t, []string{name}, manifest[i].RepoTags)
+		require.Contains(t, all, manifest[i].Config)
+		require.Equal(t, all[:1], manifest[i].Layers)
+	}
+}
+
+func names(t *testing.T, archive []byte) []string {
+	t.Helper()
+	var all []string
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, h.Name)
+	}
+}
+
+func content(t *testing.T, archive []byte, name string) []byte {
+	t.Helper()
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		require.NoError(t, err)
+		if h.Name == name {
+			all, err := io.ReadAll(r)
+			require.NoError(t, err)
+			return all
+		}
+	}
+}
+
+func TestCached(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv(vm.CacheEnv, cache)
+	const key = "0123456789abcdef"
+	builds := 0
+	build := func(dir string) error {
+		builds++
+		return os.WriteFile(filepath.Join(dir, "part"), nil, 0o600)
+	}
+
+	_, err := cached(t.Context(), "thing", key, func(dir string) error {
+		return errors.Join(build(dir), errors.New("no room"))
+	})
+	require.EqualError(t, err, "build thing: no room")
+	left, err := os.ReadDir(cache)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "what was cut short must not be taken for done")
+	require.Equal(t, "thing.lock", left[0].Name())
+
+	for range 2 {
+		dir, err := cached(t.Context(), "thing", key, build)
+		require.NoError(t, err)
+		require.FileExists(t, filepath.Join(dir, "part"))
+	}
+	require.Equal(t, 2, builds)
+}
+
+func TestRunDirs(t *testing.T) {
+	t.Setenv(vm.CacheEnv, t.TempDir())
+	ctx := context.Background()
+	first, err := makeRunDir(ctx, "first")
+	require.NoError(t, err)
+
+	_, err = makeRunDir(ctx, "first")
+	require.ErrorContains(t, err, "is running already")
+	_, err = Attach("second")
+	require.ErrorIs(t, err, ErrNotRunning)
+
+	second, err := makeRunDir(ctx, "second")
+	require.NoError(t, err)
+	require.DirExists(t, first.path, "it is in use")
+	require.NoError(t, first.lock.Close()) // as when its holder dies
+	require.NoError(t, RemoveStale(ctx))
+	require.NoDirExists(t, first.path)
+	require.DirExists(t, second.path)
+	require.NoError(t, second.lock.Close())
+}
+
+func TestConfig(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image.tar")
+	require.NoError(t, os.WriteFile(image, nil, 0o600))
+	for want, cfg := range map[string]Config{
+		"":                {Images: []string{image}},
+		`name "Big"`:      {Name: "Big"},
+		"10 nodes":        {Nodes: 10},
+		"no such file":    {Images: []string{image + ".missing"}},
+		`name "../other"`: {Name: "../other"},
+	} {
+		got, err := cfg.withDefaults()
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		if os.Geteuid() != 0 {
+			require.ErrorContains(t, err, "root")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, 1, got.Nodes)
+		require.Equal(t, int64(8<<30), got.DiskSize)
+		require.Regexp(t, `^test-\d+$`, got.Name)
+	}
+}
+
+func TestInitrdIsAlignedAndEnds(t *testing.T) {
+	dir := t.TempDir()
+	base := filepath.Join(dir, "base")
+	require.NoError(t, os.WriteFile(base, []byte("12345"), 0o600))
+	require.NoError(t, makeInitrd(filepath.Join(dir, "initrd"), base, map[string][]byte{"node.env": []byte("NODE=node1\n")}))
+	got, err := os.ReadFile(filepath.Join(dir, "initrd"))
+	require.NoError(t, err)
+	require.Equal(t, []byte("12345\x00\x00\x00070701"), got[:14])
+	for _, part := range []string{"files/seed/node.env\x00", "NODE=node1\n", "files/seed/init\x00", "TRAILER!!!\x00"} {
+		require.Contains(t, string(got), part)
+	}
+}
