@@ -105,9 +105,11 @@ func deviceSize(path string) (volume.Bytes, error) {
 	return volume.Bytes(end), nil
 }
 
-// Expand makes the volume hold size bytes, mounted or not. A size that it holds
-// already is success, a smaller one is refused: XFS does not shrink. Where the
-// group is full the error wraps lvm.ErrNoSpace and nothing has changed.
+// Expand makes the volume hold at least size bytes, mounted or not. One that is
+// larger already stays as it is, for XFS does not shrink: Kubernetes lets users
+// ask for less again after a growth that did not come to its end here, and then
+// calls with that until it succeeds. Where the group is full the error wraps
+// lvm.ErrNoSpace and nothing has changed.
 //
 // The device is extended first, then the promise is written to the tags, then
 // file system and quota follow; a call that dies in between is put right by the
@@ -125,11 +127,8 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if err != nil {
 		return err
 	}
-	switch {
-	case tags.State != volume.Ready:
+	if tags.State != volume.Ready {
 		return refused("volume %s/%s is %s; it can grow once it has been mounted", spec.Group, spec.Name, tags.State)
-	case size < tags.Size:
-		return refused("%s %d: volume %s/%s holds %d bytes and cannot shrink", volume.OptionSize, int64(size), spec.Group, spec.Name, int64(tags.Size))
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
@@ -139,6 +138,7 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 		return err
 	}
 	f := found{device: d, tags: tags}
+	size = max(size, tags.Size)
 	if err := e.promise(ctx, &f, lv, size, spec.Inodes); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -103,7 +104,15 @@ func (e *Engine) settle(ctx context.Context, f found) (wait func() error) {
 		return func() error { return nil }
 	}
 	done := make(chan error, 1)
-	go func() { done <- e.makeReady(ctx, f) }()
+	go func() {
+		// A panic here would end the process before it could answer its caller.
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("make volume %s/%s ready: panic: %v\n%s", f.device.Group, f.device.Name, p, debug.Stack())
+			}
+		}()
+		done <- e.makeReady(ctx, f)
+	}()
 	return func() error { return <-done }
 }
 
