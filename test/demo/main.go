@@ -22,6 +22,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Getenv("KEEP") == "1"); err != nil {
+		if ctx.Err() != nil { // whatever failed, it failed for that
+			err = errors.New("interrupted")
+		}
 		fmt.Fprintln(os.Stderr, "\ndemo:", err)
 		os.Exit(1)
 	}
