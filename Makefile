@@ -43,11 +43,11 @@ test-unit: ## test what needs no machine of its own
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@echo "== tests in virtual nodes"
-	@go test -tags vm -count=1 -timeout 40m ./test/vm/...
+	@go test -tags vm -count=1 -p 1 -v -timeout 40m ./test/vm/...
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
-	@go test -tags cluster -count=1 -timeout 50m ./test/cluster/...
+	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
 
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench
