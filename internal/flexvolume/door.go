@@ -192,8 +192,9 @@ func (d door) answer(ctx context.Context, c call) Reply {
 // errPanic is what kubelet is told of a panic; the log has the rest.
 var errPanic = errors.New("internal error in the driver; its log holds the details, please report them")
 
-// run calls the engine and comes back in any case: after a panic, and after the
-// deadline too, where the engine hangs in the kernel.
+// run calls the engine and comes back after a panic, and after the deadline too,
+// where the engine does not heed it. A thread that sleeps in the kernel and
+// cannot be woken keeps the process, and so kubelet, waiting all the same.
 func (d door) run(ctx context.Context, c call) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.deadline, fmt.Errorf("%s did not end within %s", c.verb, c.deadline))
 	defer cancel()

@@ -26,7 +26,11 @@ func Serve(cfg Config, args []string) (exitCode int) {
 		_, _ = os.Stdout.WriteString(initReply)
 		return 0
 	}
-	stdout := setAside(os.Stdout)
+	stdout, err := setAside(os.Stdout)
+	if err != nil {
+		_, _ = os.Stdout.Write(failure(err).Line())
+		return 1
+	}
 	reply := serve(cfg, args)
 	if _, err := stdout.Write(reply.Line()); err != nil {
 		return 1 // nobody is left to be told
@@ -61,12 +65,12 @@ func serve(cfg Config, args []string) (reply Reply) {
 
 // setAside returns a copy of stdout that no child process inherits, so that what
 // is redirected afterwards does not touch it.
-func setAside(stdout *os.File) *os.File {
+func setAside(stdout *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(stdout.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return stdout // a reply among other output is better than none
+		return nil, fmt.Errorf("set stdout aside: %w", err)
 	}
-	return os.NewFile(uintptr(fd), "stdout")
+	return os.NewFile(uintptr(fd), "stdout"), nil
 }
 
 // redirect points stdout and stderr at the log, so that nothing a library, the

@@ -35,6 +35,11 @@ const (
 // The caller must call release; death does it too.
 func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err error) {
 	f, err := d.open(file)
+	if err == nil {
+		if err = d.check(); err != nil {
+			_ = f.Close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", key, err)
 	}
@@ -66,6 +71,20 @@ func (d Dir) open(file string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(filepath.Join(string(d), file), flags, 0o600)
+}
+
+// check refuses a directory that others can write to or own: /run/lock is open
+// to everybody on some systems, and who is there first after a boot could hold
+// our locks for ever.
+func (d Dir) check() error {
+	var st unix.Stat_t
+	if err := unix.Lstat(string(d), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only user %d can write to; remove it", string(d), os.Geteuid())
+	}
+	return nil
 }
 
 func try(f *os.File, key string) error {

@@ -14,22 +14,68 @@ import (
 func TestOneHolderAtATime(t *testing.T) {
 	d := Dir(t.TempDir() + "/locks")
 	var holders, most atomic.Int32
+	failures := make(chan error, 8*10)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for range 20 {
+			for range 10 {
 				release, err := d.Acquire(t.Context(), "f", "key")
-				require.NoError(t, err)
-				if n := holders.Add(1); n > most.Load() {
+				failures <- err
+				if err != nil {
+					return
+				}
+				if n := holders.Add(1); n > 1 {
 					most.Store(n)
 				}
+				<-time.After(time.Millisecond) // long enough for another to come in
 				holders.Add(-1)
 				release()
 			}
 		})
 	}
 	wg.Wait()
-	require.EqualValues(t, 1, most.Load())
+	close(failures)
+	for err := range failures {
+		require.NoError(t, err)
+	}
+	require.Zero(t, most.Load(), "as many held it at once")
+}
+
+// A holder in another process keeps us out until it dies. This test runs itself
+// as that process.
+func TestHolderInAnotherProcess(t *testing.T) {
+	const variable = "FLEXLVM_TEST_HOLDER"
+	if dir := os.Getenv(variable); dir != "" {
+		_, err := Dir(dir).Acquire(t.Context(), "f", "key")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(dir+"/held", nil, 0o600))
+		<-time.After(time.Minute)
+		return
+	}
+	dir := t.TempDir()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	holder, err := os.StartProcess(self, []string{self, "-test.run", "^TestHolderInAnotherProcess$"},
+		&os.ProcAttr{Env: []string{variable + "=" + dir}, Files: []*os.File{nil, nil, nil}})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { _, err := os.Stat(dir + "/held"); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = Dir(dir).Acquire(ctx, "f", "key")
+	require.ErrorIs(t, err, ErrBusy)
+	require.NoError(t, holder.Kill())
+	_, err = holder.Wait()
+	require.NoError(t, err)
+	release, err := Dir(dir).Acquire(t.Context(), "f", "key")
+	require.NoError(t, err)
+	release()
+}
+
+func TestDirectoryOfOthersIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	_, err := Dir(dir).Acquire(t.Context(), "f", "key")
+	require.ErrorContains(t, err, "only user")
 }
 
 func TestDeadlineNamesTheLock(t *testing.T) {

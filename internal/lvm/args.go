@@ -8,13 +8,17 @@ import (
 
 // Fields of the reports (man 7 lvmreport).
 const (
-	volumeFields = "vg_name,vg_uuid,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_device_open,lv_time,segtype"
+	volumeFields = "vg_name,vg_uuid,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time"
 	groupFields  = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
 )
 
-// reportArgs make every number plain bytes and every time seconds since 1970.
+// reportConfig takes back whatever the host's lvm.conf says of how reports look,
+// and makes times seconds since 1970.
+const reportConfig = `report{time_format="%s" compact_output=0 compact_output_cols="" binary_values_as_numeric=0 list_item_separator=","}`
+
+// reportArgs make every number plain bytes.
 func reportArgs(fields string) []string {
-	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", `report{time_format="%s"}`, "--options", fields}
+	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", reportConfig, "--options", fields}
 }
 
 func groupsArgs(g volume.Group) []string {
@@ -47,6 +51,22 @@ func createArgs(g volume.Group, n volume.Name, size volume.Bytes, tags []string)
 
 func extendArgs(lv LogicalVolume, size volume.Bytes) []string {
 	return []string{"--yes", "--size", bytesArg(size), "--", lv.path()}
+}
+
+// retagArgs lets LVM itself select the volume, by its UUID and by the tags that
+// are to go: a command that a killed call has left behind then changes nothing
+// that has moved on meanwhile.
+func retagArgs(lv LogicalVolume, del, add []string) []string {
+	var args []string
+	sel := fmt.Sprintf(`lv_uuid="%s"`, lv.UUID)
+	for _, t := range del {
+		args = append(args, "--deltag", t)
+		sel += fmt.Sprintf(` && lv_tags={"%s"}`, t)
+	}
+	for _, t := range add {
+		args = append(args, "--addtag", t)
+	}
+	return append(args, "--select", sel, "--", string(lv.Group))
 }
 
 func removeArgs(lv LogicalVolume) []string {

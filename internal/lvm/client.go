@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/flexlvm/flexlvm/internal/command"
@@ -19,6 +20,9 @@ import (
 var (
 	// ErrNoGroup: LVM does not see the volume group.
 	ErrNoGroup = errors.New("volume group not found")
+	// ErrPartial: devices of the volume group are missing, so what LVM does not
+	// show may still exist.
+	ErrPartial = errors.New("volume group is not whole")
 	// ErrNoVolume: LVM sees the group, whole, and the volume is not in it.
 	ErrNoVolume = errors.New("logical volume not found")
 	// ErrExists: the group holds a volume of that name already.
@@ -60,6 +64,9 @@ func (c *Client) Group(ctx context.Context, g volume.Group) (VolumeGroup, error)
 	if len(all) == 0 {
 		return VolumeGroup{}, fmt.Errorf("%w: %s; create it with `flexlvm vg create --name %s DEVICE`, or see `flexlvm doctor`", ErrNoGroup, g, g)
 	}
+	if len(all) > 1 {
+		return VolumeGroup{}, fmt.Errorf("look up volume group %s: this host has %d groups of that name (%s, %s); give one another name with `vgrename UUID NAME`", g, len(all), all[0].UUID, all[1].UUID)
+	}
 	return all[0], nil
 }
 
@@ -81,8 +88,8 @@ func (c *Client) groups(ctx context.Context, args []string) ([]VolumeGroup, erro
 }
 
 // Volume returns one logical volume of a group, whoever owns it. ErrNoVolume
-// means that LVM sees the group and no such volume; ErrNoGroup that it does not
-// see the group.
+// means that LVM sees the group, with all its devices, and no such volume;
+// ErrPartial that devices are missing, ErrNoGroup that the group is.
 func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvs", volumeArgs(g, n)...)
 	if err != nil {
@@ -92,10 +99,17 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 	if err != nil {
 		return LogicalVolume{}, fmt.Errorf("look up logical volume %s/%s: %w", g, n, err)
 	}
-	if len(all) == 0 {
-		return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
+	if len(all) > 0 {
+		return all[0], nil
 	}
-	return all[0], nil
+	group, err := c.Group(ctx, g)
+	switch {
+	case err != nil:
+		return LogicalVolume{}, err
+	case group.Missing > 0:
+		return LogicalVolume{}, fmt.Errorf("%w: %s lacks %d of its %d devices, so nobody can tell whether it holds %s", ErrPartial, g, group.Missing, group.Devices, n)
+	}
+	return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
 }
 
 func (c *Client) explainLookup(ctx context.Context, g volume.Group, err error) error {
@@ -179,18 +193,26 @@ func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	return nil
 }
 
-// Retag takes away and adds tags in one write of LVM's metadata. It may be
-// called again.
+// Retag takes away and adds tags in one write of LVM's metadata, on the volume
+// that has this UUID and bears the tags that are to go. It may be called again.
 func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {
-	args := []string{}
-	for _, t := range del {
-		args = append(args, "--deltag", t)
+	out, err := c.lvm(ctx, "lvchange", retagArgs(lv, del, add)...)
+	if err != nil {
+		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
+	}
+	if len(out) > 0 {
+		return nil
+	}
+	// LVM had nothing to say: either it is told to be silent, or it found no such
+	// volume, which is no failure to it.
+	now, err := c.Volume(ctx, lv.Group, lv.Name)
+	if err != nil {
+		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
 	}
 	for _, t := range add {
-		args = append(args, "--addtag", t)
-	}
-	if _, err := c.lvm(ctx, "lvchange", append(args, "--", lv.path())...); err != nil {
-		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
+		if now.UUID != lv.UUID || !slices.Contains(now.Tags, t) {
+			return fmt.Errorf("tag logical volume %s: it has changed meanwhile; try again", lv.path())
+		}
 	}
 	return nil
 }

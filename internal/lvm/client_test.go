@@ -23,6 +23,18 @@ func golden(t testing.TB, name string) string {
 	return string(b)
 }
 
+// only is the golden report of volumes without all but one.
+func only(t testing.TB, name string) string {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(golden(t, "volumes.json")) {
+		if !strings.Contains(line, `"lv_name"`) || strings.Contains(line, `"lv_name":"`+name+`"`) {
+			lines = append(lines, strings.ReplaceAll(line, "},", "}"))
+		}
+	}
+	return strings.Join(lines, "")
+}
+
 // script is a runner that answers each program with its next line.
 type script struct {
 	t       *testing.T
@@ -52,24 +64,26 @@ func client(t *testing.T, answers map[string][]answer) (*Client, *script) {
 var failed = &command.ExitError{Command: "lvcreate", Code: 5, Stderr: "something in prose"}
 
 func TestVolume(t *testing.T) {
-	c, s := client(t, map[string][]answer{"lvs": {{out: golden(t, "volumes.json")}}})
+	c, s := client(t, map[string][]answer{"lvs": {{out: only(t, "pvc-1")}}})
 	lv, err := c.Volume(t.Context(), "flexlvm", "pvc-1")
 	require.NoError(t, err)
 	require.Equal(t, LogicalVolume{
-		Group: "flexlvm", GroupUUID: "djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe",
-		Name: "pvc-1", UUID: "IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP", Size: 384 * volume.MiB,
+		Group: "flexlvm", GroupUUID: "PNMrq3-KJ0M-NnSd-0kKe-oswg-Briw-CgQudH",
+		Name: "pvc-1", UUID: "cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF", Size: 392 * volume.MiB,
 		Tags:   []string{"flexlvm", "flexlvm.size=67108864", "flexlvm.state=ready"},
-		Active: true, Open: true, Created: time.Unix(1795204138, 0).UTC(), Type: "linear",
+		Active: true, Open: true, Origin: true, Created: time.Unix(1795207890, 0).UTC(),
 	}, lv)
-	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config report{time_format="%s"} --options `+volumeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])
+	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config `+reportConfig+` --options `+volumeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])
 }
 
 func TestVolumesOfEveryState(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "volumes.json")}}})
 	all, err := c.Volumes(t.Context())
 	require.NoError(t, err)
-	require.Len(t, all, 3)
-	inactive, foreign := all[1], all[2]
+	require.Len(t, all, 4, "one row for each, also for those of several segments")
+	snapshot, inactive, foreign := all[0], all[2], all[3]
+	require.Empty(t, snapshot.Tags)
+	require.False(t, snapshot.Origin)
 	require.False(t, inactive.Active)
 	require.False(t, inactive.Open)
 	require.Empty(t, foreign.Tags)
@@ -89,9 +103,10 @@ func TestGroup(t *testing.T) {
 
 // That a volume is not there is only said when LVM sees the group without it.
 func TestAbsenceIsPositive(t *testing.T) {
-	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "no-volumes.json")}}})
+	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "groups.json")}}})
 	_, err := c.Volume(t.Context(), "flexlvm", "x")
 	require.ErrorIs(t, err, ErrNoVolume)
+	partial := strings.ReplaceAll(golden(t, "groups.json"), `"vg_missing_pv_count":"0"`, `"vg_missing_pv_count":"1"`)
 
 	for name, answers := range map[string]map[string][]answer{
 		"group gone":          {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "no-groups.json")}}},
@@ -100,6 +115,10 @@ func TestAbsenceIsPositive(t *testing.T) {
 		"no answer in time":   {"lvs": {{err: context.DeadlineExceeded}}},
 		"not JSON":            {"lvs": {{out: "WARNING: device is gone"}}},
 		"JSON of another day": {"lvs": {{out: `{"raport":[]}`}}},
+		"no group to be seen": {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "no-groups.json")}}},
+		"a device is missing": {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: partial}}},
+		"the group fails":     {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{err: failed}}},
+		"open is numeric":     {"lvs": {{out: strings.ReplaceAll(only(t, "pvc-1"), `"lv_device_open":"open"`, `"lv_device_open":"1"`)}}},
 		"half a row":          {"lvs": {{out: `{"report":[{"lv":[{"lv_name":"x"}]}]}`}}},
 	} {
 		c, _ := client(t, answers)
@@ -117,9 +136,9 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 		text    string
 	}{
 		"taken":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}}, ErrExists, "flexlvm/pvc-1"},
-		"full":       {map[string][]answer{"vgs": {{out: small}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, ErrNoSpace, "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 402653184 are needed (384 MiB)"},
+		"full":       {map[string][]answer{"vgs": {{out: small}, {out: small}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, ErrNoSpace, "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 402653184 are needed (384 MiB)"},
 		"no group":   {map[string][]answer{"vgs": {{out: golden(t, "no-groups.json")}}}, ErrNoGroup, "flexlvm vg create"},
-		"other":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, failed, "something in prose"},
+		"other":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}, {out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, failed, "something in prose"},
 		"blind then": {map[string][]answer{"vgs": {{err: failed}}}, failed, "look up volume group"},
 	} {
 		c.answers["lvcreate"] = []answer{{err: failed}}
@@ -134,32 +153,58 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 // Extend looks at what is there when LVM fails: the command of a call that was
 // killed may have done the work meanwhile.
 func TestExtend(t *testing.T) {
-	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 384 * volume.MiB}
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 392 * volume.MiB}
 	c, s := client(t, nil)
 	require.NoError(t, c.Extend(t.Context(), lv, lv.Size))
 	require.Empty(t, s.ran, "large enough already")
 
 	lv.Size = 100 * volume.MiB
-	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: golden(t, "volumes.json")}}})
+	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: only(t, "pvc-1")}}})
 	require.NoError(t, c.Extend(t.Context(), lv, 384*volume.MiB))
 
 	small := strings.ReplaceAll(golden(t, "groups.json"), "2327838720", "0")
-	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: golden(t, "volumes.json")}}, "vgs": {{out: small}}})
+	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: only(t, "pvc-1")}}, "vgs": {{out: small}}})
 	require.ErrorIs(t, c.Extend(t.Context(), lv, volume.TiB), ErrNoSpace)
 }
 
 func TestRemoveBelievesOnlyLVM(t *testing.T) {
-	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: "IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP"}
-	c, s := client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "no-volumes.json")}}})
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: "cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF"}
+	c, s := client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "groups.json")}}})
 	require.NoError(t, c.Remove(t.Context(), lv))
-	require.Equal(t, `lvremove --yes --select lv_uuid="IaBxi0-ylta-pXv5-RPhZ-bHju-fjQf-D4p6YP" && lv_name="pvc-1" && lv_tags={"flexlvm"} -- flexlvm`, s.ran[0])
+	require.Equal(t, `lvremove --yes --select lv_uuid="cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF" && lv_name="pvc-1" && lv_tags={"flexlvm"} -- flexlvm`, s.ran[0])
 
-	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "volumes.json")}}})
+	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
 	require.ErrorContains(t, c.Remove(t.Context(), lv), "still there")
 	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{err: failed}}, "vgs": {{err: failed}}})
 	require.ErrorContains(t, c.Remove(t.Context(), lv), "cannot tell")
 	c, _ = client(t, map[string][]answer{"lvremove": {{err: failed}}})
 	require.True(t, errors.Is(c.Remove(t.Context(), lv), failed))
+}
+
+func TestTwoGroupsOfOneName(t *testing.T) {
+	row := `{"vg_name":"flexlvm", "vg_uuid":"`
+	twice := strings.Replace(golden(t, "groups.json"), row, row+`other", "vg_size":"1", "vg_free":"1", "vg_extent_size":"1", "vg_mda_size":"1", "vg_mda_free":"1", "lv_count":"1", "pv_count":"1", "vg_missing_pv_count":"0"}, `+row, 1)
+	c, _ := client(t, map[string][]answer{"vgs": {{out: twice}}})
+	_, err := c.Group(t.Context(), "flexlvm")
+	require.ErrorContains(t, err, "2 groups of that name (other, djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe)")
+}
+
+// A change of tags that finds the volume changed meanwhile changes nothing, and
+// says so.
+func TestRetag(t *testing.T) {
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: "cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF"}
+	del, add := []string{"flexlvm.state=creating"}, []string{"flexlvm.state=ready"}
+	c, s := client(t, map[string][]answer{"lvchange": {{out: "  Logical volume flexlvm/pvc-1 changed.\n"}}})
+	require.NoError(t, c.Retag(t.Context(), lv, del, add))
+	require.Equal(t, []string{`lvchange --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF" && lv_tags={"flexlvm.state=creating"} -- flexlvm`}, s.ran)
+
+	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
+	require.NoError(t, c.Retag(t.Context(), lv, del, add), "it is as it should be")
+	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
+	require.ErrorContains(t, c.Retag(t.Context(), lv, del, []string{"flexlvm.state=retained"}), "changed meanwhile")
+	lv.UUID = "another"
+	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
+	require.ErrorContains(t, c.Retag(t.Context(), lv, del, add), "changed meanwhile")
 }
 
 func TestSplitUUID(t *testing.T) {

@@ -20,8 +20,8 @@ type LogicalVolume struct {
 	Tags      []string
 	Active    bool
 	Open      bool // its device is mounted or otherwise in use, in any namespace
+	Origin    bool // snapshots depend on it, and LVM would remove them with it
 	Created   time.Time
-	Type      string // segment type: linear, striped, …
 }
 
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
@@ -77,9 +77,9 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 				Size:      row.bytes("lv_size"),
 				Tags:      row.list("lv_tags"),
 				Active:    row.field("lv_active") == "active",
-				Open:      row.field("lv_device_open") == "open",
+				Open:      row.open(),
+				Origin:    strings.ContainsAny(row.text("lv_attr")[:1], "oO"),
 				Created:   time.Unix(row.number("lv_time"), 0).UTC(),
-				Type:      row.text("segtype"),
 			}
 			if row.err != nil {
 				return nil, row.err
@@ -135,13 +135,33 @@ func (r *row) field(name string) string {
 	return strings.TrimSpace(v)
 }
 
-// text is a field that is never empty.
+// text is a field that is never empty; a dash stands for one that is, beside the
+// error.
 func (r *row) text(name string) string {
 	v := r.field(name)
-	if v == "" && r.err == nil {
+	if v != "" {
+		return v
+	}
+	if r.err == nil {
 		r.err = fmt.Errorf("read LVM's report: %s is empty", name)
 	}
-	return v
+	return "-"
+}
+
+// open reads lv_device_open, on which removal depends: an answer of another
+// release is no answer. It is unknown for an inactive volume.
+func (r *row) open() bool {
+	v := r.field("lv_device_open")
+	switch v {
+	case "open":
+		return true
+	case "", "unknown":
+		return false
+	}
+	if r.err == nil {
+		r.err = fmt.Errorf("read LVM's report: lv_device_open is %q, which this release does not know", v)
+	}
+	return false
 }
 
 func (r *row) list(name string) []string {

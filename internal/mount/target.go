@@ -53,7 +53,7 @@ func checkPath(path string) error {
 		return &TargetError{path, "holds a NUL byte"}
 	case !filepath.IsAbs(path):
 		return &TargetError{path, "is not absolute"}
-	case path == "/" || filepath.Clean(path) != strings.TrimRight(path, "/"):
+	case path == "/" || filepath.Clean(path) != path:
 		return &TargetError{path, "is not in its plain form, or is the root directory"}
 	}
 	return nil
@@ -85,6 +85,7 @@ type Point struct {
 // At returns what is mounted at path, the topmost last; empty where nothing is,
 // also where path does not exist.
 func At(path string) ([]Point, error) {
+	path = filepath.Clean(path)
 	// The kernel's paths have their links resolved.
 	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		path = filepath.Join(parent, filepath.Base(path))

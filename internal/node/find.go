@@ -170,7 +170,9 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 			return lvm.Device{}, err
 		}
 		e.after("activate")
-		d, err = lvm.FindDevice(lv.Group, lv.Name)
+		if d, err = lvm.FindDevice(lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
+			err = fmt.Errorf("LVM has activated %s/%s and its device did not appear; run `vgmknodes %s`: %w", lv.Group, lv.Name, lv.Group, err)
+		}
 	}
 	if err != nil {
 		return lvm.Device{}, err

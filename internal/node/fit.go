@@ -42,13 +42,22 @@ func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) 
 	if err != nil {
 		return err
 	}
-	want := xfs.Limit{Size: f.tags.Size.RoundUp(volume.Block), Inodes: inodes}
+	want := xfs.Limit{
+		// A limit never goes down: what was once promised and set stays.
+		Size:   max(f.tags.Size.RoundUp(volume.Block), usage.Limit.Size),
+		Inodes: inodes,
+	}
 	if usage.Limit == want {
 		return nil
 	}
 	e.after("set project")
-	if err := e.makeRoom(ctx, root, f, want.Size); err != nil {
+	if err := e.grow(root, f.device.Path); err != nil {
 		return err
+	}
+	if usage.Limit.Size == 0 {
+		if err := e.makeRoom(ctx, root, f, want.Size); err != nil {
+			return err
+		}
 	}
 	if err := xfs.SetLimit(device, want); err != nil {
 		return err
@@ -57,37 +66,48 @@ func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) 
 	return nil
 }
 
-// makeRoom grows the file system to its device, and then checks on the file
-// system itself that size fits: the arithmetic of volume.DeviceSize errs on the
-// large side, and this is where it would be found out if it did not. The device
-// is then extended by what is missing.
+// grow makes the file system as large as its device.
+func (e *Engine) grow(root *os.File, path string) error {
+	device, err := deviceSize(path)
+	if err != nil {
+		return err
+	}
+	if err := xfs.Grow(root, device); err != nil {
+		return err
+	}
+	e.after("grow")
+	return nil
+}
+
+// makeRoom checks on a file system that is new and empty that size fits, and
+// extends its device by what is missing. The arithmetic of volume.DeviceSize
+// errs on the large side, and this is where it would be found out if it did not.
+//
+// It is for new file systems only. Later, what is free says nothing of what was
+// promised: a tenant may take his files out of the quota, and would be given
+// space of the group that nobody charged.
 func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
 	for range 3 {
-		device, err := deviceSize(f.device.Path)
-		if err != nil {
-			return err
-		}
-		if err := xfs.Grow(root, device); err != nil {
-			return err
-		}
-		e.after("grow")
-		usage, err := xfs.ReadUsage(f.device.Path)
-		if err != nil {
-			return err
-		}
 		space, err := xfs.ReadSpace(root)
 		if err != nil {
 			return err
 		}
-		short := size - space.Free - usage.Used
-		if short <= 0 {
+		if space.Free >= size {
 			return nil
+		}
+		short := size - space.Free
+		device, err := deviceSize(f.device.Path)
+		if err != nil {
+			return err
 		}
 		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name, Size: device}
 		if err := e.lvm.Extend(ctx, lv, (device + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
 			return err
 		}
 		e.after("lvextend")
+		if err := e.grow(root, f.device.Path); err != nil {
+			return err
+		}
 	}
 	return fmt.Errorf("the file system does not hold %d bytes although its device was extended three times", int64(size))
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -41,8 +42,8 @@ func (e *Engine) List(ctx context.Context) ([]Volume, error) {
 	all := make([]Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
-		if v.Mounts, err = mountsOf(lv); err != nil {
-			return nil, err
+		if v.Mounts, err = mountsOf(lv); err != nil && v.Problem == "" {
+			v.Problem = err.Error()
 		}
 		all = append(all, v)
 	}
@@ -75,8 +76,11 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 
 func mountsOf(lv lvm.LogicalVolume) ([]string, error) {
 	d, err := lvm.FindDevice(lv.Group, lv.Name)
+	if errors.Is(err, lvm.ErrNoDevice) && !lv.Active {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, nil // no device, so nothing is mounted from it
+		return nil, err
 	}
 	points, err := mount.Of(d.Number)
 	if err != nil {

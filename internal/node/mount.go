@@ -118,7 +118,7 @@ func (e *Engine) settle(ctx context.Context, f found) (wait func() error) {
 
 func (e *Engine) makeReady(ctx context.Context, f found) error {
 	if f.tags.State == volume.Creating {
-		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name}
+		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name, UUID: f.device.VolumeUUID}
 		if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 			return err
 		}

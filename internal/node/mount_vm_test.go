@@ -106,6 +106,7 @@ func TestTargetsThatAreRefused(t *testing.T) {
 		"relative/dir":     "is not absolute",
 		"/":                "root directory",
 		m.dir + "/../x":    "plain form",
+		full + "/":         "plain form",
 		m.dir + "/a\x00b":  "NUL",
 		m.dir + "/missing": "does not exist",
 		file:               "is not a directory",
@@ -136,7 +137,8 @@ func TestUnmountWhileInUse(t *testing.T) {
 	require.ErrorIs(t, m.Unmount(m.ctx(), target), mount.ErrBusy)
 	require.True(t, isMounted(target), "never lazily")
 	require.NoError(t, f.Close())
-	m.unmount(target)
+	require.NoError(t, m.Unmount(m.ctx(), target+"/"), "however it is written")
+	require.False(t, isMounted(target))
 	require.NoError(t, os.Remove(target), "kubelet removes the directory with a plain rmdir")
 }
 
@@ -327,17 +329,21 @@ func TestList(t *testing.T) {
 	m.volume("stranger", 0)
 	m.shell("lvcreate --yes -L 4m -n nonsense --addtag flexlvm --addtag flexlvm.state=happy %s", group)
 	m.shell("lvcreate --yes -L 4m -n stranger %s", group)
+	other := m.volume("other", 64*volume.MiB)
+	m.unmount(m.mount(other, "b"))
+	require.NoError(t, m.Expand(m.ctx(), s, 400*volume.MiB))
+	require.Equal(t, "2", m.shell("lvs --noheadings -o seg_count %s/data", group), "the volume lies in two pieces")
 	all, err := m.List(m.ctx())
 	require.NoError(t, err)
-	require.Len(t, all, 2, "what is not ours is not listed")
+	require.Len(t, all, 3, "what is not ours is not listed, and nothing twice")
 	byName := map[volume.Name]Volume{}
 	for _, v := range all {
 		byName[v.Name] = v
 	}
 	v := byName["data"]
 	require.Equal(t, volume.Ready, v.State)
-	require.Equal(t, s.Size, v.Size)
-	require.Equal(t, volume.DeviceSize(s.Size, 0), v.Device)
+	require.Equal(t, 400*volume.MiB, v.Size)
+	require.Equal(t, volume.DeviceSize(v.Size, 0), v.Device)
 	require.Equal(t, []string{target}, v.Mounts)
 	require.True(t, v.Open)
 	require.True(t, v.Active)

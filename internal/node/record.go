@@ -84,6 +84,25 @@ func (d records) write(g volume.Group, n volume.Name, r record) error {
 	if err := os.Rename(tmp, file); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
+	if err := syncDirs(filepath.Dir(file)); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// syncDirs makes what happened to the names in a directory last over a power
+// cut, and the directory itself: the tags that change next are on another disk,
+// and a record that came back from the past would say what is not so any more.
+func syncDirs(dir string) error {
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		f, err := os.Open(d)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -98,7 +117,14 @@ func writeSynced(file string, b []byte) error {
 
 // remove forgets a volume. One that has no record is no error.
 func (d records) remove(g volume.Group, n volume.Name) error {
-	if err := os.Remove(d.file(g, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err := os.Remove(d.file(g, n))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = syncDirs(filepath.Dir(d.file(g, n)))
+	}
+	if err != nil {
 		return fmt.Errorf("remove record: %w", err)
 	}
 	return nil

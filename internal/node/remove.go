@@ -98,6 +98,8 @@ func (e *Engine) Remove(ctx context.Context, ref Ref, w volume.Wipe) error {
 		return err
 	case tags.State != volume.Unreferenced:
 		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
+	case lv.Origin:
+		return hasSnapshots(ref)
 	case lv.Open:
 		return fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
 	}
@@ -121,6 +123,9 @@ func (e *Engine) finish(ctx context.Context, ref Ref, w volume.Wipe) error {
 	if err != nil {
 		return err
 	}
+	if lv.Origin {
+		return hasSnapshots(ref)
+	}
 	if tags.State != volume.Doomed {
 		if err := e.lvm.Retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {
 			return err
@@ -142,4 +147,10 @@ func (e *Engine) finish(ctx context.Context, ref Ref, w volume.Wipe) error {
 	}
 	e.after("lvremove")
 	return nil
+}
+
+// hasSnapshots keeps what is not ours: LVM removes the snapshots of a volume
+// together with it.
+func hasSnapshots(ref Ref) error {
+	return refused("volume %s has snapshots, which would be removed with it; remove them first (`lvs -o lv_name,origin %s`)", ref, ref.Group)
 }

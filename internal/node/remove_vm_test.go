@@ -23,6 +23,7 @@ func TestRemove(t *testing.T) {
 			m := newMachine(t)
 			s := m.volume("data", 64*volume.MiB)
 			target := m.mount(s, "a")
+			require.NoError(t, os.WriteFile(target+"/f", nil, 0o600))
 			m.unmount(target)
 			ref := refOf(s)
 			require.ErrorIs(t, m.Remove(m.ctx(), ref, w), ErrRefused, "ready volumes are never removed")
@@ -118,4 +119,19 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	_ = holder.Wait()
 	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s), volume.WipeNone) == nil }, 10*time.Second, 100*time.Millisecond)
 	require.Empty(t, lvs())
+}
+
+// LVM removes a volume's snapshots with it, and those are somebody else's.
+func TestVolumeWithSnapshotsIsNotRemoved(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	m.shell("lvcreate --yes -s -L 16m -n backup %s/data", group)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+	err := m.Remove(m.ctx(), refOf(s), volume.WipeNone)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "has snapshots")
+	require.ElementsMatch(t, []string{"data", "backup"}, lvs())
+	m.shell("lvremove --yes %s/backup", group)
+	require.NoError(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone))
 }

@@ -161,3 +161,41 @@ func TestExpandOfWhatWasNeverMounted(t *testing.T) {
 	require.ErrorContains(t, m.Expand(m.ctx(), m.volume("never", volume.GiB), 2*volume.GiB), "not found")
 	require.Empty(t, lvs())
 }
+
+// A tenant who takes his files out of the quota is not given more of the group
+// for it when he grows his claim, and neither growth nor a mount fails for it.
+func TestGrowthGivesWhatWasChargedAndNoMore(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("greedy", 64*volume.MiB)
+	target := m.mount(s, "a")
+	f, err := os.Create(target + "/loot")
+	require.NoError(t, err)
+	for err == nil {
+		m.shell("xfs_io -c 'chproj 0' %s/loot", target)
+		_, err = f.Write(make([]byte, volume.MiB))
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, f.Close())
+	for _, size := range []volume.Bytes{64*volume.MiB + volume.Block, 65 * volume.MiB} {
+		require.NoError(t, m.Expand(m.ctx(), s, size))
+		require.Equal(t, fmt.Sprint(int64(volume.DeviceSize(size, 0))),
+			m.shell("lvs --noheadings --units b --nosuffix -o lv_size %s/greedy", group))
+	}
+	m.unmount(target)
+	m.mount(s, "b")
+}
+
+// A record that a crash brought back from before a growth does not take the
+// growth back.
+func TestOldRecordDoesNotShrinkTheQuota(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	old, err := m.records.read(s.Group, s.Name)
+	require.NoError(t, err)
+	require.NoError(t, m.Expand(m.ctx(), s, 100*volume.MiB))
+	m.unmount(target)
+	require.NoError(t, m.records.write(s.Group, s.Name, old))
+	size, _, _ := df(t, m.mount(s, "b"))
+	require.Equal(t, 100*volume.MiB, size)
+}

@@ -17,7 +17,7 @@ const doomedPrefix = "doomed_"
 
 // maxName bounds a name so that with the doomed prefix, LVM's own suffixes for
 // hidden sub-volumes and the doubled hyphens of a group's name the result stays
-// inside device-mapper's 127 characters; DeviceName checks the exact length.
+// inside device-mapper's 127 characters; checkDeviceName checks the exact length.
 const maxName = 100
 
 // LVM refuses these (lvm2, lib/metadata/lv_manip.c: apply_lvname_restrictions).

@@ -48,6 +48,13 @@ func DeviceSize(size Bytes, inodes int64) Bytes {
 	return max(total, minDevice).RoundUp(DefaultExtent)
 }
 
+// AllocationGroups is how many allocation groups mkfs is to make: four, as it
+// does by default on a plain disk, or as many as hold the device, for a group has
+// at most 1 TiB.
+func AllocationGroups(size Bytes, inodes int64) int {
+	return max(4, int(DeviceSize(size, inodes)/TiB)+1)
+}
+
 // inodeRoom is the space n inodes take, with a sixteenth for their trees and
 // half-used chunks.
 func inodeRoom(n int64) Bytes {

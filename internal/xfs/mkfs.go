@@ -44,6 +44,7 @@ func mkfsArgs(f Format) []string {
 		// the whole device first would make the first mount slow.
 		"-f", "-K", "-q",
 		"-m", "crc=1,finobt=1,rmapbt=0,reflink=1,uuid=" + f.UUID,
+		"-d", "agcount=" + strconv.Itoa(volume.AllocationGroups(f.Size, f.Inodes)),
 		"-b", "size=" + strconv.FormatInt(int64(volume.Block), 10),
 		"-i", inodes,
 		"-l", "internal=1,size=" + strconv.FormatInt(int64(volume.LogSize(f.Size)), 10),

@@ -26,7 +26,7 @@ func TestMkfsIsToldEverythingThatMatters(t *testing.T) {
 	f.Inodes = 4 << 20
 	require.NoError(t, Mkfs(t.Context(), &ran, f))
 	require.Equal(t, "mkfs.xfs -f -K -q -m crc=1,finobt=1,rmapbt=0,reflink=1,uuid=0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"+
-		" -b size=4096 -i size=512 -l internal=1,size=67108864 /dev/mapper/flexlvm-a", ran[0].String())
+		" -d agcount=4 -b size=4096 -i size=512 -l internal=1,size=67108864 /dev/mapper/flexlvm-a", ran[0].String())
 	require.True(t, strings.Contains(ran[1].String(), "-i size=512,maxpct="), ran[1].String())
 	require.True(t, ran[0].Disposable, "a half-made file system is nobody's")
 }

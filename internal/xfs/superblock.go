@@ -19,8 +19,7 @@ var ErrNoFilesystem = errors.New("no valid XFS superblock")
 
 // A Superblock is what identifies a file system.
 type Superblock struct {
-	UUID   string // canonical, lower case
-	Blocks uint64
+	UUID string // canonical, lower case
 }
 
 // Offsets in the primary superblock, all big-endian but the CRC (Linux,
@@ -29,7 +28,6 @@ type Superblock struct {
 const (
 	offMagic      = 0
 	offBlockSize  = 4
-	offBlocks     = 8
 	offUUID       = 32
 	offVersion    = 100
 	offSectorSize = 102
@@ -77,7 +75,7 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 		return Superblock{}, fmt.Errorf("%w: mkfs did not come to its end", ErrNoFilesystem)
 	}
 	id := formatUUID([16]byte(sector[offUUID : offUUID+16]))
-	return Superblock{UUID: id, Blocks: binary.BigEndian.Uint64(sector[offBlocks:])}, nil
+	return Superblock{UUID: id}, nil
 }
 
 // checksum is CRC-32C over the sector with the CRC itself taken as zero.

@@ -2,6 +2,9 @@
 
 package cluster_test
 
+// These tests run at once, as users do; those that take kubelets and nodes away
+// ran before.
+
 import (
 	"strings"
 	"testing"
@@ -11,8 +14,10 @@ import (
 )
 
 func TestVolumeHasExactlyTheSizeOfItsClaim(t *testing.T) {
+	t.Parallel()
 	for size, bytes := range map[string]int64{"64Mi": 64 << 20, "300Mi": 300 << 20, "1Gi": 1 << 30, "2560Mi": 2560 << 20} {
 		t.Run(size, func(t *testing.T) {
+			t.Parallel()
 			n := newTenant(t, "exact-"+strings.ToLower(size))
 			n.run(claim("data", size), pod{name: "main", claim: "data"}.manifest())
 			require.Equal(t, "Bound "+size, n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.phase} {.status.capacity.storage}"))
@@ -31,6 +36,7 @@ func TestVolumeHasExactlyTheSizeOfItsClaim(t *testing.T) {
 }
 
 func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "life")
 	main := pod{name: "main", claim: "data"}.manifest()
 	n.run(claim("data", "200Mi"), main)
@@ -66,6 +72,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 }
 
 func TestUserWithoutRootWritesThroughFSGroup(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "fsgroup")
 	n.run(claim("data", "64Mi"),
 		pod{name: "main", claim: "data", security: "{runAsUser: 1234, runAsGroup: 1234, fsGroup: 5678, runAsNonRoot: true}"}.manifest())
@@ -74,6 +81,7 @@ func TestUserWithoutRootWritesThroughFSGroup(t *testing.T) {
 }
 
 func TestPodsOfOneNodeShareAClaim(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "share")
 	n.run(claim("data", "64Mi"), pod{name: "one", claim: "data", node: "node1"}.manifest())
 	// The volume ties the others to its node, whether they ask for it or not.
@@ -93,6 +101,7 @@ func TestPodsOfOneNodeShareAClaim(t *testing.T) {
 }
 
 func TestReadOnlyPodIsFirst(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "reader-first")
 	n.run(claim("data", "64Mi"), pod{name: "reader", claim: "data", readOnly: true}.manifest())
 	require.Contains(t, n.execFails("reader", "touch /data/file"), "Read-only file system")
@@ -104,6 +113,7 @@ func TestReadOnlyPodIsFirst(t *testing.T) {
 // What the provisioner refuses it says in an event of the claim; its own tests
 // know every case.
 func TestRefusedClaimSaysWhy(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "refused")
 	require.NoError(t, n.apply(claim("block", "64Mi", "volumeMode: Block")+"\n---\n"+
 		strings.Replace(pod{name: "main", claim: "block"}.manifest(), "volumeMounts:\n    - {name: data, mountPath: /data}",
@@ -115,6 +125,7 @@ func TestRefusedClaimSaysWhy(t *testing.T) {
 }
 
 func TestInlineVolumesAreRefused(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "inline")
 	inPod := `
   containers: [{name: main, image: busybox:1.36}]

@@ -107,3 +107,17 @@ func TestPowerCutKeepsWhatWasSynced(t *testing.T) {
 	require.Equal(t, sum, m.sh("cd "+target+" && md5sum db"))
 	require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 }
+
+// A growth that kubelet was told of is there after a power cut.
+func TestPowerCutAfterGrowth(t *testing.T) {
+	m := newPowered(t)
+	m.sh(mount)
+	const grown = "104857600"
+	expand := strings.Replace(options, `,"kubernetes.io/pod.namespace":"default"`, "", 1)
+	require.Contains(t, m.sh("/flexlvm expandfs '"+expand+"' '' "+target+" "+grown+" 67108864"), `"status":"Success"`)
+	m.PowerCut()
+	m.boot()
+	m.sh(mount)
+	require.Equal(t, grown, m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
+	require.Equal(t, grown, m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
+}
