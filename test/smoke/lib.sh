@@ -71,8 +71,11 @@ cleanup() {
 	code=$?
 	trap - EXIT
 	trap '' INT TERM HUP
+	wait # calls in the background do not hear the interrupt
 	unmount_all
 	[ -z "$touched" ] || remove_group
+	# An interrupt may have come before we knew the loop device.
+	[ -n "$loop" ] || [ -z "$made_file" ] || loop=$(losetup --noheadings --output NAME --associated "$made_file" 2>/dev/null)
 	[ -z "$loop" ] || losetup --detach "$loop" || code=1
 	[ -z "$made_file" ] || rm -f "$made_file"
 	if [ -n "$work" ] && ! grep -q " $work/" /proc/self/mounts; then
@@ -127,7 +130,13 @@ trap 'exit 143' TERM HUP
 
 # --- the scratch group -------------------------------------------------------
 
-work=$(mktemp -d /var/tmp/flexlvm-smoke.XXXXXX) || bail_out "cannot make a directory in /var/tmp"
+# The name is known before the directory exists, so that an interrupt in between
+# leaves nothing; mkdir takes no directory, and follows no link, that is there.
+work=/var/tmp/flexlvm-smoke.$$-$(date +%s)
+mkdir -m 700 "$work" || {
+	refused=$work work=
+	bail_out "cannot make the directory $refused"
+}
 
 # find_device sets $device: the one that was given, or a loop device.
 find_device() {

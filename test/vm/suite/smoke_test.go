@@ -36,7 +36,7 @@ func TestSmoke(t *testing.T) {
 // looks that nothing of theirs stays behind, also after an interrupt.
 func TestSmokeOnAFile(t *testing.T) {
 	m := smoke(t, true)
-	run(t, m, nil, "sh", "-ec", `
+	run(t, m, nil, "sh", "-exc", `
 		modprobe loop
 		mkfs.ext4 -q /dev/vdb
 		mount /dev/vdb /mnt
