@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -76,7 +77,9 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 // kubectl runs kubectl on the shared cluster; it must succeed.
 func kubectl(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
+	began := time.Now()
 	out, err := shared.Kubectl(ctx, args...)
+	t.Logf("%s %5.1fs kubectl %s", began.Format(time.TimeOnly), time.Since(began).Seconds(), strings.Join(args, " "))
 	require.NoError(t, err, out)
 	return out
 }
