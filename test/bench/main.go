@@ -59,7 +59,7 @@ func build(ctx context.Context, file, pkg string) error {
 
 func inNode(ctx context.Context, driver, inside string) error {
 	res, err := vm.Run(ctx, vm.Config{
-		Disks:   []vm.Disk{{Size: 16 << 30, Unsafe: true}},
+		Disks:   []vm.Disk{{Size: 8 << 30, Unsafe: true}, {Size: 8 << 30, Unsafe: true}},
 		Files:   map[string]string{"/flexlvm": driver, "/inside": inside},
 		Timeout: 20 * time.Minute,
 	}, vm.Command{Args: []string{"/inside"}, Stdout: os.Stdout, Stderr: os.Stderr})
