@@ -25,7 +25,7 @@ func cached(ctx context.Context, name, key string, build func(dir string) error)
 	dir := filepath.Join(cache, name+"-"+key)
 	if _, err := os.Stat(dir); err == nil {
 		now := time.Now()
-		return dir, os.Chtimes(dir, now, now) // in use: see prune
+		return dir, os.Chtimes(dir, now, now) // in use: see removeUnused
 	}
 	unlock, err := vm.Lock(ctx, filepath.Join(cache, name+".lock"), nil)
 	if err != nil {
@@ -48,16 +48,15 @@ func cached(ctx context.Context, name, key string, build func(dir string) error)
 	if err := os.Rename(tmp, dir); err != nil {
 		return "", fmt.Errorf("fill cache: %w", err)
 	}
-	return dir, prune(filepath.Join(cache, name+"-"))
+	return dir, removeUnused(filepath.Join(cache, name+"-"+strings.Repeat("[0-9a-f]", keyLength)))
 }
 
 // unusedFor is how long a thing is kept that was made from other inputs.
 const unusedFor = 2 * 24 * time.Hour
 
-// prune removes what begins with the prefix, ends with a key, and was not used
-// of late.
-func prune(prefix string) error {
-	dirs, err := filepath.Glob(prefix + strings.Repeat("[0-9a-f]", keyLength))
+// removeUnused removes the folders of that pattern that were not used of late.
+func removeUnused(pattern string) error {
+	dirs, err := filepath.Glob(pattern)
 	if err != nil {
 		return fmt.Errorf("clear cache: %w", err)
 	}

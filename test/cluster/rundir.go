@@ -127,11 +127,15 @@ func removeStale(parent string) error {
 }
 
 // keepLogs copies the logs of a cluster that failed to where they outlive it,
-// in place of those of an earlier failure, and returns that folder.
+// and returns that folder. Those of failures long ago make room.
 func keepLogs(dir string) (string, error) {
-	kept := filepath.Join(filepath.Dir(filepath.Dir(dir)), "failed", filepath.Base(dir))
+	parent := filepath.Join(filepath.Dir(filepath.Dir(dir)), "failed")
+	kept := filepath.Join(parent, filepath.Base(dir))
 	if err := os.RemoveAll(kept); err != nil {
 		return "", fmt.Errorf("keep logs: %w", err)
+	}
+	if err := removeUnused(filepath.Join(parent, "*")); err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(kept, 0o755); err != nil {
 		return "", fmt.Errorf("keep logs: %w", err)
