@@ -5,7 +5,7 @@ MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= flexlvm/flexlvm:$(VERSION)
 PROGRAMS = flexlvm provisioner
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
-SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run
+SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)
 
 .DEFAULT_GOAL := help
 .PHONY: help build image demo test setup lint test-unit test-vm test-cluster bench fuzz clean
