@@ -72,6 +72,7 @@ cleanup() {
 	trap - EXIT
 	trap '' INT TERM HUP
 	wait # calls in the background do not hear the interrupt
+	exec 9<&- # a test that was interrupted may hold a file of the volume, or the device
 	unmount_all
 	[ -z "$touched" ] || remove_group
 	# An interrupt may have come before we knew the loop device.
