@@ -25,10 +25,16 @@ type Volume struct {
 	FS        string       `json:"filesystemUUID,omitempty"`
 	Created   time.Time    `json:"created"`
 	LastUsed  time.Time    `json:"lastUsed"` // Created where nothing else is known
-	Active    bool         `json:"active"`
-	Open      bool         `json:"open"` // in any mount namespace
-	Mounts    []string     `json:"mounts,omitempty"`
-	Problem   string       `json:"problem,omitempty"` // what a person should look at
+	// Released is when the volume left state ready: it became unreferenced or
+	// retained then. LastUsed where nothing else is known.
+	Released time.Time      `json:"released"`
+	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
+	Wipe     volume.Wipe    `json:"wipe,omitempty"`
+	Origin   bool           `json:"origin,omitempty"` // snapshots depend on it
+	Active   bool           `json:"active"`
+	Open     bool           `json:"open"` // in any mount namespace
+	Mounts   []string       `json:"mounts,omitempty"`
+	Problem  string         `json:"problem,omitempty"` // what a person should look at
 }
 
 // List returns every volume of ours on this node, also those whose tags make no
@@ -54,7 +60,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 	v := Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
 		Device: lv.Size, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
-		Active: lv.Active, Open: lv.Open,
+		Active: lv.Active, Open: lv.Open, Origin: lv.Origin,
 	}
 	if v.LastUsed.IsZero() {
 		v.LastUsed = lv.Created

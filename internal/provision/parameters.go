@@ -44,9 +44,9 @@ type Parameters struct {
 	Group      volume.Group
 	Layout     volume.Layout
 	Inodes     int64 // 0: no limit
-	Reclaim    pv.Reclaim
+	Reclaim    volume.Reclaim
 	Wipe       volume.Wipe
-	OnNodeLoss pv.OnNodeLoss
+	OnNodeLoss volume.OnNodeLoss
 }
 
 // ParseParameters reads the parameters of a StorageClass. A parameter that is
@@ -75,11 +75,11 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		out.Inodes, err = volume.ParseInodes(volume.OptionInodes, inodes)
 		wrong.check(err)
 	}
-	out.Reclaim, err = pv.ParseReclaim(parameterReclaim, given[parameterReclaim])
+	out.Reclaim, err = volume.ParseReclaim(parameterReclaim, given[parameterReclaim])
 	wrong.check(err)
 	out.Wipe, err = volume.ParseWipe(parameterWipe, given[parameterWipe])
 	wrong.check(err)
-	out.OnNodeLoss, err = pv.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
+	out.OnNodeLoss, err = volume.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
 	wrong.check(err)
 	for _, name := range []string{parameterFSType, parameterCSIFSType} {
 		wrong.check(checkFSType(name, given[name]))

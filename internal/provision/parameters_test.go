@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/provision"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -15,7 +14,7 @@ const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, i
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
 		Group: "flexlvm", Layout: volume.Linear,
-		Reclaim: pv.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: pv.OnNodeLossKeep,
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 	}
 	tests := map[string]struct {
 		given map[string]string
@@ -30,7 +29,7 @@ func TestParseParameters(t *testing.T) {
 			},
 			want: provision.Parameters{
 				Group: "fast", Layout: volume.Linear, Inodes: 1000,
-				Reclaim: pv.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: pv.OnNodeLossRelease,
+				Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
 			},
 		},
 		"unknown": {

@@ -28,11 +28,11 @@ const (
 	// AnnotationCharged is what the volume takes from its pool, in decimal bytes:
 	// the size that was asked for and the file system's overhead.
 	AnnotationCharged = "flexlvm.io/charged-bytes"
-	// AnnotationReclaim holds a Reclaim.
+	// AnnotationReclaim holds a volume.Reclaim.
 	AnnotationReclaim = "flexlvm.io/reclaim"
-	// AnnotationWipe holds a Wipe.
+	// AnnotationWipe holds a volume.Wipe.
 	AnnotationWipe = "flexlvm.io/wipe"
-	// AnnotationOnNodeLoss holds an OnNodeLoss.
+	// AnnotationOnNodeLoss holds a volume.OnNodeLoss.
 	AnnotationOnNodeLoss = "flexlvm.io/on-node-loss"
 )
 

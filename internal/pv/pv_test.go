@@ -50,15 +50,15 @@ func TestNamesAreValid(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	reclaim, err := pv.ParseReclaim("reclaim", "")
+	reclaim, err := volume.ParseReclaim("reclaim", "")
 	require.NoError(t, err)
-	require.Equal(t, pv.ReclaimLazy, reclaim)
+	require.Equal(t, volume.ReclaimLazy, reclaim)
 
 	wipe, err := volume.ParseWipe("wipe", "zero")
 	require.NoError(t, err)
 	require.Equal(t, volume.WipeZero, wipe)
 
-	_, err = pv.ParseOnNodeLoss("onNodeLoss", "Keep")
+	_, err = volume.ParseOnNodeLoss("onNodeLoss", "Keep")
 	var field *volume.FieldError
 	require.ErrorAs(t, err, &field)
 	require.EqualError(t, err, `onNodeLoss "Keep": is not known; it is one of keep, release`)

@@ -17,11 +17,5 @@ const (
 // ParseWipe checks a way to wipe; empty means WipeNone. The error is a
 // *FieldError.
 func ParseWipe(field, s string) (Wipe, error) {
-	switch w := Wipe(s); w {
-	case "":
-		return WipeNone, nil
-	case WipeNone, WipeDiscard, WipeZero:
-		return w, nil
-	}
-	return "", invalid(field, s, "is not known; it is one of none, discard, zero")
+	return oneOf(field, s, WipeNone, WipeDiscard, WipeZero)
 }

@@ -1,0 +1,157 @@
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NodeStorage is what one node knows of its pools and volumes. It bears the name
+// of its node, is owned by it, and is written by the node daemon alone; there is
+// nothing in it to edit.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,singular=nodestorage,path=nodestorages,categories=flexlvm
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.pools[*].name`
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.pools[*].size`
+// +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.pools[*].free`
+// +kubebuilder:printcolumn:name="Reclaimable",type=string,JSONPath=`.status.pools[*].reclaimable`
+// +kubebuilder:printcolumn:name="Promised",type=string,JSONPath=`.status.pools[*].promised`
+// +kubebuilder:printcolumn:name="Volumes",type=integer,JSONPath=`.status.volumes`
+// +kubebuilder:printcolumn:name="Orphans",type=integer,JSONPath=`.status.orphanCount`
+// +kubebuilder:printcolumn:name="Pressure",type=string,JSONPath=`.status.conditions[?(@.type=="DiskPressure")].status`
+// +kubebuilder:printcolumn:name="Shortfall",type=string,JSONPath=`.status.conditions[?(@.type=="Shortfall")].status`
+// +kubebuilder:printcolumn:name="Seen",type=date,JSONPath=`.status.observedTime`
+type NodeStorage struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Status NodeStorageStatus `json:"status,omitempty"`
+}
+
+// NodeStorageList is a list of NodeStorage.
+//
+// +kubebuilder:object:root=true
+type NodeStorageList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []NodeStorage `json:"items"`
+}
+
+// NodeStorageStatus is what the daemon saw in its last round.
+type NodeStorageStatus struct {
+	// ObservedTime is when the status last changed or was last confirmed.
+	ObservedTime metav1.Time `json:"observedTime,omitempty"`
+	// Version of the daemon that wrote this.
+	Version string `json:"version,omitempty"`
+	// Volumes is how many volumes of flexlvm the node has, of every state.
+	Volumes int32 `json:"volumes"`
+	// OrphanCount is how many orphans the node has; Orphans may list fewer.
+	OrphanCount int32 `json:"orphanCount"`
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Pools []Pool `json:"pools,omitempty"`
+	// Orphans are volumes of this cluster that no PersistentVolume explains, and
+	// volumes that a person must look at; the oldest first, at most 50.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=50
+	Orphans []Orphan `json:"orphans,omitempty"`
+	// Evictions are the last ones, the newest first, at most 20.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Evictions []Eviction `json:"evictions,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions of a NodeStorage.
+const (
+	// ConditionReady: the node's tools are all there, and its daemon sees both LVM
+	// and the API. Its message names what is missing.
+	ConditionReady = "Ready"
+	// ConditionDiskPressure: a pool is over its high threshold, or holds less free
+	// space than the volumes promised on this node still need.
+	ConditionDiskPressure = "DiskPressure"
+	// ConditionShortfall: there is pressure, and nothing left that may be evicted.
+	ConditionShortfall = "Shortfall"
+)
+
+// Pool is where volumes are cut from. Quantities are bytes of the devices: the
+// charge of a volume is its size and its file system's overhead.
+type Pool struct {
+	// Name of the volume group, or GROUP/POOL for a thin pool.
+	Name string `json:"name"`
+	// UUID that LVM gave it.
+	UUID string `json:"uuid"`
+	// Layout is linear for a volume group, thin for a thin pool.
+	Layout string `json:"layout"`
+	// Size of the whole pool.
+	Size resource.Quantity `json:"size"`
+	// Free is what no logical volume holds.
+	Free resource.Quantity `json:"free"`
+	// Reclaimable is what volumes hold that may be evicted.
+	Reclaimable resource.Quantity `json:"reclaimable"`
+	// Promised is what PersistentVolumes of this node still need: volumes that no
+	// pod has mounted yet, and growth that has not happened yet.
+	Promised resource.Quantity `json:"promised"`
+	// UsedPercent of Size, what may be evicted included.
+	UsedPercent int32 `json:"usedPercent"`
+	// VolumesByState counts the volumes of flexlvm.
+	// +optional
+	VolumesByState map[string]int32 `json:"volumesByState,omitempty"`
+	// ForeignVolumes counts logical volumes that are not ours, or another cluster's.
+	ForeignVolumes int32 `json:"foreignVolumes"`
+	// MetadataUsedPercent is how full LVM's metadata area is.
+	MetadataUsedPercent int32 `json:"metadataUsedPercent"`
+	// ThinDataPercent is how full the data device of a thin pool is.
+	// +optional
+	ThinDataPercent *int32 `json:"thinDataPercent,omitempty"`
+	// ThinMetadataPercent is how full the metadata device of a thin pool is.
+	// +optional
+	ThinMetadataPercent *int32 `json:"thinMetadataPercent,omitempty"`
+	// MissingDevices of the volume group; with any missing, nothing is evicted.
+	// +optional
+	MissingDevices int32 `json:"missingDevices,omitempty"`
+}
+
+// Orphan is a volume that no PersistentVolume explains, or whose tags make no
+// sense. It is left alone unless the daemon was told otherwise.
+type Orphan struct {
+	Pool string `json:"pool"`
+	Name string `json:"name"`
+	// +optional
+	State string `json:"state,omitempty"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Size that the user may write.
+	Size resource.Quantity `json:"size"`
+	// Created is when LVM made it.
+	Created metav1.Time `json:"created"`
+	// LastUsed is when it was last mounted or unmounted, as far as the node knows.
+	LastUsed metav1.Time `json:"lastUsed"`
+	// Problem in words, where there is more to it than a missing PersistentVolume.
+	// +optional
+	Problem string `json:"problem,omitempty"`
+}
+
+// Eviction is a volume that was removed to make room, or because its time was up.
+type Eviction struct {
+	Time metav1.Time `json:"time"`
+	Pool string      `json:"pool"`
+	Name string      `json:"name"`
+	// Size that the user could write.
+	Size resource.Quantity `json:"size"`
+	// LastUsed is when it was last mounted or unmounted.
+	LastUsed metav1.Time `json:"lastUsed"`
+	// Reason in one word: Promised, HighThreshold, MaxAge, Immediate or Orphan.
+	Reason string `json:"reason"`
+	// Message says why in words.
+	Message string `json:"message"`
+}

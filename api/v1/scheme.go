@@ -1,0 +1,17 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion of everything in this package.
+var GroupVersion = schema.GroupVersion{Group: "flexlvm.io", Version: "v1"}
+
+// AddToScheme makes a scheme know the objects of this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &NodeStorage{}, &NodeStorageList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

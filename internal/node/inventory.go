@@ -1,0 +1,68 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Inventory is all that this node holds, as of one report of LVM's.
+type Inventory struct {
+	Pools   []Pool
+	Volumes []Volume
+}
+
+// A Pool is where volumes are cut from: a volume group.
+type Pool struct {
+	Name         volume.Group
+	UUID         string
+	Size         volume.Bytes
+	Free         volume.Bytes
+	Extent       volume.Bytes
+	MetadataSize volume.Bytes
+	MetadataFree volume.Bytes
+	LVs          int // logical volumes, whoever owns them
+	Missing      int // devices that LVM cannot find
+}
+
+// Inventory reports every volume group of the host and every volume of ours in
+// them, of one moment.
+func (e *Engine) Inventory(ctx context.Context) (Inventory, error) {
+	groups, err := e.lvm.Groups(ctx)
+	if err != nil {
+		return Inventory{}, err
+	}
+	volumes, err := e.List(ctx)
+	if err != nil {
+		return Inventory{}, err
+	}
+	in := Inventory{Volumes: volumes}
+	for _, g := range groups {
+		in.Pools = append(in.Pools, Pool{
+			Name: g.Name, UUID: g.UUID, Size: g.Size, Free: g.Free, Extent: g.Extent,
+			MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree, LVs: g.Volumes, Missing: g.Missing,
+		})
+	}
+	return in, nil
+}
+
+// Disposal is what becomes of a volume that nobody wants any more, as its class
+// said. It stands in the volume's tags, because the class may be gone by then.
+type Disposal struct {
+	Reclaim volume.Reclaim
+	Wipe    volume.Wipe
+}
+
+// Restate is for a person who knows better: it moves a volume to another state,
+// without asking the API.
+//
+//   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
+//   - to Retained: from ready or unreferenced; nothing but a person removes it then.
+//   - to Unreferenced: from ready or retained (forget); its room may be taken back.
+//
+// A volume that is in that state already is left alone. One that is mounted
+// cannot be forgotten (ErrInUse); one in state creating or doomed is refused.
+func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (Volume, error) {
+	return Volume{}, fmt.Errorf("not there yet: %s/%s to %s", g, n, to)
+}
