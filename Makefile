@@ -4,11 +4,12 @@ VERSION ?= v0.1.0
 MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= flexlvm/flexlvm:$(VERSION)
 PROGRAMS = flexlvm provisioner
+TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test setup lint test-unit test-vm test-cluster bench fuzz clean
+.PHONY: help build image demo test setup lint generate generated test-unit test-vm test-cluster bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -31,11 +32,23 @@ test: setup lint test-unit test-vm test-cluster ## run every check and every tes
 setup:
 	@test/setup.sh
 
-lint: setup ## check the code's and the scripts' form
+lint: setup generated ## check the code's and the scripts' form
 	@echo "== lint (the first time builds the linter: some minutes)"
-	@go build -o $${FLEXLVM_CACHE:-.cache}/golangci-lint -modfile=tools/go.mod github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	@$${FLEXLVM_CACHE:-.cache}/golangci-lint run ./...
+	@go build -o $(TOOLS)/golangci-lint -modfile=tools/go.mod github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$(TOOLS)/golangci-lint run ./...
 	@shellcheck $(SCRIPTS)
+
+GENERATED = .
+
+generate: ## write the code and the CRDs that follow from the types in api/
+	@go build -o $(TOOLS)/controller-gen -modfile=tools/go.mod sigs.k8s.io/controller-tools/cmd/controller-gen
+	@$(TOOLS)/controller-gen paths=./api/... object output:object:dir=$(GENERATED)/api/v1 crd output:crd:dir=$(GENERATED)/installer/base/crd
+
+generated:
+	@echo "== generated files"
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(MAKE) -s generate GENERATED="$$fresh" && \
+		for path in api/v1/zz_generated.deepcopy.go installer/base/crd; do diff -ru $$path "$$fresh/$$path" || { \
+		echo "$$path does not follow from the types in api/: run make generate and commit what it writes" >&2; exit 1; }; done
 
 test-unit: ## test what needs no machine of its own
 	@echo "== unit tests"

@@ -11,23 +11,29 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,singular=nodestorage,path=nodestorages,categories=flexlvm
+// +kubebuilder:resource:scope=Cluster,singular=nodestorage,path=nodestorages,shortName=nst,categories=flexlvm
+// +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.pools[*].name`
-// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.pools[*].size`
-// +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.pools[*].free`
-// +kubebuilder:printcolumn:name="Reclaimable",type=string,JSONPath=`.status.pools[*].reclaimable`
-// +kubebuilder:printcolumn:name="Promised",type=string,JSONPath=`.status.pools[*].promised`
+// +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.summary.pools`
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.summary.size`
+// +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.summary.used`
+// +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.summary.free`
+// +kubebuilder:printcolumn:name="Reclaimable",type=string,JSONPath=`.status.summary.reclaimable`
+// +kubebuilder:printcolumn:name="Promised",type=string,JSONPath=`.status.summary.promised`
 // +kubebuilder:printcolumn:name="Volumes",type=integer,JSONPath=`.status.volumes`
 // +kubebuilder:printcolumn:name="Orphans",type=integer,JSONPath=`.status.orphanCount`
 // +kubebuilder:printcolumn:name="Pressure",type=string,JSONPath=`.status.conditions[?(@.type=="DiskPressure")].status`
 // +kubebuilder:printcolumn:name="Shortfall",type=string,JSONPath=`.status.conditions[?(@.type=="Shortfall")].status`
 // +kubebuilder:printcolumn:name="Seen",type=date,JSONPath=`.status.observedTime`
+// +kubebuilder:printcolumn:name="Version",type=string,priority=1,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type NodeStorage struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Status NodeStorageStatus `json:"status,omitempty"`
+	// Status is all there is to it.
+	// +optional
+	Status NodeStorageStatus `json:"status,omitzero"`
 }
 
 // NodeStorageList is a list of NodeStorage.
@@ -43,13 +49,19 @@ type NodeStorageList struct {
 // NodeStorageStatus is what the daemon saw in its last round.
 type NodeStorageStatus struct {
 	// ObservedTime is when the status last changed or was last confirmed.
-	ObservedTime metav1.Time `json:"observedTime,omitempty"`
+	// +optional
+	ObservedTime metav1.Time `json:"observedTime,omitzero"`
 	// Version of the daemon that wrote this.
+	// +optional
 	Version string `json:"version,omitempty"`
+	// Summary of the pools for people: what `kubectl get nodestorages` shows.
+	// +optional
+	Summary Summary `json:"summary,omitzero"`
 	// Volumes is how many volumes of flexlvm the node has, of every state.
 	Volumes int32 `json:"volumes"`
 	// OrphanCount is how many orphans the node has; Orphans may list fewer.
 	OrphanCount int32 `json:"orphanCount"`
+	// Pools of the node, one for each volume group.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
@@ -65,6 +77,7 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
+	// Conditions are Ready, DiskPressure and Shortfall; each says why in words.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -124,18 +137,24 @@ type Pool struct {
 // Orphan is a volume that no PersistentVolume explains, or whose tags make no
 // sense. It is left alone unless the daemon was told otherwise.
 type Orphan struct {
+	// Pool that it lies in.
 	Pool string `json:"pool"`
+	// Name of the logical volume.
 	Name string `json:"name"`
+	// State that its tags tell of.
 	// +optional
 	State string `json:"state,omitempty"`
+	// Namespace that it belongs to.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// Size that the user may write.
 	Size resource.Quantity `json:"size"`
 	// Created is when LVM made it.
-	Created metav1.Time `json:"created"`
+	// +optional
+	Created metav1.Time `json:"created,omitzero"`
 	// LastUsed is when it was last mounted or unmounted, as far as the node knows.
-	LastUsed metav1.Time `json:"lastUsed"`
+	// +optional
+	LastUsed metav1.Time `json:"lastUsed,omitzero"`
 	// Problem in words, where there is more to it than a missing PersistentVolume.
 	// +optional
 	Problem string `json:"problem,omitempty"`
@@ -143,13 +162,17 @@ type Orphan struct {
 
 // Eviction is a volume that was removed to make room, or because its time was up.
 type Eviction struct {
+	// Time of its removal.
 	Time metav1.Time `json:"time"`
-	Pool string      `json:"pool"`
-	Name string      `json:"name"`
+	// Pool that it lay in.
+	Pool string `json:"pool"`
+	// Name of the logical volume.
+	Name string `json:"name"`
 	// Size that the user could write.
 	Size resource.Quantity `json:"size"`
 	// LastUsed is when it was last mounted or unmounted.
-	LastUsed metav1.Time `json:"lastUsed"`
+	// +optional
+	LastUsed metav1.Time `json:"lastUsed,omitzero"`
 	// Reason in one word: Promised, HighThreshold, MaxAge, Immediate or Orphan.
 	Reason string `json:"reason"`
 	// Message says why in words.
