@@ -85,26 +85,10 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 			VolumeMode:                    &mode,
 			NodeAffinity:                  onlyOn(node),
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, Options: options(spec)},
+				FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, Options: spec.Options()},
 			},
 		},
 	}
-}
-
-// options is spec in the words of the driver. The name of the volume is that of
-// its PersistentVolume, which kubelet tells.
-func options(spec volume.Spec) map[string]string {
-	out := map[string]string{
-		volume.OptionGroup:   string(spec.Group),
-		volume.OptionSize:    decimal(spec.Size),
-		volume.OptionLayout:  string(spec.Layout),
-		volume.OptionCluster: spec.Cluster,
-		volume.OptionKind:    string(spec.Kind),
-	}
-	if spec.Inodes > 0 {
-		out[volume.OptionInodes] = strconv.FormatInt(spec.Inodes, 10)
-	}
-	return out
 }
 
 // onlyOn ties a volume to its node. The hostname label is what the scheduler and

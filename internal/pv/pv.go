@@ -3,14 +3,6 @@
 // reads it without knowing the StorageClass (the class may be gone by then).
 package pv
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
-)
-
 const (
 	// Driver is the FlexVolume driver of every PersistentVolume of ours.
 	Driver = "flexlvm.io/flexlvm"
@@ -34,17 +26,9 @@ const (
 	AnnotationWipe = "flexlvm.io/wipe"
 	// AnnotationOnNodeLoss holds a volume.OnNodeLoss.
 	AnnotationOnNodeLoss = "flexlvm.io/on-node-loss"
+	// AnnotationProvisionedBy is Kubernetes' own: where it names a provisioner,
+	// kube-controller-manager leaves the volume of a deleted claim to it. Without,
+	// it looks for a plugin that can delete the volume, finds none, and calls the
+	// volume Failed.
+	AnnotationProvisionedBy = "pv.kubernetes.io/provisioned-by"
 )
-
-// NodeLabelValue is the value of LabelNode for a node. A node's name may have
-// 253 characters and a label's value 63, so a longer name is cut and closed
-// with a hash of the whole.
-func NodeLabelValue(node string) string {
-	if len(validation.IsValidLabelValue(node)) == 0 {
-		return node
-	}
-	sum := sha256.Sum256([]byte(node))
-	hash := hex.EncodeToString(sum[:8])
-	head := node[:min(len(node), validation.LabelValueMaxLength-len(hash)-1)]
-	return strings.TrimRight(head, "-.") + "-" + hash
-}

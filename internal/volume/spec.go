@@ -1,6 +1,9 @@
 package volume
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Spec is what a caller asks of the node: which volume, how large, and on whose
 // behalf. The zero value is not valid.
@@ -32,6 +35,28 @@ const (
 	OptionKind      = "kind"
 	OptionVolume    = "volume"
 )
+
+// Options is s in the words of a PersistentVolume's flexVolume.options: what the
+// driver reads back as s. Left out are what is not set, the name, which is that of
+// the PersistentVolume, and the namespace; kubelet tells both.
+func (s Spec) Options() map[string]string {
+	out := map[string]string{
+		OptionGroup:  string(s.Group),
+		OptionSize:   strconv.FormatInt(int64(s.Size), 10),
+		OptionLayout: string(s.Layout),
+		OptionKind:   string(s.Kind),
+	}
+	if s.GroupUUID != "" {
+		out[OptionGroupUUID] = s.GroupUUID
+	}
+	if s.Cluster != "" {
+		out[OptionCluster] = s.Cluster
+	}
+	if s.Inodes > 0 {
+		out[OptionInodes] = strconv.FormatInt(s.Inodes, 10)
+	}
+	return out
+}
 
 // MaxInodes keeps the arithmetic on inodes far from overflow; 2^40 inodes alone
 // would need 512 TiB.

@@ -56,3 +56,17 @@ func TestValidate(t *testing.T) {
 		require.Equal(t, field, err.Field)
 	}
 }
+
+func TestOptions(t *testing.T) {
+	least := Spec{Group: "flexlvm", Name: "pvc-1", Size: GiB, Layout: Linear, Kind: Claim, Namespace: "db"}
+	require.Equal(t, map[string]string{
+		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "linear", "kind": "claim",
+	}, least.Options(), "an option that is there must not be empty")
+
+	all := least
+	all.GroupUUID, all.Cluster, all.Inodes = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", "6e2c0b0a", 5000
+	require.Equal(t, map[string]string{
+		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "linear", "kind": "claim",
+		"volumeGroupUUID": "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", "clusterUID": "6e2c0b0a", "inodes": "5000",
+	}, all.Options())
+}

@@ -1,0 +1,83 @@
+package pv
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// The rules of the API server for names, written down here because the driver
+// needs them too, and links none of Kubernetes' packages so that it starts fast.
+const (
+	maxLabelValue = 63
+	maxObjectName = 253
+)
+
+// NodeLabelValue is the value of LabelNode for a node. A node's name may have
+// 253 characters and a label's value 63, so a longer name is cut and closed
+// with a hash of the whole. The hash tells apart the nodes of one cluster, whose
+// names nobody makes up to collide; a cryptographic one would slow the driver's
+// start.
+func NodeLabelValue(node string) string {
+	if isLabelValue(node) {
+		return node
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(node))
+	hash := fmt.Sprintf("%016x", sum.Sum64())
+	head := node[:min(len(node), maxLabelValue-len(hash)-1)]
+	return strings.TrimRight(head, "-.") + "-" + hash
+}
+
+// isLabelValue tells whether s may be the value of a label: nothing, or up to 63
+// letters, digits, hyphens, underscores and dots, with a letter or digit at
+// either end.
+func isLabelValue(s string) bool {
+	if s == "" {
+		return true
+	}
+	for i := range len(s) {
+		if !alphanumeric(s[i]) && !strings.ContainsRune("-_.", rune(s[i])) {
+			return false
+		}
+	}
+	return len(s) <= maxLabelValue && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
+}
+
+// ParseLabelValue checks what a label of a node may hold. The error is a
+// *volume.FieldError.
+func ParseLabelValue(field, s string) (string, error) {
+	if s == "" || !isLabelValue(s) {
+		return "", &volume.FieldError{Field: field, Value: s, Reason: "cannot be the value of a label; it has up to 63 letters, digits, hyphens, underscores and dots, and a letter or digit at either end"}
+	}
+	return s, nil
+}
+
+// ParseObjectName checks a name as most objects bear it, PersistentVolumes,
+// claims, classes and nodes among them: a subdomain of RFC 1123. The error is a
+// *volume.FieldError.
+func ParseObjectName(field, s string) (string, error) {
+	good := len(s) <= maxObjectName
+	for part := range strings.SplitSeq(s, ".") {
+		good = good && isNamePart(part)
+	}
+	if !good {
+		return "", &volume.FieldError{Field: field, Value: s, Reason: "cannot be the name of an object in Kubernetes; it has up to 253 lower-case letters, digits, hyphens and dots, and a letter or digit at either end and beside each dot"}
+	}
+	return s, nil
+}
+
+func isNamePart(s string) bool {
+	for i := range len(s) {
+		if s[i] != '-' && (!alphanumeric(s[i]) || s[i] >= 'A' && s[i] <= 'Z') {
+			return false
+		}
+	}
+	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
+}
+
+func alphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
