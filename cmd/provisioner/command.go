@@ -11,17 +11,18 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/logging"
 	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
 // namespaceFile tells a pod its namespace.
-const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+const namespaceFile = kube.ServiceAccountDir + "/namespace"
 
 type options struct {
 	kubeconfig string
@@ -94,7 +95,7 @@ func (o options) run(ctx context.Context) error {
 	// The health check bears with an API server that is away a little longer than
 	// the leader does, which ends itself.
 	health := leaderelection.NewLeaderHealthzAdaptor(o.lease.Duration)
-	server := provision.NewServer(metrics, health)
+	server := serve.New(metrics.Registry, serve.Health{Check: health.Check, Unready: "the API server has not answered yet"})
 	address, err := server.Listen(ctx, o.address)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (o options) run(ctx context.Context) error {
 	}()
 	logger.Info("flexlvm provisioner starts", "version", version.String, "address", address.String(), "lease", o.lease.Namespace, "identity", o.lease.Identity)
 
-	cluster, err := provision.ClusterUID(ctx, work)
+	cluster, err := kube.AwaitClusterUID(ctx, work.CoreV1().RESTClient())
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // told to end before the API server ever answered
@@ -160,7 +161,7 @@ func ownNamespace() string {
 // clients gives one client for the work and one for the lease: a burst of claims
 // must not make the leader late.
 func (o options) clients() (work, lock kubernetes.Interface, err error) {
-	config, err := o.config()
+	config, err := kube.Config(o.kubeconfig, kube.ServiceAccountDir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -177,19 +178,4 @@ func (o options) clients() (work, lock kubernetes.Interface, err error) {
 		return nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
 	}
 	return work, lock, nil
-}
-
-func (o options) config() (*rest.Config, error) {
-	if o.kubeconfig != "" {
-		config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-		if err != nil {
-			return nil, fmt.Errorf("read --kubeconfig: %w", err)
-		}
-		return config, nil
-	}
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		return nil, fmt.Errorf("find the API server (outside a cluster give --kubeconfig): %w", err)
-	}
-	return config, nil
 }

@@ -2,13 +2,11 @@ package provision
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -16,7 +14,6 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -37,25 +34,6 @@ const (
 	// drain is how long a worker may take to finish what it has begun.
 	drain = 15 * time.Second
 )
-
-// ClusterUID asks for the UID of the kube-system namespace until it is told or
-// ctx ends; it is the identity of the cluster and ends up in the volumes' tags.
-func ClusterUID(ctx context.Context, client kubernetes.Interface) (string, error) {
-	var uid string
-	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
-		namespace, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot read the namespace whose UID identifies the cluster; trying again", "namespace", metav1.NamespaceSystem)
-			return false, nil
-		}
-		uid = string(namespace.UID)
-		return true, nil
-	})
-	if err != nil {
-		return "", fmt.Errorf("read the UID of namespace %s: %w", metav1.NamespaceSystem, err)
-	}
-	return uid, nil
-}
 
 // Work provisions until ctx ends, and returns when every worker has finished
 // what it had begun. Only one process may work at a time.

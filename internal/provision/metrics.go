@@ -2,10 +2,9 @@ package provision
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
 
-	"github.com/flexlvm/flexlvm/internal/version"
+	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
 // Metrics is what the provisioner tells Prometheus.
@@ -20,7 +19,7 @@ type Metrics struct {
 // NewMetrics makes the metrics in a registry of their own.
 func NewMetrics() *Metrics {
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
+		Registry: serve.NewRegistry(),
 		library:  librarymetrics.New("flexlvm_provisioner"),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "flexlvm_provisioner_refusals_total",
@@ -31,14 +30,7 @@ func NewMetrics() *Metrics {
 			Help: "1 in the process that holds the leader lease, 0 in the others.",
 		}),
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "flexlvm_build_info",
-		Help:        "Always 1; the label says which release runs.",
-		ConstLabels: prometheus.Labels{"version": version.String},
-	})
-	build.Set(1)
 	m.Registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
 		m.refused, m.leader,
 		// The library's metrics on deletion are left out: it counts volumes that were
 		// left to their nodes as deleted.

@@ -1,4 +1,5 @@
-package provision
+// Package serve is the HTTP side of the daemons: /healthz, /readyz and /metrics.
+package serve
 
 import (
 	"context"
@@ -9,9 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/client-go/tools/leaderelection"
 )
+
+// Health is how a process tells that it is well.
+type Health struct {
+	// Check fails where the process should be ended and started again.
+	Check func(*http.Request) error
+	// Unready is what /readyz says until Ready is called.
+	Unready string
+}
 
 // Server answers /healthz, /readyz and /metrics.
 type Server struct {
@@ -19,22 +28,23 @@ type Server struct {
 	ready atomic.Bool
 }
 
-// NewServer makes the server. /healthz fails where the process holds a lease
-// that it could not renew; /readyz fails until Ready is called.
-func NewServer(metrics *Metrics, lease *leaderelection.HealthzAdaptor) *Server {
+// New makes the server. /healthz answers with health.Check; /readyz fails until
+// Ready is called.
+func New(metrics prometheus.Gatherer, health Health) *Server {
 	s := &Server{}
+	unready := errors.New(health.Unready)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, lease.Check(r))
+		answer(w, health.Check(r))
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.Load() {
-			answer(w, errors.New("the API server has not answered yet"))
+			answer(w, unready)
 			return
 		}
 		answer(w, nil)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	s.http = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,

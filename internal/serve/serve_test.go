@@ -1,6 +1,7 @@
-package provision_test
+package serve_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,12 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
 func TestServer(t *testing.T) {
-	metrics := provision.NewMetrics()
-	server := provision.NewServer(metrics, health())
+	var ill error
+	health := serve.Health{
+		Check:   func(*http.Request) error { return ill },
+		Unready: "the API server has not answered yet",
+	}
+	server := serve.New(serve.NewRegistry(), health)
 	address, err := server.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	get := func(path string) (int, string) {
@@ -27,21 +32,23 @@ func TestServer(t *testing.T) {
 
 	code, _ := get("/healthz")
 	require.Equal(t, http.StatusOK, code)
-	code, body := get("/readyz")
+	ill = errors.New("stuck")
+	code, body := get("/healthz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, body, "stuck")
+
+	code, body = get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, body, "has not answered yet")
 	server.Ready()
 	code, _ = get("/readyz")
 	require.Equal(t, http.StatusOK, code)
 
-	metrics.Leading(true)
-	metrics.Refused(nil)
 	_, body = get("/metrics")
-	require.Contains(t, body, "flexlvm_provisioner_leader 1\n")
-	require.Contains(t, body, "flexlvm_provisioner_refusals_total 1\n")
-	require.NotContains(t, body, "delete", "nothing is ever deleted here")
+	require.Contains(t, body, "flexlvm_build_info{version=")
+	require.Contains(t, body, "go_goroutines")
 
-	_, err = provision.NewServer(metrics, health()).Listen(t.Context(), address.String())
+	_, err = serve.New(serve.NewRegistry(), health).Listen(t.Context(), address.String())
 	require.ErrorContains(t, err, "choose another --address")
 	require.NoError(t, server.Close())
 }

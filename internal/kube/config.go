@@ -1,0 +1,60 @@
+// Package kube is how the programs of flexlvm reach the API server. Its Client is
+// for the node daemon, which runs on every node and so has to be small: it knows
+// the handful of objects that the daemon needs and, unlike client-go's clientset,
+// not all the others.
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// ServiceAccountDir is where a pod finds its token and the authority that signed
+// the API server's certificate.
+const ServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// Config says how to reach the API server: as the kubeconfig file says or, where
+// that is empty, as the service account whose files are in dir. The token is read
+// again and again, for it changes while the pod runs.
+func Config(kubeconfig, dir string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("read --kubeconfig: %w", err)
+		}
+		return config, nil
+	}
+	config, err := inCluster(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server (outside a cluster give --kubeconfig): %w", err)
+	}
+	return config, nil
+}
+
+func inCluster(dir string) (*rest.Config, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, as they are in a pod")
+	}
+	tokenFile, authorityFile := filepath.Join(dir, "token"), filepath.Join(dir, "ca.crt")
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the token of the pod's service account: %w", err)
+	}
+	if _, err := os.Stat(authorityFile); err != nil {
+		return nil, fmt.Errorf("look for the certificate of the API server's authority: %w", err)
+	}
+	return &rest.Config{
+		Host:            "https://" + net.JoinHostPort(host, port),
+		TLSClientConfig: rest.TLSClientConfig{CAFile: authorityFile},
+		BearerToken:     strings.TrimSpace(string(token)),
+		BearerTokenFile: tokenFile,
+	}, nil
+}

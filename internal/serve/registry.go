@@ -1,0 +1,22 @@
+package serve
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// NewRegistry makes a registry with what every daemon tells of itself: its
+// runtime, its process and its release.
+func NewRegistry() *prometheus.Registry {
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "flexlvm_build_info",
+		Help:        "Always 1; the label says which release runs.",
+		ConstLabels: prometheus.Labels{"version": version.String},
+	})
+	build.Set(1)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	return registry
+}
