@@ -3,7 +3,7 @@
 VERSION ?= v0.1.0
 MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= flexlvm/flexlvm:$(VERSION)
-PROGRAMS = flexlvm provisioner
+PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)

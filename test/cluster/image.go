@@ -16,6 +16,9 @@ import (
 // imageName is what the shipped manifests call the image.
 const imageName = "flexlvm/flexlvm"
 
+// imagePrograms is the line of the Dockerfile that names the programs.
+var imagePrograms = regexp.MustCompile(`(?m)^COPY (.+) /$`)
+
 var newTag = regexp.MustCompile(`(?m)^\s*newTag: (v\S+)$`)
 
 // ShippedRelease is the release that the manifests in installer/ install.
@@ -52,8 +55,12 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build image: %w", err)
 	}
+	names := imagePrograms.FindSubmatch(dockerfile)
+	if names == nil {
+		return "", errors.New("build image: installer/Dockerfile has no line COPY PROGRAM... /")
+	}
 	inputs := [][]byte{dockerfile, []byte(release)}
-	for _, name := range []string{"flexlvm", "provisioner"} {
+	for name := range strings.FieldsSeq(string(names[1])) {
 		binary := filepath.Join(tmp, name)
 		if err := goBuild(ctx, root, binary, "./cmd/"+name,
 			"-trimpath", "-ldflags", "-s -w -X github.com/flexlvm/flexlvm/internal/version.String="+release); err != nil {
