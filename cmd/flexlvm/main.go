@@ -11,8 +11,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/flexvolume"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // logFile is where the driver logs; tests link another path.
@@ -41,7 +43,16 @@ func forPeople(args []string) bool {
 	return false
 }
 
-func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) { return node.OnHost(log) }
+// onHost is the engine of this host. What a first mount leaves to be done is done
+// behind the reply, by another run of this program: kubelet waits for one command
+// of LVM's less. If that run dies, the next call makes up for it.
+func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
+	return node.New(node.Config{Settle: func(g volume.Group, n volume.Name) {
+		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
+			log.WithError(err).Warn("the volume's next call will settle it")
+		}
+	}}, command.NewHost("", log))
+}
 
 // people runs a command for a person.
 func people() (exitCode int) {

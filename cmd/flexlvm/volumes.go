@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,14 +14,38 @@ import (
 func newVolumes(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volumes",
-		Short: "Look at the volumes of this node",
-		Long: `Look at the volumes of this node, as their LVM tags tell of them. No API server
-is asked.`,
+		Short: "Look at the volumes of this node, bring them back, give them up",
+		Long: `Look at the volumes of this node, as their LVM tags tell of them, bring those back
+whose claim was deleted by mistake, and give up those that nobody wants. No API
+server is asked.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newVolumesList(g), newVolumesShow(g))
+	cmd.AddCommand(
+		newVolumesList(g),
+		newVolumesShow(g),
+		newVolumesUndelete(g),
+		newVolumesForget(g),
+		newVolumesRetain(g),
+	)
 	return cmd
+}
+
+// volumesOptions are those of every command on volumes.
+type volumesOptions struct {
+	global *global
+	group  string
+}
+
+// addGroup adds the flag of a command on one volume.
+func (o *volumesOptions) addGroup(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.group, "group", "g", "", "the volume group, where several hold a volume of that name")
+}
+
+// An engine is what these commands need of the node's.
+type engine interface {
+	lister
+	Restate(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (node.Volume, error)
 }
 
 // A lister returns the volumes of this node.
@@ -27,22 +53,83 @@ type lister interface {
 	List(ctx context.Context) ([]node.Volume, error)
 }
 
-// listVolumes returns those of one group, or all for an empty group.
-func listVolumes(ctx context.Context, l lister, group string) ([]node.Volume, error) {
-	if group != "" {
-		if _, err := volume.ParseGroup("--group", group); err != nil {
+// onNode runs a command on this node's engine.
+func (o *volumesOptions) onNode(cmd *cobra.Command, do func(ctx context.Context, e engine) error) error {
+	ctx, cancel := bounded(cmd)
+	defer cancel()
+	e, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	return do(ctx, e)
+}
+
+// list returns the volumes of the group that was asked for, or all.
+func (o *volumesOptions) list(ctx context.Context, l lister) ([]node.Volume, error) {
+	if o.group != "" {
+		if _, err := volume.ParseGroup("--group", o.group); err != nil {
 			return nil, err
 		}
 	}
 	all, err := l.List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, asRoot(err)
 	}
 	wanted := make([]node.Volume, 0, len(all))
 	for _, v := range all {
-		if group == "" || v.Group == volume.Group(group) {
+		if o.group == "" || v.Group == volume.Group(o.group) {
 			wanted = append(wanted, v)
 		}
 	}
 	return wanted, nil
 }
+
+// find returns the one volume of a name.
+func (o *volumesOptions) find(ctx context.Context, l lister, name string) (node.Volume, error) {
+	list, err := o.list(ctx, l)
+	if err != nil {
+		return node.Volume{}, err
+	}
+	return pick(list, name)
+}
+
+// oneVolume is for commands on one volume.
+func oneVolume(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("name one volume (got %d names); `flexlvm volumes list` shows them all", len(args))
+	}
+	return nil
+}
+
+// pick finds the one volume of a name: the one that bears it, or else the one
+// that bore it before its removal began.
+func pick(list []node.Volume, name string) (node.Volume, error) {
+	found := named(list, func(v node.Volume) bool { return string(v.Name) == name })
+	if len(found) == 0 {
+		found = named(list, func(v node.Volume) bool { return string(v.Name.Undoomed()) == name })
+	}
+	switch len(found) {
+	case 0:
+		return node.Volume{}, fmt.Errorf("no volume of ours is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
+	case 1:
+		return found[0], nil
+	}
+	places := make([]string, 0, len(found))
+	for _, v := range found {
+		places = append(places, where(v))
+	}
+	return node.Volume{}, fmt.Errorf("several volumes are called %q: %s; choose one with --group", name, strings.Join(places, ", "))
+}
+
+func named(list []node.Volume, match func(node.Volume) bool) []node.Volume {
+	var found []node.Volume
+	for _, v := range list {
+		if match(v) {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// where is a volume's name with that of its group, as LVM's tools take it.
+func where(v node.Volume) string { return string(v.Group) + "/" + string(v.Name) }

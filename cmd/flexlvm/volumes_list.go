@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"sort"
 	"strings"
@@ -13,13 +14,12 @@ import (
 )
 
 type volumesListOptions struct {
-	global *global
-	group  string
+	volumesOptions
 	output format
 }
 
 func newVolumesList(g *global) *cobra.Command {
-	o := volumesListOptions{global: g}
+	o := volumesListOptions{volumesOptions: volumesOptions{global: g}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -27,7 +27,8 @@ func newVolumesList(g *global) *cobra.Command {
 		Long: `List the volumes of this node.
 
 SIZE is what the user may write, to the byte; DEVICE is what the volume takes from
-its group. NOTE says what a person should look at.`,
+its group. RELEASED is when its PersistentVolume was given up; RECLAIM and WIPE say
+what becomes of it then. NOTE says what a person should look at.`,
 		Example: `  flexlvm volumes list
   flexlvm volumes list --group fast -o json`,
 		Args: cobra.NoArgs,
@@ -39,17 +40,13 @@ its group. NOTE says what a person should look at.`,
 }
 
 func (o *volumesListOptions) run(cmd *cobra.Command, _ []string) error {
-	ctx, cancel := bounded(cmd)
-	defer cancel()
-	engine, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
-	if err != nil {
-		return err
-	}
-	list, err := listVolumes(ctx, engine, o.group)
-	if err != nil {
-		return asRoot(err)
-	}
-	return printVolumes(cmd.OutOrStdout(), list, o.output)
+	return o.onNode(cmd, func(ctx context.Context, e engine) error {
+		list, err := o.list(ctx, e)
+		if err != nil {
+			return err
+		}
+		return printVolumes(cmd.OutOrStdout(), list, o.output)
+	})
 }
 
 // printVolumes prints a list, sorted by group and name.
@@ -65,12 +62,23 @@ func printVolumes(w io.Writer, list []node.Volume, f format) error {
 	}
 	rows := make([][]string, 0, len(list))
 	for _, v := range list {
+		released, reclaim, wipe := disposal(v)
 		rows = append(rows, []string{
 			string(v.Group), string(v.Name), dash(string(v.State)), size(v.Size), size(v.Device),
-			dash(v.Namespace), dash(string(v.Kind)), stamp(v.LastUsed), use(v), dash(v.Problem),
+			dash(v.Namespace), dash(string(v.Kind)), stamp(v.LastUsed), use(v), released, reclaim, wipe, dash(v.Problem),
 		})
 	}
-	return printTable(w, strings.Fields("GROUP NAME STATE SIZE DEVICE NAMESPACE KIND LAST-USED IN-USE NOTE"), rows)
+	return printTable(w, strings.Fields("GROUP NAME STATE SIZE DEVICE NAMESPACE KIND LAST-USED IN-USE RELEASED RECLAIM WIPE NOTE"), rows)
+}
+
+// disposal tells since when nobody wants a volume and what becomes of it. A
+// volume that is wanted has no such facts yet: its PersistentVolume bears them.
+func disposal(v node.Volume) (released, reclaim, wipe string) {
+	switch v.State {
+	case volume.Unreferenced, volume.Retained, volume.Doomed:
+		return stamp(v.Released), dash(string(v.Reclaim)), dash(string(v.Wipe))
+	}
+	return "-", "-", "-"
 }
 
 // size has no space in it, so that a table's columns stay columns.

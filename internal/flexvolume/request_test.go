@@ -236,3 +236,19 @@ func FuzzParseCall(f *testing.F) {
 		}
 	})
 }
+
+// TestOptionsAreUnderstood: what the other parts of flexlvm write into a
+// PersistentVolume is what the driver reads.
+func TestOptionsAreUnderstood(t *testing.T) {
+	least := volume.Spec{
+		Group: "flexlvm", Name: "pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11", Size: volume.GiB,
+		Layout: volume.Linear, Kind: volume.Claim, Namespace: "shop",
+	}
+	all := least
+	all.GroupUUID, all.Inodes, all.Cluster = "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk", 5000, "3f2b6a40-8d1c-4b5e-9c55-1d2e3f405162"
+	for _, want := range []volume.Spec{least, all} {
+		got, err := parseRequest(with(want.Options()), mountNeeds...)
+		require.NoError(t, err)
+		require.Equal(t, want, got.spec)
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// fakeEngine holds volumes and writes down how they were moved.
+type fakeEngine struct {
+	volumes []node.Volume
+	err     error // of Restate
+	moves   []string
+}
+
+func (f *fakeEngine) List(context.Context) ([]node.Volume, error) { return f.volumes, nil }
+
+func (f *fakeEngine) Restate(_ context.Context, g volume.Group, n volume.Name, to volume.State) (node.Volume, error) {
+	if f.err != nil {
+		return node.Volume{}, f.err
+	}
+	f.moves = append(f.moves, string(g)+"/"+string(n)+" "+string(to))
+	for _, v := range f.volumes {
+		if v.Group == g && v.Name == n {
+			v.State = to
+			return v, nil
+		}
+	}
+	return node.Volume{}, errors.New("no such volume")
+}
+
+type brokenList struct{ fakeEngine }
+
+func (brokenList) List(context.Context) ([]node.Volume, error) { return nil, errors.New("locked") }
+
+var at = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+
+func someVolumes() []node.Volume {
+	return []node.Volume{
+		{Group: "flexlvm", Name: "pvc-2", State: volume.Ready, Size: 2 * volume.GiB, Device: 2156 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at, LastUsed: at, Released: at, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Active: true, Open: true, Mounts: []string{"/a", "/b"}},
+		{Group: "flexlvm", Name: "doomed_pvc-1", State: volume.Doomed, Size: 64 * volume.MiB, Device: 300 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at},
+		{Group: "fast", Name: "pvc-2", Device: 300 * volume.MiB, Problem: "its tags make no sense"},
+		released(),
+	}
+}
+
+// released is a volume whose claim was deleted.
+func released() node.Volume {
+	return node.Volume{
+		Group: "flexlvm", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, Device: 1148 * volume.MiB,
+		Namespace: "shop", Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Kind: volume.Claim,
+		Created: at, LastUsed: at, Released: at.Add(time.Hour), Reclaim: volume.ReclaimLazy, Wipe: volume.WipeZero,
+	}
+}
+
+func TestListVolumes(t *testing.T) {
+	ctx := context.Background()
+	list := func(l lister, group string) ([]node.Volume, error) {
+		o := volumesOptions{group: group}
+		return o.list(ctx, l)
+	}
+	all, err := list(&fakeEngine{volumes: someVolumes()}, "")
+	require.NoError(t, err)
+	require.Len(t, all, 4)
+	fast, err := list(&fakeEngine{volumes: someVolumes()}, "fast")
+	require.NoError(t, err)
+	require.Len(t, fast, 1)
+	none, err := list(&fakeEngine{}, "fast")
+	require.NoError(t, err)
+	require.NotNil(t, none, "an empty list is [] in JSON, not null")
+	_, err = list(&fakeEngine{}, "a/b")
+	require.ErrorContains(t, err, "--group")
+	_, err = list(brokenList{}, "")
+	require.ErrorContains(t, err, "locked")
+}
+
+func TestPrintVolumes(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, printVolumes(&out, someVolumes(), asTable))
+	var cells [][]string
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		cells = append(cells, strings.Fields(line))
+	}
+	require.Equal(t, strings.Fields("GROUP NAME STATE SIZE DEVICE NAMESPACE KIND LAST-USED IN-USE RELEASED RECLAIM WIPE NOTE"), cells[0])
+	require.Equal(t, strings.Fields("fast pvc-2 - - 300MiB - - - no - - - its tags make no sense"), cells[1])
+	require.Equal(t, strings.Fields("flexlvm doomed_pvc-1 doomed 64MiB 300MiB shop claim - no - - - -"), cells[2])
+	require.Equal(t, strings.Fields("flexlvm pvc-2 ready 2GiB 2.10GiB shop claim 2026-11-20T18:00:00Z mounted - - - -"), cells[3])
+	require.Equal(t, strings.Fields("flexlvm pvc-3 unreferenced 1GiB 1.12GiB shop claim 2026-11-20T18:00:00Z no 2026-11-20T19:00:00Z lazy zero -"), cells[4])
+
+	out.Reset()
+	require.NoError(t, printVolumes(&out, []node.Volume{}, asJSON))
+	require.Equal(t, "[]\n", out.String())
+}
+
+func TestPick(t *testing.T) {
+	list := someVolumes()
+	v, err := pick(list, "pvc-1")
+	require.NoError(t, err)
+	require.Equal(t, volume.Name("doomed_pvc-1"), v.Name)
+	_, err = pick(list, "pvc-2")
+	require.ErrorContains(t, err, "flexlvm/pvc-2, fast/pvc-2; choose one with --group")
+	_, err = pick(list, "pvc-9")
+	require.ErrorContains(t, err, `no volume of ours is called "pvc-9"`)
+	require.ErrorContains(t, err, "gone for good")
+
+	v, err = pick(append(list, node.Volume{Group: "flexlvm", Name: "pvc-1"}), "pvc-1")
+	require.NoError(t, err)
+	require.Equal(t, volume.Name("pvc-1"), v.Name, "one that lives goes before one that is being removed")
+}
+
+func TestPrintVolume(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, printVolume(&out, someVolumes()[0], asTable))
+	require.Contains(t, out.String(), "Size:           2147483648 (2 GiB)\n")
+	require.Contains(t, out.String(), "Mounted on:     /a\n                /b\n")
+	require.Contains(t, out.String(), "Released:       -\nReclaim:        -\nWipe:           -\n")
+	require.Contains(t, out.String(), "Note:           -\n")
+	out.Reset()
+	require.NoError(t, printVolume(&out, released(), asTable))
+	require.Contains(t, out.String(), "Released:       2026-11-20T19:00:00Z\nReclaim:        lazy\nWipe:           zero\n")
+}
+
+// changed is a volume like released, but for what is given.
+func changed(change func(*node.Volume)) node.Volume {
+	v := released()
+	change(&v)
+	return v
+}
+
+func TestForgetAndRetain(t *testing.T) {
+	state := func(s volume.State) func(*node.Volume) { return func(v *node.Volume) { v.State = s } }
+	for name, c := range map[string]struct {
+		volume node.Volume
+		to     volume.State
+		says   string
+		err    string
+	}{
+		"retain one nobody wants":  {released(), volume.Retained, "flexlvm/pvc-3 is retained now (it was unreferenced): it stays until somebody undeletes or forgets it\n", ""},
+		"retain one that is open":  {changed(func(v *node.Volume) { v.Open = true }), volume.Retained, "is retained now", ""},
+		"retain an orphan":         {changed(state(volume.Ready)), volume.Retained, "is retained now (it was ready)", ""},
+		"retain a retained one":    {changed(state(volume.Retained)), volume.Retained, "flexlvm/pvc-3 is retained already\n", ""},
+		"retain one that pods use": {changed(func(v *node.Volume) { v.State, v.Mounts = volume.Ready, []string{"/x"} }), volume.Retained, "", "is mounted: a pod uses it"},
+		"forget a retained one":    {changed(state(volume.Retained)), volume.Unreferenced, "is unreferenced now (it was retained): its room is taken back when it is needed; until then `flexlvm volumes undelete pvc-3`", ""},
+		"forget an orphan":         {changed(state(volume.Ready)), volume.Unreferenced, "is unreferenced now (it was ready)", ""},
+		"forget one, immediate":    {changed(func(v *node.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it the next time it looks", ""},
+		"forget a forgotten one":   {released(), volume.Unreferenced, "flexlvm/pvc-3 is unreferenced already\n", ""},
+		"forget one that is open":  {changed(func(v *node.Volume) { v.State, v.Open = volume.Ready, true }), volume.Unreferenced, "", "is open: a pod uses it"},
+		"forget a half made one":   {changed(state(volume.Creating)), volume.Unreferenced, "", "holds no data"},
+		"retain a doomed one":      {changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
+		"retain nonsense":          {changed(func(v *node.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "make no sense (two states)"},
+		"retain another":           {changed(func(v *node.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no volume of ours"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &fakeEngine{volumes: []node.Volume{c.volume}}
+			o := volumesRestateOptions{to: c.to}
+			var out bytes.Buffer
+			err := o.restate(context.Background(), e, "pvc-3", &out)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				require.Empty(t, out.String())
+				require.Empty(t, e.moves)
+				return
+			}
+			require.NoError(t, err)
+			require.Contains(t, out.String(), c.says)
+			if c.volume.State == c.to {
+				require.Empty(t, e.moves)
+				return
+			}
+			require.Equal(t, []string{"flexlvm/pvc-3 " + string(c.to)}, e.moves)
+		})
+	}
+	e := &fakeEngine{volumes: []node.Volume{released()}, err: node.ErrInUse}
+	o := volumesRestateOptions{to: volume.Retained}
+	require.ErrorIs(t, o.restate(context.Background(), e, "pvc-3", &bytes.Buffer{}), node.ErrInUse)
+}

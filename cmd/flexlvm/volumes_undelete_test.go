@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// undeleteOptions are those of a call with flags set, after their check.
+func undeleteOptions(t *testing.T, set func(*volumesUndeleteOptions)) *volumesUndeleteOptions {
+	t.Helper()
+	o := &volumesUndeleteOptions{node: "node-1", policy: policyRetain}
+	if set != nil {
+		set(o)
+	}
+	require.NoError(t, o.check())
+	return o
+}
+
+// parsed are the objects of some manifests, read strictly: a field that
+// Kubernetes does not know is an error.
+func parsed(t *testing.T, text string) (corev1.PersistentVolume, corev1.PersistentVolumeClaim) {
+	t.Helper()
+	documents := strings.Split(text, "---\n")
+	require.Len(t, documents, 2)
+	var (
+		volume corev1.PersistentVolume
+		claim  corev1.PersistentVolumeClaim
+	)
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[0]), &volume))
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[1]), &claim))
+	require.Equal(t, "PersistentVolume", volume.Kind)
+	require.Equal(t, "PersistentVolumeClaim", claim.Kind)
+	return volume, claim
+}
+
+func TestManifests(t *testing.T) {
+	longNode := strings.Repeat("n", 60) + ".example.org"
+	for file, c := range map[string]struct {
+		volume node.Volume
+		set    func(*volumesUndeleteOptions)
+	}{
+		"undelete.yaml": {released(), nil},
+		"undelete-flags.yaml": {
+			changed(func(v *node.Volume) {
+				v.Group, v.Size, v.Cluster, v.State = "fast", 1000001536, "", volume.Retained
+				v.Reclaim = volume.ReclaimImmediate
+			}),
+			func(o *volumesUndeleteOptions) {
+				o.node, o.hostname, o.claim, o.storageClass, o.policy = longNode, "node-1_lab", "data-web-0", "flexlvm", policyDelete
+			},
+		},
+	} {
+		t.Run(file, func(t *testing.T) {
+			o := undeleteOptions(t, c.set)
+			got, err := o.manifests(c.volume)
+			require.NoError(t, err)
+			want, err := os.ReadFile("testdata/" + file)
+			require.NoError(t, err)
+			require.Equal(t, string(want), got)
+
+			restored, claim := parsed(t, got)
+			checkVolume(t, restored, c.volume, o)
+			checkClaim(t, claim, restored)
+		})
+	}
+}
+
+// checkVolume compares a PersistentVolume with the volume it was made for, in
+// what the node daemon and the driver look at.
+func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *volumesUndeleteOptions) {
+	t.Helper()
+	require.Equal(t, string(v.Name), got.Name)
+	require.Equal(t, map[string]string{"flexlvm.io/node": pv.NodeLabelValue(o.node)}, got.Labels)
+	require.Equal(t, []string{"flexlvm.io/volume"}, got.Finalizers)
+	require.Equal(t, map[string]string{
+		"pv.kubernetes.io/provisioned-by": "flexlvm.io",
+		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(v.Device), 10),
+		"flexlvm.io/reclaim":              string(v.Reclaim),
+		"flexlvm.io/wipe":                 string(v.Wipe),
+		"flexlvm.io/on-node-loss":         "keep",
+	}, got.Annotations)
+	capacity := got.Spec.Capacity[corev1.ResourceStorage]
+	require.Zero(t, capacity.Cmp(*resource.NewQuantity(int64(v.Size), resource.BinarySI)), capacity.String())
+	require.Equal(t, string(o.policy), string(got.Spec.PersistentVolumeReclaimPolicy))
+	require.Equal(t, o.storageClass, got.Spec.StorageClassName)
+	require.Equal(t, v.Namespace, got.Spec.ClaimRef.Namespace)
+	require.Equal(t, corev1.PersistentVolumeFilesystem, *got.Spec.VolumeMode)
+	require.Equal(t, []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{o.hostname}},
+	}}}, got.Spec.NodeAffinity.Required.NodeSelectorTerms)
+	spec := volume.Spec{Group: v.Group, Name: v.Name, Size: v.Size, Layout: volume.Linear, Kind: v.Kind, Cluster: v.Cluster}
+	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
+}
+
+// checkClaim checks that a claim and a PersistentVolume bind to each other.
+func checkClaim(t *testing.T, claim corev1.PersistentVolumeClaim, volume corev1.PersistentVolume) {
+	t.Helper()
+	require.Equal(t, volume.Spec.ClaimRef.Namespace, claim.Namespace)
+	require.Equal(t, volume.Spec.ClaimRef.Name, claim.Name)
+	require.Empty(t, volume.Spec.ClaimRef.UID, "a UID would be that of the claim that is gone")
+	require.Equal(t, volume.Name, claim.Spec.VolumeName)
+	require.NotNil(t, claim.Spec.StorageClassName, "without, the default class would be put in")
+	require.Equal(t, volume.Spec.StorageClassName, *claim.Spec.StorageClassName)
+	require.Equal(t, volume.Spec.AccessModes, claim.Spec.AccessModes)
+	require.Equal(t, volume.Spec.VolumeMode, claim.Spec.VolumeMode)
+	require.Equal(t, volume.Spec.Capacity[corev1.ResourceStorage], claim.Spec.Resources.Requests[corev1.ResourceStorage])
+}
+
+func TestQuantity(t *testing.T) {
+	for b, want := range map[volume.Bytes]string{
+		volume.TiB: "1Ti", 1536 * volume.MiB: "1536Mi", 976564 * volume.KiB: "976564Ki", volume.GiB + 1: "1073741825", 1: "1",
+	} {
+		require.Equal(t, want, quantity(b))
+		parsed := resource.MustParse(want)
+		require.Equal(t, int64(b), parsed.Value())
+	}
+}
+
+func TestUndelete(t *testing.T) {
+	for name, c := range map[string]struct {
+		volume node.Volume
+		set    func(*volumesUndeleteOptions)
+		err    string // empty: it comes back
+		moves  []string
+	}{
+		"unreferenced":      {volume: released(), moves: []string{"flexlvm/pvc-3 ready"}},
+		"retained":          {volume: changed(func(v *node.Volume) { v.State = volume.Retained }), moves: []string{"flexlvm/pvc-3 ready"}},
+		"dry run":           {volume: released(), set: dryRun},
+		"ready, to look at": {volume: changed(func(v *node.Volume) { v.State = volume.Ready }), set: dryRun},
+
+		"ready":               {volume: changed(func(v *node.Volume) { v.State = volume.Ready }), err: "Ask `kubectl get pv pvc-3`"},
+		"creating":            {volume: changed(func(v *node.Volume) { v.State = volume.Creating }), set: dryRun, err: "is creating"},
+		"doomed":              {volume: changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "there is no way back"},
+		"doomed, a dry run":   {volume: changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "there is no way back"},
+		"nonsense":            {volume: changed(func(v *node.Volume) { v.State, v.Problem = "", "two states" }), err: "lvchange"},
+		"dataset":             {volume: changed(func(v *node.Volume) { v.Kind = volume.Dataset }), set: dryRun, err: "VolumeManager"},
+		"absent":              {volume: changed(func(v *node.Volume) { v.Name = "pvc-4" }), err: "no volume of ours"},
+		"another group":       {volume: released(), set: func(o *volumesUndeleteOptions) { o.group = "fast" }, err: "no volume of ours"},
+		"names too long":      {volume: changed(func(v *node.Volume) { v.Group = volume.Group(strings.Repeat("g", 120)) }), err: "too long together"},
+		"no size in the tags": {volume: changed(func(v *node.Volume) { v.Size = 0 }), err: "size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &fakeEngine{volumes: []node.Volume{c.volume}}
+			o := undeleteOptions(t, c.set)
+			var out, notes bytes.Buffer
+			err := o.undelete(context.Background(), e, "pvc-3", &out, &notes)
+			require.Equal(t, c.moves, e.moves)
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				require.Empty(t, out.String(), "kubectl must get nothing")
+				return
+			}
+			require.NoError(t, err)
+			restored, _ := parsed(t, out.String())
+			require.Equal(t, "pvc-3", restored.Name)
+			require.Equal(t, !o.dryRun, strings.Contains(notes.String(), "is ready again"), notes.String())
+		})
+	}
+}
+
+func dryRun(o *volumesUndeleteOptions) { o.dryRun = true }
+
+func TestUndeleteOfNamesOfOthers(t *testing.T) {
+	e := &fakeEngine{volumes: []node.Volume{changed(func(v *node.Volume) { v.Name = "My_Data" })}}
+	err := undeleteOptions(t, nil).undelete(context.Background(), e, "My_Data", &bytes.Buffer{}, &bytes.Buffer{})
+	require.ErrorContains(t, err, "lvrename flexlvm My_Data NEW")
+	require.Empty(t, e.moves)
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestUndeleteThatFails(t *testing.T) {
+	e := &fakeEngine{volumes: []node.Volume{released()}, err: errors.New("LVM is locked")}
+	var out bytes.Buffer
+	require.ErrorContains(t, undeleteOptions(t, nil).undelete(context.Background(), e, "pvc-3", &out, &out), "LVM is locked")
+	require.Empty(t, out.String(), "kubectl must not apply what was not brought back")
+
+	e = &fakeEngine{volumes: []node.Volume{released()}}
+	err := undeleteOptions(t, nil).undelete(context.Background(), e, "pvc-3", fullDisk{}, &out)
+	require.ErrorContains(t, err, "print them again with --dry-run")
+}
+
+func TestUndeleteTellsWhatItGuessed(t *testing.T) {
+	for claim, says := range map[string]bool{"": true, "data": false} {
+		e := &fakeEngine{volumes: []node.Volume{released()}}
+		o := undeleteOptions(t, func(o *volumesUndeleteOptions) { o.claim = claim })
+		var notes bytes.Buffer
+		require.NoError(t, o.undelete(context.Background(), e, "pvc-3", &bytes.Buffer{}, &notes))
+		require.Equal(t, says, strings.Contains(notes.String(), "the claim is called shop/pvc-3"), notes.String())
+	}
+}
