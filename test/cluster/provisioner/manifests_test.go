@@ -36,7 +36,7 @@ func (b *bed) testManifests(t *testing.T) {
 					placed[p.Labels["app.kubernetes.io/name"]]++
 				}
 			}
-			return missing(placed["flexlvm-provisioner"] == 2 && placed["flexlvm-installer"] == 3, "placed pods: %v", placed)
+			return missing(placed["flexlvm-provisioner"] == 2 && placed["flexlvm-installer"] == 3 && placed["flexlvm-gc"] == 3, "placed pods: %v", placed)
 		})
 	})
 	t.Run("plugin directory and image are set in one place", func(t *testing.T) {
@@ -64,7 +64,10 @@ func (b *bed) testManifests(t *testing.T) {
 		require.Contains(t, out, "daemonset.apps/flexlvm-installer configured")
 		require.NotContains(t, out, "created", "it must be the same object, or both would run")
 	})
-	t.Run("rights", b.testRights)
+	t.Run("rights of the provisioner", b.testRights)
+	t.Run("rights of the node daemon", b.testDaemonRights)
+	t.Run("node daemon and volumes", b.testDaemonVolumes)
+	t.Run("node daemon and reports", b.testDaemonReports)
 }
 
 // right is something that an account may or may not do.
@@ -75,7 +78,7 @@ type right struct {
 
 // testRights: what the provisioner needs, and some of what it must not have.
 func (b *bed) testRights(t *testing.T) {
-	rights := []right{
+	b.requireRights(t, account, []right{
 		{verb: "list", resource: "persistentvolumeclaims", allowed: true},
 		{verb: "watch", resource: "persistentvolumeclaims", allowed: true},
 		{verb: "update", resource: "persistentvolumeclaims", namespace: "default", allowed: true},
@@ -99,23 +102,8 @@ func (b *bed) testRights(t *testing.T) {
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "another"},
 		{verb: "create", group: "coordination.k8s.io", resource: "leases", namespace: "kube-system"},
 		{verb: "update", group: "storage.k8s.io", resource: "storageclasses"},
-	}
-	for _, r := range rights {
-		review, err := b.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "system:serviceaccount:" + system + ":" + account,
-				Groups: []string{
-					"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated",
-				},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
-				},
-			},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		require.Equal(t, r.allowed, review.Status.Allowed, "%+v", r)
-	}
-
+		{verb: "create", group: "flexlvm.io", resource: "nodestorages"},
+	})
 	// A stolen token is no way to the nodes' file systems.
 	config := rest.CopyConfig(b.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
@@ -133,6 +121,26 @@ func (b *bed) testRights(t *testing.T) {
 			},
 		}, metav1.CreateOptions{})
 		require.ErrorContains(t, err, "may only create PersistentVolumes of the driver flexlvm.io/flexlvm")
+	}
+}
+
+// requireRights asks the API server what a service account may do.
+func (b *bed) requireRights(t *testing.T, account string, rights []right) {
+	t.Helper()
+	for _, r := range rights {
+		review, err := b.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + system + ":" + account,
+				Groups: []string{
+					"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated",
+				},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
+				},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, r.allowed, review.Status.Allowed, "%+v", r)
 	}
 }
 

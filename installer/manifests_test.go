@@ -1,0 +1,126 @@
+// Package installer_test looks at the manifests without a cluster; test/cluster
+// applies them to a real one.
+package installer_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flexlvm/flexlvm/internal/gc"
+)
+
+// objects reads every manifest but the generated CRDs and what kustomize reads. A
+// field that the API does not know is an error.
+func objects(t *testing.T) map[string]runtime.Object {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	out := map[string]runtime.Object{}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" ||
+			entry.Name() == "kustomization.yaml" || filepath.Base(filepath.Dir(path)) == "crd" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for i, document := range strings.Split(string(content), "\n---\n") {
+			object, _, err := decoder.Decode([]byte(document), nil, nil)
+			require.NoError(t, err, "%s, document %d", path, i+1)
+			accessor, err := meta.Accessor(object)
+			require.NoError(t, err)
+			out[fmt.Sprintf("%s %T %s", path, object, accessor.GetName())] = object
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, out)
+	return out
+}
+
+func TestObjectsAreWellFormedAndLabelled(t *testing.T) {
+	for where, object := range objects(t) {
+		if strings.HasPrefix(where, "uninstall/") {
+			continue // a patch
+		}
+		accessor, err := meta.Accessor(object)
+		require.NoError(t, err)
+		require.Equal(t, "flexlvm", accessor.GetLabels()["app.kubernetes.io/part-of"], where)
+	}
+}
+
+// A policy that names an account nobody has bounds nobody.
+func TestPoliciesBoundAccountsThatExist(t *testing.T) {
+	all := objects(t)
+	for where, object := range all {
+		policy, ok := object.(*admissionv1.ValidatingAdmissionPolicy)
+		if !ok {
+			continue
+		}
+		require.Equal(t, admissionv1.Fail, *policy.Spec.FailurePolicy, where)
+		for _, condition := range policy.Spec.MatchConditions {
+			_, rest, ok := strings.Cut(condition.Expression, "'system:serviceaccount:flexlvm-system:")
+			if !ok {
+				continue
+			}
+			account := strings.TrimSuffix(rest, "'")
+			found := false
+			for other := range all {
+				found = found || strings.HasSuffix(other, "*v1.ServiceAccount "+account)
+			}
+			require.True(t, found, "%s: no account %q", where, account)
+		}
+	}
+}
+
+func TestEveryFileIsApplied(t *testing.T) {
+	for _, dir := range []string{"base", "gc", "node"} {
+		content, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+		require.NoError(t, err)
+		var listed struct{ Resources []string }
+		require.NoError(t, yaml.Unmarshal(content, &listed))
+		var files []string
+		for _, pattern := range []string{"*.yaml", "crd/*.yaml"} {
+			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			require.NoError(t, err)
+			for _, file := range found {
+				if name := strings.TrimPrefix(file, dir+"/"); name != "kustomization.yaml" {
+					files = append(files, name)
+				}
+			}
+		}
+		require.ElementsMatch(t, files, listed.Resources, dir)
+	}
+}
+
+// The manifest shows the defaults, so they must be those.
+func TestDaemonFlagsAreTheDefaults(t *testing.T) {
+	var daemon *appsv1.DaemonSet
+	for _, object := range objects(t) {
+		if d, ok := object.(*appsv1.DaemonSet); ok && d.Name == "flexlvm-gc" {
+			daemon = d
+		}
+	}
+	require.NotNil(t, daemon)
+	container := daemon.Spec.Template.Spec.Containers[0]
+	policy := gc.DefaultPolicy()
+	require.Subset(t, container.Args, []string{
+		fmt.Sprintf("--address=:%d", container.Ports[0].ContainerPort),
+		fmt.Sprintf("--high-threshold-percent=%d", policy.HighPercent),
+		fmt.Sprintf("--low-threshold-percent=%d", policy.LowPercent),
+		fmt.Sprintf("--min-age=%gm", policy.MinAge.Minutes()),
+		fmt.Sprintf("--max-age=%g", policy.MaxAge.Seconds()),
+		fmt.Sprintf("--evict-orphans=%t", policy.EvictOrphans),
+	})
+}
