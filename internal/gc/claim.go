@@ -1,10 +1,17 @@
 package gc
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -18,8 +25,9 @@ type Claim struct {
 	Cluster   string // may be empty
 	Kind      volume.Kind
 	Size      volume.Bytes // what the user may write by now
-	Inodes    int64
-	// Charged is what the volume takes from its pool when it is made.
+	Inodes    int64        // 0: no limit
+	// Charged is what the volume takes from its pool when it is made: what its
+	// provisioner charged, or more where the claim has grown since.
 	Charged        volume.Bytes
 	ClaimNamespace string // empty where no claim is named
 	ClaimName      string
@@ -31,11 +39,203 @@ type Claim struct {
 	Disposal       node.Disposal
 }
 
-// ClaimOf reads a PersistentVolume as strictly as the driver does. A
-// PersistentVolume that it cannot read is a person's to look at, and what it may
-// name (NamesOf) counts as wanted.
-func ClaimOf(pv *corev1.PersistentVolume) (Claim, error) { return Claim{}, nil }
+// ClaimOf reads a PersistentVolume strictly: what is not understood is an error,
+// not a guess. A PersistentVolume that it cannot read is for a person to look
+// at, and the volumes it may mean (NamesOf) count as wanted.
+func ClaimOf(object *corev1.PersistentVolume) (Claim, error) {
+	c, err := claimOf(object)
+	if err != nil {
+		return Claim{}, fmt.Errorf("read PersistentVolume %q: %w; its volume is left alone until a person mends the object, or removes its finalizer %s", object.Name, err, pv.Finalizer)
+	}
+	return c, nil
+}
 
-// NamesOf are the volumes that a PersistentVolume may mean which ClaimOf could
-// not read: they go into View.Unreadable.
-func NamesOf(pv *corev1.PersistentVolume) []string { return []string{pv.Name} }
+// NamesOf are the names of the volumes that a PersistentVolume may mean which
+// ClaimOf could not read.
+func NamesOf(object *corev1.PersistentVolume) []string {
+	names := []string{object.Name}
+	if flex := object.Spec.FlexVolume; flex != nil {
+		if name := flex.Options[volume.OptionVolume]; name != "" && name != object.Name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func claimOf(object *corev1.PersistentVolume) (Claim, error) {
+	spec, err := specOf(object)
+	if err != nil {
+		return Claim{}, err
+	}
+	c := Claim{
+		PV: object.Name, UID: object.UID,
+		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
+		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes,
+		Deleting: object.DeletionTimestamp != nil,
+	}
+	for _, f := range object.Finalizers {
+		if f == pv.Finalizer {
+			c.HasFinalizer = true
+		} else {
+			c.Protected = true
+		}
+	}
+	if ref := object.Spec.ClaimRef; ref != nil {
+		c.ClaimNamespace, c.ClaimName = ref.Namespace, ref.Name
+	}
+	if c.Phase, err = phaseOf(object); err != nil {
+		return Claim{}, err
+	}
+	if c.ReclaimPolicy, err = policyOf(object); err != nil {
+		return Claim{}, err
+	}
+	if c.Disposal, err = disposalOf(object); err != nil {
+		return Claim{}, err
+	}
+	c.Size, c.Charged, err = sizesOf(object, spec)
+	return c, err
+}
+
+// specOf reads the options, as the driver does when it mounts the volume.
+func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
+	flex := object.Spec.FlexVolume
+	switch {
+	case flex == nil:
+		return volume.Spec{}, &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing: this is no volume of flexlvm; remove its label " + pv.LabelNode}
+	case flex.Driver != pv.Driver:
+		return volume.Spec{}, &volume.FieldError{Field: "spec.flexVolume.driver", Value: flex.Driver, Reason: "is not ours; remove the label " + pv.LabelNode}
+	}
+	if err := checkOptions(flex.Options); err != nil {
+		return volume.Spec{}, err
+	}
+	r := optionReader{options: flex.Options}
+	spec := volume.Spec{
+		Group:     read(&r, volume.OptionGroup, volume.ParseGroup),
+		GroupUUID: read(&r, volume.OptionGroupUUID, volume.ParseGroupUUID),
+		Name:      read(&r, volume.OptionVolume, volume.ParseName),
+		Size:      read(&r, volume.OptionSize, volume.ParseBytes),
+		Layout:    read(&r, volume.OptionLayout, volume.ParseLayout),
+		Inodes:    read(&r, volume.OptionInodes, volume.ParseInodes),
+		Kind:      read(&r, volume.OptionKind, volume.ParseKind),
+		Cluster:   read(&r, volume.OptionCluster, volume.ParseCluster),
+	}
+	if r.err != nil {
+		return volume.Spec{}, r.err
+	}
+	if _, named := flex.Options[volume.OptionVolume]; !named {
+		name, err := volume.ParseName("metadata.name", object.Name)
+		if err != nil {
+			return volume.Spec{}, err
+		}
+		spec.Name = name
+	}
+	if spec.Layout == "" {
+		spec.Layout = volume.Linear
+	}
+	if spec.Kind == "" {
+		spec.Kind = volume.Claim
+	}
+	return spec, spec.Validate()
+}
+
+// knownOptions of the layouts that there are so far.
+var knownOptions = []string{
+	volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
+	volume.OptionSize, volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
+}
+
+// checkOptions refuses what a later release, or a slip of the hand, has added:
+// it may change what the volume is.
+func checkOptions(options map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		if !slices.Contains(knownOptions, name) {
+			return &volume.FieldError{Field: "option", Value: name, Reason: "is not known to this release; the options are " + strings.Join(knownOptions, ", ")}
+		}
+	}
+	return nil
+}
+
+// An optionReader keeps the first error.
+type optionReader struct {
+	options map[string]string
+	err     error
+}
+
+func read[T any](r *optionReader, name string, parse func(field, s string) (T, error)) (v T) {
+	s, there := r.options[name]
+	if !there || r.err != nil {
+		return v
+	}
+	v, r.err = parse(name, s)
+	return v
+}
+
+// phaseOf gives Pending where the API server has not said anything yet.
+func phaseOf(object *corev1.PersistentVolume) (corev1.PersistentVolumePhase, error) {
+	switch p := object.Status.Phase; p {
+	case "":
+		return corev1.VolumePending, nil
+	case corev1.VolumePending, corev1.VolumeAvailable, corev1.VolumeBound, corev1.VolumeReleased, corev1.VolumeFailed:
+		return p, nil
+	default:
+		return "", &volume.FieldError{Field: "status.phase", Value: string(p), Reason: "is not known to this release"}
+	}
+}
+
+// policyOf gives Retain where none is named, as the API server does.
+func policyOf(object *corev1.PersistentVolume) (corev1.PersistentVolumeReclaimPolicy, error) {
+	switch p := object.Spec.PersistentVolumeReclaimPolicy; p {
+	case "":
+		return corev1.PersistentVolumeReclaimRetain, nil
+	case corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete:
+		return p, nil
+	default:
+		return "", &volume.FieldError{Field: "spec.persistentVolumeReclaimPolicy", Value: string(p), Reason: "is not supported; patch it to Delete or Retain"}
+	}
+}
+
+func disposalOf(object *corev1.PersistentVolume) (d node.Disposal, err error) {
+	if d.Reclaim, err = volume.ParseReclaim(pv.AnnotationReclaim, object.Annotations[pv.AnnotationReclaim]); err != nil {
+		return node.Disposal{}, err
+	}
+	if d.Wipe, err = volume.ParseWipe(pv.AnnotationWipe, object.Annotations[pv.AnnotationWipe]); err != nil {
+		return node.Disposal{}, err
+	}
+	return d, nil
+}
+
+// sizesOf tells what the user may write and what the pool must give. The
+// capacity follows growth; the option and the charge stay what they were at
+// birth, so a claim that grew before its first mount needs more than its charge.
+func sizesOf(object *corev1.PersistentVolume, spec volume.Spec) (size, charged volume.Bytes, err error) {
+	capacity := object.Spec.Capacity[corev1.ResourceStorage]
+	switch {
+	case capacity.Sign() <= 0:
+		return 0, 0, &volume.FieldError{Field: "spec.capacity.storage", Value: capacity.String(), Reason: "must be greater than 0"}
+	case capacity.CmpInt64(int64(volume.MaxSize)) > 0:
+		return 0, 0, &volume.FieldError{Field: "spec.capacity.storage", Value: capacity.String(), Reason: fmt.Sprintf("is more than %s, the most that is supported", volume.MaxSize)}
+	}
+	size = max(volume.Bytes(capacity.Value()), spec.Size)
+	device := volume.DeviceSize(size, spec.Inodes)
+	text, noted := object.Annotations[pv.AnnotationCharged]
+	if !noted {
+		return size, device, nil
+	}
+	if charged, err = parseCharged(text); err != nil {
+		return 0, 0, err
+	}
+	if size > spec.Size {
+		charged = max(charged, device)
+	}
+	return size, charged, nil
+}
+
+// parseCharged takes more than volume.MaxSize: the largest volume's charge is
+// its size and its overhead.
+func parseCharged(text string) (volume.Bytes, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 || volume.Bytes(n) > 2*volume.MaxSize {
+		return 0, &volume.FieldError{Field: pv.AnnotationCharged, Value: text, Reason: "is not a number of bytes; remove the annotation, and the charge is reckoned from the size"}
+	}
+	return volume.Bytes(n), nil
+}

@@ -1,6 +1,15 @@
 package gc
 
-import "github.com/flexlvm/flexlvm/internal/volume"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
 
 // An Action is what is to be done about a Claim.
 type Action string
@@ -24,4 +33,145 @@ type Verdict struct {
 
 // Judge says what is to be done about each claim, in order of their
 // PersistentVolumes' names. Claims that are as they should be have no Verdict.
-func Judge(view View) []Verdict { return nil }
+func Judge(view View) []Verdict {
+	if view.Cluster == "" {
+		return nil // whose volumes these are cannot be told; Plan says so
+	}
+	x := newIndex(view)
+	retained := map[key]bool{}
+	for i := range view.Claims {
+		if c := &view.Claims[i]; c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+			retained[c.key()] = true
+		}
+	}
+	var out []Verdict
+	for i := range view.Claims {
+		c := &view.Claims[i]
+		v := Verdict{Claim: *c, Action: ActionReport}
+		switch {
+		case !view.givenUp(c):
+			v.Why = x.amiss(view, c)
+		case x.obstacle(c) != "":
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.evidence(), x.obstacle(c))
+		default:
+			v.Action = ActionRelease
+			v.To, v.Why = x.release(c, retained[c.key()])
+		}
+		if v.Why != "" {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(a.Claim.PV, b.Claim.PV), cmp.Compare(a.Claim.UID, b.Claim.UID))
+	})
+	return out
+}
+
+// givenUp tells whether the API says positively that nobody wants the volume of
+// a claim any more. All else protects it.
+func (view View) givenUp(c *Claim) bool {
+	return view.Cluster != "" && c.Cluster == view.Cluster && c.leaving()
+}
+
+// leaving tells whether a PersistentVolume is on its way out, whosever it is.
+func (c *Claim) leaving() bool {
+	switch {
+	case c.Deleting:
+		return c.Phase != corev1.VolumeBound || !c.Protected
+	case c.Phase == corev1.VolumeReleased || c.Phase == corev1.VolumeFailed:
+		return c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	}
+	return false
+}
+
+// evidence says how the API has given a claim up.
+func (c *Claim) evidence() string {
+	switch {
+	case c.Deleting && c.Phase == corev1.VolumeBound:
+		return fmt.Sprintf("PersistentVolume %s was deleted and nothing protects it any more, although %s is bound to it", c.PV, c.user())
+	case c.Deleting:
+		return fmt.Sprintf("PersistentVolume %s was deleted and no claim is bound to it", c.PV)
+	case c.Phase == corev1.VolumeFailed:
+		return fmt.Sprintf("PersistentVolume %s has failed to be reclaimed after %s had gone", c.PV, c.user())
+	}
+	return fmt.Sprintf("PersistentVolume %s was released: %s is gone", c.PV, c.user())
+}
+
+// user is who asked for the volume.
+func (c *Claim) user() string {
+	if c.ClaimName == "" {
+		return "its claim"
+	}
+	return fmt.Sprintf("claim %s/%s", c.ClaimNamespace, c.ClaimName)
+}
+
+// obstacle is why the volume of a claim that is given up cannot be moved on, or
+// empty. A volume that does not exist is none: it only must not be made any more.
+func (x *index) obstacle(c *Claim) string {
+	if by, wanted := x.wanted[c.key()]; wanted {
+		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
+	}
+	if x.unread[c.Volume] {
+		return "another PersistentVolume, which cannot be read, may mean it; put that one right"
+	}
+	if _, there := x.pools[c.Group]; !there {
+		return fmt.Sprintf("volume group %s is not on this node, so nothing can be said of it; bring its disks back, or remove the finalizer %s if they are lost for good", c.Group, pv.Finalizer)
+	}
+	if why, ailing := x.ailing[c.Group]; ailing {
+		return why
+	}
+	v, there := x.volumes[c.key()]
+	switch {
+	case !there:
+		return ""
+	case v.State == "":
+		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", c.key(), v.Problem)
+	case v.Cluster != c.Cluster:
+		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", c.key(), v.Cluster, c.Cluster, pv.Finalizer)
+	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
+		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, c.key(), v.GroupUUID, pv.Finalizer)
+	}
+	return ""
+}
+
+// release says where the volume of a claim goes that is given up. One that has
+// been moved on already, perhaps by a person, stays where it is.
+func (x *index) release(c *Claim, retain bool) (volume.State, string) {
+	if v, there := x.volumes[c.key()]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.evidence(), c.key(), v.State)
+	}
+	if retain {
+		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.evidence(), c.key(), c.Volume)
+	}
+	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.evidence(), c.key())
+}
+
+// amiss is what a person should know of a claim that is not given up, or empty.
+func (x *index) amiss(view View, c *Claim) string {
+	switch {
+	case c.Cluster == view.Cluster:
+	case c.Cluster == "" && c.leaving():
+		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; look at it on the node, then remove the finalizer %s", c.evidence(), volume.OptionCluster, pv.Finalizer)
+	case c.Cluster != "":
+		return fmt.Sprintf("PersistentVolume %s says that it is of cluster %q and this is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
+	}
+	if !c.usable() {
+		return ""
+	}
+	pool, there := x.pools[c.Group]
+	switch {
+	case !there:
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.user())
+	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
+		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.user())
+	}
+	if v, there := x.volumes[c.key()]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s`", c.PV, c.Phase, c.key(), v.State, c.Volume)
+	}
+	return ""
+}
+
+// usable tells whether a pod may come and mount the volume of a claim.
+func (c *Claim) usable() bool {
+	return c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
+}

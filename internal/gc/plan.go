@@ -1,6 +1,8 @@
 package gc
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -26,8 +28,8 @@ const (
 	ReasonOrphan Reason = "Orphan"
 )
 
-// An Eviction is a volume that is to go. Volumes are removed in the order of the
-// plan; one that cannot be removed leaves the others' reasons as they are.
+// An Eviction is a volume that is to go. They are meant to be removed in the
+// order of the plan; one that cannot be removed is no reason to keep the others.
 type Eviction struct {
 	Volume  node.Volume
 	Reason  Reason
@@ -56,11 +58,12 @@ type PoolResult struct {
 	ByState map[volume.State]int
 	// Foreign counts logical volumes that are not ours, or another cluster's.
 	Foreign int
-	// Pressure: the pool is over its high threshold, or has less free space than
-	// Promised.
+	// Pressure: the pool is at or over its high threshold, or has less free space
+	// than Promised.
 	Pressure        bool
 	PressureMessage string
-	// Shortfall is the room that is missing even after the plan; 0 for none.
+	// Shortfall is the room that is missing even if all that may be evicted were;
+	// 0 for none.
 	Shortfall        volume.Bytes
 	ShortfallMessage string
 }
@@ -76,5 +79,134 @@ type Result struct {
 	Blocked string
 }
 
-// Plan decides which volumes go. It is pure.
-func Plan(view View, policy Policy) Result { return Result{} }
+// Plan decides which volumes go. Candidates are volumes in state unreferenced
+// that nothing stands in the way of (see standing), the least recently used
+// first. They go at once where their class says so, when they are too old, and
+// as many as it takes when promised volumes need room or a pool is over its high
+// threshold. Orphans follow under pressure, where that is allowed.
+func Plan(view View, policy Policy) Result {
+	p := planner{view: view, policy: policy, index: newIndex(view)}
+	p.openPools()
+	for i := range view.Volumes {
+		p.sort(&view.Volumes[i])
+	}
+	p.addDemands()
+	p.findOrphans()
+	p.result.Blocked = p.blocked()
+	p.orphanBudget = p.orphansAllowed()
+	for _, pool := range p.pools {
+		p.result.Evictions = append(p.result.Evictions, p.decide(pool)...)
+		p.result.Pools = append(p.result.Pools, pool.result)
+	}
+	slices.SortFunc(p.result.Foreign, byName)
+	slices.SortFunc(p.result.Problems, byName)
+	return p.result
+}
+
+// A planner is one plan in the making.
+type planner struct {
+	view         View
+	policy       Policy
+	index        index
+	pools        []*pool // by name
+	byGroup      map[volume.Group]*pool
+	ready        int // volumes of this cluster in state ready
+	ours         int // volumes of this cluster
+	orphanBudget int
+	result       Result
+}
+
+func (p *planner) openPools() {
+	p.byGroup = make(map[volume.Group]*pool, len(p.view.Pools))
+	for _, given := range p.view.Pools {
+		one := &pool{Pool: given, ailing: p.index.ailing[given.Name]}
+		one.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
+		p.pools = append(p.pools, one)
+	}
+	slices.SortFunc(p.pools, func(a, b *pool) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
+	})
+	for _, one := range p.pools {
+		p.byGroup[one.Name] = one
+	}
+}
+
+// sort puts a volume where it belongs. A volume whose group is not in the view
+// is only reported.
+func (p *planner) sort(v *node.Volume) {
+	if v.State != "" && v.Cluster != p.view.Cluster {
+		p.result.Foreign = append(p.result.Foreign, *v)
+		return
+	}
+	if v.Problem != "" || v.State == "" {
+		p.result.Problems = append(p.result.Problems, *v)
+	}
+	one, there := p.byGroup[v.Group]
+	if there {
+		one.result.Foreign = max(0, one.result.Foreign-1)
+	}
+	if v.State == "" {
+		return
+	}
+	p.ours++
+	if v.State == volume.Ready {
+		p.ready++
+	}
+	if !there {
+		return
+	}
+	one.result.ByState[v.State]++
+	switch v.State {
+	case volume.Doomed:
+		one.pending += v.Device
+	case volume.Unreferenced:
+		s := p.standing(v, one)
+		one.held[s].add(v)
+		if s == standingFree {
+			one.queue = append(one.queue, v)
+		}
+	}
+}
+
+// A standing is what stands between an unreferenced volume and its eviction.
+type standing int
+
+const (
+	standingFree   standing = iota // nothing
+	standingYoung                  // it is not old enough
+	standingBusy                   // its device is open, it is mounted, snapshots hang on it
+	standingWanted                 // a PersistentVolume names it
+	standingIll                    // it, or its pool, has a problem
+	standings
+)
+
+func (p *planner) standing(v *node.Volume, in *pool) standing {
+	_, wanted := p.index.wanted[keyOf(v)]
+	switch {
+	case wanted || p.index.unread[v.Name]:
+		return standingWanted
+	case v.Problem != "" || in.ailing != "":
+		return standingIll
+	case v.Open || len(v.Mounts) > 0 || v.Origin:
+		return standingBusy
+	case v.Reclaim == volume.ReclaimImmediate:
+		return standingFree
+	case v.Released.IsZero() || p.view.Now.Sub(v.Released) < p.policy.MinAge:
+		return standingYoung
+	}
+	return standingFree
+}
+
+// evictionOrder is least recently used first, then larger first, then by name.
+func evictionOrder(a, b *node.Volume) int {
+	return cmp.Or(
+		a.LastUsed.Compare(b.LastUsed),
+		cmp.Compare(b.Device, a.Device),
+		cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.UUID, b.UUID),
+	)
+}
+
+func byName(a, b node.Volume) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
+}

@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -11,7 +12,7 @@ import (
 // whole: with any list failed or stale there is no View and no round.
 type View struct {
 	Now     time.Time
-	Cluster string // UID of the kube-system namespace; never empty
+	Cluster string // UID of the kube-system namespace
 	Pools   []node.Pool
 	Volumes []node.Volume
 	Claims  []Claim
@@ -31,13 +32,67 @@ type key struct {
 	name  volume.Name
 }
 
+func (k key) String() string { return string(k.group) + "/" + string(k.name) }
+
 func keyOf(v *node.Volume) key { return key{v.Group, v.Name} }
 
-// volumesByKey are those with a name of their own: a doomed one has lost its.
-func (v View) volumesByKey() map[key]*node.Volume {
-	out := make(map[key]*node.Volume, len(v.Volumes))
-	for i := range v.Volumes {
-		out[keyOf(&v.Volumes[i])] = &v.Volumes[i]
+func (c *Claim) key() key { return key{c.Group, c.Volume} }
+
+// An index is a View by name.
+type index struct {
+	pools   map[volume.Group]node.Pool
+	ailing  map[volume.Group]string // why nothing in the pool may be changed
+	volumes map[key]*node.Volume
+	named   map[key]bool   // by any claim, also one that is given up
+	wanted  map[key]string // by a claim that is not; the PersistentVolume
+	// anywhere holds the PersistentVolumes of wanted whatever their group: groups
+	// can be renamed under the API's feet.
+	anywhere map[volume.Name]string
+	unread   map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
+}
+
+func newIndex(view View) index {
+	x := index{
+		pools:    make(map[volume.Group]node.Pool, len(view.Pools)),
+		ailing:   map[volume.Group]string{},
+		volumes:  make(map[key]*node.Volume, len(view.Volumes)),
+		named:    make(map[key]bool, len(view.Claims)),
+		wanted:   make(map[key]string, len(view.Claims)),
+		anywhere: make(map[volume.Name]string, len(view.Claims)),
+		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
 	}
-	return out
+	for _, p := range view.Pools {
+		if _, twice := x.pools[p.Name]; twice {
+			x.ailing[p.Name] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", p.Name)
+		} else if p.Missing > 0 {
+			x.ailing[p.Name] = fmt.Sprintf("%s of volume group %s missing; look at `pvs`", counted(p.Missing, "device is", "devices are"), p.Name)
+		}
+		x.pools[p.Name] = p
+	}
+	for i := range view.Volumes {
+		v := &view.Volumes[i]
+		// Two of one key are in two groups of one name.
+		if other, twice := x.volumes[keyOf(v)]; !twice || v.UUID < other.UUID {
+			x.volumes[keyOf(v)] = v
+		}
+	}
+	for _, name := range view.Unreadable {
+		x.unread[volume.Name(name)] = true
+	}
+	for i := range view.Claims {
+		c := &view.Claims[i]
+		x.named[c.key()] = true
+		if !view.givenUp(c) {
+			keepLeast(x.wanted, c.key(), c.PV)
+			keepLeast(x.anywhere, c.Volume, c.PV)
+		}
+	}
+	return x
+}
+
+// keepLeast makes the order of the lists all one.
+func keepLeast[K comparable](m map[K]string, k K, s string) {
+	if other, there := m[k]; !there || s < other {
+		m[k] = s
+	}
 }

@@ -1,0 +1,64 @@
+package gc
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A demand is what one claim still needs of its pool: a volume that no pod has
+// mounted yet, or a growth that has not come to the node yet.
+type demand struct {
+	claim *Claim
+	need  volume.Bytes
+}
+
+// addDemands gives each pool what is promised in it, the smallest first.
+func (p *planner) addDemands() {
+	by := map[key]demand{} // two PersistentVolumes of one volume promise it once
+	for i := range p.view.Claims {
+		c := &p.view.Claims[i]
+		need := p.need(c)
+		if other, there := by[c.key()]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
+			by[c.key()] = demand{claim: c, need: need}
+		}
+	}
+	for k, d := range by {
+		in := p.byGroup[k.group]
+		in.demands = append(in.demands, d)
+		in.result.Promised += d.need
+	}
+	for _, in := range p.pools {
+		slices.SortFunc(in.demands, func(a, b demand) int {
+			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.claim.PV, b.claim.PV), cmp.Compare(a.claim.Volume, b.claim.Volume))
+		})
+	}
+}
+
+// need is what a claim still needs, 0 for nothing. A claim that no pod can use
+// needs nothing: one that is released, or made for another cluster or group.
+func (p *planner) need(c *Claim) volume.Bytes {
+	in, there := p.byGroup[c.Group]
+	switch {
+	case !there, !c.usable(), p.view.givenUp(c):
+		return 0
+	case c.Cluster != "" && c.Cluster != p.view.Cluster:
+		return 0
+	case c.GroupUUID != "" && c.GroupUUID != in.UUID:
+		return 0
+	}
+	grain := max(in.Extent, 1)
+	v, made := p.index.volumes[c.key()]
+	switch {
+	case !made:
+		return c.Charged.RoundUp(grain)
+	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster:
+		return 0
+	case v.Size >= c.Size:
+		// Its tag says that it is as large as promised; that a later release would
+		// make its device larger is no reason to take anybody's data away.
+		return 0
+	}
+	return max(0, volume.DeviceSize(c.Size, c.Inodes).RoundUp(grain)-v.Device)
+}

@@ -1,0 +1,156 @@
+package gc
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A pool is where one plan keeps its accounts.
+type pool struct {
+	node.Pool
+	ailing   string            // why nothing may be changed in it
+	queue    []*node.Volume    // what may be evicted, in order; orphans at the end
+	orphans  []*node.Volume    // what may be evicted as an orphan
+	held     [standings]amount // unreferenced volumes
+	orphaned amount
+	pending  volume.Bytes // held by doomed volumes, about to be free
+	freed    volume.Bytes // by evictions of this plan
+	demands  []demand
+	result   PoolResult
+}
+
+// An amount is so many volumes and what they hold.
+type amount struct {
+	volumes int
+	bytes   volume.Bytes
+}
+
+func (a *amount) add(v *node.Volume) {
+	a.volumes++
+	a.bytes += v.Device
+}
+
+// coming is what is free or about to be.
+func (p *pool) coming() volume.Bytes { return p.Free + p.pending + p.freed }
+
+// used is what will still be in use, whoever uses it.
+func (p *pool) used() volume.Bytes { return max(0, p.Size-p.coming()) }
+
+// reclaimable is what the queue holds.
+func (p *pool) reclaimable() (sum volume.Bytes) {
+	for _, v := range p.queue {
+		sum += v.Device
+	}
+	return sum
+}
+
+// decide is the plan for one pool.
+func (p *planner) decide(in *pool) []Eviction {
+	slices.SortFunc(in.queue, evictionOrder)
+	in.result.Reclaimable = in.reclaimable()
+	p.press(in)
+	if p.result.Blocked != "" {
+		in.queue = nil
+		p.reportShortfall(in)
+		return nil
+	}
+	out := p.evictAnyway(in)
+	in.queue = append(in.queue, p.orphansFor(in)...)
+	// What takes no room gives none.
+	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool { return v.Device <= 0 })
+	out = append(out, p.evictForPromises(in)...)
+	out = append(out, p.evictForThreshold(in)...)
+	p.reportShortfall(in)
+	for _, e := range out {
+		if e.Reason == ReasonOrphan {
+			p.orphanBudget--
+		}
+	}
+	return out
+}
+
+// evictAnyway takes what goes whether or not its room is needed.
+func (p *planner) evictAnyway(in *pool) []Eviction {
+	var immediate, old []Eviction
+	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool {
+		switch {
+		case v.Reclaim == volume.ReclaimImmediate:
+			immediate = append(immediate, Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)})
+		case p.policy.MaxAge > 0 && p.view.Now.Sub(v.Released) > p.policy.MaxAge:
+			old = append(old, Eviction{Volume: *v, Reason: ReasonMaxAge, Message: p.whyMaxAge(v)})
+		default:
+			return false
+		}
+		in.freed += v.Device
+		return true
+	})
+	return append(immediate, old...)
+}
+
+// evictForPromises makes room for as many promised volumes as can be served, the
+// smallest first, and for none that cannot: data is not given up for nothing.
+func (p *planner) evictForPromises(in *pool) []Eviction {
+	if in.result.Promised <= in.coming() {
+		return nil
+	}
+	reach, target, served := in.coming()+in.reclaimable(), volume.Bytes(0), 0
+	for _, d := range in.demands {
+		if target+d.need > reach {
+			break
+		}
+		target += d.need
+		served++
+	}
+	if target <= in.coming() {
+		return nil
+	}
+	return p.take(in, target-in.coming(), ReasonPromised, in.whyPromised(served, target))
+}
+
+// evictForThreshold brings a pool that is too full down to the low threshold.
+func (p *planner) evictForThreshold(in *pool) []Eviction {
+	if !p.over(in, in.used()) {
+		return nil
+	}
+	return p.take(in, p.excess(in), ReasonHighThreshold, p.whyThreshold(in))
+}
+
+// over tells whether used is at or over the high threshold.
+func (p *planner) over(in *pool, used volume.Bytes) bool {
+	return p.policy.HighPercent < 100 && in.Size > 0 && percent(used, in.Size) >= p.policy.HighPercent
+}
+
+// excess is what has to go so that the pool is at the low threshold.
+func (p *planner) excess(in *pool) volume.Bytes {
+	return in.used() - in.Size*volume.Bytes(p.policy.LowPercent)/100
+}
+
+// take evicts from the front of the queue until need is met, and no more.
+func (p *planner) take(in *pool, need volume.Bytes, reason Reason, cause string) []Eviction {
+	var out []Eviction
+	for need > 0 && len(in.queue) > 0 {
+		v := in.queue[0]
+		in.queue = in.queue[1:]
+		e := Eviction{Volume: *v, Reason: reason}
+		if v.State == volume.Unreferenced {
+			e.Message = fmt.Sprintf("%s; this volume gives back %s: %s", cause, v.Device, p.idle(v))
+		} else {
+			e.Reason = ReasonOrphan
+			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; this orphan gives back %s: %s", cause, v.Device, p.unexplained(v))
+		}
+		out = append(out, e)
+		need -= v.Device
+		in.freed += v.Device
+	}
+	return out
+}
+
+func percent(part, whole volume.Bytes) int {
+	if whole <= 0 {
+		return 0
+	}
+	return int(part * 100 / whole)
+}
