@@ -77,7 +77,8 @@ func (o *volumesRestateOptions) restate(ctx context.Context, e engine, name stri
 		_, err := fmt.Fprintf(out, "%s is %s already\n", where(before), o.to)
 		return err
 	}
-	if use := use(before); use != "no" && before.State == volume.Ready {
+	wanted := before.State == volume.Ready || before.State == volume.Creating
+	if use := use(before); wanted && use != "no" {
 		return fmt.Errorf("volume %s is %s: a pod uses it, so somebody wants it; delete the pod and its claim first (`flexlvm volumes show %s`)", where(before), use, name)
 	}
 	after, err := e.Restate(ctx, before.Group, before.Name, o.to)
@@ -98,14 +99,13 @@ func consequence(to volume.State, v node.Volume) string {
 	return fmt.Sprintf("its room is taken back when it is needed; until then `flexlvm volumes undelete %s` brings it back", v.Name)
 }
 
-// alive refuses a volume whose state a person cannot change: there is no whole
-// volume yet, or none any more, or nobody can tell.
+// alive refuses a volume that nobody can bring to another state. What becomes of
+// one in state creating is the engine's to tell: its tags may be behind its first
+// mount.
 func alive(v node.Volume) error {
 	switch v.State {
-	case volume.Ready, volume.Unreferenced, volume.Retained:
+	case volume.Ready, volume.Unreferenced, volume.Retained, volume.Creating:
 		return nil
-	case volume.Creating:
-		return fmt.Errorf("volume %s is creating: its first mount was cut short, and it holds no data. Its next mount finishes it; to be rid of it, delete its claim, and the node daemon takes it back", where(v))
 	case volume.Doomed:
 		return fmt.Errorf("volume %s is doomed: its removal has begun, its content may be overwritten already, and there is no way back. Restore its data from a backup into a new claim", where(v))
 	}

@@ -144,6 +144,8 @@ func (o *volumesUndeleteOptions) mayReturn(v node.Volume) error {
 	switch {
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", where(v), v.Namespace)
+	case v.State == volume.Creating:
+		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", where(v))
 	case v.State == volume.Ready && !o.dryRun:
 		return fmt.Errorf("volume %s is ready, so nothing was deleted here. Ask `kubectl get pv %s`: if it finds one, use that (`flexlvm volumes undelete -h`); if there is none, print the manifests with --dry-run", where(v), v.Name)
 	}

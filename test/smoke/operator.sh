@@ -64,6 +64,33 @@ refute "volumes show of a name that is not there" "$driver" volumes show pvc-2 -
 succeeds "unmount" unmount "$dir"
 equal "volumes list shows it unmounted" "$("$driver" volumes list --group "$group" | awk 'NR == 2 { print $9 }')" no
 
+# What a claim's deletion does to its volume, by hand, and the way back.
+state() { "$driver" volumes list --group "$group" | awk 'NR == 2 { print $3 }'; }
+undelete() { "$driver" volumes undelete "$@" --group "$group" --node smoke --claim data; }
+
+succeeds "mount it to leave something in it" mount "$dir" "$(options pvc-1 $size)"
+echo kept >"$dir/file"
+refute "volumes forget of a volume in use" "$driver" volumes forget pvc-1 --group "$group"
+succeeds "unmount it" unmount "$dir"
+refute "volumes undelete of a volume that is ready" undelete pvc-1
+check "volumes forget" "$driver" volumes forget pvc-1 --group "$group"
+equal "gives it up" "$(state)" unreferenced
+fails "nobody mounts it then" "volumes undelete pvc-1" mount "$dir" "$(options pvc-1 $size)"
+check "volumes retain" "$driver" volumes retain pvc-1 --group "$group"
+equal "keeps it" "$(state)" retained
+check "volumes undelete --dry-run" undelete pvc-1 --dry-run
+equal "changes nothing" "$(state)" retained
+undelete pvc-1 >"$work/manifests" 2>"$work/notes"
+equal "volumes undelete" "$?" 0
+equal "brings it back" "$(state)" ready
+check "and says so beside its manifests" grep -q "is ready again (it was retained)" "$work/notes"
+equal "which begin at once" "$(head -n 2 "$work/manifests" | tr '\n' ' ')" "apiVersion: v1 kind: PersistentVolume "
+check "and name the size to the byte" grep -q "size: \"$size\"" "$work/manifests"
+succeeds "it can be mounted again" mount "$dir" "$(options pvc-1 $size)"
+equal "with what was in it" "$(cat "$dir/file")" kept
+succeeds "unmount it again" unmount "$dir"
+refute "volumes undelete of a name that is not there" undelete pvc-2
+
 plugins=$work/plugins
 check "install" "$driver" install --plugin-dir "$plugins"
 check "the installed driver is this one" cmp "$driver" "$plugins/flexlvm.io~flexlvm/flexlvm"
