@@ -204,9 +204,10 @@ func (b *bed) testUninstall(t *testing.T, installer string) {
 	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+dir+" ] || echo gone"))
 
 	// Volumes outlive it.
-	b.kubectl(t, "delete", "-k", installer, "--timeout=3m")
+	b.kubectl(t, "delete", "-k", filepath.Join(installer, "gc"), "--timeout=3m")
+	b.kubectl(t, "delete", "-k", installer, "--ignore-not-found", "--timeout=3m")
 	require.Empty(t, b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
-		"deployments,daemonsets,pods,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,namespaces"))
+		"deployments,daemonsets,pods,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"))
 	require.Contains(t, b.kubectl(t, "get", "pv", "-o", "jsonpath={.items[*].status.phase}"), "Bound")
 	require.Contains(t, b.onNode(t, "lvs", "--noheadings", "-o", "lv_name", "flexlvm"), "pvc-")
 }
