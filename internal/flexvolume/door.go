@@ -22,6 +22,9 @@ const (
 	verbMount   = "mount"
 	verbUnmount = "unmount"
 	verbExpand  = "expandfs"
+	// VerbSettle is no verb of kubelet's: the driver calls itself with it behind a
+	// first mount (node.Config.Settle). It takes a group and the name of a volume.
+	VerbSettle = "settle"
 )
 
 // An Engine does what the calls ask for. It checks the directories itself, and
@@ -33,6 +36,8 @@ type Engine interface {
 	// Expand grows the volume to size. The spec bears no namespace: kubelet does
 	// not tell it here.
 	Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error
+	// Settle writes down for good that a first mount is done.
+	Settle(ctx context.Context, g volume.Group, n volume.Name) error
 }
 
 // Deadlines of the verbs. kubelet sets none. They are far above what a call
@@ -41,6 +46,7 @@ type Engine interface {
 const (
 	mountDeadline   = 3 * time.Minute
 	expandDeadline  = 3 * time.Minute
+	settleDeadline  = 3 * time.Minute
 	unmountDeadline = 5 * time.Minute
 	// grace is what the engine gets after a deadline to put things in order. It is
 	// longer than internal/command waits for a program that was asked to end.
@@ -73,6 +79,8 @@ func parseCall(args []string) (c call, ok bool, err error) {
 		c, err = parseUnmount(args)
 	case verbExpand:
 		c, err = parseExpand(args)
+	case VerbSettle:
+		c, err = parseSettle(args)
 	case verbInit:
 		err = countArgs(verb, args)
 	default:
@@ -149,6 +157,24 @@ func parseExpand(args []string) (call, error) {
 	fields["to"] = int64(to)
 	return call{deadline: expandDeadline, fields: fields, do: func(ctx context.Context, e Engine) error {
 		return e.Expand(ctx, r.spec, to)
+	}}, nil
+}
+
+func parseSettle(args []string) (call, error) {
+	if err := countArgs(VerbSettle, args, "volume group", "volume"); err != nil {
+		return call{}, err
+	}
+	g, err := volume.ParseGroup("volume group", args[0])
+	if err != nil {
+		return call{}, err
+	}
+	n, err := volume.ParseName("volume", args[1])
+	if err != nil {
+		return call{}, err
+	}
+	fields := logrus.Fields{"volume": string(g) + "/" + string(n)}
+	return call{deadline: settleDeadline, fields: fields, do: func(ctx context.Context, e Engine) error {
+		return e.Settle(ctx, g, n)
 	}}, nil
 }
 

@@ -46,6 +46,7 @@ func TestCallsReachTheEngine(t *testing.T) {
 	require.Equal(t, success, answer(t, d, "mount", target, ro))
 	require.Equal(t, success, answer(t, d, "unmount", target))
 	require.Equal(t, success, answer(t, d, "expandfs", expandOptions, "", target, "2147483648", "1073741824"))
+	require.Equal(t, success, answer(t, d, "settle", "flexlvm", "pvc-1"))
 
 	spec := volume.Spec{
 		Group: "flexlvm", Name: "pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11", Size: volume.GiB,
@@ -58,6 +59,7 @@ func TestCallsReachTheEngine(t *testing.T) {
 		{verb: "mount", spec: spec, target: target, readOnly: true},
 		{verb: "unmount", target: target},
 		{verb: "expand", spec: unnamed, size: 2 * volume.GiB},
+		{verb: "settle", spec: volume.Spec{Group: "flexlvm", Name: "pvc-1"}},
 	}, e.calls)
 	require.Contains(t, log.String(), "pod=shop/web-0")
 }
@@ -69,6 +71,8 @@ func TestParseCallRefuses(t *testing.T) {
 	}{
 		"init with an argument":      {[]string{"init", "x"}, "arguments of init: takes no arguments, got 1"},
 		"mount without arguments":    {[]string{"mount"}, "arguments of mount: takes 2 arguments (mount directory, options), got 0"},
+		"settle without a volume":    {[]string{"settle", "flexlvm"}, "arguments of settle: takes 2 arguments"},
+		"settle of no name":          {[]string{"settle", "flexlvm", "a/b"}, "volume \"a/b\""},
 		"mount without options":      {[]string{"mount", target}, "arguments of mount: takes 2 arguments"},
 		"mount as of Kubernetes 1.5": {[]string{"mount", target, "/dev/sda", with(nil)}, "arguments of mount: takes 2 arguments"},
 		"mount without a namespace":  {[]string{"mount", target, expandOptions}, "kubernetes.io/pod.namespace"},

@@ -40,6 +40,10 @@ func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
 	return f.record(ctx, engineCall{verb: "unmount", target: target})
 }
 
+func (f *fakeEngine) Settle(ctx context.Context, g volume.Group, n volume.Name) error {
+	return f.record(ctx, engineCall{verb: "settle", spec: volume.Spec{Group: g, Name: n}})
+}
+
 func (f *fakeEngine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	return f.record(ctx, engineCall{verb: "expand", spec: spec, size: size})
 }

@@ -193,6 +193,15 @@ func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	return nil
 }
 
+// MakeNode makes the node in /dev of an active volume that has lost it. It may be
+// called again.
+func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
+	if _, err := c.lvm(ctx, "vgmknodes", "--", lv.path()); err != nil {
+		return fmt.Errorf("make the device node of logical volume %s: %w", lv.path(), err)
+	}
+	return nil
+}
+
 // Retag takes away and adds tags in one write of LVM's metadata, on the volume
 // that has this UUID and bears the tags that are to go. It may be called again.
 func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {

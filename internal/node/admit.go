@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -82,6 +83,10 @@ func damaged(lv lvm.LogicalVolume, t volume.Tags, sb xfs.Superblock, err error) 
 		what = err.Error()
 	}
 	return fmt.Errorf("%w: volume %s/%s is %s and should hold the XFS file system %s, but %s; it is not formatted again: restore it, or look at it with `xfs_repair -n` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, t.FS, what)
+}
+
+func buried(spec volume.Spec, since time.Time) error {
+	return refused("volume %s/%s was released and removed for good at %s, and is not made again: its PersistentVolume is gone, so this call is late; a new volume needs another name, or a wait of %s", spec.Group, spec.Name, since.UTC().Format(time.RFC3339), tombstoneLife)
 }
 
 func lost(record string, err error) error {

@@ -61,7 +61,7 @@ func TestFirstMountKilledAfterEveryStep(t *testing.T) {
 		require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
 		require.Equal(t, s.Size, fill(t, target+"/data"))
 	})
-	require.Equal(t, 9, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; tag ready, write record; move mount")
+	require.Equal(t, 10, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready; move mount")
 }
 
 func TestExpandKilledAfterEveryStep(t *testing.T) {
@@ -109,8 +109,9 @@ func TestRemovalKilledAfterEveryStep(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 16*volume.MiB)
 	untilAlive(t, call{Dir: m.dir, Verb: "remove", Spec: s}, func() {
+		require.NoError(t, m.records.remove(s.Group, s.Name))
 		m.unmount(m.mount(s, "a"))
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
 	}, func(int) { require.Empty(t, lvs()) })
 }
 
@@ -124,7 +125,7 @@ func TestMountAfterRemovalKilledAfterEveryStep(t *testing.T) {
 		m.mount(s, "a")
 		require.NoError(t, os.WriteFile(target+"/old", nil, 0o600))
 		m.unmount(target)
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
 		died := call{Dir: m.dir, Verb: "remove", Spec: s, Die: die}.run(t)
 		if err := m.Mount(m.ctx(), s, target, false); err == nil {
 			require.NoFileExists(t, target+"/old")
@@ -232,6 +233,7 @@ func TestOneVolumeTenTimesAtOnce(t *testing.T) {
 func TestRaceOfEverything(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 16*volume.MiB)
+	s.Kind = volume.Dataset // whose name may be used again
 	stop := time.Now().Add(10 * time.Second)
 	var wg sync.WaitGroup
 	unexpected := make(chan error, 1000)
@@ -254,8 +256,8 @@ func TestRaceOfEverything(t *testing.T) {
 	}
 	wg.Go(func() {
 		for time.Now().Before(stop) {
-			note(m.Release(m.ctx(), refOf(s), volume.Unreferenced), lvm.ErrNoVolume, ErrRefused)
-			note(m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrInUse, ErrRefused)
+			note(m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}), lvm.ErrNoVolume, ErrRefused)
+			note(m.Remove(m.ctx(), refOf(s)), ErrInUse, ErrRefused)
 			time.Sleep(200 * time.Millisecond)
 		}
 	})
@@ -277,7 +279,7 @@ func TestRaceOfEverything(t *testing.T) {
 	err := m.Mount(m.ctx(), s, m.target("end"), false)
 	if err != nil {
 		require.ErrorIs(t, err, ErrRefused)
-		require.NoError(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone))
+		require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 		m.mount(s, "end")
 	}
 	size, _, _ := df(t, m.target("end"))

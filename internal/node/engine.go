@@ -33,6 +33,12 @@ type Config struct {
 	StateDir string
 	LockDir  string
 	Now      func() time.Time
+	// WipeRate bounds how many bytes a second a removal wipes; 0 is no bound.
+	WipeRate volume.Bytes
+	// Settle is told of a volume whose first mount is done, and sees to it that
+	// Engine.Settle is called soon, so that kubelet need not wait for that. Without
+	// it Mount settles the volume itself before it hands it out.
+	Settle func(volume.Group, volume.Name)
 	// After is told the name of every step that has changed the machine, as soon
 	// as it has. Tests die there.
 	After func(step string)
@@ -47,6 +53,8 @@ type Engine struct {
 	records records
 	now     func() time.Time
 	after   func(string)
+	settle  func(volume.Group, volume.Name) // nil: Mount does it itself
+	rate    volume.Bytes
 }
 
 // New returns an engine that runs the host's programs with run.
@@ -68,6 +76,9 @@ func New(cfg Config, run command.Runner) (*Engine, error) {
 	if cfg.After == nil {
 		cfg.After = func(string) {}
 	}
+	if cfg.WipeRate < 0 {
+		return nil, fmt.Errorf("configure engine: WipeRate %d is negative", int64(cfg.WipeRate))
+	}
 	locks := lock.Dir(cfg.LockDir)
 	return &Engine{
 		lvm:     lvm.New(run, locks),
@@ -76,6 +87,8 @@ func New(cfg Config, run command.Runner) (*Engine, error) {
 		records: records(filepath.Join(cfg.StateDir, "volumes")),
 		now:     cfg.Now,
 		after:   cfg.After,
+		settle:  cfg.Settle,
+		rate:    cfg.WipeRate,
 	}, nil
 }
 

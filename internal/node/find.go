@@ -28,6 +28,9 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
+	if err := e.records.sweep(spec.Group, e.now()); err != nil {
+		return found{}, err
+	}
 	known, err := e.records.exists(spec.Group, spec.Name)
 	if err != nil {
 		return found{}, err
@@ -47,7 +50,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 // doubt is LVM's to settle.
 func (e *Engine) remembered(spec volume.Spec) (found, error) {
 	rec, err := e.records.read(spec.Group, spec.Name)
-	if err != nil {
+	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating {
 		return found{}, errAskLVM
 	}
 	d, err := lvm.FindDevice(spec.Group, spec.Name)
@@ -104,7 +107,11 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 		return found{}, err
 	}
 	f := found{device: d, tags: tags}
-	whole, err := checkFilesystem(lv, tags, d)
+	handed, err := e.handedOut(lv)
+	if err != nil {
+		return f, err
+	}
+	whole, err := checkFilesystem(lv, tags, d, handed)
 	if err != nil || whole {
 		return f, err
 	}
@@ -115,6 +122,9 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
+		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+			return lv, volume.Tags{}, buried(spec, since)
+		}
 		if known, rerr := e.records.exists(spec.Group, spec.Name); known || rerr != nil {
 			err = lost(e.records.file(spec.Group, spec.Name), err)
 		}
@@ -131,17 +141,17 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 
 // checkFilesystem tells whether the device holds the file system of the tags. It
 // returns false without an error only for a volume that may be formatted: one in
-// state creating, on whose device no file system was finished. A valid
-// superblock wins over the state: mkfs clears sb_inprogress last, and a crash
-// may have come before the state could move on.
-func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device) (bool, error) {
+// state creating that was never handed out, on whose device no file system was
+// finished. A valid superblock wins over the state: mkfs clears sb_inprogress
+// last, and a crash may have come before the state could move on.
+func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, handedOut bool) (bool, error) {
 	sb, err := superblock(d.Path)
 	switch {
 	case err == nil && sb.UUID == tags.FS:
 		return true, nil
 	case err != nil && !errors.Is(err, xfs.ErrNoFilesystem):
 		return false, err
-	case tags.State != volume.Creating:
+	case tags.State != volume.Creating || handedOut:
 		return false, damaged(lv, tags, sb, err)
 	}
 	return false, nil
@@ -166,7 +176,11 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, d lvm.Device, tag
 func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.Device, error) {
 	d, err := lvm.FindDevice(lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {
-		if err := e.lvm.Activate(ctx, lv); err != nil {
+		appear := e.lvm.Activate
+		if lv.Active { // only its node in /dev is missing
+			appear = e.lvm.MakeNode
+		}
+		if err := appear(ctx, lv); err != nil {
 			return lvm.Device{}, err
 		}
 		e.after("activate")

@@ -54,7 +54,7 @@ func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) 
 	if err := e.grow(root, f.device.Path); err != nil {
 		return err
 	}
-	if usage.Limit.Size == 0 {
+	if f.tags.State == volume.Creating {
 		if err := e.makeRoom(ctx, root, f, want.Size); err != nil {
 			return err
 		}
@@ -147,6 +147,9 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if err != nil {
 		return err
 	}
+	if tags, err = e.settled(ctx, lv, tags); err != nil {
+		return err
+	}
 	if tags.State != volume.Ready {
 		return refused("volume %s/%s is %s; it can grow once it has been mounted", spec.Group, spec.Name, tags.State)
 	}
@@ -154,7 +157,7 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if err != nil {
 		return err
 	}
-	if _, err := checkFilesystem(lv, tags, d); err != nil {
+	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
 		return err
 	}
 	f := found{device: d, tags: tags}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -52,17 +51,4 @@ func (e *Engine) Inventory(ctx context.Context) (Inventory, error) {
 type Disposal struct {
 	Reclaim volume.Reclaim
 	Wipe    volume.Wipe
-}
-
-// Restate is for a person who knows better: it moves a volume to another state,
-// without asking the API.
-//
-//   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
-//   - to Retained: from ready or unreferenced; nothing but a person removes it then.
-//   - to Unreferenced: from ready or retained (forget); its room may be taken back.
-//
-// A volume that is in that state already is left alone. One that is mounted
-// cannot be forgotten (ErrInUse); one in state creating or doomed is refused.
-func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (Volume, error) {
-	return Volume{}, fmt.Errorf("not there yet: %s/%s to %s", g, n, to)
 }

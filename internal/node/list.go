@@ -65,12 +65,17 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 	if v.LastUsed.IsZero() {
 		v.LastUsed = lv.Created
 	}
+	v.Released = v.LastUsed
+	if rec, err := e.records.read(lv.Group, lv.Name.Undoomed()); err == nil && rec.VolumeUUID == lv.UUID && !rec.Since.IsZero() {
+		v.Released = rec.Since
+	}
 	t, err := volume.ParseTags(lv.Tags)
 	if err != nil {
 		v.Problem = err.Error()
 		return v
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
+	v.Reclaim, v.Wipe = t.Reclaim, t.Wipe
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}

@@ -276,16 +276,12 @@ func serveCall(text string) int {
 		fmt.Println(err)
 		return 2
 	}
-	steps := make(chan string, 1)
 	count := 0
-	steps <- ""
 	cfg := Config{StateDir: c.Dir + "/state", LockDir: c.Dir + "/lock", After: func(string) {
-		<-steps // steps may come from two goroutines at once
 		if count++; count == c.Die {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-		steps <- ""
 	}}
 	e, err := New(cfg, command.NewHost("", logrus.New()))
 	if err != nil {
@@ -311,9 +307,12 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "expand":
 		return e.Expand(ctx, c.Spec, c.Size)
 	case "release":
-		return e.Release(ctx, ref, volume.Unreferenced)
+		return e.Release(ctx, ref, volume.Unreferenced, Disposal{})
+	case "restate ready", "restate unreferenced":
+		_, err := e.Restate(ctx, ref.Group, ref.Name, volume.State(strings.TrimPrefix(c.Verb, "restate ")))
+		return err
 	case "remove":
-		return e.Remove(ctx, ref, volume.WipeZero)
+		return e.Remove(ctx, ref)
 	}
 	return fmt.Errorf("no verb %q", c.Verb)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"os"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -66,15 +66,16 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	}
 }
 
-// put mounts what was found and moves it onto t.
+// put mounts what was found and moves it onto t. Before anybody can write, the
+// volume is on this node's record, durably, and is never formatted from then on;
+// its tags follow, before the mount is handed out or just behind it (Config.Settle).
 func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, readOnly bool) error {
-	settled := e.settle(ctx, f)
 	fs, err := e.fitted(ctx, f, spec)
-	err = errors.Join(err, settled())
-	if fs != nil {
-		defer func() { _ = fs.Close() }()
-	}
 	if err != nil {
+		return err
+	}
+	defer func() { _ = fs.Close() }()
+	if err := e.handOut(ctx, f); err != nil {
 		return err
 	}
 	moved := fs
@@ -91,44 +92,91 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 		return err
 	}
 	e.after("move mount")
+	if f.tags.State == volume.Creating && e.settle != nil {
+		e.settle(spec.Group, spec.Name)
+	}
 	return nil
 }
 
-// settle begins to make a volume that was found formatted ready, in its tags and
-// in this node's record, and returns what waits for the end of that. LVM's tags
-// and the file system are different places, so the one is written while the
-// other is mounted; both must be done before anybody can write. A volume that is
-// ready and on record is left alone.
-func (e *Engine) settle(ctx context.Context, f found) (wait func() error) {
-	if f.recorded {
-		return func() error { return nil }
-	}
-	done := make(chan error, 1)
-	go func() {
-		// A panic here would end the process before it could answer its caller.
-		defer func() {
-			if p := recover(); p != nil {
-				done <- fmt.Errorf("make volume %s/%s ready: panic: %v\n%s", f.device.Group, f.device.Name, p, debug.Stack())
-			}
-		}()
-		done <- e.makeReady(ctx, f)
-	}()
-	return func() error { return <-done }
-}
-
-func (e *Engine) makeReady(ctx context.Context, f found) error {
-	if f.tags.State == volume.Creating {
-		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name, UUID: f.device.VolumeUUID}
-		if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
+// handOut writes the volume down, and settles it unless that is done behind us.
+func (e *Engine) handOut(ctx context.Context, f found) error {
+	g, n := f.device.Group, f.device.Name
+	if !f.recorded {
+		if err := e.records.write(g, n, newRecord(f.device.VolumeUUID, f.tags)); err != nil {
 			return err
 		}
-		e.after("tag ready")
+		e.after("write record")
 	}
-	if err := e.records.write(f.device.Group, f.device.Name, newRecord(f.device.VolumeUUID, f.tags)); err != nil {
+	if f.tags.State == volume.Creating && e.settle == nil {
+		return e.makeReady(ctx, lvm.LogicalVolume{Group: g, Name: n, UUID: f.device.VolumeUUID}, f.tags)
+	}
+	return nil
+}
+
+// makeReady moves a volume in state creating that is on record to ready, in its
+// tags and then on record.
+func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.Tags) error {
+	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 		return err
 	}
-	e.after("write record")
+	e.after("tag ready")
+	t.State = volume.Ready
+	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, t)); err != nil {
+		return err
+	}
+	e.after("record ready")
 	return nil
+}
+
+// Settle makes the tags of a volume say ready that this node has handed out. It
+// may be called at any time, for any volume: where there is nothing to settle it
+// does nothing.
+func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) error {
+	release, err := e.lockVolume(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if rec, err := e.records.read(g, n); err != nil || rec.State != volume.Creating {
+		return nil // never handed out, settled already, or released meanwhile
+	}
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return err
+	}
+	_, err = e.settled(ctx, lv, tags)
+	return err
+}
+
+// settled returns the tags that a volume has once it is settled: a volume in
+// state creating that is on record is ready in all but its tags.
+func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
+	handed, err := e.handedOut(lv)
+	if err != nil || !handed || tags.State != volume.Creating {
+		return tags, err
+	}
+	if err := e.makeReady(ctx, lv, tags); err != nil {
+		return tags, err
+	}
+	tags.State = volume.Ready
+	return tags, nil
+}
+
+// handedOut tells whether this node has ever handed out this very volume, so
+// that it may hold data. A record that cannot be read counts as one.
+func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
+	rec, err := e.records.read(lv.Group, lv.Name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return true, err
+	}
+	return rec.VolumeUUID == lv.UUID, nil
 }
 
 // Unmount takes whatever of ours is mounted at target away. Nothing mounted, or

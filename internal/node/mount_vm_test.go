@@ -236,7 +236,7 @@ func TestDamagedVolumesAreNotFormatted(t *testing.T) {
 func TestCreatingIsFinished(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
-	tags := volume.Tags{State: volume.Creating, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind}
+	tags := volume.Tags{State: volume.Creating, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
 	require.NoError(t, m.lvm.Create(m.ctx(), s.Group, s.Name, volume.DeviceSize(s.Size, 0), tags.Strings()))
 	m.shell("mkfs.ext4 -q /dev/mapper/flexlvm--test-data")
 	target := m.mount(s, "a")
@@ -258,7 +258,7 @@ func TestReleasedVolumesAreNotMounted(t *testing.T) {
 	for _, state := range []volume.State{volume.Unreferenced, volume.Retained} {
 		s := m.volume("data-"+string(state), 64*volume.MiB)
 		m.unmount(m.mount(s, "a"))
-		require.NoError(t, m.Release(m.ctx(), Ref{s.Group, s.Name, s.Cluster}, state))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), state, Disposal{}))
 		require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused)
 	}
 }

@@ -11,29 +11,37 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A record is what this node remembers of a volume that is ready, so that
-// mounting it again asks no program. It is a cache: it counts only while the
-// device that the kernel shows bears the same UUID, and it is taken away before
-// the volume's tags say anything else. Its modification time is the volume's
-// last use.
+// A record is what this node remembers of a volume, so that mounting it again
+// asks no program. It is a cache: it counts only while the device that the kernel
+// shows bears the same UUID, and it changes before the volume's tags say that it
+// may not be mounted any more. Its modification time is the volume's last use.
 //
-// It is good for one thing more: where a record stands and the volume is gone,
-// data was lost, and an empty volume must not take its place.
+// It is good for two things more. A volume on record was handed out and may hold
+// data: it is never formatted, whatever its tags say. And where a record stands
+// and the volume is gone, an empty volume must not take its place: either data
+// was lost, or the volume was removed for good and a call is late (see bury).
 type record struct {
+	// State is Creating until the tags say Ready; empty means Ready, as in records
+	// of the first release. Doomed is a volume that was removed.
+	State volume.State `json:"state,omitempty"`
+	// Since is when the volume left state Ready.
+	Since      time.Time    `json:"since,omitzero"`
 	VolumeUUID string       `json:"volumeUUID"`
 	FS         string       `json:"fs"`
 	Size       volume.Bytes `json:"size"`
 	Namespace  string       `json:"namespace"`
 	Cluster    string       `json:"cluster,omitempty"`
 	Kind       volume.Kind  `json:"kind"`
+	// Wiped is how much of a doomed volume's device has been wiped.
+	Wiped volume.Bytes `json:"wiped,omitempty"`
 }
 
 func newRecord(uuid string, t volume.Tags) record {
-	return record{VolumeUUID: uuid, FS: t.FS, Size: t.Size, Namespace: t.Namespace, Cluster: t.Cluster, Kind: t.Kind}
+	return record{State: t.State, VolumeUUID: uuid, FS: t.FS, Size: t.Size, Namespace: t.Namespace, Cluster: t.Cluster, Kind: t.Kind}
 }
 
 func (r record) tags() volume.Tags {
-	return volume.Tags{State: volume.Ready, FS: r.FS, Size: r.Size, Namespace: r.Namespace, Cluster: r.Cluster, Kind: r.Kind}
+	return volume.Tags{State: r.State, FS: r.FS, Size: r.Size, Namespace: r.Namespace, Cluster: r.Cluster, Kind: r.Kind}
 }
 
 // records is the directory that holds them: one file a volume, in one directory
@@ -55,6 +63,9 @@ func (d records) read(g volume.Group, n volume.Name) (record, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return record{}, fmt.Errorf("read record %s: %w", d.file(g, n), err)
 	}
+	if r.State == "" {
+		r.State = volume.Ready
+	}
 	return r, nil
 }
 
@@ -67,7 +78,13 @@ func (d records) exists(g volume.Group, n volume.Name) (bool, error) {
 }
 
 // write replaces a volume's record so that a crash leaves the old one or the new.
+// The last use stays what it was; that of a new record is now.
 func (d records) write(g volume.Group, n volume.Name, r record) error {
+	return d.writeUsed(g, n, r, d.lastUsed(g, n))
+}
+
+// writeUsed is write with the last use given; zero is now.
+func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Time) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
@@ -80,6 +97,11 @@ func (d records) write(g volume.Group, n volume.Name, r record) error {
 	tmp := filepath.Join(filepath.Dir(file), "-"+filepath.Base(file))
 	if err := writeSynced(tmp, append(b, '\n')); err != nil {
 		return fmt.Errorf("write record: %w", err)
+	}
+	if !used.IsZero() {
+		if err := os.Chtimes(tmp, used, used); err != nil {
+			return fmt.Errorf("write record: %w", err)
+		}
 	}
 	if err := os.Rename(tmp, file); err != nil {
 		return fmt.Errorf("write record: %w", err)
@@ -146,4 +168,46 @@ func (d records) lastUsed(g volume.Group, n volume.Name) time.Time {
 		return time.Time{}
 	}
 	return st.ModTime().UTC()
+}
+
+// tombstoneLife is how long a removed volume's record keeps a late call from
+// making it again: kubelet stops within minutes of the pod's end.
+const tombstoneLife = time.Hour
+
+// bury leaves a tombstone: the volume of this name is gone for good, and nobody
+// may make it again. A pod that was deleted by force takes its claim along, and
+// kubelet, which has not heard of it yet, would make the volume once more, for
+// nobody.
+func (d records) bury(g volume.Group, n volume.Name, now time.Time) error {
+	return d.write(g, n, record{State: volume.Doomed, Since: now})
+}
+
+// buried tells whether a tombstone stands for the volume, and since when.
+func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
+	r, err := d.read(g, n)
+	if err != nil || r.State != volume.Doomed || now.Sub(r.Since) > tombstoneLife {
+		return time.Time{}, false
+	}
+	return r.Since, true
+}
+
+// sweep removes tombstones whose time is over.
+func (d records) sweep(g volume.Group, now time.Time) error {
+	entries, err := os.ReadDir(filepath.Join(string(d), string(g)))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for old records: %w", err)
+	}
+	for _, entry := range entries {
+		n := volume.Name(entry.Name())
+		if r, err := d.read(g, n); err != nil || r.State != volume.Doomed || n.IsDoomed() || now.Sub(r.Since) <= tombstoneLife {
+			continue
+		}
+		if err := d.remove(g, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }

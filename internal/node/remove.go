@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -14,6 +15,9 @@ type Ref struct {
 	Group   volume.Group
 	Name    volume.Name
 	Cluster string
+	// Kind matters where the volume does not exist: the name of a dataset's replica
+	// may be used again, that of a claim's volume (empty) never is.
+	Kind volume.Kind
 }
 
 func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
@@ -22,10 +26,13 @@ func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
 var ErrInUse = errors.New("in use")
 
 // Release moves a volume on when its PersistentVolume is gone for good: to
-// Unreferenced, so that its space may be taken back, or to Retained. The caller
-// answers for the evidence. A volume that is there already is left alone; one in
-// any state but creating and ready otherwise is refused.
-func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State) error {
+// Unreferenced, so that its space may be taken back as d says, or to Retained.
+// The caller answers for the evidence. A volume that is there already is left
+// alone; one in any state but creating and ready otherwise is refused.
+//
+// A volume that was never made cannot be made any more afterwards: a mount that
+// is under way when its claim is deleted comes too late.
+func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Disposal) error {
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
 	}
@@ -35,6 +42,9 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State) error {
 	}
 	defer release()
 	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return e.forget(ref, ref.Kind)
+	}
 	if err != nil {
 		return err
 	}
@@ -45,15 +55,63 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State) error {
 	default:
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	}
-	if err := e.records.remove(ref.Group, ref.Name); err != nil {
-		return err
+	tags.Reclaim, tags.Wipe = d.Reclaim, d.Wipe
+	return e.restate(ctx, lv, tags, to)
+}
+
+// restate writes a volume's new state, with the disposal that is in tags, on
+// record and in its tags. The record goes first where the volume may not be
+// mounted any more, and last where it may be again: a call that dies in between
+// leaves a record that sends the next mount to LVM.
+func (e *Engine) restate(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
+	del, add := tagChange(lv.Tags, to, tags)
+	tags.State = to
+	rec := newRecord(lv.UUID, tags)
+	if to != volume.Ready {
+		rec.Since = e.now()
+		if err := e.record(lv, rec); err != nil {
+			return err
+		}
 	}
-	e.after("remove record")
-	if err := e.lvm.Retag(ctx, lv, []string{tags.State.Tag()}, []string{to.Tag()}); err != nil {
+	if err := e.lvm.Retag(ctx, lv, del, add); err != nil {
 		return err
 	}
 	e.after("tag " + string(to))
+	if to == volume.Ready {
+		return e.record(lv, rec)
+	}
 	return nil
+}
+
+// record writes rec. Where this node had none, the volume's last use is unknown,
+// and the time of its making counts.
+func (e *Engine) record(lv lvm.LogicalVolume, rec record) error {
+	used := e.records.lastUsed(lv.Group, lv.Name)
+	if used.IsZero() {
+		used = lv.Created
+	}
+	if err := e.records.writeUsed(lv.Group, lv.Name, rec, used); err != nil {
+		return err
+	}
+	e.after("record " + string(rec.State))
+	return nil
+}
+
+// tagChange tells which tags go and which come so that a volume is in state to,
+// with the disposal of t.
+func tagChange(have []string, to volume.State, t volume.Tags) (del, add []string) {
+	want := append([]string{to.Tag()}, volume.DisposalTags(t.Reclaim, t.Wipe)...)
+	for _, tag := range have {
+		if volume.TellsState(tag) && !slices.Contains(want, tag) {
+			del = append(del, tag)
+		}
+	}
+	for _, tag := range want {
+		if !slices.Contains(have, tag) {
+			add = append(add, tag)
+		}
+	}
+	return del, add
 }
 
 // refer looks a volume up under the name it has now and checks that it is ours
@@ -74,48 +132,76 @@ func (e *Engine) refer(ctx context.Context, ref Ref, now volume.Name) (lvm.Logic
 }
 
 // Remove takes an unreferenced volume away: it renames it, which commits the
-// removal and hides it from every mount, wipes it, and removes it. A volume that
-// is gone already is success: LVM was asked and sees the group without it. One
-// whose device is open is refused with ErrInUse and untouched; one in any state
-// but unreferenced is refused.
+// removal and hides it from every mount, wipes it as its tags say, and removes
+// it. A volume that is gone already is success: LVM was asked and sees the group
+// without it. One whose device is open is refused with ErrInUse and untouched;
+// one in any state but unreferenced is refused.
 //
 // Killed before the rename it has changed nothing; killed after, the next call
-// goes on from there.
-func (e *Engine) Remove(ctx context.Context, ref Ref, w volume.Wipe) error {
+// goes on from there. Nobody waits for the wiping but the caller: the name is
+// free as soon as the volume is doomed.
+func (e *Engine) Remove(ctx context.Context, ref Ref) error {
+	if err := e.finish(ctx, ref); err != nil {
+		return err
+	}
+	doomed, err := e.doom(ctx, ref)
+	if err != nil || !doomed {
+		return err
+	}
+	return e.finish(ctx, ref)
+}
+
+// doom commits the removal of a volume. It returns false where there is none.
+func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	switch {
+	case errors.Is(err, lvm.ErrNoVolume):
+		return false, nil
+	case err != nil:
+		return false, err
+	case tags.State != volume.Unreferenced:
+		return false, refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
+	case lv.Origin:
+		return false, hasSnapshots(ref)
+	case lv.Open:
+		return false, fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
+	}
+	if err := e.forget(ref, tags.Kind); err != nil {
+		return false, err
+	}
+	e.after("remove record")
+	if err := e.lvm.Rename(ctx, lv, ref.Name.Doomed()); err != nil {
+		return false, err
+	}
+	e.after("lvrename")
+	return true, nil
+}
+
+// forget takes a volume off the record before it goes. The name of a claim's
+// volume is never used again, and calls that are late are kept out; a dataset's
+// replica may come back under its name.
+func (e *Engine) forget(ref Ref, kind volume.Kind) error {
+	if err := e.records.sweep(ref.Group, e.now()); err != nil {
+		return err
+	}
+	if kind == volume.Dataset {
+		return e.records.remove(ref.Group, ref.Name)
+	}
+	return e.records.bury(ref.Group, ref.Name, e.now())
+}
+
+// finish removes what an earlier call has doomed; nothing doomed is no error.
+func (e *Engine) finish(ctx context.Context, ref Ref) error {
+	release, err := e.lockVolume(ctx, ref.Group, ref.Name.Doomed())
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := e.finish(ctx, ref, w); err != nil {
-		return err
-	}
-	lv, tags, err := e.refer(ctx, ref, ref.Name)
-	switch {
-	case errors.Is(err, lvm.ErrNoVolume):
-		return e.records.remove(ref.Group, ref.Name)
-	case err != nil:
-		return err
-	case tags.State != volume.Unreferenced:
-		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
-	case lv.Origin:
-		return hasSnapshots(ref)
-	case lv.Open:
-		return fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
-	}
-	if err := e.records.remove(ref.Group, ref.Name); err != nil {
-		return err
-	}
-	e.after("remove record")
-	if err := e.lvm.Rename(ctx, lv, ref.Name.Doomed()); err != nil {
-		return err
-	}
-	e.after("lvrename")
-	return e.finish(ctx, ref, w)
-}
-
-// finish removes what an earlier call has doomed; nothing doomed is no error.
-func (e *Engine) finish(ctx context.Context, ref Ref, w volume.Wipe) error {
 	lv, tags, err := e.refer(ctx, ref, ref.Name.Doomed())
 	if errors.Is(err, lvm.ErrNoVolume) {
 		return nil
@@ -132,12 +218,8 @@ func (e *Engine) finish(ctx context.Context, ref Ref, w volume.Wipe) error {
 		}
 		e.after("tag doomed")
 	}
-	if w != volume.WipeNone {
-		d, err := e.activeDevice(ctx, lv)
-		if err != nil {
-			return err
-		}
-		if err := wipe(ctx, d.Path, w); err != nil {
+	if tags.Wipe != volume.WipeNone {
+		if err := e.wipe(ctx, lv, tags.Wipe); err != nil {
 			return err
 		}
 		e.after("wipe")
@@ -146,7 +228,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref, w volume.Wipe) error {
 		return err
 	}
 	e.after("lvremove")
-	return nil
+	return e.records.remove(lv.Group, lv.Name)
 }
 
 // hasSnapshots keeps what is not ours: LVM removes the snapshots of a volume

@@ -15,26 +15,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func refOf(s volume.Spec) Ref { return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster} }
+func refOf(s volume.Spec) Ref {
+	return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster, Kind: s.Kind}
+}
 
 func TestRemove(t *testing.T) {
 	for _, w := range []volume.Wipe{volume.WipeNone, volume.WipeDiscard, volume.WipeZero} {
 		t.Run(string(w), func(t *testing.T) {
 			m := newMachine(t)
 			s := m.volume("data", 64*volume.MiB)
+			s.Kind = volume.Dataset
 			target := m.mount(s, "a")
 			require.NoError(t, os.WriteFile(target+"/f", nil, 0o600))
 			m.unmount(target)
 			ref := refOf(s)
-			require.ErrorIs(t, m.Remove(m.ctx(), ref, w), ErrRefused, "ready volumes are never removed")
-			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced))
-			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced), "again is success")
-			require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Retained), ErrRefused)
-			require.NoError(t, m.Remove(m.ctx(), ref, w))
+			require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused, "ready volumes are never removed")
+			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}), "again is success")
+			require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Retained, Disposal{}), ErrRefused)
+			require.NoError(t, m.Remove(m.ctx(), ref))
 			require.Empty(t, lvs())
-			require.NoError(t, m.Remove(m.ctx(), ref, w), "gone is success")
+			require.NoError(t, m.Remove(m.ctx(), ref), "gone is success")
 
-			// The name is free again, and the volume a new one.
+			// A dataset's name is free again, and the volume a new one.
 			require.NoFileExists(t, m.mount(s, "a")+"/f")
 		})
 	}
@@ -45,7 +48,9 @@ func TestWipeZeroLeavesNothing(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
-	require.NoError(t, wipe(m.ctx(), device, volume.WipeZero))
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
@@ -53,8 +58,8 @@ func TestRetainedIsNeverRemoved(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained))
-	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrRefused)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, Disposal{}))
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
 	require.Contains(t, lvs(), "data")
 }
 
@@ -62,16 +67,16 @@ func TestRemovalTouchesNobodyElses(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 0)
 	m.shell("lvcreate --yes -L 4m -n data %s", group)
-	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrRefused)
-	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced), ErrRefused)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}), ErrRefused)
 
 	other := m.volume("theirs", 64*volume.MiB)
 	m.unmount(m.mount(other, "a"))
 	stranger := refOf(other)
 	stranger.Cluster = "another"
-	require.ErrorIs(t, m.Release(m.ctx(), stranger, volume.Unreferenced), ErrRefused)
-	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced))
-	require.ErrorIs(t, m.Remove(m.ctx(), stranger, volume.WipeNone), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), stranger, volume.Unreferenced, Disposal{}), ErrRefused)
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, Disposal{}))
+	require.ErrorIs(t, m.Remove(m.ctx(), stranger), ErrRefused)
 	require.ElementsMatch(t, []string{"data", "theirs"}, lvs())
 
 	// LVM itself selects by UUID, name and tag.
@@ -89,7 +94,7 @@ func TestRemovalOfWhatCannotBeSeen(t *testing.T) {
 	m := newMachine(t)
 	ref := refOf(m.volume("data", volume.GiB))
 	ref.Group = "nowhere"
-	require.ErrorIs(t, m.Remove(m.ctx(), ref, volume.WipeNone), lvm.ErrNoGroup, "an absent group is no proof of an absent volume")
+	require.ErrorIs(t, m.Remove(m.ctx(), ref), lvm.ErrNoGroup, "an absent group is no proof of an absent volume")
 }
 
 // A volume that is mounted in some other mount namespace only.
@@ -111,13 +116,13 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 	m.unmount(target)
 	require.False(t, isMounted(target))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
-	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone), ErrInUse)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrInUse)
 	require.Contains(t, lvs(), "data", "untouched, under its own name")
 
 	require.NoError(t, holder.Process.Kill())
 	_ = holder.Wait()
-	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s), volume.WipeNone) == nil }, 10*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s)) == nil }, 10*time.Second, 100*time.Millisecond)
 	require.Empty(t, lvs())
 }
 
@@ -127,11 +132,11 @@ func TestVolumeWithSnapshotsIsNotRemoved(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	m.shell("lvcreate --yes -s -L 16m -n backup %s/data", group)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced))
-	err := m.Remove(m.ctx(), refOf(s), volume.WipeNone)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	err := m.Remove(m.ctx(), refOf(s))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "has snapshots")
 	require.ElementsMatch(t, []string{"data", "backup"}, lvs())
 	m.shell("lvremove --yes %s/backup", group)
-	require.NoError(t, m.Remove(m.ctx(), refOf(s), volume.WipeNone))
+	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -16,36 +18,98 @@ const (
 	blkZeroOut = 0x127f // BLKZEROOUT
 	// wipeStep bounds one request, so that a deadline is noticed.
 	wipeStep = 256 * volume.MiB
+	// wipeMark is how much is wiped between two notes of how far it has come.
+	wipeMark = 4 * volume.GiB
 )
 
-// wipe overwrites or discards the content of a doomed volume's device. The device is opened exclusively: a mounted one
-// is refused by the kernel. Repeating it is harmless.
-func wipe(ctx context.Context, path string, w volume.Wipe) error {
+// wipe overwrites or discards the content of a doomed volume. Repeating it is
+// harmless; killed, it goes on where the last note in the volume's record says.
+func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return err
+	}
+	size, err := deviceSize(d.Path)
+	if err != nil {
+		return err
+	}
+	rec, err := e.records.read(lv.Group, lv.Name)
+	if err != nil || rec.VolumeUUID != lv.UUID {
+		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
+	}
+	// Exclusively: the kernel refuses a device that is mounted.
+	f, err := os.OpenFile(d.Path, os.O_WRONLY|unix.O_EXCL, 0)
+	if err != nil {
+		return fmt.Errorf("wipe %s: %w", d.Path, err)
+	}
+	defer func() { _ = f.Close() }()
+	for rec.Wiped < size {
+		part := min(wipeMark, size-rec.Wiped)
+		if err := wipePart(ctx, f, w, rec.Wiped, part, e.rate); err != nil {
+			return err
+		}
+		if err := f.Sync(); err != nil {
+			return fmt.Errorf("wipe %s: %w", d.Path, err)
+		}
+		if rec.Wiped += part; rec.Wiped < size {
+			if err := e.records.write(lv.Group, lv.Name, rec); err != nil {
+				return err
+			}
+			e.after("wipe part")
+		}
+	}
+	return nil
+}
+
+// wipePart wipes length bytes of f from the byte at on, at most rate a second.
+func wipePart(ctx context.Context, f *os.File, w volume.Wipe, at, length, rate volume.Bytes) error {
+	step := wipeStep
+	if rate > 0 {
+		step = min(step, max(rate.RoundUp(volume.MiB)/4, volume.MiB))
+	}
+	for end := at + length; at < end; at += step {
+		start := time.Now()
+		span := min(step, end-at)
+		done, err := wipeSpan(f, w, at, span)
+		if err != nil || !done {
+			return err
+		}
+		if err := pace(ctx, start, span, rate); err != nil {
+			return fmt.Errorf("wipe %s: stopped at byte %d: %w", f.Name(), int64(at), err)
+		}
+	}
+	return nil
+}
+
+// wipeSpan returns false where the disk cannot do it and need not.
+func wipeSpan(f *os.File, w volume.Wipe, at, length volume.Bytes) (bool, error) {
 	request := uintptr(blkDiscard)
 	if w == volume.WipeZero {
 		request = blkZeroOut
 	}
-	size, err := deviceSize(path)
-	if err != nil {
-		return err
+	span := [2]uint64{uint64(at), uint64(length)}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&span)))
+	if errno == unix.EOPNOTSUPP && w == volume.WipeDiscard {
+		return false, nil // a disk that cannot trim has nothing to be told
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_EXCL, 0)
-	if err != nil {
-		return fmt.Errorf("wipe %s: %w", path, err)
+	if errno != 0 {
+		return false, fmt.Errorf("wipe %s at byte %d: %w", f.Name(), int64(at), errno)
 	}
-	defer func() { _ = f.Close() }()
-	for at := volume.Bytes(0); at < size; at += wipeStep {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("wipe %s: stopped at byte %d: %w", path, int64(at), err)
-		}
-		span := [2]uint64{uint64(at), uint64(min(wipeStep, size-at))}
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&span)))
-		if errno == unix.EOPNOTSUPP && w == volume.WipeDiscard {
-			return nil // a disk that cannot trim has nothing to be told
-		}
-		if errno != 0 {
-			return fmt.Errorf("wipe %s at byte %d: %w", path, int64(at), errno)
-		}
+	return true, nil
+}
+
+// pace waits until length bytes since start are no more than rate a second.
+func pace(ctx context.Context, start time.Time, length, rate volume.Bytes) error {
+	if rate <= 0 {
+		return ctx.Err()
 	}
-	return nil
+	due := time.Duration(float64(length) / float64(rate) * float64(time.Second))
+	wait := time.NewTimer(due - time.Since(start))
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wait.C:
+		return nil
+	}
 }

@@ -15,6 +15,8 @@ const (
 	tagNamespace = "flexlvm.ns="
 	tagCluster   = "flexlvm.cluster="
 	tagKind      = "flexlvm.kind="
+	tagReclaim   = "flexlvm.reclaim="
+	tagWipe      = "flexlvm.wipe="
 )
 
 // Tags is what a volume says of itself in LVM's metadata. They are short: the
@@ -26,6 +28,10 @@ type Tags struct {
 	Namespace string
 	Cluster   string // may be empty
 	Kind      Kind
+	// Reclaim and Wipe are what its class said, written down when the volume is
+	// released. Their defaults take no tag.
+	Reclaim Reclaim
+	Wipe    Wipe
 }
 
 // Owned tells whether a logical volume with these tags is ours at all.
@@ -51,7 +57,25 @@ func (t Tags) Strings() []string {
 	if t.Cluster != "" {
 		out = append(out, tagCluster+t.Cluster)
 	}
+	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
+}
+
+// DisposalTags are the tags that bear r and w; the defaults take none.
+func DisposalTags(r Reclaim, w Wipe) []string {
+	var out []string
+	if r != "" && r != ReclaimLazy {
+		out = append(out, tagReclaim+string(r))
+	}
+	if w != "" && w != WipeNone {
+		out = append(out, tagWipe+string(w))
+	}
 	return out
+}
+
+// TellsState tells whether a tag of a volume bears its state or its disposal,
+// which change together.
+func TellsState(tag string) bool {
+	return strings.HasPrefix(tag, tagState) || strings.HasPrefix(tag, tagReclaim) || strings.HasPrefix(tag, tagWipe)
 }
 
 // Tag is the tag that bears the state.
@@ -111,6 +135,14 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 		if t.Cluster, err = ParseCluster(tagCluster, cluster); err != nil {
 			return Tags{}, err
 		}
+	}
+	reclaim, _ := take(tagReclaim)
+	if t.Reclaim, err = ParseReclaim(tagReclaim, reclaim); err != nil {
+		return Tags{}, err
+	}
+	wipe, _ := take(tagWipe)
+	if t.Wipe, err = ParseWipe(tagWipe, wipe); err != nil {
+		return Tags{}, err
 	}
 	for key := range found {
 		return Tags{}, invalid("tag", key, "is not known to this release")

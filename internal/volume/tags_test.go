@@ -11,11 +11,12 @@ import (
 var good = Tags{
 	State: Ready, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: GiB,
 	Namespace: "db", Cluster: "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01", Kind: Claim,
+	Reclaim: ReclaimImmediate, Wipe: WipeZero,
 }
 
 func TestTagsRoundTrip(t *testing.T) {
 	without := good
-	without.Cluster = ""
+	without.Cluster, without.Reclaim, without.Wipe = "", ReclaimLazy, WipeNone
 	for _, want := range []Tags{good, without} {
 		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
 		require.NoError(t, err)
@@ -51,6 +52,8 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		"no namespace":    replace("flexlvm.ns=", ""),
 		"kind":            replace("flexlvm.kind=", "flexlvm.kind=cat"),
 		"cluster":         replace("flexlvm.cluster=", "flexlvm.cluster="),
+		"reclaim":         replace("flexlvm.reclaim=", "flexlvm.reclaim=never"),
+		"wipe":            replace("flexlvm.wipe=", "flexlvm.wipe=twice"),
 		"of a later day":  append(good.Strings(), "flexlvm.colour=red"),
 		"no value at all": append(good.Strings(), "flexlvm.colour"),
 	} {

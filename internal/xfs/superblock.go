@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 )
 
@@ -80,8 +79,21 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 
 // checksum is CRC-32C over the sector with the CRC itself taken as zero.
 func checksum(sector []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	crc := crc32.Update(0, table, sector[:offCRC])
-	crc = crc32.Update(crc, table, make([]byte, 4))
-	return crc32.Update(crc, table, sector[offCRC+4:])
+	crc := crc32c(^uint32(0), sector[:offCRC])
+	crc = crc32c(crc, make([]byte, 4))
+	return ^crc32c(crc, sector[offCRC+4:])
+}
+
+// crc32c continues a CRC-32C bit by bit. hash/crc32 is made for long inputs: at
+// its first use it works through 1.5 MiB to prepare its tables, which is longer
+// than anything else a mount does here, and a process of ours needs one sector.
+func crc32c(crc uint32, p []byte) uint32 {
+	const castagnoli = 0x82f63b78 // reversed, as hash/crc32 has it
+	for _, b := range p {
+		crc ^= uint32(b)
+		for range 8 {
+			crc = crc>>1 ^ castagnoli&-(crc&1)
+		}
+	}
+	return crc
 }

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,11 +110,32 @@ func existing() (figure.Figure, error) {
 		figure.Side{Run: figure.Command("mount", "-t", "xfs", "-o", "prjquota", device("pvc-existing"), target), After: unmount})
 }
 
+// waitSettled waits until what the driver does behind a first mount is done, or
+// it would still be at work in the next round.
+func waitSettled(name string) error {
+	for range 500 {
+		out, err := exec.Command("lvs", "--noheadings", "-o", "lv_tags", group+"/"+name).Output()
+		if err != nil {
+			return fmt.Errorf("look at the volume's tags: %w", err)
+		}
+		if strings.Contains(string(out), volume.Ready.Tag()) {
+			time.Sleep(200 * time.Millisecond) // it still writes its record
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("volume %s did not become ready", name)
+}
+
 // first compares a first mount with a line of shell that runs the same three
-// programs with the same flags.
+// programs with the same flags. The time is that of the call: the driver moves the
+// volume's tags from creating to ready behind its reply.
 func first() (figure.Figure, error) {
 	const name = "pvc-first"
 	remove := func() error {
+		if err := waitSettled(name); err != nil {
+			return err
+		}
 		if err := unmount(); err != nil {
 			return err
 		}

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Heal puts right what a boot or a crash has left of a volume that is wanted: a
+// ready volume whose device is not there gets it, and one that was handed out
+// while its tags still say creating becomes ready. It formats nothing and removes
+// nothing; what the next mount does anyhow is left to it.
+func (e *Engine) Heal(ctx context.Context, ref Ref) error {
+	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if tags, err = e.settled(ctx, lv, tags); err != nil || tags.State != volume.Ready {
+		return err
+	}
+	_, err = e.activeDevice(ctx, lv)
+	return err
+}

@@ -1,0 +1,268 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// behind is an engine that leaves settling to somebody else, as the driver does.
+func behind(m *machine) (settled *int) {
+	count := 0
+	m.Engine.settle = func(volume.Group, volume.Name) { count++ }
+	return &count
+}
+
+// A volume that was handed out while its tags still say creating is never
+// formatted, and its next mount needs neither LVM nor settling to have worked.
+func TestHandedOutIsNeverFormatted(t *testing.T) {
+	m := newMachine(t)
+	asked := behind(m)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	require.Equal(t, 1, *asked)
+	require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
+	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
+	m.unmount(target)
+	require.FileExists(t, m.mount(s, "a")+"/f")
+	require.Equal(t, 2, *asked, "each mount asks again until it is done")
+	m.unmount(target)
+
+	// The same after a boot, when LVM has to be asked.
+	m.shell("vgchange -an %s", group)
+	require.FileExists(t, m.mount(s, "a")+"/f")
+	m.unmount(target)
+
+	device := "/dev/mapper/" + volume.DeviceName(group, s.Name)
+	m.shell("dd if=/dev/zero of=%s bs=4k count=1 conv=fsync status=none", device)
+	sum := m.shell("md5sum < %s", device)
+	require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), ErrDamaged)
+	require.ErrorIs(t, m.Expand(m.ctx(), s, volume.GiB), ErrDamaged)
+	require.Equal(t, sum, m.shell("md5sum < %s", device))
+}
+
+func TestSettle(t *testing.T) {
+	m := newMachine(t)
+	behind(m)
+	s := m.volume("data", 64*volume.MiB)
+	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name), "a volume that does not exist has nothing to settle")
+	m.mount(s, "a")
+	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name))
+	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+	rec, err := m.records.read(s.Group, s.Name)
+	require.NoError(t, err)
+	require.Equal(t, volume.Ready, rec.State)
+	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name), "again changes nothing")
+
+	// One that was released meanwhile stays released.
+	other := m.volume("other", 64*volume.MiB)
+	m.unmount(m.mount(other, "b"))
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Settle(m.ctx(), other.Group, other.Name))
+	require.Equal(t, volume.Unreferenced, tagsOf(t, other.Name).State)
+}
+
+func TestGrowthSettlesFirst(t *testing.T) {
+	m := newMachine(t)
+	behind(m)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	require.NoError(t, m.Expand(m.ctx(), s, grown))
+	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+	size, _, _ := df(t, target)
+	require.Equal(t, grown, size)
+}
+
+// A mount that comes after its claim was released makes nothing.
+func TestLateMountMakesNothing(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}), "never made")
+	for range 2 {
+		err := m.Mount(m.ctx(), s, m.target("a"), false)
+		require.ErrorIs(t, err, ErrRefused)
+		require.ErrorContains(t, err, "is not made again")
+		require.Empty(t, lvs())
+	}
+	// Nor one that comes after its volume was removed.
+	other := m.volume("other", 64*volume.MiB)
+	m.unmount(m.mount(other, "b"))
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Remove(m.ctx(), refOf(other)))
+	require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("b"), false), ErrRefused)
+	require.Empty(t, lvs())
+
+	m.Engine.now = func() time.Time { return time.Now().Add(tombstoneLife + time.Minute) }
+	m.mount(s, "a") // by then nobody can be late
+}
+
+func TestLastUseOutlivesRelease(t *testing.T) {
+	m := newMachine(t)
+	then := time.Now().Add(-time.Hour).Truncate(time.Second).UTC()
+	m.Engine.now = func() time.Time { return then }
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	released := then.Add(30 * time.Minute)
+	m.Engine.now = func() time.Time { return released }
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}))
+	all, err := machineAt(t, m.dir, "").List(m.ctx()) // another process
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, then, all[0].LastUsed)
+	require.Equal(t, released, all[0].Released.Truncate(time.Second))
+	require.Equal(t, volume.ReclaimImmediate, all[0].Reclaim)
+	require.Equal(t, volume.WipeDiscard, all[0].Wipe)
+}
+
+func TestRestate(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
+	_, err := m.Restate(m.ctx(), s.Group, s.Name, volume.Unreferenced)
+	require.ErrorIs(t, err, ErrInUse)
+	m.unmount(target)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+	for _, to := range []volume.State{volume.Retained, volume.Unreferenced, volume.Ready, volume.Retained, volume.Ready, volume.Ready} {
+		v, err := m.Restate(m.ctx(), s.Group, s.Name, to)
+		require.NoError(t, err)
+		require.Equal(t, to, v.State)
+		require.Equal(t, volume.WipeZero, v.Wipe)
+		require.Equal(t, to, tagsOf(t, s.Name).State)
+	}
+	require.FileExists(t, m.mount(s, "a")+"/f")
+	m.unmount(target)
+
+	// Another disposal takes the place of the first.
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+	require.Equal(t, volume.WipeDiscard, tagsOf(t, s.Name).Wipe)
+
+	_, err = m.Restate(m.ctx(), s.Group, s.Name, volume.Doomed)
+	require.Error(t, err)
+	_, err = m.Restate(m.ctx(), s.Group, "nothing", volume.Ready)
+	require.ErrorIs(t, err, lvm.ErrNoVolume)
+	m.shell("lvcreate --yes -L 4m -n theirs %s", group)
+	defer m.clear("theirs")
+	_, err = m.Restate(m.ctx(), s.Group, "theirs", volume.Unreferenced)
+	require.ErrorIs(t, err, ErrRefused)
+}
+
+func TestRestateKilledAfterEveryStep(t *testing.T) {
+	for from, to := range map[volume.State]volume.State{volume.Unreferenced: volume.Ready, volume.Ready: volume.Unreferenced} {
+		m := newMachine(t)
+		s := m.volume("data-"+string(to), 16*volume.MiB)
+		target := m.target("a")
+		m.mount(s, "a")
+		require.NoError(t, os.WriteFile(target+"/f", []byte("kept"), 0o600))
+		m.unmount(target)
+		untilAlive(t, call{Dir: m.dir, Verb: "restate " + string(to), Spec: s}, func() {
+			_, err := m.Restate(m.ctx(), s.Group, s.Name, from)
+			require.NoError(t, err)
+		}, func(int) {
+			require.Equal(t, to, tagsOf(t, s.Name).State)
+			err := m.Mount(m.ctx(), s, target, false)
+			if to != volume.Ready {
+				require.ErrorIs(t, err, ErrRefused)
+				return
+			}
+			require.NoError(t, err)
+			require.FileExists(t, target+"/f")
+			m.unmount(target)
+		})
+	}
+}
+
+func TestHeal(t *testing.T) {
+	m := newMachine(t)
+	behind(m)
+	s := m.volume("data", 64*volume.MiB)
+	ref := refOf(s)
+	require.NoError(t, m.Heal(m.ctx(), ref), "nothing to heal")
+	m.unmount(m.mount(s, "a"))
+	require.NoError(t, m.Heal(m.ctx(), ref))
+	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+
+	node := "/dev/mapper/" + volume.DeviceName(group, s.Name)
+	m.shell("vgchange -an %s", group)
+	require.NoFileExists(t, node)
+	require.NoError(t, m.Heal(m.ctx(), ref))
+	require.FileExists(t, node)
+
+	require.NoError(t, os.Remove(node))
+	require.NoError(t, m.Heal(m.ctx(), ref))
+	require.FileExists(t, node, "the node alone was missing")
+
+	stranger := ref
+	stranger.Cluster = "another"
+	require.ErrorIs(t, m.Heal(m.ctx(), stranger), ErrRefused)
+
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	m.shell("vgchange -an %s", group)
+	require.NoError(t, m.Heal(m.ctx(), ref))
+	require.NoFileExists(t, node, "nobody wants that one")
+}
+
+// A volume in state creating that was never handed out is left to its next mount.
+func TestHealFormatsNothing(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	tags := volume.Tags{State: volume.Creating, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind}
+	require.NoError(t, m.lvm.Create(m.ctx(), s.Group, s.Name, volume.DeviceSize(s.Size, 0), tags.Strings()))
+	require.NoError(t, m.Heal(m.ctx(), refOf(s)))
+	require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
+	m.mount(s, "a")
+}
+
+func TestInventory(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	m.shell("lvcreate --yes -L 4m -n theirs %s", group)
+	defer m.clear("theirs")
+	in, err := m.Inventory(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, in.Pools, 1)
+	p := in.Pools[0]
+	require.Equal(t, group, p.Name)
+	require.Equal(t, 2, p.LVs)
+	require.Zero(t, p.Missing)
+	require.Equal(t, p.Size-p.Free, volume.DeviceSize(s.Size, 0).RoundUp(p.Extent)+4*volume.MiB)
+	require.Len(t, in.Volumes, 1)
+	require.Equal(t, []string{target}, in.Volumes[0].Mounts)
+	require.Equal(t, p.UUID, in.Volumes[0].GroupUUID)
+	require.True(t, in.Volumes[0].Open)
+}
+
+// Wiping goes on where it was stopped, and at the pace that was set.
+func TestWipeGoesOn(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
+	rec := record{State: volume.Doomed, VolumeUUID: lv.UUID, Wiped: 32 * volume.MiB}
+	m.shell("dd if=/dev/urandom of=%s bs=1M count=64 conv=fsync status=none", device)
+	first := m.shell("head -c 32M %s | md5sum", device)
+	require.NoError(t, m.records.write(s.Group, s.Name, rec))
+	m.Engine.rate = lv.Size // a second for all, half of it for the rest
+	start := time.Now()
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	require.Greater(t, time.Since(start), 300*time.Millisecond)
+	require.Equal(t, first, m.shell("head -c 32M %s | md5sum", device), "what was noted as wiped is not wiped again")
+	m.shell("tail -c +33554433 %s | cmp -n $(( $(blockdev --getsize64 %s) - 33554432 )) - /dev/zero", device, device)
+
+	// A note about another volume counts for nothing.
+	rec.VolumeUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+	require.NoError(t, m.records.write(s.Group, s.Name, rec))
+	m.Engine.rate = 0
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
+}

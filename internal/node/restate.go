@@ -1,0 +1,56 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Restate is for a person who knows better: it moves a volume to another state,
+// without asking the API.
+//
+//   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
+//   - to Retained: from ready or unreferenced; nothing but a person removes it then.
+//   - to Unreferenced: from ready or retained (forget); its room may be taken back.
+//
+// A volume that is in that state already is left alone. One whose device is open
+// cannot be forgotten (ErrInUse); one in state creating or doomed is refused.
+func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (Volume, error) {
+	release, err := e.lockVolume(ctx, g, n)
+	if err != nil {
+		return Volume{}, err
+	}
+	defer release()
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if err != nil {
+		return Volume{}, err
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return Volume{}, err
+	}
+	if tags, err = e.settled(ctx, lv, tags); err != nil {
+		return Volume{}, err
+	}
+	ref := Ref{Group: g, Name: n, Cluster: tags.Cluster}
+	switch {
+	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
+		return Volume{}, fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
+	case tags.State == volume.Creating:
+		return Volume{}, refused("volume %s is creating: no pod has ever mounted it, so it holds nothing", ref)
+	case tags.State == volume.Doomed:
+		return Volume{}, refused("volume %s is being removed", ref)
+	case to == volume.Unreferenced && lv.Open:
+		return Volume{}, fmt.Errorf("forget volume %s: %w: its device is open on this node; end the pods that use it first", ref, ErrInUse)
+	}
+	if tags.State != to {
+		if err := e.restate(ctx, lv, tags, to); err != nil {
+			return Volume{}, err
+		}
+	}
+	if lv, err = e.lvm.Volume(ctx, g, n); err != nil {
+		return Volume{}, err
+	}
+	return e.describe(lv), nil
+}
