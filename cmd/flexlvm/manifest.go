@@ -27,8 +27,10 @@ type manifest struct {
 
 // manifests are the objects as the provisioner would have written them. Every
 // value is put in as a quoted string of printable ASCII, which is the same in YAML
-// as it is in Go.
-const manifests = `apiVersion: v1
+// as it is in Go. It begins with a separator, so that the manifests of several
+// volumes can be put one behind the other.
+const manifests = `---
+apiVersion: v1
 kind: PersistentVolume
 metadata:
   name: ${name}

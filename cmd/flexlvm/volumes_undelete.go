@@ -42,9 +42,10 @@ unless you say otherwise, so that deleting the new claim by mistake does less ha
 
 No API server is asked, so ask it first: ` + "`kubectl get pv NAME`" + ` must find nothing. If
 it finds a PersistentVolume that is Released and has the policy Retain, the volume is
-still ready, and there is nothing to undelete: make a claim with spec.volumeName NAME,
-and take uid and resourceVersion out of the PersistentVolume's spec.claimRef. Or
-delete the PersistentVolume, wait until its volume is retained, and use this command.
+still ready, and there is nothing to undelete: make the claim again under its old
+name, with spec.volumeName NAME, and take uid and resourceVersion out of the
+PersistentVolume's spec.claimRef. Or delete the PersistentVolume, wait until its
+volume is retained, and use this command.
 
 For a volume that is ready and has no PersistentVolume (an orphan, or an earlier
 undelete whose manifests were lost), --dry-run prints the manifests.`,

@@ -36,13 +36,14 @@ func undeleteOptions(t *testing.T, set func(*volumesUndeleteOptions)) *volumesUn
 func parsed(t *testing.T, text string) (corev1.PersistentVolume, corev1.PersistentVolumeClaim) {
 	t.Helper()
 	documents := strings.Split(text, "---\n")
-	require.Len(t, documents, 2)
+	require.Len(t, documents, 3)
+	require.Empty(t, documents[0])
 	var (
 		volume corev1.PersistentVolume
 		claim  corev1.PersistentVolumeClaim
 	)
-	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[0]), &volume))
-	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[1]), &claim))
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[1]), &volume))
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[2]), &claim))
 	require.Equal(t, "PersistentVolume", volume.Kind)
 	require.Equal(t, "PersistentVolumeClaim", claim.Kind)
 	return volume, claim

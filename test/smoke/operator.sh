@@ -84,7 +84,7 @@ undelete pvc-1 >"$work/manifests" 2>"$work/notes"
 equal "volumes undelete" "$?" 0
 equal "brings it back" "$(state)" ready
 check "and says so beside its manifests" grep -q "is ready again (it was retained)" "$work/notes"
-equal "which begin at once" "$(head -n 2 "$work/manifests" | tr '\n' ' ')" "apiVersion: v1 kind: PersistentVolume "
+equal "which begin at once" "$(head -n 3 "$work/manifests" | tr '\n' ' ')" "--- apiVersion: v1 kind: PersistentVolume "
 check "and name the size to the byte" grep -q "size: \"$size\"" "$work/manifests"
 succeeds "it can be mounted again" mount "$dir" "$(options pvc-1 $size)"
 equal "with what was in it" "$(cat "$dir/file")" kept
