@@ -65,7 +65,7 @@ func newIndex(view View) index {
 		if _, twice := x.pools[p.Name]; twice {
 			x.ailing[p.Name] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", p.Name)
 		} else if p.Missing > 0 {
-			x.ailing[p.Name] = fmt.Sprintf("%s of volume group %s missing; look at `pvs`", counted(p.Missing, "device is", "devices are"), p.Name)
+			x.ailing[p.Name] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", counted(p.Missing, "device", "devices"), p.Name)
 		}
 		x.pools[p.Name] = p
 	}

@@ -1,0 +1,243 @@
+package gc_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestPlanFindsOrphans(t *testing.T) {
+	orphaned := func(scene func(*scene)) bool {
+		s := newScene()
+		scene(s)
+		return len(s.plan().Orphans) == 1
+	}
+	for name, tt := range map[string]struct {
+		scene func(*scene)
+		want  bool
+	}{
+		"ready":                     {func(s *scene) { s.volume("v", volume.Ready, 1) }, true},
+		"creating":                  {func(s *scene) { s.volume("v", volume.Creating, 1) }, true},
+		"with a problem":            {func(s *scene) { s.volume("v", volume.Ready, 1, func(v *node.Volume) { v.Problem = "odd" }) }, true},
+		"in a group not seen":       {func(s *scene) { s.volume("v", volume.Ready, 1); s.view.Volumes[1].Group = "away" }, true},
+		"unreferenced":              {func(s *scene) { s.volume("v", unreferenced, 1) }, false},
+		"retained":                  {func(s *scene) { s.volume("v", volume.Retained, 1) }, false},
+		"doomed":                    {func(s *scene) { s.volume("doomed_v", volume.Doomed, 1) }, false},
+		"of another cluster":        {func(s *scene) { s.volume("v", volume.Ready, 1, func(v *node.Volume) { v.Cluster = "x" }) }, false},
+		"of no cluster":             {func(s *scene) { s.volume("v", volume.Ready, 1, func(v *node.Volume) { v.Cluster = "" }) }, false},
+		"explained":                 {func(s *scene) { s.volume("v", volume.Ready, 1); s.claim("v", 1) }, false},
+		"explained, being released": {func(s *scene) { s.volume("v", volume.Ready, 1); s.claim("v", 1, phase(corev1.VolumeReleased)) }, false},
+		"explained, other cluster":  {func(s *scene) { s.volume("v", volume.Ready, 1); s.claim("v", 1, cluster2) }, false},
+		"perhaps explained":         {func(s *scene) { s.volume("v", volume.Ready, 1); s.view.Unreadable = []string{"v"} }, false},
+		"explained elsewhere": {func(s *scene) {
+			s.volume("v", volume.Ready, 1)
+			s.claim("v", 1, func(c *gc.Claim) { c.Group = "away" })
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, orphaned(tt.scene)) })
+	}
+}
+
+func TestPlanReportsOrphans(t *testing.T) {
+	s := newScene()
+	s.volume("b", volume.Ready, 10, lastUsed(50))
+	s.volume("a", volume.Ready, 10, lastUsed(50))
+	s.volume("never-used", volume.Creating, 10, lastUsed(240), func(v *node.Volume) { v.Namespace = "" })
+	s.volume("moved", volume.Ready, 10)
+	s.claim("moved", 10, func(c *gc.Claim) { c.Group = "away" })
+	r := s.plan()
+	var names []string
+	for _, o := range r.Orphans {
+		names = append(names, string(o.Volume.Name))
+	}
+	require.Equal(t, []string{"never-used", "a", "b", "moved"}, names, "the oldest first")
+	require.Equal(t, 240*time.Hour, r.Orphans[0].Age)
+	require.Equal(t, 50*time.Hour, r.Orphans[1].Age)
+	require.Equal(t, "no PersistentVolume explains volume flexlvm/a of namespace db, state ready, 9 GiB; it was made 10d ago and last used 2d2h ago; "+
+		"`flexlvm volumes undelete a` prints a PersistentVolume for it, `flexlvm volumes forget a` gives it up", r.Orphans[1].Message)
+	require.Contains(t, r.Orphans[3].Message, "; PersistentVolume moved names a volume of the same name in another volume group")
+	require.Empty(t, r.Evictions)
+}
+
+// orphans adds a pool's worth of live volumes and three orphans of 10 GiB, the
+// oldest "o1"; 8 GiB are free. OrphanShare lets four go.
+func orphans(s *scene) {
+	s.policy.EvictOrphans, s.policy.HighPercent, s.policy.OrphanShare = true, 100, 20
+	for i := range 17 {
+		name := fmt.Sprintf("live%d", i)
+		s.volume(name, volume.Ready, 3)
+		s.claim(name, 3)
+	}
+	s.volume("o1", volume.Ready, 10, lastUsed(90))
+	s.volume("o2", volume.Creating, 10, lastUsed(80))
+	s.volume("o3", volume.Ready, 10, lastUsed(70))
+	s.volume("un", unreferenced, 10, lastUsed(1))
+}
+
+func TestPlanEvictsOrphans(t *testing.T) {
+	one := func(change func(*node.Volume)) func(*scene) {
+		return func(s *scene) {
+			for i := range s.view.Volumes {
+				if s.view.Volumes[i].Name == "o1" {
+					change(&s.view.Volumes[i])
+				}
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		promised int
+		scene    func(*scene)
+		want     []string
+	}{
+		"no pressure":            {8, nil, nil},
+		"unreferenced is enough": {18, nil, []string{"Promised un"}},
+		"one":                    {19, nil, []string{"Promised un", "Orphan o1"}},
+		"all":                    {48, nil, []string{"Promised un", "Orphan o1", "Orphan o2", "Orphan o3"}},
+		"they would not help":    {49, nil, nil},
+		"not allowed":            {19, func(s *scene) { s.policy.EvictOrphans = false }, nil},
+		"threshold": {0, func(s *scene) { s.policy.HighPercent, s.policy.LowPercent = 90, 75 },
+			[]string{"HighThreshold un", "Orphan o1"}},
+		"open":                     {28, one(func(v *node.Volume) { v.Open = true }), []string{"Promised un", "Orphan o2"}},
+		"mounted":                  {28, one(func(v *node.Volume) { v.Mounts = []string{"/mnt"} }), []string{"Promised un", "Orphan o2"}},
+		"has snapshots":            {28, one(func(v *node.Volume) { v.Origin = true }), []string{"Promised un", "Orphan o2"}},
+		"with a problem":           {28, one(func(v *node.Volume) { v.Problem = "odd" }), []string{"Promised un", "Orphan o2"}},
+		"of today":                 {28, one(func(v *node.Volume) { v.Created = hoursAgo(24) }), []string{"Promised un", "Orphan o2"}},
+		"used today":               {28, one(func(v *node.Volume) { v.LastUsed = hoursAgo(23) }), []string{"Promised un", "Orphan o2"}},
+		"of unknown age":           {28, one(func(v *node.Volume) { v.Created = time.Time{} }), []string{"Promised un", "Orphan o2"}},
+		"of unknown use":           {28, one(func(v *node.Volume) { v.LastUsed = time.Time{} }), []string{"Promised un", "Orphan o2"}},
+		"wanted elsewhere":         {28, func(s *scene) { s.claim("o1", 10, func(c *gc.Claim) { c.Group = "away" }) }, []string{"Promised un", "Orphan o2"}},
+		"half a group":             {28, func(s *scene) { s.group("flexlvm").Missing = 1 }, nil},
+		"share of two":             {38, func(s *scene) { s.policy.OrphanShare = 10 }, []string{"Promised un", "Orphan o1", "Orphan o2"}},
+		"share of two, not enough": {39, func(s *scene) { s.policy.OrphanShare = 10 }, nil},
+		"always one":               {28, func(s *scene) { s.policy.OrphanShare = 1 }, []string{"Promised un", "Orphan o1"}},
+		"one of two gone already": {28, func(s *scene) { s.policy.OrphanShare, s.view.OrphansEvicted = 10, 1 },
+			[]string{"Promised un", "Orphan o1"}},
+		"two of two gone already": {28, func(s *scene) { s.policy.OrphanShare, s.view.OrphansEvicted = 10, 2 }, nil},
+		"more gone than allowed":  {18, func(s *scene) { s.view.OrphansEvicted = 99 }, []string{"Promised un"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			orphans(s)
+			if tt.promised > 0 {
+				s.claim("promised", tt.promised)
+			}
+			if tt.scene != nil {
+				tt.scene(s)
+			}
+			r := s.plan()
+			require.Empty(t, r.Blocked)
+			require.ElementsMatch(t, tt.want, evicted(r))
+			require.Equal(t, 10*volume.GiB, max(r.Pools[0].Reclaimable, volume.Bytes(r.Pools[0].Pool.Missing)*10*volume.GiB), "orphans do not count")
+		})
+	}
+}
+
+func TestPlanShareOfOrphansIsTheNodes(t *testing.T) {
+	s := newScene()
+	orphans(s)
+	s.policy.OrphanShare = 10 // two of the node's volumes
+	s.pool("another", 20)
+	for _, name := range []string{"a1", "a2"} {
+		s.volume(name, volume.Ready, 10, lastUsed(99), inGroup("another"))
+	}
+	s.claim("here", 28)
+	s.claim("there", 10, func(c *gc.Claim) { c.Group = "another" })
+	r := s.plan()
+	require.Equal(t, []string{"Orphan a1", "Promised un", "Orphan o1"}, evicted(r))
+	require.Equal(t, "1 volume promised on this node (here for claim db/data-here) needs 28 GiB, and pool flexlvm has 8 GiB free, "+
+		"and nothing unreferenced is left; this orphan gives back 10 GiB: no PersistentVolume explains volume flexlvm/o1 of namespace db, state ready, 9 GiB; "+
+		"it was made 10d ago and last used 3d18h ago", r.Evictions[2].Message)
+}
+
+func TestPlanIsBlocked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(*scene)
+		want  string // part of Blocked; none for a plan that evicts
+	}{
+		"as it should be": {func(*scene) {}, ""},
+		"no cluster":      {func(s *scene) { s.view.Cluster = "" }, "the UID of this cluster is not known"},
+		"no claim": {func(s *scene) { s.view.Claims = nil },
+			"nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has 1 volume in state ready, as if it had come back empty; bring the PersistentVolumes back"},
+		"no claim, no ready volume": {func(s *scene) { s.view.Claims, s.view.Volumes = nil, s.view.Volumes[1:] }, ""},
+		"no claim that can be read": {func(s *scene) { s.view.Claims, s.view.Unreadable = nil, []string{"settled"} }, "no PersistentVolume of this cluster"},
+		"no claim of this cluster":  {func(s *scene) { cluster2(&s.view.Claims[0]) }, "no PersistentVolume of this cluster"},
+		"four orphans of five": {func(s *scene) {
+			for i := range 4 {
+				s.volume(fmt.Sprintf("o%d", i), volume.Ready, 1)
+			}
+		}, ""},
+		"five orphans of six": {func(s *scene) {
+			for i := range 5 {
+				s.volume(fmt.Sprintf("o%d", i), volume.Ready, 1)
+			}
+		}, "nothing is evicted: no PersistentVolume explains 5 of the 6 volumes in state ready, as if the API server had been restored from an old backup; bring"},
+		"just half": {func(s *scene) {
+			for i := range 5 {
+				s.volume(fmt.Sprintf("o%d", i), volume.Ready, 1)
+			}
+			for i := range 4 {
+				name := fmt.Sprintf("live%d", i)
+				s.volume(name, volume.Ready, 1)
+				s.claim(name, 1)
+			}
+		}, ""},
+		"half made ones are not ready": {func(s *scene) {
+			for i := range 9 {
+				s.volume(fmt.Sprintf("o%d", i), volume.Creating, 1)
+			}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			s.policy.EvictOrphans = true
+			s.policy.MaxAge = time.Hour
+			s.volume("now", unreferenced, 1, immediate)
+			s.volume("old", unreferenced, 1)
+			s.others(1, 85)
+			tt.scene(s)
+			r := s.plan()
+			if tt.want == "" {
+				require.Empty(t, r.Blocked)
+				require.Equal(t, []string{"Immediate now", "MaxAge old"}, evicted(r)[:2])
+				return
+			}
+			require.Contains(t, r.Blocked, tt.want)
+			require.Empty(t, r.Evictions)
+			require.Len(t, r.Pools, 1, "what is known is reported all the same")
+			require.True(t, r.Pools[0].Pressure)
+			require.Positive(t, r.Pools[0].Shortfall)
+			require.Contains(t, r.Pools[0].ShortfallMessage, r.Blocked)
+		})
+	}
+}
+
+// A shortfall tells where room could be found.
+func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
+	s := newScene()
+	s.claim("promised", 90)
+	s.volume("orphan", volume.Ready, 4)
+	s.volume("wanted", unreferenced, 3)
+	s.claim("wanted", 3)
+	s.volume("ill", unreferenced, 2, func(v *node.Volume) { v.Problem = "odd" })
+	require.Empty(t, s.plan().Pools[0].ShortfallMessage, "90 GiB are free")
+	s.claim("more", 5)
+	message := s.plan().Pools[0].ShortfallMessage
+	for _, part := range []string{
+		"2 volumes promised on this node (more for claim db/data-more and 1 more) need 95 GiB, and pool flexlvm can give 90 GiB: 5 GiB is missing",
+		"3 GiB in 1 unreferenced volume cannot go while a PersistentVolume names it",
+		"2 GiB in 1 unreferenced volume cannot go because of a problem that a person must look at",
+		"4 GiB in 1 volume that no PersistentVolume explains: look at them with `flexlvm volumes list`",
+		"extend volume group flexlvm (vgextend)",
+	} {
+		require.Contains(t, message, part)
+	}
+	s.group("flexlvm").Missing = 1
+	require.Contains(t, s.plan().Pools[0].ShortfallMessage, "nothing is evicted from it: LVM cannot find 1 device of volume group flexlvm; look at `pvs`")
+}
