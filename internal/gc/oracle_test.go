@@ -1,0 +1,219 @@
+package gc_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An oracle says what a plan must be like, slowly and one question at a time.
+type oracle struct {
+	view   gc.View
+	policy gc.Policy
+}
+
+// gone: the API has given this claim up.
+func (o oracle) gone(c gc.Claim) bool {
+	if c.Cluster != o.view.Cluster {
+		return false
+	}
+	if c.Deleting {
+		return !(c.Phase == corev1.VolumeBound && c.Protected)
+	}
+	ended := c.Phase == corev1.VolumeReleased || c.Phase == corev1.VolumeFailed
+	return ended && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+}
+
+// untouchable: no reason whatever lets this volume go.
+func (o oracle) untouchable(v node.Volume) bool {
+	for _, c := range o.view.Claims {
+		if c.Group == v.Group && c.Volume == v.Name && !o.gone(c) {
+			return true
+		}
+	}
+	for _, p := range o.view.Pools {
+		if p.Name == v.Group && p.Missing > 0 {
+			return true
+		}
+	}
+	return slices.Contains(o.view.Unreadable, string(v.Name)) || v.Cluster != o.view.Cluster ||
+		v.Open || len(v.Mounts) > 0 || v.Origin || v.Problem != "" ||
+		v.State == volume.Retained || v.State == volume.Doomed
+}
+
+// candidate: the volume may go as an unreferenced one.
+func (o oracle) candidate(v node.Volume) bool {
+	old := v.Reclaim == volume.ReclaimImmediate || !o.view.Now.Before(v.Released.Add(o.policy.MinAge))
+	return v.State == unreferenced && !o.untouchable(v) && old
+}
+
+// orphan: the volume may go as an orphan.
+func (o oracle) orphan(v node.Volume) bool {
+	named := slices.ContainsFunc(o.view.Claims, func(c gc.Claim) bool { return c.Group == v.Group && c.Volume == v.Name })
+	latest := v.Created
+	if v.LastUsed.After(latest) {
+		latest = v.LastUsed
+	}
+	return o.policy.EvictOrphans && (v.State == volume.Ready || v.State == volume.Creating) && !named &&
+		!o.untouchable(v) && o.view.Now.After(latest.Add(o.policy.OrphanAge))
+}
+
+// needs of a pool, the smallest first.
+func (o oracle) needs(g volume.Group) (needs []volume.Bytes) {
+	for _, c := range o.view.Claims {
+		usable := c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
+		if c.Group != g || !usable || o.gone(c) || c.Cluster == "another" {
+			continue
+		}
+		i := slices.IndexFunc(o.view.Volumes, func(v node.Volume) bool { return v.Group == g && v.Name == c.Volume })
+		if i < 0 {
+			needs = append(needs, c.Charged)
+			continue
+		}
+		v := o.view.Volumes[i]
+		grown := volume.DeviceSize(c.Size, c.Inodes) - v.Device
+		if (v.State == volume.Ready || v.State == volume.Creating) && v.Cluster == c.Cluster && v.Size < c.Size && grown > 0 {
+			needs = append(needs, grown)
+		}
+	}
+	slices.Sort(needs)
+	return needs
+}
+
+// served is how many needs room is enough for, the smallest first.
+func served(needs []volume.Bytes, room volume.Bytes) (n int) {
+	for _, need := range needs {
+		if room -= need; room < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// checkEach: nothing goes that may not, nothing twice, and nothing when blocked.
+func (o oracle) checkEach(t *testing.T, seed uint64, got gc.Result) {
+	t.Helper()
+	seen, orphans, ours := map[string]bool{}, 0, 0
+	for _, e := range got.Evictions {
+		require.False(t, o.untouchable(e.Volume), "seed %d: %s must stay", seed, e.Volume.Name)
+		require.False(t, seen[e.Volume.UUID], "seed %d: %s goes twice", seed, e.Volume.Name)
+		seen[e.Volume.UUID] = true
+		require.Contains(t, e.Message, e.Volume.Device.String())
+		require.Contains(t, e.Message, string(e.Volume.Name))
+		require.False(t, strings.Contains(e.Message, "%!"), e.Message)
+		if e.Reason == gc.ReasonOrphan {
+			orphans++
+			require.True(t, o.orphan(e.Volume), "seed %d: %s is no orphan that may go", seed, e.Volume.Name)
+		} else {
+			require.True(t, o.candidate(e.Volume), "seed %d: %s is no candidate", seed, e.Volume.Name)
+		}
+	}
+	for _, v := range o.view.Volumes {
+		if v.Cluster == o.view.Cluster {
+			ours++
+		}
+	}
+	require.LessOrEqual(t, orphans, max(0, max(1, ours*o.policy.OrphanShare/100)-o.view.OrphansEvicted), "seed %d", seed)
+	if got.Blocked != "" {
+		require.Empty(t, got.Evictions, "seed %d", seed)
+	}
+}
+
+// checkPool: no more goes than is needed, no less than helps, and in order. It
+// tells whether some of the promises in a pool could be served and some not.
+func (o oracle) checkPool(t *testing.T, seed uint64, got gc.Result, p gc.PoolResult) bool {
+	t.Helper()
+	needs, coming := o.needs(p.Pool.Name), p.Pool.Free
+	var left []node.Volume // candidates that stay
+	for _, v := range o.view.Volumes {
+		if v.Group == p.Pool.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster {
+			coming += v.Device
+		}
+		if v.Group == p.Pool.Name && o.candidate(v) {
+			left = append(left, v)
+		}
+	}
+	var last *gc.Eviction // that made room
+	for i := range got.Evictions {
+		e := &got.Evictions[i]
+		if e.Volume.Group != p.Pool.Name {
+			continue
+		}
+		left = slices.DeleteFunc(left, func(v node.Volume) bool { return v.UUID == e.Volume.UUID })
+		o.checkNeed(t, seed, e, p.Pool, needs, coming)
+		if last != nil && last.Volume.State == e.Volume.State {
+			require.LessOrEqual(t, last.Volume.LastUsed, e.Volume.LastUsed, "seed %d", seed)
+		}
+		if e.Reason != gc.ReasonImmediate && e.Reason != gc.ReasonMaxAge {
+			last = e
+		}
+		if o.lastForPromises(got.Evictions, i) {
+			require.Less(t, served(needs, coming), served(needs, coming+e.Volume.Device),
+				"seed %d: without %s as many promises would be served", seed, e.Volume.Name)
+		}
+		coming += e.Volume.Device
+	}
+	if got.Blocked != "" {
+		return false
+	}
+	var room volume.Bytes
+	for _, v := range left {
+		room += v.Device
+		require.NotEqual(t, volume.ReclaimImmediate, v.Reclaim, "seed %d: %s should go at once", seed, v.Name)
+		if last != nil && v.Device > 0 {
+			require.NotEqual(t, gc.ReasonOrphan, last.Reason, "seed %d: %s goes before any orphan", seed, v.Name)
+			require.LessOrEqual(t, last.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, last.Volume.Name)
+		}
+	}
+	n := served(needs, coming)
+	require.Equal(t, n, served(needs, coming+room), "seed %d: more promises could be served", seed)
+	if o.full(p.Pool, coming, o.policy.HighPercent) && o.policy.HighPercent < 100 {
+		require.Zero(t, room, "seed %d: the pool is too full and candidates are left", seed)
+		require.Positive(t, p.Shortfall, "seed %d", seed)
+	}
+	require.Equal(t, p.Shortfall > 0, p.ShortfallMessage != "", "seed %d", seed)
+	return n > 0 && n < len(needs) && last != nil
+}
+
+// lastForPromises: this eviction is a pool's last that is for promises alone.
+func (o oracle) lastForPromises(all []gc.Eviction, i int) bool {
+	if all[i].Reason != gc.ReasonPromised {
+		return false
+	}
+	if i+1 == len(all) || all[i+1].Volume.Group != all[i].Volume.Group {
+		return true
+	}
+	return all[i+1].Reason == gc.ReasonHighThreshold
+}
+
+// checkNeed: what goes for want of room is wanted when its turn comes.
+func (o oracle) checkNeed(t *testing.T, seed uint64, e *gc.Eviction, pool node.Pool, needs []volume.Bytes, coming volume.Bytes) {
+	t.Helper()
+	short := served(needs, coming) < len(needs)
+	over := o.policy.HighPercent < 100 && o.full(pool, coming, o.policy.LowPercent) &&
+		pool.Size-coming > pool.Size*volume.Bytes(o.policy.LowPercent)/100
+	switch e.Reason {
+	case gc.ReasonImmediate:
+		require.Equal(t, volume.ReclaimImmediate, e.Volume.Reclaim, "seed %d", seed)
+	case gc.ReasonMaxAge:
+		require.True(t, o.policy.MaxAge > 0 && o.view.Now.After(e.Volume.Released.Add(o.policy.MaxAge)), "seed %d", seed)
+	case gc.ReasonPromised:
+		require.True(t, short, "seed %d: %s goes for promises that are served", seed, e.Volume.Name)
+	case gc.ReasonHighThreshold:
+		require.True(t, over, "seed %d: %s goes although the pool is at its low threshold", seed, e.Volume.Name)
+	case gc.ReasonOrphan:
+		require.True(t, short || over, "seed %d: %s goes without pressure", seed, e.Volume.Name)
+	}
+}
+
+func (o oracle) full(p node.Pool, coming volume.Bytes, percent int) bool {
+	return p.Size > 0 && (p.Size-coming)*100 >= p.Size*volume.Bytes(percent)
+}

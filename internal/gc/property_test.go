@@ -1,0 +1,156 @@
+package gc_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// TestPlanProperties holds some thousand random views against what must be true
+// of every plan. What a plan may do is said here a second time, in other words.
+func TestPlanProperties(t *testing.T) {
+	reasons := map[gc.Reason]int{}
+	var blocked, short, partly int
+	for seed := range uint64(4000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		s := randomScene(r)
+		before := clone(s.view)
+		got := s.plan()
+		require.Equal(t, before, s.view, "seed %d: a plan changes nothing", seed)
+
+		shuffled := clone(s.view)
+		r.Shuffle(len(shuffled.Volumes), swap(shuffled.Volumes))
+		r.Shuffle(len(shuffled.Claims), swap(shuffled.Claims))
+		r.Shuffle(len(shuffled.Pools), swap(shuffled.Pools))
+		r.Shuffle(len(shuffled.Unreadable), swap(shuffled.Unreadable))
+		require.Equal(t, got, gc.Plan(shuffled, s.policy), "seed %d: order is all one", seed)
+		require.Equal(t, gc.Judge(s.view), gc.Judge(shuffled), "seed %d: order is all one", seed)
+
+		o := oracle{s.view, s.policy}
+		o.checkEach(t, seed, got)
+		for _, p := range got.Pools {
+			if o.checkPool(t, seed, got, p) {
+				partly++
+			}
+			if p.Shortfall > 0 {
+				short++
+			}
+		}
+		for _, e := range got.Evictions {
+			reasons[e.Reason]++
+		}
+		if got.Blocked != "" {
+			blocked++
+		}
+	}
+	t.Logf("evictions by reason: %v; %d plans blocked; %d pools short, %d of them served in part", reasons, blocked, short, partly)
+	for _, reason := range []gc.Reason{gc.ReasonImmediate, gc.ReasonMaxAge, gc.ReasonPromised, gc.ReasonHighThreshold, gc.ReasonOrphan} {
+		require.Greater(t, reasons[reason], 100, "the views are too tame: %s", reason)
+	}
+	require.Greater(t, min(blocked, short, partly), 20, "the views are too tame")
+}
+
+func swap[T any](s []T) func(i, j int) { return func(i, j int) { s[i], s[j] = s[j], s[i] } }
+
+func clone(v gc.View) gc.View {
+	v.Pools, v.Volumes = slices.Clone(v.Pools), slices.Clone(v.Volumes)
+	v.Claims, v.Unreadable = slices.Clone(v.Claims), slices.Clone(v.Unreadable)
+	return v
+}
+
+// one in n.
+func one(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func randomScene(r *rand.Rand) *scene {
+	s := &scene{view: gc.View{Now: sceneNow, Cluster: sceneCluster}}
+	s.policy = gc.Policy{
+		HighPercent: 60 + r.IntN(41), LowPercent: 30 + r.IntN(30), MinAge: pick(r, 0, time.Minute, time.Hour),
+		MaxAge: pick(r, 0, 0, 48*time.Hour), EvictOrphans: !one(r, 3), OrphanAge: pick(r, 0, 24*time.Hour), OrphanShare: 1 + r.IntN(40),
+	}
+	if one(r, 5) {
+		s.view.OrphansEvicted = r.IntN(4)
+	}
+	groups := []string{"a", "b", "c"}[:1+r.IntN(3)]
+	for _, g := range groups {
+		s.pool(g, 0)
+		if one(r, 12) {
+			s.group(volume.Group(g)).Missing = 1
+		}
+	}
+	for i := range r.IntN(50) {
+		s.randomVolume(r, fmt.Sprintf("v%d", i), pick(r, groups...))
+	}
+	for i := range r.IntN(5) {
+		s.claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *gc.Claim) { c.Group = volume.Group(pick(r, groups...)) })
+	}
+	for i := range s.view.Pools { // some room, and some that others have
+		p := &s.view.Pools[i]
+		used, free := -p.Free, volume.Bytes(r.IntN(40))*volume.GiB
+		p.Size, p.Free = used+free+volume.Bytes(r.IntN(30))*volume.GiB, free
+	}
+	return s
+}
+
+func (s *scene) randomVolume(r *rand.Rand, name, group string) {
+	state := pick(r, volume.Ready, volume.Ready, volume.Creating, unreferenced, unreferenced, unreferenced, volume.Retained, volume.Doomed)
+	size := r.IntN(20)
+	s.volume(name, state, size, inGroup(volume.Group(group)), func(v *node.Volume) {
+		// Few different times and sizes, so that there are ties.
+		v.LastUsed, v.Released = hoursAgo(float64(r.IntN(8))), hoursAgo(pick(r, 0.0, 0.5, 3, 60))
+		v.Created = hoursAgo(pick(r, 1.0, 100, 100))
+		v.Open, v.Origin = one(r, 12), one(r, 20)
+		if one(r, 12) {
+			v.Mounts = []string{"/mnt"}
+		}
+		if one(r, 12) {
+			v.Problem = "odd"
+		}
+		if one(r, 12) {
+			v.Cluster = pick(r, "", "another")
+		}
+		if one(r, 6) {
+			v.Reclaim = volume.ReclaimImmediate
+		}
+		if state == volume.Doomed {
+			v.Name = v.Name.Doomed()
+		}
+	})
+	if one(r, 15) {
+		s.view.Unreadable = append(s.view.Unreadable, name)
+	}
+	claimed := 8 // an unreferenced volume seldom has a claim, a ready one mostly
+	if state == volume.Ready || state == volume.Creating {
+		claimed = 2 + r.IntN(9)
+	}
+	if has := one(r, 8); has && claimed == 8 || claimed < 8 && !has {
+		s.claim(name, size, randomClaim(r), func(c *gc.Claim) {
+			c.Group = volume.Group(group)
+			if one(r, 10) {
+				c.Size += 5 * volume.GiB
+			}
+		})
+	}
+}
+
+func randomClaim(r *rand.Rand) func(*gc.Claim) {
+	return func(c *gc.Claim) {
+		if !one(r, 3) {
+			return
+		}
+		c.Phase = pick(r, corev1.VolumePending, corev1.VolumeAvailable, corev1.VolumeBound, corev1.VolumeReleased, corev1.VolumeFailed)
+		c.Deleting, c.Protected = one(r, 4), one(r, 2)
+		c.Cluster = pick(r, sceneCluster, sceneCluster, sceneCluster, "another", "")
+		c.ReclaimPolicy = pick(r, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+	}
+}
