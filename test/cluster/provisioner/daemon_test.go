@@ -4,6 +4,7 @@ package provisioner_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func (b *bed) testDaemonRights(t *testing.T) {
 		{verb: "patch", resource: "persistentvolumes", allowed: true},
 		{verb: "delete", resource: "persistentvolumes", allowed: true},
 		{verb: "create", resource: "persistentvolumes"},
+		{verb: "update", resource: "persistentvolumes"},
 		{verb: "deletecollection", resource: "persistentvolumes"},
 		{verb: "list", resource: "pods", allowed: true},
 		{verb: "watch", resource: "pods", allowed: true},
@@ -110,9 +112,14 @@ func (p persistentVolumes) letGo(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == pv.Finalizer })
-		_, err = p.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{})
-		return err
+		left := slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == pv.Finalizer })
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": v.UID, "resourceVersion": v.ResourceVersion, "finalizers": left,
+		}})
+		if err != nil {
+			return err
+		}
+		return p.patch(ctx, name, string(patch))
 	})
 }
 
