@@ -153,6 +153,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got gc.Result, p gc.PoolRes
 			require.LessOrEqual(t, last.Volume.LastUsed, e.Volume.LastUsed, "seed %d", seed)
 		}
 		if e.Reason != gc.ReasonImmediate && e.Reason != gc.ReasonMaxAge {
+			require.Positive(t, e.Volume.Device, "seed %d: %s gives nothing", seed, e.Volume.Name)
 			last = e
 		}
 		if o.lastForPromises(got.Evictions, i) {

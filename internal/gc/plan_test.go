@@ -120,13 +120,14 @@ func TestPlanThreshold(t *testing.T) {
 		change func(*scene)
 		want   []string
 	}{
-		"under":          {74, nil, nil},
-		"just at it":     {75, nil, []string{"HighThreshold v2", "HighThreshold v3"}},
-		"over":           {77, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
-		"never enough":   {89, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
-		"off":            {89, func(s *scene) { s.policy.HighPercent = 100 }, nil},
-		"other figures":  {60, func(s *scene) { s.policy.HighPercent, s.policy.LowPercent = 70, 68 }, []string{"HighThreshold v2"}},
-		"doomed pending": {73, func(s *scene) { s.volume("doomed_x", volume.Doomed, 2) }, nil},
+		"under":                 {74, nil, nil},
+		"just at it":            {75, nil, []string{"HighThreshold v2", "HighThreshold v3"}},
+		"over":                  {77, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
+		"never enough":          {89, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
+		"off":                   {89, func(s *scene) { s.policy.HighPercent = 100 }, nil},
+		"off, full to the brim": {90, func(s *scene) { s.policy.HighPercent = 100 }, nil},
+		"other figures":         {60, func(s *scene) { s.policy.HighPercent, s.policy.LowPercent = 70, 68 }, []string{"HighThreshold v2"}},
+		"doomed pending":        {73, func(s *scene) { s.volume("doomed_x", volume.Doomed, 2) }, nil},
 		"doomed pending, still over": {
 			76, func(s *scene) { s.volume("doomed_x", volume.Doomed, 4) },
 			[]string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"},

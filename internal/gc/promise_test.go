@@ -78,6 +78,11 @@ func TestPlanPromised(t *testing.T) {
 			s.group("flexlvm").Extent = 256 * volume.MiB
 			s.claim("a", 1, func(c *gc.Claim) { c.Charged = volume.GiB + volume.MiB })
 		}, volume.GiB + 256*volume.MiB},
+		"growing, large extents": {func(s *scene) {
+			s.group("flexlvm").Extent = volume.GiB
+			s.claim("a", 10, size(20*volume.GiB))
+			s.volume("a", volume.Ready, 11, func(v *node.Volume) { v.Size = 10 * volume.GiB })
+		}, 10 * volume.GiB},
 		"no extent known": {func(s *scene) {
 			s.group("flexlvm").Extent = 0
 			s.claim("a", 1, func(c *gc.Claim) { c.Charged = volume.GiB + 1 })
