@@ -215,6 +215,16 @@ func (h *Host) find(name string) (string, error) {
 	return "", &MissingError{Name: name, Path: h.path}
 }
 
+// Lacks names those of the programs that are not on this host.
+func (h *Host) Lacks(programs ...string) (missing []string) {
+	for _, name := range programs {
+		if _, err := h.find(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
 // environment is fixed: messages and numbers in the C locale, and no warnings
 // about descriptors that the caller left open.
 func (h *Host) environment() []string {

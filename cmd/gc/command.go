@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2"
+
+	commands "github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/hostns"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/logging"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/serve"
+	"github.com/flexlvm/flexlvm/internal/version"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// nodeVariable tells a pod the name of its node.
+const nodeVariable = "NODE_NAME"
+
+type options struct {
+	node       string
+	kubeconfig string
+	address    string
+	interval   time.Duration
+	policy     gc.Policy
+	dryRun     bool
+	wipeRate   string
+	logLevel   string
+	logFormat  string
+	hostNS     bool
+}
+
+const long = `gc looks after the volumes of the node that it runs on. A volume whose
+PersistentVolume was released or deleted becomes "unreferenced" and waits, with
+its data, until its room is needed: until volumes that are promised on this node
+do not fit, or a pool is fuller than --high-threshold-percent. Then the least
+recently used go first. Nothing else goes, unless --evict-orphans says so, and
+nothing at all while the API server does not answer.
+
+What it sees and does:
+
+  kubectl get nodestorage
+  kubectl describe nodestorage NODE
+  kubectl describe node NODE
+
+It runs the host's own LVM, and so moves into the host's namespaces first: its
+pod must be privileged and have hostPID: true. By hand on a node:
+
+  gc --node-name=NODE --kubeconfig=FILE --dry-run
+
+/healthz, /readyz and /metrics are served on --address.`
+
+func command() *cobra.Command {
+	o := options{policy: gc.DefaultPolicy()}
+	cmd := &cobra.Command{
+		Use:           "gc",
+		Short:         "Take back, evict and report the volumes of one node",
+		Long:          long,
+		Version:       version.String,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return o.start(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
+	f.StringVar(&o.address, "address", ":9809", "address for /healthz, /readyz and /metrics")
+	f.DurationVar(&o.interval, "interval", time.Minute, "how often to look at everything where nothing calls for it")
+	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
+	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
+	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")
+	f.DurationVar(&o.policy.MaxAge, "max-age", o.policy.MaxAge, "how long a volume may be unreferenced at most; 0 keeps it until its room is needed")
+	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "under pressure, evict volumes that no PersistentVolume explains, once nothing unreferenced is left")
+	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")
+	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age")
+	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
+	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe in a second; 0 is no bound")
+	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
+	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
+	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
+	return cmd
+}
+
+// start checks what can be checked, moves to where the host's LVM is, which
+// executes the program again, and runs.
+func (o options) start(ctx context.Context) error {
+	rate, err := o.check()
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(os.Stderr, o.logFormat, o.logLevel)
+	if err != nil {
+		return err
+	}
+	account := kube.ServiceAccountDir
+	if o.hostNS {
+		if account, err = hostns.Enter(account); err != nil {
+			return err
+		}
+	}
+	// Only now: a signal that came before would be forgotten by the execve.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return o.run(ctx, log, account, rate)
+}
+
+// check validates the flags that no other part does.
+func (o options) check() (volume.Bytes, error) {
+	if o.node == "" {
+		return 0, fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
+	}
+	if err := o.policy.Validate(); err != nil {
+		return 0, err
+	}
+	rate, err := resource.ParseQuantity(o.wipeRate)
+	if err != nil || rate.Sign() < 0 {
+		return 0, fmt.Errorf("--wipe-rate is %q; give bytes a second such as 100Mi, or 0 for no bound", o.wipeRate)
+	}
+	return volume.Bytes(rate.Value()), nil
+}
+
+func (o options) run(ctx context.Context, log *logrus.Logger, account string, rate volume.Bytes) error {
+	logger := logging.Logr(log)
+	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+	ctx = klog.NewContext(ctx, logger)
+
+	registry := serve.NewRegistry()
+	metrics := gc.NewMetrics(registry)
+	host := commands.NewHost("", log)
+	engine, err := node.New(node.Config{WipeRate: rate}, metrics.Timed(host))
+	if err != nil {
+		return err
+	}
+	api, err := o.client(account)
+	if err != nil {
+		return err
+	}
+	recorder, forget := gc.NewRecorder(ctx, api, o.node)
+	defer forget()
+	var server *serve.Server
+	daemon, err := gc.New(gc.Config{
+		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
+		Missing: func() []string { return host.Lacks(programs()...) },
+	}, engine, api, gc.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
+	if err != nil {
+		return err
+	}
+	server = serve.New(registry, serve.Health{Check: daemon.Healthy, Unready: "no round has succeeded yet"})
+	address, err := server.Listen(ctx, o.address)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := server.Close(); err != nil {
+			logger.Error(err, "Health checks that were being answered are cut off")
+		}
+	}()
+	logger.Info("flexlvm node daemon starts", "version", version.String, "node", o.node, "address", address.String(), "interval", o.interval.String(), "dryRun", o.dryRun)
+	if err := daemon.Run(ctx); err != nil {
+		return err
+	}
+	logger.Info("flexlvm node daemon has ended")
+	return nil
+}
+
+// client reaches the API server as the pod's service account, or as --kubeconfig
+// says. A daemon that releases hundreds of volumes sends some requests for each.
+func (o options) client(account string) (*kube.Client, error) {
+	config, err := kube.Config(o.kubeconfig, account)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "flexlvm-gc/" + version.String
+	config.QPS, config.Burst = 50, 100
+	return kube.NewClient(config)
+}
+
+// programs of the host that a node cannot do without.
+func programs() []string {
+	return []string{"vgs", "lvs", "lvcreate", "lvchange", "lvextend", "lvrename", "lvremove", "mkfs.xfs"}
+}

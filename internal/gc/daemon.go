@@ -1,0 +1,257 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// settle is how long a round waits for more changes after the first: they come
+	// in swarms.
+	settle = 200 * time.Millisecond
+	// mostSettle bounds what a slow machine waits: as long as its rounds take.
+	mostSettle = 5 * time.Second
+	// firstRetry is when a round that failed is made again; doubled up to the
+	// interval.
+	firstRetry = time.Second
+	// A round may take roundIntervals, and the process counts as hung when none has
+	// ended for hungIntervals; with short intervals at least so long.
+	roundIntervals, leastRound = 4, 4 * time.Minute
+	hungIntervals, leastHung   = 5, 5 * time.Minute
+	// syncTime is how long the first round waits for the watches.
+	syncTime = 10 * time.Second
+)
+
+// Config says what a daemon is to do.
+type Config struct {
+	Node     string // name of the Node that it runs on
+	Policy   Policy
+	Interval time.Duration // between rounds that nothing has called for
+	DryRun   bool          // say what would be done and do nothing
+	Now      func() time.Time
+	// Missing names the programs that the host lacks.
+	Missing func() []string
+}
+
+// Outlets is where a daemon tells what it does.
+type Outlets struct {
+	Events  record.EventRecorder
+	Metrics *Metrics
+	Ready   func() // called when a round has succeeded for the first time
+}
+
+// A Daemon looks after the volumes of one node. It remembers nothing that it
+// could not find out again.
+type Daemon struct {
+	cfg     Config
+	engine  Engine
+	api     *kube.Client
+	out     Outlets
+	events  events
+	watches *watches
+
+	quick, slow *lane
+	kicks       chan struct{}
+	ended       atomic.Int64 // when a round last ended, in nanoseconds
+
+	// What follows belongs to the goroutine of the rounds.
+	cluster   string
+	confirmed time.Time
+	orphans   map[key]bool // of the last confirmed round
+
+	said      *said
+	history   *history
+	claimants *claimants
+	removed   *uuids // removed by this process, and perhaps in an older inventory
+	removals  *setbacks
+	releases  *setbacks
+	heals     *setbacks
+}
+
+// New makes a daemon. It begins nothing.
+func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, error) {
+	if err := cfg.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Node == "" {
+		return nil, fmt.Errorf("configure node daemon: no node is named; give --node-name or set NODE_NAME")
+	}
+	if cfg.Interval < time.Second {
+		return nil, fmt.Errorf("configure node daemon: --interval is %s; give 1s or more", cfg.Interval)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Missing == nil {
+		cfg.Missing = func() []string { return nil }
+	}
+	d := &Daemon{
+		cfg: cfg, engine: engine, api: api, out: out,
+		events:   newEvents(out.Events, api, cfg.Node),
+		kicks:    make(chan struct{}, 1),
+		said:     newSaid(),
+		history:  &history{},
+		removed:  &uuids{},
+		removals: newSetbacks(5*time.Second, 5*time.Minute),
+		releases: newSetbacks(time.Second, time.Minute),
+		heals:    newSetbacks(time.Minute, time.Hour),
+
+		claimants: newClaimants(),
+	}
+	d.quick, d.slow = newLane(d.remove), newLane(d.remove)
+	d.ended.Store(cfg.Now().UnixNano())
+	return d, nil
+}
+
+// kick calls for a round soon. It never blocks.
+func (d *Daemon) kick() {
+	select {
+	case d.kicks <- struct{}{}:
+	default:
+	}
+}
+
+// Healthy tells whether rounds come to an end, well or not.
+func (d *Daemon) Healthy(*http.Request) error {
+	since := d.cfg.Now().Sub(time.Unix(0, d.ended.Load()))
+	if since > max(hungIntervals*d.cfg.Interval, leastHung) {
+		return fmt.Errorf("no round has ended for %s; a program of the host's may hang", since.Round(time.Second))
+	}
+	return nil
+}
+
+// Run works until ctx ends, and returns when what it had begun has come to an end.
+func (d *Daemon) Run(ctx context.Context) error {
+	var err error
+	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { d.watches.run(ctx) })
+	all.Go(func() { d.quick.run(ctx) })
+	all.Go(func() { d.slow.run(ctx) })
+	d.awaitWatches(ctx)
+
+	next, failures := time.Duration(0), 0
+	for d.await(ctx, next) {
+		start := time.Now()
+		f, err := d.boundedRound(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		d.ended.Store(d.cfg.Now().UnixNano())
+		if err != nil {
+			next = min(firstRetry<<min(failures, 16), d.cfg.Interval)
+			failures++
+		} else {
+			next, failures = d.next(f), 0
+			if d.out.Ready != nil {
+				d.out.Ready()
+			}
+		}
+		d.rest(ctx, time.Since(start))
+	}
+	return nil
+}
+
+// boundedRound is a round that ends even if what it waits for does not.
+func (d *Daemon) boundedRound(ctx context.Context) (findings, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(roundIntervals*d.cfg.Interval, leastRound))
+	defer cancel()
+	return d.round(ctx)
+}
+
+// await waits until a round is due, and returns false when ctx has ended.
+func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-d.kicks:
+		d.rest(ctx, 0)
+		select {
+		case <-d.kicks:
+		default:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// rest waits for more changes, or gives the machine as much time as a round took.
+func (d *Daemon) rest(ctx context.Context, took time.Duration) {
+	timer := time.NewTimer(min(max(took, settle), mostSettle))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// awaitWatches gives the watches a moment to fill, so that the first round need
+// not fail. Without an API server it goes on.
+func (d *Daemon) awaitWatches(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, syncTime)
+	defer cancel()
+	for _, synced := range []func() bool{d.watches.volumes.HasSynced, d.watches.storage.HasSynced} {
+		for !synced() {
+			timer := time.NewTimer(20 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				klog.FromContext(ctx).V(1).Info("The API server has not shown the objects of this node yet")
+				return
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+// next is when to look again where nothing changes: after the interval, or when
+// something that failed is due, or when a volume becomes old enough to make room
+// that is wanted.
+func (d *Daemon) next(f findings) time.Duration {
+	now := d.cfg.Now()
+	next := d.cfg.Interval
+	for _, s := range []*setbacks{d.removals, d.releases} {
+		if at := s.next(now); !at.IsZero() {
+			next = min(next, at.Sub(now))
+		}
+	}
+	if at := ripens(f, d.cfg.Policy.MinAge); !at.IsZero() {
+		next = min(next, at.Sub(now))
+	}
+	return max(next, settle)
+}
+
+// ripens is when the next volume becomes old enough for a pool that is under
+// pressure; zero for never.
+func ripens(f findings, minAge time.Duration) (first time.Time) {
+	pressed := map[volume.Group]bool{}
+	for _, p := range f.result.Pools {
+		pressed[p.Pool.Name] = p.Pressure
+	}
+	for i := range f.inventory.Volumes {
+		v := &f.inventory.Volumes[i]
+		if v.State != volume.Unreferenced || v.Cluster != f.view.Cluster || !pressed[v.Group] {
+			continue
+		}
+		at := v.Released.Add(minAge)
+		if at.After(f.at) && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}

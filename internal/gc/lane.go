@@ -1,0 +1,97 @@
+package gc
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+)
+
+// A job is a volume that is to be removed.
+type job struct {
+	volume   node.Volume
+	eviction *Eviction // nil where a removal that was begun earlier is finished
+	// claimant is whose it was; nil where that is not known.
+	claimant *corev1.ObjectReference
+	told     *sync.Once
+}
+
+// A lane removes volumes, one after the other, beside the rounds. What waits in
+// it is what the last round has decided: every round puts its own list in the
+// place of the one before, so that nothing is removed on the strength of an old
+// one.
+type lane struct {
+	work func(context.Context, job)
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting []job
+	busy    *job
+}
+
+func newLane(work func(context.Context, job)) *lane {
+	return &lane{work: work, wake: make(chan struct{}, 1)}
+}
+
+// run works until ctx ends, and returns when what it had begun has returned.
+func (l *lane) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+		for {
+			next, ok := l.take(ctx)
+			if !ok {
+				break
+			}
+			l.work(ctx, next)
+			l.done()
+		}
+	}
+}
+
+func (l *lane) take(ctx context.Context) (job, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil || len(l.waiting) == 0 {
+		return job{}, false
+	}
+	next := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	l.busy = &next
+	return next, true
+}
+
+func (l *lane) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = nil
+}
+
+// set gives the lane a new list. What it is at now goes on.
+func (l *lane) set(jobs []job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = jobs
+	if len(jobs) == 0 {
+		return
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// at gives what the lane is at.
+func (l *lane) at() (job, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy == nil {
+		return job{}, false
+	}
+	return *l.busy, true
+}

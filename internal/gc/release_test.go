@@ -1,0 +1,179 @@
+package gc_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestRelease(t *testing.T) {
+	tests := map[string]struct {
+		change []func(*corev1.PersistentVolume)
+		state  string // of the volume, afterwards
+		gone   bool   // the PersistentVolume
+	}{
+		"released, Delete":         {change: []func(*corev1.PersistentVolume){pvReleased}, state: "data unreferenced", gone: true},
+		"failed, Delete":           {change: []func(*corev1.PersistentVolume){func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeFailed }}, state: "data unreferenced", gone: true},
+		"released, Retain":         {change: []func(*corev1.PersistentVolume){pvReleased, pvRetain}, state: "data ready"},
+		"bound":                    {state: "data ready"},
+		"deleted by hand, Delete":  {change: []func(*corev1.PersistentVolume){pvReleased, pvDeleting}, state: "data unreferenced", gone: true},
+		"deleted by hand, Retain":  {change: []func(*corev1.PersistentVolume){pvReleased, pvDeleting, pvRetain}, state: "data retained", gone: true},
+		"deleted, bound, in use":   {change: []func(*corev1.PersistentVolume){pvDeleting, pvProtected}, state: "data ready"},
+		"of another cluster":       {change: []func(*corev1.PersistentVolume){pvReleased, ofCluster("another")}, state: "data ready"},
+		"nonsense in its options":  {change: []func(*corev1.PersistentVolume){pvReleased, annotated(pv.AnnotationWipe, "twice")}, state: "data ready"},
+		"another's finalizer too":  {change: []func(*corev1.PersistentVolume){pvReleased, pvProtected}, state: "data unreferenced"},
+		"no finalizer of ours yet": {change: []func(*corev1.PersistentVolume){pvReleased, func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }}, state: "data unreferenced", gone: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("data", 10, tt.change...)
+			r.start()
+			r.eventually(func() bool { return slices.Contains(r.engine.names(), tt.state) }, "the volume is not %s", tt.state)
+			r.eventually(func() bool { return (r.api.volume("data") == nil) == tt.gone }, "the PersistentVolume: %v", r.api.volume("data"))
+			r.rounds(2)
+			require.Contains(t, r.engine.names(), tt.state)
+			require.Equal(t, tt.gone, r.api.volume("data") == nil)
+			require.Contains(t, r.engine.names(), "settled ready")
+			if !tt.gone && !strings.HasSuffix(tt.state, "unreferenced") && len(tt.change) > 0 && name != "no finalizer of ours yet" {
+				require.Contains(t, r.api.volume("data").Finalizers, pv.Finalizer)
+			}
+		})
+	}
+}
+
+func pvProtected(pv *corev1.PersistentVolume) {
+	pv.Finalizers = append(pv.Finalizers, "kubernetes.io/pv-protection")
+}
+
+func ofCluster(uid string) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options[volume.OptionCluster] = uid }
+}
+
+// A PersistentVolume whose claim was deleted before the first mount: the volume
+// must not be made any more.
+func TestReleaseOfAVolumeThatWasNeverMade(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.api.put(object("never", 10, pvReleased))
+	r.start()
+	r.eventually(func() bool { return r.api.volume("never") == nil }, "the PersistentVolume stays")
+	r.engine.with(func() { require.Equal(t, []string{"flexlvm/never"}, r.engine.tombs) })
+}
+
+func TestReleaseKeepsDisposal(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10, pvReleased, annotated(pv.AnnotationReclaim, "immediate"), annotated(pv.AnnotationWipe, "zero"))
+	r.start()
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "reclaim: immediate: %v", r.engine.names())
+	r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 1 }, "no event")
+	require.Contains(t, r.api.told("VolumeEvicted")[0], "Node/node-1: volume flexlvm/data was evicted (Immediate)")
+}
+
+// The finalizer goes when the node has let go of the volume, and not before.
+func TestFinalizerGoesLast(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10, pvReleased)
+	early := false
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if resource == "persistentvolumes" && (verb == "delete" || verb == "patch") {
+				early = early || !slices.Contains(r.engine.names(), "data unreferenced")
+			}
+			return false
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+	r.api.with(func() { require.False(t, early) })
+	r.eventually(func() bool { return len(r.api.told("VolumeReleased")) == 1 }, "no event")
+	require.Contains(t, r.api.told("VolumeReleased")[0], "PersistentVolume/data: PersistentVolume data was released")
+}
+
+// A daemon that dies, or an API server that does, between any two steps.
+func TestReleaseGoesOnWhereItStopped(t *testing.T) {
+	for step, state := range map[string]string{"delete": "", "get": "deleting", "patch": "deleting"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("data", 10, pvReleased)
+			r.api.fail(http.StatusInternalServerError, step+" persistentvolumes")
+			stop := r.start()
+			r.eventually(func() bool { return slices.Contains(r.engine.names(), "data unreferenced") }, "not released")
+			r.eventually(func() bool { return r.api.requests(step+" persistentvolumes") > 0 }, "the step is not tried")
+			stop()
+			require.Contains(t, r.api.volume("data").Finalizers, pv.Finalizer)
+			require.Equal(t, state == "deleting", r.api.volume("data").DeletionTimestamp != nil)
+
+			r.api.mend()
+			r.start()
+			r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+			require.Contains(t, r.engine.names(), "data unreferenced", "its age would not be counted from the first release")
+		})
+	}
+}
+
+// LVM says no: the PersistentVolume stays whole, and the others go on.
+func TestReleaseThatFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("bad", 10, pvReleased)
+	r.claimed("good", 10, pvReleased)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "release flexlvm/bad") {
+				return errors.New("a disk is gone")
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return r.api.volume("good") == nil }, "the other is not released")
+	r.rounds(3)
+	require.Nil(t, r.api.volume("bad").DeletionTimestamp)
+	require.Contains(t, r.api.volume("bad").Finalizers, pv.Finalizer)
+	require.Len(t, r.engine.called("release flexlvm/bad"), 1, "tried again too early: the clock stands")
+	r.eventually(func() bool { return len(r.api.told("VolumeNotReleased")) == 1 }, "no event")
+	require.Contains(t, r.api.told("VolumeNotReleased")[0], "a disk is gone")
+
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(soon)
+	r.eventually(func() bool { return r.api.volume("bad") == nil }, "it is not tried again")
+}
+
+// The object changes between the look and the act: what was seen is not there
+// any more, so nothing is deleted on its strength.
+func TestReleaseOfWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10, pvReleased)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "release ") {
+				go r.api.put(object("data", 10, pvReleased, annotated("somebody", "was here")))
+				for r.api.volume("data").Annotations["somebody"] == "" {
+					continue
+				}
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return len(r.engine.called("release")) > 0 }, "not released")
+	r.eventually(func() bool { return r.api.requests("delete persistentvolumes") > 0 }, "not tried")
+	require.NotNil(t, r.api.volume("data"))
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(soon)
+	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+}

@@ -1,0 +1,193 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"unicode/utf8"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// uuids is a set of volumes that may be used from several goroutines.
+type uuids struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+func (u *uuids) add(uuid string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.set == nil {
+		u.set = map[string]bool{}
+	}
+	u.set[uuid] = true
+}
+
+func (u *uuids) has(uuid string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.set[uuid]
+}
+
+func (u *uuids) keep(there map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for uuid := range u.set {
+		if !there[uuid] {
+			delete(u.set, uuid)
+		}
+	}
+}
+
+// hold takes back what waits to be removed: a round that failed proves nothing.
+func (d *Daemon) hold() {
+	d.quick.set(nil)
+	d.slow.set(nil)
+}
+
+// enqueue hands the removals of a round to the lanes. Wiping may take hours, and
+// what needs none does not wait for it.
+func (d *Daemon) enqueue(ctx context.Context, f findings) {
+	var quick, slow []job
+	for _, j := range d.jobs(ctx, f) {
+		if j.volume.Wipe == volume.WipeNone || j.volume.Wipe == "" {
+			quick = append(quick, j)
+		} else {
+			slow = append(slow, j)
+		}
+	}
+	d.quick.set(quick)
+	d.slow.set(slow)
+}
+
+// jobs are a round's removals that nobody is at yet: the evictions, and what an
+// earlier process has left doomed.
+func (d *Daemon) jobs(ctx context.Context, f findings) []job {
+	busy := d.tellCommitted(ctx, f)
+	var out []job
+	add := func(v node.Volume, e *Eviction) {
+		if _, waits := d.removals.waits(v.UUID, f.at); waits || busy[v.UUID] || d.removed.has(v.UUID) {
+			return
+		}
+		j := job{volume: v, eviction: e, told: &sync.Once{}}
+		if ref, known := d.claimants.of(v.UUID); known {
+			j.claimant = &ref
+		}
+		out = append(out, j)
+	}
+	if f.confirmed {
+		for i := range f.result.Evictions {
+			add(f.result.Evictions[i].Volume, &f.result.Evictions[i])
+		}
+	}
+	for _, v := range f.inventory.Volumes {
+		if v.State == volume.Doomed && v.Cluster == d.cluster {
+			add(v, nil)
+		}
+	}
+	return out
+}
+
+// tellCommitted gives what the lanes are at, and tells of evictions that have
+// committed and are being wiped: that may take hours more.
+func (d *Daemon) tellCommitted(ctx context.Context, f findings) map[string]bool {
+	busy := map[string]bool{}
+	for _, l := range []*lane{d.quick, d.slow} {
+		j, at := l.at()
+		if !at {
+			continue
+		}
+		busy[j.volume.UUID] = true
+		for _, v := range f.inventory.Volumes {
+			if v.UUID == j.volume.UUID && v.State == volume.Doomed && j.eviction != nil {
+				j.told.Do(func() { d.tellEvicted(ctx, j) })
+			}
+		}
+	}
+	return busy
+}
+
+// remove does one job. It is the work of the lanes.
+func (d *Daemon) remove(ctx context.Context, j job) {
+	err := d.removeVolume(ctx, j)
+	if ctx.Err() != nil {
+		return // told to end; the next process finishes it
+	}
+	defer d.kick()
+	id := j.volume.UUID
+	if err == nil {
+		d.removals.clear(id)
+		d.removed.add(id)
+		d.said.over("removal " + id)
+		j.told.Do(func() {
+			if j.eviction == nil {
+				d.tellFinished(ctx, j)
+				return
+			}
+			d.tellEvicted(ctx, j)
+		})
+		return
+	}
+	now := d.cfg.Now()
+	b := d.removals.add(id, now, brief(err))
+	d.out.Metrics.removalFailed()
+	if !d.said.fresh("removal "+id, brief(err), now) {
+		return
+	}
+	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", keyOf(&j.volume).String(), "in", b.delay)
+	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
+}
+
+func (d *Daemon) removeVolume(ctx context.Context, j job) error {
+	ref := refOf(j.volume)
+	if j.eviction != nil && j.eviction.Reason == ReasonOrphan {
+		// The engine removes only what is positively unreferenced. For an orphan it is
+		// --evict-orphans that says so.
+		disposal := node.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
+		if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
+			return err
+		}
+	}
+	return d.engine.Remove(ctx, ref)
+}
+
+// brief is an error in the words of a status: what is known to pass needs no
+// detail.
+func brief(err error) string {
+	if errors.Is(err, node.ErrInUse) {
+		return "its device is in use"
+	}
+	return clip(err.Error(), 200)
+}
+
+// clip bounds what somebody else's text takes of a message.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
+}
+
+func (d *Daemon) tellEvicted(ctx context.Context, j job) {
+	e := *j.eviction
+	d.history.add(d.cfg.Now(), e)
+	d.out.Metrics.evicted(e.Reason)
+	klog.FromContext(ctx).Info("Volume evicted", "volume", keyOf(&e.Volume).String(), "reason", e.Reason, "why", e.Message)
+	message := fmt.Sprintf("volume %s was evicted (%s): %s", keyOf(&e.Volume), e.Reason, e.Message)
+	d.events.onNode(normal, "VolumeEvicted", message)
+	d.events.onClaim(ctx, j.claimant, normal, "VolumeEvicted", message)
+}
+
+func (d *Daemon) tellFinished(ctx context.Context, j job) {
+	ref := refOf(j.volume)
+	klog.FromContext(ctx).Info("Removal finished that was begun earlier", "volume", ref.String())
+	d.events.onNode(normal, "RemovalFinished", fmt.Sprintf("volume %s is gone: its removal had been begun earlier", ref))
+}

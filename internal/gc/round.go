@@ -1,0 +1,140 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// releaseBudget is how long one round may spend on releases before it looks
+	// again: room may be wanted meanwhile.
+	releaseBudget = 5 * time.Second
+	// healBudget is the same for healing.
+	healBudget = 5 * time.Second
+)
+
+// round looks, acts, and tells. It may be killed at any instant: each step is
+// made again by the next round, and nothing is done on the strength of an
+// earlier one.
+func (d *Daemon) round(ctx context.Context) (findings, error) {
+	start := time.Now()
+	f, err := d.look(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return f, ctx.Err() // told to end
+	}
+	switch {
+	case err != nil:
+		d.hold()
+	case d.cfg.DryRun:
+		d.sayPlan(ctx, f)
+	default:
+		d.enqueue(ctx, f)
+		d.release(ctx, f)
+	}
+	if err == nil {
+		d.tellFindings(ctx, f)
+	}
+	d.out.Metrics.round(f, err, time.Since(start))
+	d.tellOutcome(ctx, err)
+	d.tellPublished(ctx, d.publish(ctx, f, err))
+	return f, err
+}
+
+// tellOutcome says when rounds begin to fail, when the reason changes, and when
+// they are well again.
+func (d *Daemon) tellOutcome(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil && d.said.over("round"):
+		log.Info("Rounds succeed again")
+	case err != nil && d.said.fresh("round", reasonOf(err), d.cfg.Now()):
+		log.Error(err, "A round has failed and is tried again; nothing is released, evicted or removed meanwhile", "reason", reasonOf(err))
+	case err != nil:
+		log.V(1).Info("A round has failed again", "reason", reasonOf(err), "why", err.Error())
+	}
+}
+
+// tellPublished is tellOutcome for the report in the API.
+func (d *Daemon) tellPublished(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil && d.said.over("publish"):
+		log.Info("The report of this node can be written again")
+	case err != nil && d.said.fresh("publish", "", d.cfg.Now()):
+		log.Error(err, "The report of this node could not be written and is tried again", "nodestorage", d.cfg.Node)
+	}
+}
+
+// sayPlan is all that a dry run does.
+func (d *Daemon) sayPlan(ctx context.Context, f findings) {
+	log := klog.FromContext(ctx)
+	for _, v := range f.verdicts {
+		if v.Action == ActionRelease && d.said.fresh("dry release "+string(v.Claim.UID), string(v.To), f.at) {
+			log.Info("Would release a volume (dry run)", "volume", v.Claim.key().String(), "to", v.To, "why", v.Why)
+		}
+	}
+	for _, e := range f.result.Evictions {
+		if d.said.fresh("dry eviction "+e.Volume.UUID, string(e.Reason), f.at) {
+			log.Info("Would evict a volume (dry run)", "volume", keyOf(&e.Volume).String(), "reason", e.Reason, "why", e.Message)
+		}
+	}
+}
+
+// release carries out what the API has positively given up. One that fails does
+// not keep the others.
+func (d *Daemon) release(ctx context.Context, f findings) {
+	log := klog.FromContext(ctx)
+	deadline := time.Now().Add(releaseBudget)
+	for _, v := range f.verdicts {
+		id := string(v.Claim.UID)
+		if v.Action != ActionRelease || !f.confirmed {
+			continue
+		}
+		if _, waits := d.releases.waits(id, f.at); waits {
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			d.kick()
+			return
+		}
+		if err := d.releaseOne(ctx, f, v); err != nil {
+			b := d.releases.add(id, d.cfg.Now(), err.Error())
+			d.out.Metrics.releaseFailed()
+			if d.said.fresh("release "+id, err.Error(), f.at) {
+				log.Error(err, "A volume could not be released; it is tried again", "volume", v.Claim.key().String(), "persistentvolume", v.Claim.PV, "in", b.delay)
+				d.events.onVolume(f.objects[v.Claim.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
+			}
+			continue
+		}
+		d.releases.clear(id)
+		d.said.over("release " + id)
+	}
+}
+
+// releaseOne moves the volume on and then lets the PersistentVolume go. The
+// finalizer goes last, when what the node knows lasts without the API.
+func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
+	c := v.Claim
+	object := f.objects[c.PV]
+	if object == nil || object.UID != c.UID {
+		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", c.key(), c.PV)
+	}
+	d.claimants.note(f.inventory, c, object.Spec.ClaimRef)
+	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
+		return err
+	}
+	if err := d.api.LetGo(ctx, object); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Volume released", "volume", c.key().String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
+	d.out.Metrics.released(v.To)
+	d.events.onVolume(object, normal, "VolumeReleased", v.Why)
+	return nil
+}

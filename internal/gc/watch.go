@@ -1,0 +1,197 @@
+package gc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// watches follow what the API says of one node: its PersistentVolumes, the pods
+// on it and its NodeStorage. They tell when it is time for a round. Nothing is
+// removed on their word alone: a watch that hangs looks like one where nothing
+// happens.
+type watches struct {
+	volumes cache.SharedIndexInformer
+	pods    cache.SharedIndexInformer
+	storage cache.SharedIndexInformer
+	// trouble: the PersistentVolumes could not be followed since the last look.
+	trouble atomic.Bool
+}
+
+// newWatches makes the watches; kick is called for every change that matters.
+func newWatches(ctx context.Context, api *kube.Client, node string, kick func()) (*watches, error) {
+	w := &watches{
+		volumes: cache.NewSharedIndexInformer(api.WatchVolumes(node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
+		pods:    cache.NewSharedIndexInformer(api.WatchPods(node), &corev1.Pod{}, 0, cache.Indexers{}),
+		storage: cache.NewSharedIndexInformer(api.WatchNodeStorage(node), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
+	}
+	log := klog.FromContext(ctx)
+	for _, informer := range []struct {
+		of        cache.SharedIndexInformer
+		what      string
+		transform cache.TransformFunc
+		handler   cache.ResourceEventHandler
+	}{
+		{w.volumes, "PersistentVolumes", leanVolume, volumeHandler(kick)},
+		{w.pods, "pods", leanPod, w.podHandler(kick)},
+		{w.storage, "NodeStorage", leanStorage, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { kick() }}},
+	} {
+		if err := informer.of.SetTransform(informer.transform); err != nil {
+			return nil, err
+		}
+		// The library would log every try of every watch while the API server is away.
+		err := informer.of.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			if informer.of == w.volumes {
+				w.trouble.Store(true)
+			}
+			log.V(1).Info("A watch was cut off and begins again", "of", informer.what, "why", err.Error())
+		})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := informer.of.AddEventHandler(informer.handler); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// run follows until ctx ends.
+func (w *watches) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, informer := range []cache.SharedIndexInformer{w.volumes, w.pods, w.storage} {
+		all.Go(func() { informer.RunWithContext(ctx) })
+	}
+	all.Wait()
+}
+
+// persistentVolumes gives what the watch knows; false where it knows nothing yet.
+func (w *watches) persistentVolumes() ([]*corev1.PersistentVolume, bool) {
+	if !w.volumes.HasSynced() {
+		return nil, false
+	}
+	stored := w.volumes.GetStore().List()
+	out := make([]*corev1.PersistentVolume, 0, len(stored))
+	for _, o := range stored {
+		out = append(out, o.(*corev1.PersistentVolume))
+	}
+	return out, true
+}
+
+// nodeStorage gives the node's own object; nil where there is none, and false
+// where the watch does not know.
+func (w *watches) nodeStorage(name string) (*flexlvmv1.NodeStorage, bool) {
+	if !w.storage.HasSynced() {
+		return nil, false
+	}
+	o, there, err := w.storage.GetStore().GetByKey(name)
+	if err != nil || !there {
+		return nil, err == nil
+	}
+	return o.(*flexlvmv1.NodeStorage), true
+}
+
+// volumeHandler kicks where a PersistentVolume says something else than before.
+// That it was written to alone is no reason for a round.
+func volumeHandler(kick func()) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { kick() },
+		DeleteFunc: func(any) { kick() },
+		UpdateFunc: func(was, is any) {
+			before, err := ClaimOf(was.(*corev1.PersistentVolume))
+			after, err2 := ClaimOf(is.(*corev1.PersistentVolume))
+			if err != nil || err2 != nil || before != after {
+				kick()
+			}
+		},
+	}
+}
+
+// podHandler kicks when a pod that uses a volume of ours comes to the node or
+// leaves it: a first mount wants room, and a device that was open may be closed.
+func (w *watches) podHandler(kick func()) cache.ResourceEventHandler {
+	look := func(o any) {
+		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		if pod, ok := o.(*corev1.Pod); ok && w.uses(pod) {
+			kick()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: look, DeleteFunc: look}
+}
+
+func (w *watches) uses(pod *corev1.Pod) bool {
+	if len(pod.Spec.Volumes) == 0 {
+		return false
+	}
+	claims := map[string]bool{}
+	for _, v := range pod.Spec.Volumes {
+		claims[v.PersistentVolumeClaim.ClaimName] = true
+	}
+	for _, o := range w.volumes.GetStore().List() {
+		ref := o.(*corev1.PersistentVolume).Spec.ClaimRef
+		if ref != nil && ref.Namespace == pod.Namespace && claims[ref.Name] {
+			return true
+		}
+	}
+	return false
+}
+
+// leanVolume keeps of a PersistentVolume what ClaimOf and kube.LetGo read.
+func leanVolume(o any) (any, error) {
+	if volume, ok := o.(*corev1.PersistentVolume); ok {
+		volume.ManagedFields = nil
+		volume.Spec.NodeAffinity = nil
+		for name := range volume.Annotations {
+			switch name {
+			case pv.AnnotationCharged, pv.AnnotationReclaim, pv.AnnotationWipe:
+			default:
+				delete(volume.Annotations, name)
+			}
+		}
+	}
+	return o, nil
+}
+
+// leanPod keeps of a pod its name and the claims that it uses.
+func leanPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	lean := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}}
+	for _, v := range pod.Spec.Volumes {
+		name := ""
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = pod.Name + "-" + v.Name // as Kubernetes names such a claim
+		default:
+			continue
+		}
+		lean.Spec.Volumes = append(lean.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+	}
+	return lean, nil
+}
+
+func leanStorage(o any) (any, error) {
+	if storage, ok := o.(*flexlvmv1.NodeStorage); ok {
+		storage.ManagedFields = nil
+	}
+	return o, nil
+}

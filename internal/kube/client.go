@@ -1,0 +1,127 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// defaultTimeout bounds one request where the configuration does not: an API
+// server that does not answer is one that is away. Watches are not bound.
+const defaultTimeout = 15 * time.Second
+
+// A Client reads and writes the objects that the node daemon needs. Every read
+// comes from the API server itself, none from a cache. Errors are those of
+// client-go, for apierrors to tell apart.
+type Client struct {
+	core    rest.Interface
+	ours    rest.Interface
+	timeout time.Duration
+}
+
+// NewClient makes a client. config is not changed.
+func NewClient(config *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("make the API client: %w", err)
+	}
+	if err := flexlvmv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("make the API client: %w", err)
+	}
+	bound := config.Timeout
+	if bound <= 0 {
+		bound = defaultTimeout
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout = 0 // it would end watches too
+	// One connection for both groups.
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the API client: %w", err)
+	}
+	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
+	of := func(path string, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
+		c := rest.CopyConfig(config)
+		c.APIPath, c.GroupVersion, c.NegotiatedSerializer = path, &gv, codecs
+		c.ContentType, c.AcceptContentTypes = contentType, contentType+",application/json"
+		client, err := rest.RESTClientForConfigAndClient(c, transport)
+		if err != nil {
+			return nil, fmt.Errorf("make the API client of %s: %w", gv, err)
+		}
+		return client, nil
+	}
+	core, err := of("/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := of("/apis", flexlvmv1.GroupVersion, runtime.ContentTypeJSON)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{core: core, ours: ours, timeout: bound}, nil
+}
+
+// Cluster gives the UID by which the cluster is known.
+func (c *Client) Cluster(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return ClusterUID(ctx, c.core)
+}
+
+// do sends a request and reads the answer into out, which may be nil.
+func (c *Client) do(ctx context.Context, what string, request *rest.Request, out runtime.Object) error {
+	if err := c.send(ctx, request, out); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func (c *Client) send(ctx context.Context, request *rest.Request, out runtime.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil || out == nil {
+		return err
+	}
+	return result.Into(out)
+}
+
+// Node gives a node.
+func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	out := &corev1.Node{}
+	return out, c.do(ctx, "get node "+name, c.core.Get().Resource("nodes").Name(name), out)
+}
+
+// PersistentVolumeClaim gives a claim.
+func (c *Client) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	out := &corev1.PersistentVolumeClaim{}
+	request := c.core.Get().Namespace(namespace).Resource("persistentvolumeclaims").Name(name)
+	return out, c.do(ctx, fmt.Sprintf("get claim %s/%s", namespace, name), request, out)
+}
+
+// NodeStorage gives the object of a node.
+func (c *Client) NodeStorage(ctx context.Context, name string) (*flexlvmv1.NodeStorage, error) {
+	out := &flexlvmv1.NodeStorage{}
+	return out, c.do(ctx, "get NodeStorage "+name, c.ours.Get().Resource("nodestorages").Name(name), out)
+}
+
+// CreateNodeStorage makes the object of a node and gives it as it is then.
+func (c *Client) CreateNodeStorage(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
+	out := &flexlvmv1.NodeStorage{}
+	return out, c.do(ctx, "create NodeStorage "+s.Name, c.ours.Post().Resource("nodestorages").Body(s), out)
+}
+
+// UpdateNodeStorageStatus writes the status of s, if s is what is there.
+func (c *Client) UpdateNodeStorageStatus(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
+	out := &flexlvmv1.NodeStorage{}
+	request := c.ours.Put().Resource("nodestorages").Name(s.Name).SubResource("status").Body(s)
+	return out, c.do(ctx, "write the status of NodeStorage "+s.Name, request, out)
+}

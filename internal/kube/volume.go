@@ -1,0 +1,89 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// Volumes lists the PersistentVolumes of a node, as of a moment after the call:
+// without a resourceVersion the API server asks etcd's quorum.
+func (c *Client) Volumes(ctx context.Context, node string) ([]corev1.PersistentVolume, error) {
+	out := &corev1.PersistentVolumeList{}
+	options := &metav1.ListOptions{LabelSelector: ofNode(node)}
+	request := c.core.Get().Resource("persistentvolumes").VersionedParams(options, metav1.ParameterCodec)
+	if err := c.do(ctx, "list the PersistentVolumes of node "+node, request, out); err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}
+
+func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(node) }
+
+// LetGo lets a PersistentVolume go whose volume the node has taken back: it
+// deletes the object, unless that has happened already and if it is still exactly
+// what the caller saw, and then takes our finalizer off it. An object that is
+// gone, or another of the same name, is success.
+//
+// Killed in between it leaves an object that is being deleted and bears our
+// finalizer; the next call goes on from there.
+func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error {
+	if seen.DeletionTimestamp == nil {
+		if err := c.deleteVolume(ctx, seen); apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	// Others may write the object in the same moment: the controller that protects
+	// PersistentVolumes takes its own finalizer off.
+	var err error
+	for range 3 {
+		if err = c.dropFinalizer(ctx, seen.Name, seen.UID); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Client) deleteVolume(ctx context.Context, seen *corev1.PersistentVolume) error {
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &seen.UID, ResourceVersion: &seen.ResourceVersion}}
+	request := c.core.Delete().Resource("persistentvolumes").Name(seen.Name).Body(options)
+	return c.do(ctx, "delete PersistentVolume "+seen.Name, request, nil)
+}
+
+func (c *Client) dropFinalizer(ctx context.Context, name string, uid types.UID) error {
+	now := &corev1.PersistentVolume{}
+	err := c.do(ctx, "get PersistentVolume "+name, c.core.Get().Resource("persistentvolumes").Name(name), now)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case now.UID != uid || !slices.Contains(now.Finalizers, pv.Finalizer):
+		return nil
+	case now.DeletionTimestamp == nil:
+		return fmt.Errorf("take the finalizer off PersistentVolume %s: the object is not being deleted although it was to be; it is looked at again", name)
+	}
+	left := slices.DeleteFunc(slices.Clone(now.Finalizers), func(f string) bool { return f == pv.Finalizer })
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": uid, "resourceVersion": now.ResourceVersion, "finalizers": left,
+	}})
+	if err != nil {
+		return fmt.Errorf("take the finalizer off PersistentVolume %s: %w", name, err)
+	}
+	request := c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(name).Body(patch)
+	err = c.do(ctx, "take the finalizer off PersistentVolume "+name, request, nil)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
