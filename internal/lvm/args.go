@@ -16,10 +16,27 @@ const (
 // and makes times seconds since 1970.
 const reportConfig = `report{time_format="%s" compact_output=0 compact_output_cols="" binary_values_as_numeric=0 list_item_separator=","}`
 
-// reportArgs make every number plain bytes.
-func reportArgs(fields string) []string {
-	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", reportConfig, "--options", fields}
+// plainArgs make every number plain bytes.
+func plainArgs() []string {
+	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", reportConfig}
 }
+
+func reportArgs(fields string) []string { return append(plainArgs(), "--options", fields) }
+
+// everythingArgs ask for all groups and all volumes of ours in one report, which
+// LVM makes of each group under one lock. The parts that nobody wants cannot be
+// left out, so they are reduced to one field, and where there are many rows to none.
+func everythingArgs() []string {
+	return append(append([]string{"fullreport"}, plainArgs()...),
+		"--configreport", "vg", "--options", groupFields,
+		"--configreport", "lv", "--options", volumeFields, "--select", oursSelection,
+		"--configreport", "pv", "--options", "pv_name",
+		"--configreport", "pvseg", "--options", "pvseg_start", "--select", "pvseg_start=1 && pvseg_start=2",
+		"--configreport", "seg", "--options", "seg_start", "--select", "seg_size=0")
+}
+
+// oursSelection selects the volumes that bear our tag.
+const oursSelection = `lv_tags={"` + volume.TagOwned + `"}`
 
 func groupsArgs(g volume.Group) []string {
 	args := reportArgs(groupFields)
@@ -36,7 +53,7 @@ func volumeArgs(g volume.Group, n volume.Name) []string {
 }
 
 func volumesArgs() []string {
-	return append(reportArgs(volumeFields), "--select", fmt.Sprintf(`lv_tags={"%s"}`, volume.TagOwned))
+	return append(reportArgs(volumeFields), "--select", oursSelection)
 }
 
 func createArgs(g volume.Group, n volume.Name, size volume.Bytes, tags []string) []string {

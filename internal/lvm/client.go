@@ -132,6 +132,21 @@ func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	return parseVolumes(out)
 }
 
+// Everything returns all volume groups of the host and all logical volumes that
+// bear our tag, in one report.
+func (c *Client) Everything(ctx context.Context) ([]VolumeGroup, []LogicalVolume, error) {
+	out, err := c.lvm(ctx, "lvm", everythingArgs()...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list volume groups and logical volumes: %w", err)
+	}
+	groups, err := parseGroups(out)
+	if err != nil {
+		return nil, nil, err
+	}
+	volumes, err := parseVolumes(out)
+	return groups, volumes, err
+}
+
 // Create makes a logical volume with these tags, active, with old signatures
 // wiped. It fails with ErrExists where the name is taken and touches nothing
 // then, so it may be called before any look. Killed at any instant it leaves

@@ -234,3 +234,24 @@ func FuzzReport(f *testing.F) {
 		_, _ = parseGroups([]byte(s))
 	})
 }
+
+func TestEverythingIsOneReport(t *testing.T) {
+	c, s := client(t, map[string][]answer{"lvm": {{out: golden(t, "everything.json")}}})
+	groups, volumes, err := c.Everything(context.Background())
+	require.NoError(t, err)
+	require.Len(t, s.ran, 1)
+	require.Len(t, groups, 2)
+	require.Equal(t, volume.Group("g1"), groups[1].Name)
+	require.Equal(t, 3, groups[1].Volumes)
+	require.Len(t, volumes, 2, "only ours")
+	require.Equal(t, volume.Name("a"), volumes[0].Name)
+	require.Equal(t, groups[1].UUID, volumes[0].GroupUUID)
+	require.True(t, volumes[0].Active)
+	require.False(t, volumes[1].Active)
+
+	for name, out := range map[string]string{"no report": "{}", "nothing": "", "half": golden(t, "everything.json")[:900]} {
+		c, _ := client(t, map[string][]answer{"lvm": {{out: out}}})
+		_, _, err := c.Everything(context.Background())
+		require.Error(t, err, name)
+	}
+}

@@ -93,9 +93,18 @@ func At(path string) ([]Point, error) {
 	return points(func(i *mountinfo.Info) bool { return i.Mountpoint == path })
 }
 
-// Of returns every place in this mount namespace where the device is mounted.
-func Of(number uint64) ([]Point, error) {
-	return points(func(i *mountinfo.Info) bool { return deviceOf(i) == number })
+// ByDevice returns every mount of this mount namespace, by the number of what is
+// mounted.
+func ByDevice() (map[uint64][]Point, error) {
+	all, err := points(func(*mountinfo.Info) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	table := map[uint64][]Point{}
+	for _, p := range all {
+		table[p.Number] = append(table[p.Number], p)
+	}
+	return table, nil
 }
 
 func points(match func(*mountinfo.Info) bool) ([]Point, error) {

@@ -28,15 +28,14 @@ type Pool struct {
 // Inventory reports every volume group of the host and every volume of ours in
 // them, of one moment.
 func (e *Engine) Inventory(ctx context.Context) (Inventory, error) {
-	groups, err := e.lvm.Groups(ctx)
+	groups, lvs, err := e.lvm.Everything(ctx)
 	if err != nil {
 		return Inventory{}, err
 	}
-	volumes, err := e.List(ctx)
-	if err != nil {
+	var in Inventory
+	if in.Volumes, err = e.describeAll(lvs); err != nil {
 		return Inventory{}, err
 	}
-	in := Inventory{Volumes: volumes}
 	for _, g := range groups {
 		in.Pools = append(in.Pools, Pool{
 			Name: g.Name, UUID: g.UUID, Size: g.Size, Free: g.Free, Extent: g.Extent,

@@ -45,10 +45,18 @@ func (e *Engine) List(ctx context.Context) ([]Volume, error) {
 	if err != nil {
 		return nil, err
 	}
+	return e.describeAll(lvs)
+}
+
+func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]Volume, error) {
+	mounted, err := mount.ByDevice()
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
-		if v.Mounts, err = mountsOf(lv); err != nil && v.Problem == "" {
+		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
 		}
 		all = append(all, v)
@@ -85,7 +93,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 	return v
 }
 
-func mountsOf(lv lvm.LogicalVolume) ([]string, error) {
+func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string, error) {
 	d, err := lvm.FindDevice(lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) && !lv.Active {
 		return nil, nil
@@ -93,12 +101,8 @@ func mountsOf(lv lvm.LogicalVolume) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	points, err := mount.Of(d.Number)
-	if err != nil {
-		return nil, err
-	}
-	paths := make([]string, 0, len(points))
-	for _, p := range points {
+	var paths []string
+	for _, p := range mounted[d.Number] {
 		paths = append(paths, p.Path)
 	}
 	return paths, nil

@@ -11,6 +11,7 @@ import (
 // without asking the API.
 //
 //   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
+//     That counts as a use: until its PersistentVolume is there, it is an orphan.
 //   - to Retained: from ready or unreferenced; nothing but a person removes it then.
 //   - to Unreferenced: from ready or retained (forget); its room may be taken back.
 //
@@ -46,6 +47,11 @@ func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to 
 	}
 	if tags.State != to {
 		if err := e.restate(ctx, lv, tags, to); err != nil {
+			return Volume{}, err
+		}
+	}
+	if to == volume.Ready {
+		if err := e.records.touch(g, n, e.now()); err != nil {
 			return Volume{}, err
 		}
 	}
