@@ -122,5 +122,7 @@ func TestDaemonFlagsAreTheDefaults(t *testing.T) {
 		fmt.Sprintf("--min-age=%gm", policy.MinAge.Minutes()),
 		fmt.Sprintf("--max-age=%g", policy.MaxAge.Seconds()),
 		fmt.Sprintf("--evict-orphans=%t", policy.EvictOrphans),
+		fmt.Sprintf("--orphan-age=%gh", policy.OrphanAge.Hours()),
+		fmt.Sprintf("--orphan-share-percent=%d", policy.OrphanShare),
 	})
 }

@@ -32,7 +32,7 @@ func install(t *testing.T) {
 	installOnce.Do(func() {
 		ctx := deadline(t, 2*patience)
 		kubectl(ctx, t, "apply", "-k", shipped(t, "installer"))
-		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner"} {
+		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
 		for _, node := range []string{"node1", "node2"} {

@@ -102,6 +102,7 @@ func (b *bed) rolledOut(t *testing.T) {
 	t.Helper()
 	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-installer", "--timeout=4m")
 	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "deployment/flexlvm-provisioner", "--timeout=4m")
+	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--timeout=4m")
 }
 
 // next is a copy of the manifests of the release that is upgraded to. Its
@@ -144,6 +145,14 @@ func (b *bed) testRights(t *testing.T) {
 	require.Contains(t, installer, "CapEff:\t0000000000000000")
 	require.Contains(t, installer, "NoNewPrivs:\t1")
 	require.Contains(t, installer, "Seccomp:\t2")
+	// The daemon may do all, and is where the host's programs are.
+	require.Contains(t, status("/gc"), strings.TrimSpace(b.onNode(t, "grep", "^CapEff:", "/proc/1/status")))
+	require.Equal(t, "same\n", b.onNode(t, "sh", "-c", `for p in /proc/[0-9]*; do
+		if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q "^/gc"; then
+			for n in mnt ipc uts net pid; do [ "$(readlink $p/ns/$n)" = "$(readlink /proc/1/ns/$n)" ] || echo "another $n"; done
+			echo same; exit
+		fi
+	done`))
 }
 
 // testUpgrade replaces the driver under a pod that uses it. At no moment is it
