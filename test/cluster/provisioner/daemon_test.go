@@ -226,7 +226,7 @@ func (b *bed) testDaemonReports(t *testing.T) {
 // report is one as the daemon writes it.
 func report(t *testing.T, node, resourceVersion string) *unstructured.Unstructured {
 	t.Helper()
-	size := func(q string) resource.Quantity { return resource.MustParse(q) }
+	size := resource.MustParse
 	pools := []v1.Pool{
 		{Name: "fast", UUID: "u1", Layout: "linear", Size: size("8Gi"), Free: size("6Gi"), Reclaimable: size("1Gi"), UsedPercent: 25},
 		{Name: "slow", UUID: "u2", Layout: "linear", Size: size("1861Gi"), Free: size("1861Gi")},
