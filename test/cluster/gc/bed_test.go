@@ -1,0 +1,208 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	node    = "node1"
+	system  = "flexlvm-system"
+	daemon  = "flexlvm-gc"
+	driver  = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
+	longest = 2 * time.Minute // for anything to come about
+	mib     = 1 << 20
+)
+
+// The node's disk has two partitions, and a volume group on each: a wide one, and
+// one that holds four of the smallest volumes and no fifth.
+const (
+	wide               = "flexlvm" // the group of the shipped class
+	small              = "small"
+	smallMiB, leastMiB = 1340, 300 // of the partition, of the smallest volume's device
+)
+
+// bed is a cluster of one node with flexlvm on it.
+type bed struct {
+	*cluster.Cluster
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	uid     string // of the cluster
+	began   time.Time
+}
+
+// start brings the bed up; it goes down with the test. The daemon runs with args.
+func start(t *testing.T, args ...string) *bed {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // cold, all is built
+	defer cancel()
+	began := time.Now()
+	source, err := vm.SourceDir()
+	require.NoError(t, err)
+	require.NoError(t, cluster.Setup(ctx, os.Stderr))
+	release, err := cluster.ShippedRelease()
+	require.NoError(t, err)
+	image, err := cluster.BuildImage(ctx, release)
+	require.NoError(t, err)
+	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d", os.Getpid()), Images: []string{image}, Log: os.Stderr})
+	require.NoError(t, err)
+	b := &bed{Cluster: c, began: began}
+	t.Cleanup(func() { b.stop(t) })
+	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
+	require.NoError(t, err)
+	config.Dial, config.QPS, config.Burst = c.Dial, 500, 1000
+	b.client, err = kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	b.dynamic, err = dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	kubeSystem, err := b.client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+	require.NoError(t, err)
+	b.uid = string(kubeSystem.UID)
+
+	b.quickKubelet(t)
+	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
+	b.reconfigure(t, args...)
+	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/" + daemon} {
+		b.kubectl(t, "-n", system, "rollout", "status", what, "--timeout=4m")
+	}
+	b.onNode(t, fmt.Sprintf(`printf 'label: gpt\n,%dM\n,\n' | sfdisk -q /dev/vdb && udevadm settle
+		%[2]s vg create --name small /dev/vdb1 && %[2]s vg create /dev/vdb2`, smallMiB, driver))
+	b.classes(t)
+	b.say(t, "flexlvm is installed")
+	return b
+}
+
+func (b *bed) stop(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	defer cancel()
+	if t.Failed() {
+		kept, err := b.KeepLogs()
+		t.Log("all logs are kept in", kept, err)
+	}
+	require.NoError(t, b.Stop(ctx))
+}
+
+// quickKubelet lets the kubelet start containers again at once, however often
+// they are killed: the default is up to five minutes later.
+func (b *bed) quickKubelet(t *testing.T) {
+	t.Helper()
+	b.onNode(t, `echo 'crashLoopBackOff: {maxContainerRestartPeriod: 1s}' >>/seed/kubelet.yaml
+		was=$(pidof kubelet) && kill $was && while kill -0 $was 2>/dev/null; do sleep 0.1; done
+		until pidof kubelet; do sleep 0.1; done`)
+}
+
+// say prints how far the test is.
+func (b *bed) say(t *testing.T, format string, args ...any) {
+	t.Helper()
+	t.Logf("%4.0fs %s", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// reconfigure gives the daemon other arguments beside the shipped defaults.
+func (b *bed) reconfigure(t *testing.T, args ...string) {
+	t.Helper()
+	b.patchDaemon(t, map[string]any{"containers": []any{map[string]any{
+		"name": "gc", "args": append([]string{"--address=:9809"}, args...),
+		"readinessProbe": map[string]any{"periodSeconds": 1},
+	}}})
+}
+
+// configure is reconfigure, and waits until that daemon is at work.
+func (b *bed) configure(t *testing.T, args ...string) {
+	t.Helper()
+	b.reconfigure(t, args...)
+	b.rolledOut(t)
+	b.say(t, "the daemon runs with %s", strings.Join(args, " "))
+}
+
+func (b *bed) rolledOut(t *testing.T) {
+	t.Helper()
+	b.kubectl(t, "-n", system, "rollout", "status", "daemonset/"+daemon, "--timeout=2m")
+}
+
+// patchDaemon changes the spec of the daemon's pods.
+func (b *bed) patchDaemon(t *testing.T, spec map[string]any) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": spec}}})
+	require.NoError(t, err)
+	_, err = b.client.AppsV1().DaemonSets(system).Patch(t.Context(), daemon, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func (b *bed) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
+	defer cancel()
+	out, err := b.Kubectl(ctx, args...)
+	require.NoError(t, err, out)
+	return out
+}
+
+// apply is kubectl apply of manifests.
+func (b *bed) apply(t *testing.T, manifests string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	out, err := b.KubectlInput(ctx, strings.NewReader(manifests), "apply", "-f", "-")
+	require.NoError(t, err, manifests)
+	return out
+}
+
+// onNode runs a script on the node; it must succeed. It serves cleanups, too.
+func (b *bed) onNode(t *testing.T, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), longest)
+	defer cancel()
+	out, err := b.Node(ctx, node, "sh", "-c", "set -e\n"+script)
+	require.NoError(t, err, out)
+	return out
+}
+
+// eventually waits for what must come about. check tells what is still missing,
+// or "" when it has.
+func eventually(t *testing.T, limit time.Duration, check func() string) {
+	t.Helper()
+	missing := ""
+	end := time.Now().Add(limit)
+	for time.Now().Before(end) {
+		if missing = check(); missing == "" {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	require.Fail(t, "it did not come about", "after %s: %s", limit, missing)
+}
+
+// stays requires for a while that nothing is amiss; check tells what is, or "".
+func stays(t *testing.T, d time.Duration, check func() string) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		require.Empty(t, check())
+	}
+}
+
+func missing(ok bool, format string, args ...any) string {
+	if ok {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+func ptr[T any](v T) *T { return &v }

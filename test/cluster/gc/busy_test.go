@@ -1,0 +1,83 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// testInUseElsewhere: a mount namespace that nobody knows of holds a volume. It
+// stays, that is said, and it goes as soon as it can.
+func (b *bed) testInUseElsewhere(t *testing.T) {
+	s := b.space(t, "elsewhere")
+	s.claim(lazySmall, "held")
+	s.pod("main", "held")
+	s.running("main")
+	name := s.volumeOf("held")
+	// Its mounts are its own: what the kubelet unmounts stays mounted there.
+	pid := strings.TrimSpace(b.onNode(t, "unshare -m --propagation private sleep 600 </dev/null >/dev/null 2>&1 & echo $!"))
+	s.end("main")
+	mounts := "grep -c " + name + " /proc/%s/mountinfo || true"
+	require.Equal(t, "0\n", b.onNode(t, fmt.Sprintf(mounts, "self")), "the kubelet has unmounted it")
+	require.NotEqual(t, "0\n", b.onNode(t, fmt.Sprintf(mounts, pid)), "the test holds it")
+	s.deleteClaims("held")
+	b.persistentVolumeGone(t, name)
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
+
+	b.fill(t, small, leastMiB-50) // and is not over its high threshold
+	s.claim(lazySmall, "waiting")
+	s.pod("waiting", "waiting")
+	b.say(t, "shortfall: %s", b.condition(t, "Shortfall", metav1.ConditionTrue, "cannot go while in use"))
+	b.event(t, "default", "Node", node, "Shortfall", "cannot go while in use")
+	b.event(t, s.name, "PersistentVolumeClaim", "waiting", "Shortfall", "cannot go while in use")
+	b.moreRounds(t, 3, 0)
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "the volume stays as it is")
+	require.Contains(t, b.onNode(t, driver+" volumes show "+name), "Device open:    yes")
+
+	b.onNode(t, "kill "+pid)
+	s.runs("waiting", time.Now(), "the volume was let go of")
+	b.evictedFor(t, name, "claim elsewhere/waiting")
+	b.condition(t, "Shortfall", metav1.ConditionFalse, "")
+}
+
+// testDeletedByForce: the API has forgotten a pod whose containers still run. Its
+// volume is given up, and nobody takes it away from under them.
+func (b *bed) testDeletedByForce(t *testing.T) {
+	s := b.space(t, "by-force")
+	s.claim(goneSmall, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name := s.volumeOf("data")
+	s.sums("main")
+	kubelet := "kill -%s $(pidof kubelet)"
+	b.onNode(t, fmt.Sprintf(kubelet, "STOP"))
+	t.Cleanup(func() { b.onNode(t, fmt.Sprintf(kubelet, "CONT")) })
+
+	require.NoError(t, s.client.CoreV1().Pods(s.name).Delete(t.Context(), "main", metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
+	s.deleteClaims("data")
+	b.persistentVolumeGone(t, name)
+	b.moreRounds(t, 3, 0)
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "a container is still in it")
+	root := "/proc/" + strings.TrimSpace(b.onNode(t, containerOf(s.name, "main"))) + "/root"
+	b.onNode(t, "cd "+root+"/data; md5sum -c data/sum; echo more >data/more; sync")
+
+	b.onNode(t, fmt.Sprintf(kubelet, "CONT"))
+	resumed := time.Now()
+	b.becomes(t, name, "")
+	b.say(t, "the volume was gone %.1f s after the kubelet was back", time.Since(resumed).Seconds())
+}
+
+// containerOf is a line of shell that prints the process of a pod's container.
+func containerOf(namespace, pod string) string {
+	return fmt.Sprintf(`for p in /proc/[0-9]*; do
+		if [ "$(cat $p/comm 2>/dev/null)" = sleep ] && tr '\0' '\n' <$p/environ 2>/dev/null | grep -qx OWNER=%s/%s; then echo ${p#/proc/}; exit; fi
+	done; exit 1`, namespace, pod)
+}

@@ -1,0 +1,129 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// testPressure: a group that holds four volumes has three that wait, and one in
+// use. What does not fit any more gets the room of those that were used longest
+// ago, and no more of them go than must.
+func (b *bed) testPressure(t *testing.T) {
+	s := b.space(t, "pressure")
+	names := []string{"kept", "oldest", "older", "old"}
+	s.claim(lazySmall, names...)
+	for _, name := range names {
+		s.pod(name, name)
+	}
+	s.running(names...)
+	volumes := s.volumesOf(names...)
+	sum := s.sums("kept")
+	s.end("oldest")
+	s.end("older")
+	s.end("old")
+	// Released the other way round: their last use is what counts.
+	s.deleteClaims("old", "older")
+	b.persistentVolumeGone(t, volumes["old"])
+	b.persistentVolumeGone(t, volumes["older"])
+	s.lose(volumes["oldest"])
+	for _, name := range names[1:] {
+		require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes[name]), name)
+	}
+	b.say(t, "three volumes wait, %d MiB are free", b.free(t, small)/mib)
+
+	s.comes("one", "64Mi")
+	require.Equal(t, volume.State(""), b.stateOf(t, volumes["oldest"]))
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes["older"]), "one was enough")
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes["old"]), "one was enough")
+	b.evictedFor(t, volumes["oldest"], "claim pressure/one")
+	// Its claim is still there, though lost, and hears of it.
+	b.event(t, s.name, "PersistentVolumeClaim", "oldest", "VolumeEvicted", volumes["oldest"], "Promised", "claim pressure/one")
+
+	s.comes("two", "350Mi")
+	b.evictedFor(t, volumes["older"], "claim pressure/two")
+	b.evictedFor(t, volumes["old"], "claim pressure/two")
+	require.Equal(t, sum, s.sums("kept"), "what is in use stays as it is")
+
+	b.testShortfall(t, s)
+	require.Equal(t, sum, s.sums("kept"))
+}
+
+// evictedFor requires that a volume has made room, and that people can read why.
+func (b *bed) evictedFor(t *testing.T, name, claim string) {
+	t.Helper()
+	b.becomes(t, name, "")
+	e := b.evictionOf(t, name)
+	require.Equal(t, "Promised", e.Reason)
+	require.Equal(t, small, e.Pool)
+	require.Contains(t, e.Message, claim)
+	b.say(t, "%s", b.event(t, "default", "Node", node, "VolumeEvicted", small+"/"+name, "Promised", claim))
+}
+
+// lose deletes a PersistentVolume under its claim, which stays and is lost.
+func (s *space) lose(name string) {
+	s.t.Helper()
+	s.kubectl(s.t, "delete", "pv", name, "--wait=false")
+	s.kubectl(s.t, "patch", "pv", name, "--type=merge", "-p", `{"metadata":{"finalizers":["`+pv.Finalizer+`"]}}`)
+	s.persistentVolumeGone(s.t, name)
+}
+
+// comes makes a claim and its pod in the small group, and tells how long it took
+// until the pod ran.
+func (s *space) comes(name, size string) {
+	s.t.Helper()
+	s.claimOf(lazySmall, name, size)
+	s.pod(name, name)
+	s.runs(name, time.Now(), "its creation")
+}
+
+// runs waits until a pod runs and tells how long that took since then, and since
+// its first mount that failed.
+func (s *space) runs(name string, since time.Time, what string) {
+	s.t.Helper()
+	var failed time.Time
+	eventually(s.t, longest, func() string {
+		pod, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		events := s.events(s.name, "Pod", name)
+		if failed.IsZero() && strings.Contains(fmt.Sprint(events), "FailedMount") {
+			failed = time.Now()
+		}
+		return missing(pod.Status.Phase == corev1.PodRunning, "pod %s is %s: %v", name, pod.Status.Phase, events)
+	})
+	text := "no mount failed"
+	if !failed.IsZero() {
+		text = fmt.Sprintf("%.1f s after a mount had failed", time.Since(failed).Seconds())
+	}
+	s.say(s.t, "pod %s runs %.1f s after %s (%s)", name, time.Since(since).Seconds(), what, text)
+}
+
+// testShortfall: nothing is left to evict. Whoever looks is told, and as soon as
+// somebody gives a volume up, the pod runs.
+func (b *bed) testShortfall(t *testing.T, s *space) {
+	s.claim(lazySmall, "three")
+	s.pod("three", "three")
+	b.event(t, s.name, "Pod", "three", "FailedMount", "not enough free space")
+	b.event(t, s.name, "PersistentVolumeClaim", "three", "Shortfall", "is missing", "vgextend")
+	b.event(t, "default", "Node", node, "Shortfall", "claim pressure/three")
+	b.condition(t, "DiskPressure", metav1.ConditionTrue, "claim pressure/three")
+	b.say(t, "shortfall: %s", b.condition(t, "Shortfall", metav1.ConditionTrue, "claim pressure/three"))
+
+	given := s.volumeOf("one")
+	s.end("one")
+	s.deleteClaims("one")
+	s.runs("three", time.Now(), "another claim was deleted")
+	b.evictedFor(t, given, "claim pressure/three")
+	b.condition(t, "Shortfall", metav1.ConditionFalse, "")
+	b.condition(t, "DiskPressure", metav1.ConditionFalse, "")
+}

@@ -1,0 +1,157 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// testReleased: a claim of the shipped class is deleted. Its volume waits with its
+// data, and everybody can see that.
+func (b *bed) testReleased(t *testing.T) {
+	s := b.space(t, "released")
+	s.claim(lazy, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name := s.volumeOf("data")
+	sum := s.sums("main")
+	require.Equal(t, volume.Ready, b.stateOf(t, name))
+	object, err := b.client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Contains(t, object.Finalizers, pv.Finalizer)
+	s.end("main")
+
+	s.deleteClaims("data")
+	deleted := time.Now()
+	b.persistentVolumeGone(t, name)
+	b.say(t, "the PersistentVolume was gone %.1f s after its claim", time.Since(deleted).Seconds())
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "the volume changes before the API lets go")
+	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "claim released/data is gone", "may be taken back")
+	eventually(t, longest, func() string {
+		pool := poolOf(t, b.storage(t), wide)
+		return missing(pool.VolumesByState["unreferenced"] >= 1 && pool.Reclaimable.Value() >= leastMiB*mib, "the report shows %v", pool)
+	})
+	b.readableReport(t)
+	checked := b.onNode(t, fmt.Sprintf("mkdir -p /run/look; mount -o ro,norecovery /dev/%s/%s /run/look; cd /run/look; md5sum proof; cd /; umount /run/look", wide, name))
+	require.Equal(t, strings.Fields(sum)[0], strings.Fields(checked)[0], "the data is still there")
+}
+
+// readableReport requires that `kubectl get nodestorage` is of use to people.
+func (b *bed) readableReport(t *testing.T) {
+	t.Helper()
+	const quantities = `[0-9.]+[MG]iB,[0-9.]+[MG]iB`
+	like := regexp.MustCompile(strings.ReplaceAll(`^node1 True flexlvm,small `+quantities+` \d+%,\d+% `+quantities+` `+quantities+
+		` \S+,\S+ \d+ \d+ False False \d\S*$`, " ", " +"))
+	eventually(t, longest, func() string {
+		table := b.kubectl(t, "get", "nodestorage")
+		head, line, _ := strings.Cut(strings.TrimSpace(table), "\n")
+		require.Equal(t, strings.Fields("NAME READY POOLS SIZE USED FREE RECLAIMABLE PROMISED VOLUMES ORPHANS PRESSURE SHORTFALL SEEN"), strings.Fields(head))
+		if !like.MatchString(line) {
+			return "kubectl get nodestorage says\n" + table
+		}
+		b.say(t, "kubectl get nodestorage\n%s", table)
+		return ""
+	})
+}
+
+// testRemovedAtOnce: what the class says about the end of a volume is done.
+func (b *bed) testRemovedAtOnce(t *testing.T) {
+	const secret = "nobody-shall-read-this"
+	s := b.space(t, "at-once")
+	s.claim(wiped, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name := s.volumeOf("data")
+	b.kubectl(t, "-n", s.name, "exec", "main", "--", "sh", "-c", "yes "+secret+" | head -c 1M >/data/data/secret; sync")
+	s.end("main")
+	where := strings.Fields(b.onNode(t, fmt.Sprintf(`lvs --noheadings --units m --nosuffix --separator ' ' -o devices,vg_extent_size,lv_size,pe_start %s/%s | tr '()' '  '`, wide, name)))
+	require.Len(t, where, 5, "device, first extent, extent size, size, start of the extents: %v", where)
+	count := fmt.Sprintf(`dd if=%s bs=1M iflag=direct skip=$((%s * %s + %s)) count=%s 2>/dev/null | grep -a -c %s || true`,
+		where[0], where[1], whole(where[2]), whole(where[4]), whole(where[3]), secret)
+	require.NotEqual(t, "0\n", b.onNode(t, count), "the test finds the secret on the disk")
+
+	s.deleteClaims("data")
+	deleted := time.Now()
+	b.becomes(t, name, "")
+	b.say(t, "the volume was gone %.1f s after its claim, wiped", time.Since(deleted).Seconds())
+	b.persistentVolumeGone(t, name)
+	require.Equal(t, "0\n", b.onNode(t, count), "the secret is still on the disk")
+	e := b.evictionOf(t, name)
+	require.Equal(t, "Immediate", e.Reason)
+	b.event(t, "default", "Node", node, "VolumeEvicted", name, "reclaim: immediate")
+}
+
+// whole cuts the decimals off that LVM adds.
+func whole(number string) string { return strings.Split(number, ".")[0] }
+
+// testRetained: with the policy Retain nothing happens until a person deletes the
+// PersistentVolume, and then the volume is kept.
+func (b *bed) testRetained(t *testing.T) {
+	s := b.space(t, "retained")
+	s.claim(kept, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name := s.volumeOf("data")
+	s.end("main")
+	s.deleteClaims("data")
+	s.phase(name, corev1.VolumeReleased)
+	s.staysReady(name)
+	s.phase(name, corev1.VolumeReleased)
+
+	b.kubectl(t, "delete", "pv", name, "--timeout=60s")
+	require.Equal(t, volume.Retained, b.stateOf(t, name))
+	eventually(t, longest, func() string {
+		pool := poolOf(t, b.storage(t), wide)
+		return missing(pool.VolumesByState["retained"] >= 1, "the report shows %v", pool)
+	})
+	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "Retain", "flexlvm volumes forget")
+}
+
+// testDeletedByHand: a PersistentVolume with the policy Delete is deleted while its
+// claim is there; nothing happens before that has gone, too.
+func (b *bed) testDeletedByHand(t *testing.T) {
+	s := b.space(t, "by-hand")
+	s.claim(lazy, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name := s.volumeOf("data")
+	sum := s.sums("main")
+	b.kubectl(t, "delete", "pv", name, "--wait=false")
+	s.staysReady(name)
+	require.Equal(t, sum, s.sums("main"))
+
+	s.end("main")
+	s.deleteClaims("data")
+	b.persistentVolumeGone(t, name)
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
+}
+
+// staysReady requires for a while that a volume does.
+func (s *space) staysReady(name string) {
+	s.t.Helper()
+	stays(s.t, 4*time.Second, func() string {
+		is := s.stateOf(s.t, name)
+		return missing(is == volume.Ready, "volume %s is %q", name, is)
+	})
+}
+
+// phase waits for a PersistentVolume's.
+func (s *space) phase(name string, want corev1.PersistentVolumePhase) {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		v, err := s.client.CoreV1().PersistentVolumes().Get(s.t.Context(), name, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		return missing(v.Status.Phase == want, "PersistentVolume %s is %s, not %s", name, v.Status.Phase, want)
+	})
+}

@@ -1,0 +1,194 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A logicalVolume is what the node's LVM says of one.
+type logicalVolume struct {
+	Group string `json:"vg_name"`
+	Name  string `json:"lv_name"`
+	UUID  string `json:"lv_uuid"`
+	Tags  string `json:"lv_tags"`
+	Size  string `json:"lv_size"`
+}
+
+func (lv logicalVolume) String() string { return lv.Group + "/" + lv.Name }
+
+// state that its tags tell of; doomed where its name does.
+func (lv logicalVolume) state() volume.State {
+	if volume.Name(lv.Name).IsDoomed() {
+		return volume.Doomed
+	}
+	for tag := range strings.SplitSeq(lv.Tags, ",") {
+		if state, ok := strings.CutPrefix(tag, volume.State("").Tag()); ok {
+			return volume.State(state)
+		}
+	}
+	return ""
+}
+
+// logicalVolumes of the node, whoever owns them.
+func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
+	t.Helper()
+	out := b.onNode(t, "lvs --reportformat json --units b --nosuffix -o vg_name,lv_name,lv_uuid,lv_tags,lv_size")
+	var report struct {
+		Report []struct {
+			LV []logicalVolume `json:"lv"`
+		} `json:"report"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report), out)
+	var all []logicalVolume
+	for _, r := range report.Report {
+		all = append(all, r.LV...)
+	}
+	return all
+}
+
+// stateOf gives the state of each volume, by the name that it bears in life; ""
+// of one that is gone.
+func (b *bed) stateOf(t *testing.T, name string) volume.State {
+	t.Helper()
+	for _, lv := range b.logicalVolumes(t) {
+		if string(volume.Name(lv.Name).Undoomed()) == name {
+			return lv.state()
+		}
+	}
+	return ""
+}
+
+// becomes waits until a volume is in a state; "" waits until it is gone.
+func (b *bed) becomes(t *testing.T, name string, want volume.State) {
+	t.Helper()
+	eventually(t, longest, func() string {
+		is := b.stateOf(t, name)
+		return missing(is == want, "volume %s is %q and should be %q", name, is, want)
+	})
+}
+
+// free gives what is free of a group.
+func (b *bed) free(t *testing.T, group string) int64 {
+	t.Helper()
+	out := strings.TrimSpace(b.onNode(t, "vgs --noheadings --units b --nosuffix -o vg_free "+group))
+	free, err := strconv.ParseInt(out, 10, 64)
+	require.NoError(t, err)
+	return free
+}
+
+// fill takes room of a group until no more than left MiB are free, as somebody
+// else's volume does.
+func (b *bed) fill(t *testing.T, group string, left int64) {
+	t.Helper()
+	take := b.free(t, group)/mib - left
+	require.Positive(t, take, "group %s is fuller than the test expects", group)
+	b.onNode(t, fmt.Sprintf("lvcreate -qq -Zn -an -L %dM -n filler %s", take, group))
+	t.Cleanup(func() { b.onNode(t, "lvremove -qq -y "+group+"/filler") })
+}
+
+// persistentVolumeGone waits until the API has let go of one.
+func (b *bed) persistentVolumeGone(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, longest, func() string {
+		v, err := b.client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil {
+			return fmt.Sprintf("PersistentVolume %s is %s, deleted: %v, finalizers %v", name, v.Status.Phase, v.DeletionTimestamp, v.Finalizers)
+		}
+		return missing(apierrors.IsNotFound(err), "%v", err)
+	})
+}
+
+// unexplained compares LVM's list with what the API explains: for each
+// PersistentVolume there is a volume that is ready, and there is no other beside
+// the strangers.
+func (b *bed) unexplained(t *testing.T, strangers map[string]string) string {
+	t.Helper()
+	list, err := b.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelNode})
+	require.NoError(t, err)
+	api := map[string]string{}
+	for _, v := range list.Items {
+		api[v.Name] = string(volume.Ready)
+		if v.DeletionTimestamp != nil || v.Status.Phase != "Bound" {
+			return fmt.Sprintf("PersistentVolume %s is %s (deleted: %v)", v.Name, v.Status.Phase, v.DeletionTimestamp)
+		}
+	}
+	is := map[string]string{}
+	for _, lv := range b.logicalVolumes(t) {
+		if _, theirs := strangers[lv.String()]; !theirs {
+			is[lv.Name] = string(lv.state())
+		}
+	}
+	return missing(maps.Equal(api, is), "LVM has %v and the API explains %v", is, slices.Sorted(maps.Keys(api)))
+}
+
+// strangers puts volumes of others into both groups, and gives what there is to
+// know of each: its UUID, tags and content. All seem to be waiting for their
+// removal to somebody who looks less closely than the daemon does.
+func (b *bed) strangers(t *testing.T) map[string]string {
+	t.Helper()
+	released := func(cluster, size string) string {
+		tags := []string{
+			"flexlvm", "flexlvm.state=unreferenced", "flexlvm.fs=11111111-2222-3333-4444-555555555555", "flexlvm.size=" + size,
+			"flexlvm.ns=theirs", "flexlvm.kind=claim", "flexlvm.reclaim=immediate",
+		}
+		if cluster != "" {
+			tags = append(tags, "flexlvm.cluster="+cluster)
+		}
+		return "--addtag " + strings.Join(tags, " --addtag ")
+	}
+	for name, tags := range map[string]string{
+		"plain":       "--addtag theirs --addtag flexlvm.state=unreferenced --addtag flexlvm.cluster=" + b.uid,
+		"doomed_them": "",
+		"pvc-other":   released("11111111-2222-3333-4444-555555555555", "1048576"),
+		"pvc-none":    released("", "1048576"),
+		"pvc-riddle":  released(b.uid, "much"),
+	} {
+		for _, group := range []string{small, wide} {
+			b.onNode(t, fmt.Sprintf("lvcreate -qq -Wn -L 4M -n %[2]s %[3]s %[1]s; yes %[1]s %[2]s | head -c 4M >/dev/%[1]s/%[2]s", group, name, tags))
+		}
+	}
+	return b.look(t, []string{"plain", "doomed_them", "pvc-other", "pvc-none", "pvc-riddle"})
+}
+
+// look describes volumes of these names, in any group.
+func (b *bed) look(t *testing.T, names []string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	script := "true"
+	for _, lv := range b.logicalVolumes(t) {
+		if slices.Contains(names, lv.Name) {
+			all[lv.String()] = strings.Join([]string{lv.UUID, lv.Tags, lv.Size}, " ")
+			script += fmt.Sprintf("; echo %[1]s $(md5sum </dev/%[1]s)", lv)
+		}
+	}
+	for line := range strings.Lines(b.onNode(t, script)) {
+		fields := strings.Fields(line)
+		all[fields[0]] += " " + fields[1]
+	}
+	return all
+}
+
+// untouched requires that strangers are what they were.
+func (b *bed) untouched(t *testing.T, strangers map[string]string) {
+	t.Helper()
+	var names []string
+	for name := range strangers {
+		_, name, _ = strings.Cut(name, "/")
+		names = append(names, name)
+	}
+	require.Equal(t, strangers, b.look(t, names), "volumes of others were touched")
+}
