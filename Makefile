@@ -23,7 +23,7 @@ image: setup build ## build the container image into bin/image.tar
 	@buildah --storage-driver vfs push --quiet $(IMAGE) docker-archive:bin/image.tar:$(IMAGE)
 	@echo "bin/image.tar holds $(IMAGE)"
 
-demo: setup ## show the main job on a disposable virtual cluster; KEEP=1 leaves it up
+demo: setup ## show claims, the way back and eviction on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
 test: setup lint test-unit test-vm test-cluster ## run every check and every test
@@ -68,7 +68,7 @@ bench: setup ## measure, side by side with the plain commands
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@set -e; for target in volume:FuzzParseTags lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall; do \
+	@set -e; for target in volume:FuzzParseTags lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall gc:FuzzClaimOf; do \
 		echo "== $$target"; \
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
 	done

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,7 +46,31 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println(start)
-	return inNode(ctx, driver, inside)
+	plan, err := planTime(ctx)
+	if err != nil {
+		return err
+	}
+	if err := inNode(ctx, driver, inside); err != nil {
+		return err
+	}
+	fmt.Println(plan)
+	return nil
+}
+
+// planTime is how long the node daemon's plan for 10,000 volumes takes; it is a
+// benchmark of Go's.
+func planTime(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "Plan10000$", "./internal/gc")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("time the plan: %w: %s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[0], "BenchmarkPlan10000") {
+			return fmt.Sprintf("a plan for 10,000 volumes: %s (target ≤ 10 ms)", strings.Join(fields[4:6], " ")), nil
+		}
+	}
+	return "", fmt.Errorf("time the plan: no figure in %q", out)
 }
 
 func build(ctx context.Context, file, pkg string) error {

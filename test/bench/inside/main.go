@@ -75,7 +75,7 @@ func measure() error {
 			return err
 		}
 	}
-	for _, take := range []func() (figure.Figure, error){existing, first, many} {
+	for _, take := range []func() (figure.Figure, error){existing, first, many, round} {
 		f, err := take()
 		if err != nil {
 			return err
