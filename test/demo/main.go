@@ -39,7 +39,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	if err := os.Chdir(root); err != nil { // the commands name files from there
 		return fmt.Errorf("go to the repository: %w", err)
 	}
-	s := &stage{out: os.Stdout, color: isTerminal(os.Stdout)}
+	s := &stage{out: os.Stdout, color: isTerminal(os.Stdout), volumes: map[string]string{}}
 	s.title("A Kubernetes cluster of one node, which has an empty disk")
 	c, err := start(ctx, s, keep)
 	if err != nil {

@@ -25,6 +25,10 @@ func play(ctx context.Context, s *stage) error {
 		{"It can write exactly as much, and not a byte more", fill},
 		{"The pod is deleted and made again: its data is there", recreate},
 		{"The volume grows while the pod uses it", grow},
+		{"Three more claims, and they are deleted", giveUp},
+		{"Their volumes wait, with their data, until somebody needs the room", waiting},
+		{"One was deleted by mistake: it comes back", undelete},
+		{"A claim that does not fit: the volume that was used least recently makes room", makeRoom},
 		{"What the node knows", inspect},
 	} {
 		if act.title != "" {
@@ -43,21 +47,27 @@ func look(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	return s.onNode(ctx, "lsblk /dev/vdb")
+	_, err = s.onNode(ctx, "lsblk /dev/vdb")
+	return err
 }
 
 func install(ctx context.Context, s *stage) error {
-	for _, args := range [][]string{
-		{"apply", "-k", "installer/"},
-		{"-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-installer", "--timeout=180s"},
-		{"-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=180s"},
-	} {
-		if _, err := s.kubectl(ctx, args...); err != nil {
+	if _, err := s.kubectl(ctx, "apply", "-k", "installer/"); err != nil {
+		return err
+	}
+	s.say("A volume is not evicted in the first two minutes after its claim was deleted. The demo cannot wait:\n")
+	if _, err := s.kubectl(ctx, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`); err != nil {
+		return err
+	}
+	for _, what := range []string{"daemonset/flexlvm-installer", "daemonset/flexlvm-gc", "deployment/flexlvm-provisioner"} {
+		if _, err := s.kubectl(ctx, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=180s"); err != nil {
 			return err
 		}
 	}
 	s.say("The driver is also the operator's tool. On node1 its directory is in PATH:\n")
-	return s.onNode(ctx, "flexlvm vg create /dev/vdb")
+	_, err := s.onNode(ctx, "flexlvm vg create /dev/vdb")
+	return err
 }
 
 func claim(ctx context.Context, s *stage) error {
@@ -157,10 +167,18 @@ func grow(ctx context.Context, s *stage) error {
 }
 
 func inspect(ctx context.Context, s *stage) error {
-	for _, line := range []string{"flexlvm volumes list", "flexlvm doctor"} {
-		if err := s.onNode(ctx, line); err != nil {
+	out, err := s.onNode(ctx, "flexlvm volumes list")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(out, s.volumes["red"]) {
+		return errors.New("the volume that was evicted is still there")
+	}
+	for color, state := range map[string]string{"green": "ready", "blue": "unreferenced"} {
+		if err := listed(out, s.volumes[color], state); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = s.onNode(ctx, "flexlvm doctor")
+	return err
 }

@@ -20,6 +20,7 @@ type stage struct {
 	out     io.Writer
 	color   bool
 	cluster *cluster.Cluster
+	volumes map[string]string // names of PersistentVolumes, by their claims
 }
 
 func isTerminal(f *os.File) bool {
@@ -56,16 +57,41 @@ func (s *stage) kubectlMayFail(ctx context.Context, args ...string) (string, err
 	return s.show(s.cluster.KubectlCommand(ctx, args...))
 }
 
+// quiet is kubectl behind the scenes.
+func (s *stage) quiet(ctx context.Context, args ...string) (string, error) {
+	return s.cluster.Kubectl(ctx, args...)
+}
+
 // onNode shows a line of shell and runs it on node1, where it must succeed.
-func (s *stage) onNode(ctx context.Context, line string) error {
+func (s *stage) onNode(ctx context.Context, line string) (string, error) {
 	s.prompt("node1#", line)
 	cmd, err := s.cluster.NodeCommand(ctx, "node1", driverInPath+line)
 	if err != nil {
+		return "", err
+	}
+	out, err := s.show(cmd)
+	if err != nil {
+		return out, fmt.Errorf("on node1: %s: %w", line, err)
+	}
+	return out, nil
+}
+
+// nodeToKubectl shows and runs a line on node1 whose output kubectl reads.
+func (s *stage) nodeToKubectl(ctx context.Context, line string, args ...string) error {
+	s.prompt("$", "ssh node1 "+line+" | kubectl "+quoted(args))
+	from, err := s.cluster.NodeCommand(ctx, "node1", driverInPath+line)
+	if err != nil {
 		return err
 	}
-	_, err = s.show(cmd)
-	if err != nil {
+	var between bytes.Buffer
+	from.Stdout, from.Stderr = &between, s.out
+	if err := from.Run(); err != nil {
 		return fmt.Errorf("on node1: %s: %w", line, err)
+	}
+	to := s.cluster.KubectlCommand(ctx, args...)
+	to.Stdin = &between
+	if _, err := s.show(to); err != nil {
+		return fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
 	}
 	return nil
 }
