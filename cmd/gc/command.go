@@ -124,6 +124,9 @@ func (o options) check() (volume.Bytes, error) {
 	if err := o.policy.Validate(); err != nil {
 		return 0, err
 	}
+	if o.interval < time.Second {
+		return 0, fmt.Errorf("--interval is %s; give 1s or more", o.interval)
+	}
 	rate, err := resource.ParseQuantity(o.wipeRate)
 	if err != nil || rate.Sign() < 0 {
 		return 0, fmt.Errorf("--wipe-rate is %q; give bytes a second such as 100Mi, or 0 for no bound", o.wipeRate)

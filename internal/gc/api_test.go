@@ -70,7 +70,7 @@ func newAPI(t *testing.T) *fakeAPI {
 }
 
 func (a *fakeAPI) client() *kube.Client {
-	client, err := kube.NewClient(&rest.Config{Host: a.server.URL, QPS: -1})
+	client, err := kube.NewClient(&rest.Config{Host: a.server.URL, QPS: -1, Timeout: time.Second})
 	require.NoError(a.t, err)
 	return client
 }

@@ -29,7 +29,7 @@ const (
 	roundIntervals, leastRound = 4, 4 * time.Minute
 	hungIntervals, leastHung   = 5, 5 * time.Minute
 	// syncTime is how long the first round waits for the watches.
-	syncTime = 10 * time.Second
+	syncTime = 5 * time.Second
 )
 
 // Config says what a daemon is to do.
@@ -86,7 +86,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	if cfg.Node == "" {
 		return nil, fmt.Errorf("configure node daemon: no node is named; give --node-name or set NODE_NAME")
 	}
-	if cfg.Interval < time.Second {
+	if cfg.Interval <= 0 {
 		return nil, fmt.Errorf("configure node daemon: --interval is %s; give 1s or more", cfg.Interval)
 	}
 	if cfg.Now == nil {

@@ -57,13 +57,16 @@ func (e *fakeEngine) find(ref node.Ref, name volume.Name) *node.Volume {
 
 func (e *fakeEngine) Inventory(context.Context) (node.Inventory, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.inventories++
-	if e.fault != nil {
-		if err := e.fault("inventory"); err != nil {
+	fault := e.fault
+	e.mu.Unlock()
+	if fault != nil {
+		if err := fault("inventory"); err != nil {
 			return node.Inventory{}, err
 		}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return node.Inventory{Pools: slices.Clone(e.pools), Volumes: slices.Clone(e.volumes)}, nil
 }
 

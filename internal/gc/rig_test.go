@@ -2,7 +2,9 @@ package gc_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -25,6 +27,15 @@ import (
 
 // soon bounds what the daemon has to do in the tests, on a machine that is busy.
 const soon = 20 * time.Second
+
+// TestMain lets more tests run at once than there are processors: a daemon waits
+// most of the time.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // A clock goes on only when it is told to.
 type clock struct {
@@ -66,7 +77,7 @@ func newRig(t *testing.T) *rig {
 			Name: "flexlvm", UUID: sceneUUID, Size: 100 * volume.GiB, Free: 100 * volume.GiB, Extent: 4 * volume.MiB,
 			MetadataSize: 16 * volume.MiB, MetadataFree: 12 * volume.MiB,
 		}}},
-		config: gc.Config{Node: "node-1", Policy: gc.DefaultPolicy(), Interval: time.Second, Now: c.now},
+		config: gc.Config{Node: "node-1", Policy: gc.DefaultPolicy(), Interval: 100 * time.Millisecond, Now: c.now},
 	}
 	r.claimed("settled", 1)
 	return r
@@ -174,13 +185,17 @@ func (r *rig) rounds(n int) {
 	r.eventually(func() bool { return r.engine.rounds() >= until }, "no more rounds")
 }
 
+// status of the NodeStorage, empty where there is none.
+func (r *rig) status() flexlvmv1.NodeStorageStatus {
+	if report := r.api.report(); report != nil {
+		return report.Status
+	}
+	return flexlvmv1.NodeStorageStatus{}
+}
+
 // condition gives status, reason and message of a condition of the NodeStorage.
 func (r *rig) condition(kind string) metav1.Condition {
-	report := r.api.report()
-	if report == nil {
-		return metav1.Condition{}
-	}
-	if c := meta.FindStatusCondition(report.Status.Conditions, kind); c != nil {
+	if c := meta.FindStatusCondition(r.status().Conditions, kind); c != nil {
 		return *c
 	}
 	return metav1.Condition{}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 )
 
@@ -106,6 +107,10 @@ func (d *Daemon) release(ctx context.Context, f findings) {
 		}
 		if err := d.releaseOne(ctx, f, v); err != nil {
 			b := d.releases.add(id, d.cfg.Now(), err.Error())
+			if apierrors.IsConflict(err) { // somebody else has written to it
+				log.V(1).Info("A PersistentVolume has changed meanwhile and is looked at again", "persistentvolume", v.Claim.PV)
+				continue
+			}
 			d.out.Metrics.releaseFailed()
 			if d.said.fresh("release "+id, err.Error(), f.at) {
 				log.Error(err, "A volume could not be released; it is tried again", "volume", v.Claim.key().String(), "persistentvolume", v.Claim.PV, "in", b.delay)

@@ -76,9 +76,11 @@ func (c *Client) Cluster(ctx context.Context) (string, error) {
 	return ClusterUID(ctx, c.core)
 }
 
-// do sends a request and reads the answer into out, which may be nil.
+// do sends a request and reads the answer into out, which may be nil. It is sent
+// once: the library's ten tries would take as many seconds, and callers come
+// again in any case.
 func (c *Client) do(ctx context.Context, what string, request *rest.Request, out runtime.Object) error {
-	if err := c.send(ctx, request, out); err != nil {
+	if err := c.send(ctx, request.MaxRetries(0), out); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -1,0 +1,283 @@
+package gc_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// full fills the pool so that "old" has to go.
+func (r *rig) full() {
+	r.claimed("big", 70)
+	r.volume("old", volume.Unreferenced, 15, lastUsed(50))
+}
+
+func (r *rig) untouched(want ...string) {
+	r.t.Helper()
+	require.Equal(r.t, slices.Sorted(slices.Values(want)), r.engine.names())
+	require.Empty(r.t, r.engine.called("release"))
+	require.Empty(r.t, r.engine.called("remove"))
+}
+
+// The API server is away, refuses, is slow, has forgotten everything, is another:
+// nothing goes. Once it is itself again, the daemon catches up.
+func TestAPIFaults(t *testing.T) {
+	tests := map[string]struct {
+		wound  func(r *rig)
+		mend   func(r *rig)
+		reason string // of the condition Ready, where it can be written
+	}{
+		"away":                  {wound: func(r *rig) { r.api.fail(0) }},
+		"errors":                {wound: func(r *rig) { r.api.fail(http.StatusInternalServerError) }},
+		"unauthorized":          {wound: func(r *rig) { r.api.fail(http.StatusUnauthorized) }},
+		"overloaded":            {wound: func(r *rig) { r.api.fail(http.StatusTooManyRequests) }},
+		"the list is forbidden": {wound: func(r *rig) { r.api.fail(http.StatusForbidden, "list persistentvolumes") }, reason: "APIUnavailable"},
+		"the list fails":        {wound: func(r *rig) { r.api.fail(http.StatusInternalServerError, "list persistentvolumes") }, reason: "APIUnavailable"},
+		"no answer to the list": {wound: func(r *rig) { r.api.fail(0, "list persistentvolumes") }, reason: "APIUnavailable"},
+		"slow": {
+			wound: func(r *rig) {
+				r.api.with(func() {
+					r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+						if verb+" "+resource == "list persistentvolumes" {
+							time.Sleep(1500 * time.Millisecond)
+						}
+						return false
+					}
+				})
+			},
+			reason: "APIUnavailable",
+		},
+		"another cluster": {
+			wound:  func(r *rig) { r.api.with(func() { r.api.cluster = "another" }) },
+			mend:   func(r *rig) { r.api.with(func() { r.api.cluster = sceneCluster }) },
+			reason: "APIUnavailable",
+		},
+		"empty": {
+			wound: func(r *rig) {
+				r.api.with(func() {
+					for _, pv := range r.api.volumes {
+						delete(r.api.volumes, pv.Name)
+						r.api.changed("DELETED", pv)
+					}
+				})
+			},
+			mend: func(r *rig) {
+				r.api.put(object("settled", 1))
+				r.api.put(object("big", 70))
+			},
+			reason: "EvictionBlocked",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("big", 70)
+			r.start()
+			r.eventually(r.readyIs("Ready"), "not ready before the fault")
+			tt.wound(r)
+			r.volume("old", volume.Unreferenced, 15, lastUsed(50))
+			r.rounds(3)
+			r.untouched("big ready", "settled ready", "old unreferenced")
+			if tt.reason != "" {
+				r.eventually(r.readyIs(tt.reason), "the condition is %v", r.condition("Ready"))
+				require.Equal(t, "False", string(r.condition("Ready").Status))
+			}
+			if tt.reason != "EvictionBlocked" {
+				require.NotZero(t, r.metric("flexlvm_gc_rounds_total"))
+			}
+
+			r.api.mend()
+			if tt.mend != nil {
+				tt.mend(r)
+			}
+			r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "the daemon does not catch up")
+			r.eventually(r.readyIs("Ready"), "the condition stays %v", r.condition("Ready"))
+			require.Equal(t, []string{"big ready", "settled ready"}, r.engine.names())
+		})
+	}
+}
+
+// The watch shows what the API server does not say any more: what counts is the
+// server's own word, in the same round.
+func TestStaleWatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	// The watch hears that it was released, and the server knows better by then.
+	r.api.with(func() {
+		stale := r.api.volumes["data"].DeepCopy()
+		stale.Status.Phase = corev1.VolumeReleased
+		r.api.changed("MODIFIED", stale)
+	})
+	r.rounds(3)
+	require.Empty(t, r.engine.called("release"))
+	require.Contains(t, r.engine.names(), "data ready")
+}
+
+// Before the watches have seen anything, nothing is done.
+func TestNoWatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	r.api.fail(http.StatusForbidden, "watch persistentvolumes", "list persistentvolumes")
+	r.start()
+	r.eventually(r.readyIs("APIUnavailable"), "the condition is %v", r.condition("Ready"))
+	r.rounds(2)
+	r.untouched("big ready", "settled ready", "old unreferenced")
+}
+
+func TestLVMFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	broken := func(call string) error {
+		if call == "inventory" {
+			return errors.New("vgs: exit code 5")
+		}
+		return nil
+	}
+	r.engine.with(func() { r.engine.fault = broken })
+	r.start()
+	r.eventually(r.readyIs("LVMFailed"), "the condition is %v", r.condition("Ready"))
+	require.Contains(t, r.condition("Ready").Message, "vgs: exit code 5")
+	r.rounds(2)
+	r.untouched("big ready", "settled ready", "old unreferenced")
+	require.Zero(t, r.ready, "ready without a round")
+
+	r.engine.with(func() { r.engine.fault = nil })
+	r.eventually(r.readyIs("Ready"), "the condition stays")
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
+}
+
+// One that is in use is reported and tried again; another goes in its stead.
+func TestRemovalInUse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	r.volume("older", volume.Unreferenced, 6, lastUsed(60))
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if call == "remove flexlvm/older" {
+				return node.ErrInUse
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "the other does not go in its stead")
+	require.Contains(t, r.engine.names(), "older unreferenced")
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
+	r.rounds(3)
+	require.Len(t, r.engine.called("remove flexlvm/older"), 1, "tried again too early: the clock stands")
+	require.Contains(t, r.status().Orphans[0].Problem, "its device is in use")
+	require.EqualValues(t, 1, r.metric("flexlvm_gc_failures_total"))
+
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(10 * time.Minute)
+	r.claimed("more", 15)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "older unreferenced") }, "it is not tried again")
+	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
+}
+
+// Two daemons at once, as while one takes over from another.
+func TestTwoDaemons(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		r.claimed(name, 10, pvReleased, annotated(pv.AnnotationReclaim, "immediate"))
+	}
+	r.start()
+	second := &rig{t: t, api: r.api, engine: r.engine, clock: r.clock, config: r.config}
+	second.start()
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		r.eventually(func() bool { return r.api.volume(name) == nil }, "%s stays", name)
+	}
+	r.eventually(r.readyIs("Ready"), "the condition is %v", r.condition("Ready"))
+	require.NotNil(t, r.api.volume("settled"))
+}
+
+// A PersistentVolume that cannot be read may mean any volume of its names.
+func TestUnreadableProtects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	r.volume("other", volume.Unreferenced, 5, lastUsed(40))
+	r.api.put(object("old", 15, func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options["colour"] = "red" }))
+	r.start()
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "other unreferenced") }, "the other is not evicted")
+	r.rounds(3)
+	require.Contains(t, r.engine.names(), "old unreferenced")
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "no event")
+	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "colour")
+	require.EqualValues(t, 1, r.metric("flexlvm_attention_persistentvolumes"))
+}
+
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	r.claimed("data", 5, pvReleased)
+	r.volume("doomed_gone", volume.Doomed, 1)
+	r.config.DryRun = true
+	r.start()
+	r.eventually(r.readyIs("DryRun"), "the condition is %v", r.condition("Ready"))
+	r.rounds(3)
+	r.untouched("big ready", "settled ready", "old unreferenced", "data ready", "doomed_gone doomed")
+	require.NotNil(t, r.api.volume("data"))
+	require.Zero(t, r.api.requests("delete persistentvolumes"))
+	require.Zero(t, r.api.requests("patch persistentvolumes"))
+	require.Empty(t, r.api.told("VolumeEvicted"))
+}
+
+// A process that died after a removal had committed: the next finishes it.
+func TestRemovalIsFinished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("doomed_gone", volume.Doomed, 1)
+	r.volume("doomed_theirs", volume.Doomed, 1, func(v *node.Volume) { v.Cluster = "another" })
+	r.start()
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"doomed_theirs doomed", "settled ready"}) }, "left: %v", r.engine.names())
+	r.eventually(func() bool { return len(r.api.told("RemovalFinished")) == 1 }, "no event")
+	r.rounds(2)
+	require.Len(t, r.engine.called("remove"), 1)
+}
+
+// Wiping may take hours: rounds go on, and so do removals that need none.
+func TestWipingHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	wiping := make(chan struct{})
+	r.engine.with(func() { r.engine.wiping = wiping })
+	r.volume("secret", volume.Unreferenced, 10, immediate, lastUsed(100), func(v *node.Volume) { v.Wipe = volume.WipeZero })
+	stop := r.start()
+	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/secret")) == 1 }, "not begun")
+	r.volume("plain", volume.Unreferenced, 10, immediate)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "plain unreferenced") }, "held up")
+	r.eventually(func() bool {
+		return slices.ContainsFunc(r.api.told("VolumeEvicted"), func(e string) bool { return strings.Contains(e, "flexlvm/secret") })
+	}, "an eviction that has committed is not told")
+	r.rounds(2)
+	require.Len(t, r.engine.called("remove flexlvm/secret"), 1)
+	stop()
+	require.Contains(t, r.engine.names(), "doomed_secret doomed", "a daemon that is told to end does not wait for hours")
+
+	close(wiping)
+	r.start()
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
+	r.eventually(func() bool { return len(r.api.told("RemovalFinished")) == 1 }, "no event")
+	require.Len(t, r.api.told("VolumeEvicted"), 2)
+}
