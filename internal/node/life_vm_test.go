@@ -16,7 +16,7 @@ import (
 // behind is an engine that leaves settling to somebody else, as the driver does.
 func behind(m *machine) (settled *int) {
 	count := 0
-	m.Engine.settle = func(volume.Group, volume.Name) { count++ }
+	m.settle = func(volume.Group, volume.Name) { count++ }
 	return &count
 }
 
@@ -99,18 +99,18 @@ func TestLateMountMakesNothing(t *testing.T) {
 	require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("b"), false), ErrRefused)
 	require.Empty(t, lvs())
 
-	m.Engine.now = func() time.Time { return time.Now().Add(tombstoneLife + time.Minute) }
+	m.now = func() time.Time { return time.Now().Add(tombstoneLife + time.Minute) }
 	m.mount(s, "a") // by then nobody can be late
 }
 
 func TestLastUseOutlivesRelease(t *testing.T) {
 	m := newMachine(t)
 	then := time.Now().Add(-time.Hour).Truncate(time.Second).UTC()
-	m.Engine.now = func() time.Time { return then }
+	m.now = func() time.Time { return then }
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	released := then.Add(30 * time.Minute)
-	m.Engine.now = func() time.Time { return released }
+	m.now = func() time.Time { return released }
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}))
 	all, err := machineAt(t, m.dir, "").List(m.ctx()) // another process
 	require.NoError(t, err)
@@ -252,7 +252,7 @@ func TestWipeGoesOn(t *testing.T) {
 	m.shell("dd if=/dev/urandom of=%s bs=1M count=64 conv=fsync status=none", device)
 	first := m.shell("head -c 32M %s | md5sum", device)
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
-	m.Engine.rate = lv.Size // a second for all, half of it for the rest
+	m.rate = lv.Size // a second for all, half of it for the rest
 	start := time.Now()
 	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	require.Greater(t, time.Since(start), 300*time.Millisecond)
@@ -262,7 +262,7 @@ func TestWipeGoesOn(t *testing.T) {
 	// A note about another volume counts for nothing.
 	rec.VolumeUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
-	m.Engine.rate = 0
+	m.rate = 0
 	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -34,16 +35,8 @@ func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to 
 	if tags, err = e.settled(ctx, lv, tags); err != nil {
 		return Volume{}, err
 	}
-	ref := Ref{Group: g, Name: n, Cluster: tags.Cluster}
-	switch {
-	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
-		return Volume{}, fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
-	case tags.State == volume.Creating:
-		return Volume{}, refused("volume %s is creating: no pod has ever mounted it, so it holds nothing", ref)
-	case tags.State == volume.Doomed:
-		return Volume{}, refused("volume %s is being removed", ref)
-	case to == volume.Unreferenced && lv.Open:
-		return Volume{}, fmt.Errorf("forget volume %s: %w: its device is open on this node; end the pods that use it first", ref, ErrInUse)
+	if err := mayRestate(lv, tags, to); err != nil {
+		return Volume{}, err
 	}
 	if tags.State != to {
 		if err := e.restate(ctx, lv, tags, to); err != nil {
@@ -59,4 +52,20 @@ func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to 
 		return Volume{}, err
 	}
 	return e.describe(lv), nil
+}
+
+// mayRestate refuses what no person may do either.
+func mayRestate(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
+	ref := Ref{Group: lv.Group, Name: lv.Name}
+	switch {
+	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
+		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
+	case tags.State == volume.Creating:
+		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing", ref)
+	case tags.State == volume.Doomed:
+		return refused("volume %s is being removed", ref)
+	case to == volume.Unreferenced && lv.Open:
+		return fmt.Errorf("forget volume %s: %w: its device is open on this node; end the pods that use it first", ref, ErrInUse)
+	}
+	return nil
 }
