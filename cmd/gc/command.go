@@ -192,5 +192,5 @@ func (o options) client(account string) (*kube.Client, error) {
 
 // programs of the host that a node cannot do without.
 func programs() []string {
-	return []string{"vgs", "lvs", "lvcreate", "lvchange", "lvextend", "lvrename", "lvremove", "mkfs.xfs"}
+	return []string{"lvm", "vgs", "lvs", "lvcreate", "lvchange", "lvextend", "lvrename", "lvremove", "mkfs.xfs"}
 }

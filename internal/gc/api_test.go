@@ -29,7 +29,7 @@ import (
 
 // A fakeAPI is as much of an API server as the daemon needs, with faults at will.
 type fakeAPI struct {
-	t      *testing.T
+	t      testing.TB
 	server *httptest.Server
 	codecs serializer.CodecFactory
 
@@ -52,7 +52,7 @@ type watcher struct {
 	events   chan any
 }
 
-func newAPI(t *testing.T) *fakeAPI {
+func newAPI(t testing.TB) *fakeAPI {
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, flexlvmv1.AddToScheme(scheme))

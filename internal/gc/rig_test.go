@@ -57,7 +57,7 @@ func (c *clock) pass(d time.Duration) {
 
 // A rig is a daemon on a node in memory, before an API server with faults.
 type rig struct {
-	t        *testing.T
+	t        testing.TB
 	api      *fakeAPI
 	engine   *fakeEngine
 	clock    *clock
@@ -69,7 +69,7 @@ type rig struct {
 
 // newRig has pool "flexlvm" of 100 GiB, with a volume and its claim that are as
 // they should be.
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	c := &clock{at: sceneNow}
 	r := &rig{
 		t: t, api: newAPI(t), clock: c,
