@@ -16,7 +16,8 @@ import (
 // readers can tell a quiet node from a dead one.
 const publishEvery = 5 * time.Minute
 
-// remember takes over from the NodeStorage what an earlier process has done.
+// remember takes over from the NodeStorage what an earlier process has done. Only
+// where orphans may go does anything hang on it: how many have gone already.
 func (d *Daemon) remember(ctx context.Context) error {
 	if d.history.hasBegun() {
 		return nil
@@ -25,9 +26,9 @@ func (d *Daemon) remember(ctx context.Context) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		d.history.begin(nil)
-	case err != nil:
+	case err != nil && d.cfg.Policy.EvictOrphans:
 		return err
-	default:
+	case err == nil:
 		d.history.begin(own.Status.Evictions)
 	}
 	return nil

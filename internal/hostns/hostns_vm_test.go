@@ -29,10 +29,16 @@ const (
 	role    = "FLEXLVM_TEST_ROLE" // a pod's process: holds its directory
 	nested  = "FLEXLVM_TEST_INIT"
 	nowhere = "/nowhere"
+	listing = "list" // a child of the pod's process
 )
 
 func TestMain(m *testing.M) {
 	switch {
+	case os.Getenv(role) == listing:
+		if err := list(); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
 	case os.Getenv(role) != "":
 		if err := pod(os.Getenv(role)); err != nil {
 			fmt.Println("error:", err)
@@ -156,9 +162,24 @@ func readTwice(path string) error {
 		return err
 	}
 	fmt.Println("second", string(second))
-	out, err := exec.Command("/bin/ls", "/proc/self/fd").Output()
-	fmt.Println("fds", strings.Join(strings.Fields(string(out)), " "))
-	return err
+	child := exec.Command("/proc/self/exe")
+	child.Env = append(os.Environ(), role+"="+listing)
+	child.Stdout = os.Stdout
+	return child.Run()
+}
+
+// list says what descriptors this process was given.
+func list() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	fmt.Print("fds")
+	for _, e := range entries {
+		fmt.Print(" ", e.Name())
+	}
+	fmt.Println()
+	return nil
 }
 
 // enter runs a process in a pod's namespaces and returns what it said.

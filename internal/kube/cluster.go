@@ -17,7 +17,7 @@ import (
 // group.
 func ClusterUID(ctx context.Context, core rest.Interface) (string, error) {
 	var namespace corev1.Namespace
-	if err := core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&namespace); err != nil {
+	if err := core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).Do(ctx).Into(&namespace); err != nil {
 		return "", fmt.Errorf("read the UID of namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	if namespace.UID == "" {

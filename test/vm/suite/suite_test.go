@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,8 +34,8 @@ func build(t *testing.T, name string, args ...string) string {
 }
 
 func pkg(name string) string {
-	if name == "node.test" {
-		return "internal/node"
+	if tested, ok := strings.CutSuffix(name, ".test"); ok {
+		return "internal/" + tested
 	}
 	return "cmd/" + name
 }
@@ -79,4 +80,11 @@ func TestEngineBesideUdev(t *testing.T) {
 	})
 	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup)$"
 	run(t, m, []string{"FLEXLVM_TEST_DISK=/dev/vda"}, "/node.test", "-test.v", "-test.run", some)
+}
+
+// TestHostNamespaces runs the tests of internal/hostns, which need root.
+func TestHostNamespaces(t *testing.T) {
+	binary := build(t, "hostns.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{Files: map[string]string{"/hostns.test": binary}})
+	run(t, m, nil, "/hostns.test", "-test.v")
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestFlagsThatAreWrong(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		err  string
+	}{
+		"no node":       {nil, "--node-name is empty"},
+		"interval":      {[]string{"--node-name=n", "--interval=1ms"}, "--interval is 1ms"},
+		"thresholds":    {[]string{"--node-name=n", "--low-threshold-percent=90"}, "--low-threshold-percent 90"},
+		"ages":          {[]string{"--node-name=n", "--max-age=1m"}, "--max-age 1m0s"},
+		"orphan share":  {[]string{"--node-name=n", "--orphan-share-percent=0"}, "--orphan-share-percent 0"},
+		"wipe rate":     {[]string{"--node-name=n", "--wipe-rate=fast"}, `--wipe-rate is "fast"`},
+		"negative rate": {[]string{"--node-name=n", "--wipe-rate=-1Mi"}, `--wipe-rate is "-1Mi"`},
+		"log level":     {[]string{"--node-name=n", "--log-level=loud"}, "log level"},
+		"a word":        {[]string{"now"}, "unknown command"},
+	}
+	t.Setenv(nodeVariable, "")
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cmd := command()
+			cmd.SetArgs(tt.args)
+			require.ErrorContains(t, cmd.Execute(), tt.err)
+		})
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Setenv(nodeVariable, "node-1")
+	cmd := command()
+	name, err := cmd.Flags().GetString("node-name")
+	require.NoError(t, err)
+	require.Equal(t, "node-1", name)
+	o := options{node: "node-1", interval: 1e9, wipeRate: "100Mi", policy: gc.DefaultPolicy()}
+	rate, err := o.check()
+	require.NoError(t, err)
+	require.Equal(t, 100*volume.MiB, rate)
+}
