@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -99,6 +100,19 @@ func (a *fakeAPI) fail(code int, which ...string) {
 	})
 	if len(which) == 0 {
 		a.server.CloseClientConnections() // also the watches
+	}
+}
+
+// leave ends the server: its address refuses connections until it comes back.
+func (a *fakeAPI) leave() (comeBack func()) {
+	address := a.server.Listener.Addr().String()
+	require.NoError(a.t, a.server.Listener.Close())
+	a.server.CloseClientConnections()
+	return func() {
+		listener, err := net.Listen("tcp", address)
+		require.NoError(a.t, err)
+		a.t.Cleanup(func() { _ = listener.Close() })
+		go func() { _ = a.server.Config.Serve(listener) }()
 	}
 }
 

@@ -38,6 +38,7 @@ func TestAPIFaults(t *testing.T) {
 		reason string // of the condition Ready, where it can be written
 	}{
 		"away":                  {wound: func(r *rig) { r.api.fail(0) }},
+		"refuses":               {wound: func(r *rig) { r.back = r.api.leave() }, mend: func(r *rig) { r.back() }},
 		"errors":                {wound: func(r *rig) { r.api.fail(http.StatusInternalServerError) }},
 		"unauthorized":          {wound: func(r *rig) { r.api.fail(http.StatusUnauthorized) }},
 		"overloaded":            {wound: func(r *rig) { r.api.fail(http.StatusTooManyRequests) }},
@@ -106,6 +107,30 @@ func TestAPIFaults(t *testing.T) {
 			require.Equal(t, []string{"big ready", "settled ready"}, r.engine.names())
 		})
 	}
+}
+
+// An idle daemon that cannot reach the API server knows it, and goes on knowing.
+func TestAwayWhileIdle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	comeBack := r.api.leave()
+	const last = "flexlvm_gc_last_successful_round_timestamp_seconds"
+	r.eventually(func() bool {
+		was := r.metric(last)
+		r.clock.pass(time.Second)
+		r.rounds(2)
+		return r.metric(last) == was
+	}, "rounds succeed without an API server")
+	was := r.metric(last)
+	for range 3 {
+		r.clock.pass(time.Second)
+		r.rounds(2)
+	}
+	require.Equal(t, was, r.metric(last), "believed again")
+	comeBack()
+	r.eventually(func() bool { return r.metric(last) > was }, "it is not found again")
 }
 
 // The watch shows what the API server does not say any more: what counts is the

@@ -81,7 +81,9 @@ func (d *Daemon) look(ctx context.Context) (findings, error) {
 	if !d.mustConfirm(f) {
 		return f, nil
 	}
+	d.watches.trouble.Store(false)
 	if objects, err = d.ask(ctx); err != nil {
+		d.watches.trouble.Store(true) // nothing counts before it has answered
 		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
 	}
 	d.think(&f, objects)
@@ -99,7 +101,6 @@ func (d *Daemon) look(ctx context.Context) (findings, error) {
 // ask takes the API server's own word, and makes sure that it is the server of
 // the cluster that it was.
 func (d *Daemon) ask(ctx context.Context) ([]*corev1.PersistentVolume, error) {
-	d.watches.trouble.Store(false)
 	cluster, err := d.api.Cluster(ctx)
 	if err != nil {
 		return nil, err

@@ -65,6 +65,7 @@ type rig struct {
 	registry *prometheus.Registry
 	daemon   *gc.Daemon
 	ready    int
+	back     func() // brings an API server back that has left
 }
 
 // newRig has pool "flexlvm" of 100 GiB, with a volume and its claim that are as

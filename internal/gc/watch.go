@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -29,11 +31,10 @@ type watches struct {
 
 // newWatches makes the watches; kick is called for every change that matters.
 func newWatches(ctx context.Context, api *kube.Client, node string, kick func()) (*watches, error) {
-	w := &watches{
-		volumes: cache.NewSharedIndexInformer(api.WatchVolumes(node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
-		pods:    cache.NewSharedIndexInformer(api.WatchPods(node), &corev1.Pod{}, 0, cache.Indexers{}),
-		storage: cache.NewSharedIndexInformer(api.WatchNodeStorage(node), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
-	}
+	w := &watches{}
+	w.volumes = cache.NewSharedIndexInformer(w.noting(api.WatchVolumes(node)), &corev1.PersistentVolume{}, 0, cache.Indexers{})
+	w.pods = cache.NewSharedIndexInformer(api.WatchPods(node), &corev1.Pod{}, 0, cache.Indexers{})
+	w.storage = cache.NewSharedIndexInformer(api.WatchNodeStorage(node), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{})
 	log := klog.FromContext(ctx)
 	for _, informer := range []struct {
 		of        cache.SharedIndexInformer
@@ -50,9 +51,6 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func())
 		}
 		// The library would log every try of every watch while the API server is away.
 		err := informer.of.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			if informer.of == w.volumes {
-				w.trouble.Store(true)
-			}
 			log.V(1).Info("A watch was cut off and begins again", "of", informer.what, "why", err.Error())
 		})
 		if err != nil {
@@ -63,6 +61,29 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func())
 		}
 	}
 	return w, nil
+}
+
+// noting is a ListWatch that notes what fails: the library tells its error handler
+// nothing of an API server that refuses the connection, and tries for ever.
+func (w *watches) noting(of *cache.ListWatch) *cache.ListWatch {
+	note := func(err error) {
+		if err != nil {
+			w.trouble.Store(true)
+		}
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := of.ListWithContext(ctx, o)
+			note(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			stream, err := of.WatchWithContext(ctx, o)
+			note(err)
+			return stream, err
+		},
+		DisableChunking: of.DisableChunking,
+	}
 }
 
 // run follows until ctx ends.

@@ -7,21 +7,21 @@ import (
 )
 
 // WatchVolumes follows the PersistentVolumes of a node.
-func (c *Client) WatchVolumes(node string) cache.ListerWatcher {
+func (c *Client) WatchVolumes(node string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = ofNode(node)
 	})
 }
 
 // WatchPods follows the pods that run on a node.
-func (c *Client) WatchPods(node string) cache.ListerWatcher {
+func (c *Client) WatchPods(node string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.core, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	})
 }
 
 // WatchNodeStorage follows one NodeStorage.
-func (c *Client) WatchNodeStorage(name string) cache.ListerWatcher {
+func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
