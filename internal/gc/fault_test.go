@@ -180,7 +180,7 @@ func TestLVMFails(t *testing.T) {
 	require.Contains(t, r.condition("Ready").Message, "vgs: exit code 5")
 	r.rounds(2)
 	r.untouched("big ready", "settled ready", "old unreferenced")
-	require.Zero(t, r.ready, "ready without a round")
+	require.Zero(t, r.ready.Load(), "ready without a round")
 
 	r.engine.with(func() { r.engine.fault = nil })
 	r.eventually(r.readyIs("Ready"), "the condition stays")

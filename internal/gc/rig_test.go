@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ type rig struct {
 	config   gc.Config
 	registry *prometheus.Registry
 	daemon   *gc.Daemon
-	ready    int
+	ready    atomic.Int32
 	back     func() // brings an API server back that has left
 }
 
@@ -160,7 +161,7 @@ func (r *rig) start() (stop func()) {
 	client := r.api.client()
 	recorder, forget := gc.NewRecorder(ctx, client, r.config.Node)
 	r.registry = prometheus.NewRegistry()
-	daemon, err := gc.New(r.config, r.engine, client, gc.Outlets{Events: recorder, Metrics: gc.NewMetrics(r.registry), Ready: func() { r.ready++ }})
+	daemon, err := gc.New(r.config, r.engine, client, gc.Outlets{Events: recorder, Metrics: gc.NewMetrics(r.registry), Ready: func() { r.ready.Add(1) }})
 	require.NoError(r.t, err)
 	r.daemon = daemon
 	ended := make(chan error, 1)
