@@ -166,7 +166,7 @@ func (x *index) amiss(view View, c *Claim) string {
 		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.user())
 	}
 	if v, there := x.volumes[c.key()]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s`", c.PV, c.Phase, c.key(), v.State, c.Volume)
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, c.key(), v.State, c.Volume)
 	}
 	return ""
 }

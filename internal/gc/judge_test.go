@@ -181,7 +181,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		},
 		"wanted and unreferenced": {
 			func(s *scene) { s.claim("pvc", 10); s.volume("pvc", volume.Unreferenced, 10) },
-			gc.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc`",
+			gc.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc >/dev/null` (the PersistentVolume is there already)",
 		},
 		"wanted and retained": {
 			func(s *scene) { s.claim("pvc", 10); s.volume("pvc", volume.Retained, 10) },

@@ -102,4 +102,4 @@ func (p *planner) blocked() string {
 }
 
 // wayOut is what to do where a plan is blocked.
-const wayOut = "bring the PersistentVolumes back (`flexlvm volumes undelete NAME` prints each), or give up the volumes that nobody needs (`flexlvm volumes forget NAME`)"
+const wayOut = "bring the PersistentVolumes back (`flexlvm volumes undelete NAME --dry-run` prints each), or give up the volumes that nobody needs (`flexlvm volumes forget NAME`)"

@@ -61,7 +61,7 @@ func TestPlanReportsOrphans(t *testing.T) {
 	require.Equal(t, 240*time.Hour, r.Orphans[0].Age)
 	require.Equal(t, 50*time.Hour, r.Orphans[1].Age)
 	require.Equal(t, "no PersistentVolume explains volume flexlvm/a of namespace db, state ready, 9 GiB; it was made 10d ago and last used 2d2h ago; "+
-		"`flexlvm volumes undelete a` prints a PersistentVolume for it, `flexlvm volumes forget a` gives it up", r.Orphans[1].Message)
+		"`flexlvm volumes undelete a --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget a` gives it up", r.Orphans[1].Message)
 	require.Contains(t, r.Orphans[3].Message, "; PersistentVolume moved names a volume of the same name in another volume group")
 	require.Empty(t, r.Evictions)
 }

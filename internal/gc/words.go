@@ -102,7 +102,7 @@ func (p *planner) whatToDo(v *node.Volume) string {
 	if by, there := p.index.anywhere[v.Name]; there {
 		return fmt.Sprintf("; PersistentVolume %s names a volume of the same name in another volume group", by)
 	}
-	return fmt.Sprintf("; `flexlvm volumes undelete %s` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
+	return fmt.Sprintf("; `flexlvm volumes undelete %s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
 }
 
 // press says whether a pool is under pressure as it stands.
