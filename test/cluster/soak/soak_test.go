@@ -1,0 +1,81 @@
+//go:build cluster
+
+package soak_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// settings of a run come from the environment: SOAK_CLAIMS and SOAK_SEED.
+type settings struct {
+	claims  int
+	workers int
+	seed    uint64
+}
+
+func fromEnvironment(t *testing.T) settings {
+	t.Helper()
+	s := settings{claims: 25, workers: 4, seed: uint64(time.Now().UnixNano())}
+	if text := os.Getenv("SOAK_CLAIMS"); text != "" {
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err, "SOAK_CLAIMS")
+		require.Positive(t, n, "SOAK_CLAIMS")
+		s.claims = n
+	}
+	if text := os.Getenv("SOAK_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, "SOAK_SEED")
+		s.seed = n
+	}
+	return s
+}
+
+// diskMiB is the size of a node's disk: some of the claims live at the same time,
+// and most of what was deleted has to go before the end.
+func (s settings) diskMiB() int64 { return 1400 + 16*int64(s.claims) }
+
+// TestSoak makes claims, mounts them, writes to them, grows them and deletes them
+// in random order, while there is never room for all that was deleted, and while
+// daemons and kubelets are killed. In the end every claim that was not deleted
+// has its data, LVM holds what the API explains and nothing else but volumes that
+// wait, and nothing was evicted that somebody wanted.
+func TestSoak(t *testing.T) {
+	s := fromEnvironment(t)
+	fmt.Printf("soak: %d claims, SOAK_SEED=%d\n", s.claims, s.seed)
+	b := start(t, s)
+	h := newHistory(s, b.rooms(t))
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute+time.Duration(s.claims)*20*time.Second)
+	defer cancel()
+	b.follow(ctx, t, h)
+
+	began := time.Now()
+	stop := b.harass(ctx, h, s.seed)
+	var workers sync.WaitGroup
+	for range s.workers {
+		workers.Go(func() { b.work(ctx, h) })
+	}
+	done := make(chan struct{})
+	go b.progress(h, began, done)
+	workers.Wait()
+	stop()
+	close(done)
+	require.NoError(t, ctx.Err(), "it has not come to an end: %s", h.line())
+	worked := time.Since(began)
+
+	b.quiet(ctx, t)
+	live := b.revisit(ctx, h)
+	b.settle(ctx, t, h)
+	b.compare(ctx, t, h)
+	h.report(os.Stdout, s, worked, live)
+	for _, wrong := range h.wrongs() {
+		t.Error(wrong)
+	}
+}
