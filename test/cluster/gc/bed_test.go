@@ -83,8 +83,8 @@ func start(t *testing.T, args ...string) *bed {
 	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/" + daemon} {
 		b.kubectl(t, "-n", system, "rollout", "status", what, "--timeout=4m")
 	}
-	b.onNode(t, fmt.Sprintf(`printf 'label: gpt\n,%dM\n,\n' | sfdisk -q /dev/vdb && udevadm settle
-		%[2]s vg create --name small /dev/vdb1 && %[2]s vg create /dev/vdb2`, smallMiB, driver))
+	b.onNode(t, fmt.Sprintf(`printf 'label: gpt\n,%dM\n,\n' | sfdisk -q /dev/vdb; udevadm settle
+		vgcreate -qq --metadatasize 16m %s /dev/vdb1; vgcreate -qq --metadatasize 16m %s /dev/vdb2`, smallMiB, small, wide))
 	b.classes(t)
 	b.say(t, "flexlvm is installed")
 	return b

@@ -22,12 +22,15 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	s.pod("main", "held")
 	s.running("main")
 	name := s.volumeOf("held")
-	// Its mounts are its own: what the kubelet unmounts stays mounted there.
-	pid := strings.TrimSpace(b.onNode(t, "unshare -m --propagation private sleep 600 </dev/null >/dev/null 2>&1 & echo $!"))
+	// It has the volume in another place: where the kubelet unmounts it and removes
+	// the directory, the kernel takes it away from everybody.
+	pid := strings.TrimSpace(b.onNode(t, fmt.Sprintf(`unshare -m --propagation private sh -c '
+		mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
+	mounts := func(who string) string { return b.onNode(t, "grep -c "+mapped(small, name)+" /proc/"+who+"/mountinfo || true") }
+	eventually(t, longest, func() string { return missing(mounts(pid) != "0\n", "the test does not hold the volume") })
 	s.end("main")
-	mounts := "grep -c " + name + " /proc/%s/mountinfo || true"
-	require.Equal(t, "0\n", b.onNode(t, fmt.Sprintf(mounts, "self")), "the kubelet has unmounted it")
-	require.NotEqual(t, "0\n", b.onNode(t, fmt.Sprintf(mounts, pid)), "the test holds it")
+	require.Equal(t, "0\n", mounts("self"), "the kubelet has unmounted it")
+	require.Equal(t, "1\n", mounts(pid), "the test holds it")
 	s.deleteClaims("held")
 	b.persistentVolumeGone(t, name)
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
@@ -46,6 +49,11 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	s.runs("waiting", time.Now(), "the volume was let go of")
 	b.evictedFor(t, name, "claim elsewhere/waiting")
 	b.condition(t, "Shortfall", metav1.ConditionFalse, "")
+}
+
+// mapped is how mountinfo calls a volume's device.
+func mapped(group, name string) string {
+	return "/dev/mapper/" + group + "-" + strings.ReplaceAll(name, "-", "--")
 }
 
 // testDeletedByForce: the API has forgotten a pod whose containers still run. Its

@@ -3,7 +3,6 @@
 package gc_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
-	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // testEmptyList: the API server has lost its PersistentVolumes. A daemon that may

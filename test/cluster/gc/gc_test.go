@@ -2,7 +2,20 @@
 
 package gc_test
 
-import "testing"
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// TestMain lets tests wait side by side that have little to do themselves.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // What the daemon is told beside its defaults, in the order in which the tests
 // need it. Nothing waits for its age; what goes goes because of room alone.

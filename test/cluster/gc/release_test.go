@@ -50,7 +50,7 @@ func (b *bed) testReleased(t *testing.T) {
 // readableReport requires that `kubectl get nodestorage` is of use to people.
 func (b *bed) readableReport(t *testing.T) {
 	t.Helper()
-	const quantities = `[0-9.]+[MG]iB,[0-9.]+[MG]iB`
+	const quantities = `[0-9.]+([MG]i)?B,[0-9.]+([MG]i)?B`
 	like := regexp.MustCompile(strings.ReplaceAll(`^node1 True flexlvm,small `+quantities+` \d+%,\d+% `+quantities+` `+quantities+
 		` \S+,\S+ \d+ \d+ False False \d\S*$`, " ", " +"))
 	eventually(t, longest, func() string {
@@ -73,12 +73,15 @@ func (b *bed) testRemovedAtOnce(t *testing.T) {
 	s.pod("main", "data")
 	s.running("main")
 	name := s.volumeOf("data")
-	b.kubectl(t, "-n", s.name, "exec", "main", "--", "sh", "-c", "yes "+secret+" | head -c 1M >/data/data/secret; sync")
+	b.kubectl(t, "-n", s.name, "exec", "main", "--", "sh", "-c", "yes "+secret+" | head -c 1048576 >/data/data/secret; sync")
 	s.end("main")
-	where := strings.Fields(b.onNode(t, fmt.Sprintf(`lvs --noheadings --units m --nosuffix --separator ' ' -o devices,vg_extent_size,lv_size,pe_start %s/%s | tr '()' '  '`, wide, name)))
-	require.Len(t, where, 5, "device, first extent, extent size, size, start of the extents: %v", where)
-	count := fmt.Sprintf(`dd if=%s bs=1M iflag=direct skip=$((%s * %s + %s)) count=%s 2>/dev/null | grep -a -c %s || true`,
-		where[0], where[1], whole(where[2]), whole(where[4]), whole(where[3]), secret)
+	var device string
+	var first, extent, size, begin int64 // in MiB, but for the first extent
+	where := b.onNode(t, fmt.Sprintf(`units='--noheadings --units m --nosuffix'
+		lvs $units --separator ' ' -o devices,vg_extent_size,lv_size %s/%s | tr '()' '  '; pvs $units -o pe_start /dev/vdb2`, wide, name))
+	_, err := fmt.Sscan(strings.ReplaceAll(where, ".00", ""), &device, &first, &extent, &size, &begin)
+	require.NoError(t, err, where)
+	count := fmt.Sprintf("dd if=%s bs=1M iflag=direct skip=%d count=%d 2>/dev/null | grep -a -c %s || true", device, first*extent+begin, size, secret)
 	require.NotEqual(t, "0\n", b.onNode(t, count), "the test finds the secret on the disk")
 
 	s.deleteClaims("data")
@@ -91,9 +94,6 @@ func (b *bed) testRemovedAtOnce(t *testing.T) {
 	require.Equal(t, "Immediate", e.Reason)
 	b.event(t, "default", "Node", node, "VolumeEvicted", name, "reclaim: immediate")
 }
-
-// whole cuts the decimals off that LVM adds.
-func whole(number string) string { return strings.Split(number, ".")[0] }
 
 // testRetained: with the policy Retain nothing happens until a person deletes the
 // PersistentVolume, and then the volume is kept.

@@ -150,6 +150,7 @@ func (b *bed) strangers(t *testing.T) map[string]string {
 		}
 		return "--addtag " + strings.Join(tags, " --addtag ")
 	}
+	script := ""
 	for name, tags := range map[string]string{
 		"plain":       "--addtag theirs --addtag flexlvm.state=unreferenced --addtag flexlvm.cluster=" + b.uid,
 		"doomed_them": "",
@@ -158,9 +159,10 @@ func (b *bed) strangers(t *testing.T) map[string]string {
 		"pvc-riddle":  released(b.uid, "much"),
 	} {
 		for _, group := range []string{small, wide} {
-			b.onNode(t, fmt.Sprintf("lvcreate -qq -Wn -L 4M -n %[2]s %[3]s %[1]s; yes %[1]s %[2]s | head -c 4M >/dev/%[1]s/%[2]s", group, name, tags))
+			script += fmt.Sprintf("lvcreate -qq -Wn -L 4M -n %[2]s %[3]s %[1]s; yes %[1]s %[2]s | head -c 4M >/dev/%[1]s/%[2]s\n", group, name, tags)
 		}
 	}
+	b.onNode(t, script)
 	return b.look(t, []string{"plain", "doomed_them", "pvc-other", "pvc-none", "pvc-riddle"})
 }
 
