@@ -26,7 +26,9 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	// the directory, the kernel takes it away from everybody.
 	pid := strings.TrimSpace(b.onNode(t, fmt.Sprintf(`unshare -m --propagation private sh -c '
 		mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
-	mounts := func(who string) string { return b.onNode(t, "grep -c "+mapped(small, name)+" /proc/"+who+"/mountinfo || true") }
+	mounts := func(who string) string {
+		return b.onNode(t, "grep -c "+mapped(small, name)+" /proc/"+who+"/mountinfo || true")
+	}
 	eventually(t, longest, func() string { return missing(mounts(pid) != "0\n", "the test does not hold the volume") })
 	s.end("main")
 	require.Equal(t, "0\n", mounts("self"), "the kubelet has unmounted it")
