@@ -51,6 +51,7 @@ func Judge(view View) []Verdict {
 		switch {
 		case !view.givenUp(c):
 			v.Why = x.amiss(view, c)
+		case x.letGo(c):
 		case x.obstacle(c) != "":
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.evidence(), x.obstacle(c))
 		default:
@@ -82,6 +83,16 @@ func (c *Claim) leaving() bool {
 		return c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 	}
 	return false
+}
+
+// letGo tells whether all is done about a claim that is given up: the object stays
+// only for somebody else's finalizer, perhaps for long.
+func (x *index) letGo(c *Claim) bool {
+	if !c.Deleting || c.HasFinalizer {
+		return false
+	}
+	v, there := x.volumes[c.key()]
+	return !there || v.State != volume.Creating && v.State != volume.Ready
 }
 
 // evidence says how the API has given a claim up.

@@ -200,6 +200,21 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 	}
 }
 
+// A PersistentVolume that was let go may stay for the sake of others' finalizers.
+func TestJudgeLetsGoOnce(t *testing.T) {
+	for state, left := range map[volume.State]int{
+		"": 0, volume.Unreferenced: 0, volume.Retained: 0, volume.Doomed: 0,
+		volume.Ready: 1, volume.Creating: 1, // somebody has taken our finalizer off
+	} {
+		s := newScene()
+		s.claim("pvc", 10, phase(corev1.VolumeReleased), deleting, func(c *gc.Claim) { c.HasFinalizer = false })
+		if state != "" {
+			s.volume("pvc", state, 10)
+		}
+		require.Len(t, gc.Judge(s.view), left, "state %q", state)
+	}
+}
+
 // Of two PersistentVolumes of one volume that go together, the one that says
 // Retain decides.
 func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {
