@@ -3,13 +3,15 @@
 VERSION ?= v0.1.0
 MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= flexlvm/flexlvm:$(VERSION)
+SOAK_CLAIMS ?= 25
+export SOAK_CLAIMS
 PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test setup lint generate generated test-unit test-vm test-cluster bench fuzz clean
+.PHONY: help build image demo test setup lint generate generated test-unit test-vm test-cluster soak bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -61,6 +63,9 @@ test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
 	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
+
+soak: setup ## let SOAK_CLAIMS claims live and die under pressure while daemons are killed
+	@go test -tags soak -count=1 -v -timeout 6h ./test/cluster/soak
 
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench

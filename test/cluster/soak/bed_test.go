@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build soak
 
 package soak_test
 
@@ -31,6 +31,8 @@ const (
 	immediate = "soak-immediate"
 	stranger  = "stranger" // a logical volume that is none of ours
 	minAge    = 5 * time.Second
+	// killedLogs is where a node keeps the logs of its daemons.
+	killedLogs = "/var/log/soak"
 )
 
 // classes as claims draw them: some are drawn more often.
@@ -104,12 +106,17 @@ func start(t *testing.T, s settings) *bed {
 }
 
 // prepare lets the kubelet start containers again at once, however often they are
-// killed: the default is up to five minutes later.
+// killed: the default is up to five minutes later. Of the logs of killed containers
+// the kubelet keeps the last; we keep all.
 func (b *bed) prepare(ctx context.Context, t *testing.T, node string) {
 	t.Helper()
 	b.onNode(ctx, t, node, `echo 'crashLoopBackOff: {maxContainerRestartPeriod: 1s}' >>/seed/kubelet.yaml
 		was=$(pidof kubelet) && kill $was && while kill -0 $was 2>/dev/null; do sleep 0.1; done
-		until pidof kubelet; do sleep 0.1; done`)
+		until pidof kubelet; do sleep 0.1; done
+		mkdir `+killedLogs+`
+		(while sleep 3; do
+			for log in /var/log/pods/`+system+`_flexlvm-gc-*/gc/*.log; do ln -f $log `+killedLogs+`/${log##*/}; done
+		done) >/dev/null 2>&1 &`)
 }
 
 func (b *bed) stop(t *testing.T) {
@@ -142,7 +149,7 @@ func (b *bed) keep(ctx context.Context, t *testing.T) {
 	save("objects.yaml", out, err)
 	for _, node := range b.nodes {
 		out, err := b.Node(ctx, node, "sh", "-c", driver+" volumes list; lvs -a -o +lv_tags; cat /proc/self/mountinfo; "+
-			"for log in /var/log/pods/"+system+"_*/*/*.log /var/log/flexlvm/*; do echo; echo \"== $log\"; cat $log; done")
+			"for log in $(ls -v "+killedLogs+"/*) /var/log/pods/"+system+"_*-[ip]*/*/*.log /var/log/flexlvm/*; do echo; echo \"== $log\"; cat $log; done")
 		save(node+"-inside.txt", out, err)
 	}
 }

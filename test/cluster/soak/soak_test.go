@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build soak
 
 package soak_test
 
