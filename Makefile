@@ -67,6 +67,11 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 soak: setup ## let SOAK_CLAIMS claims live and die under pressure while daemons are killed
 	@go test -tags soak -count=1 -v -timeout 6h ./test/cluster/soak
 
+SOAK_CLAIMS ?= 300
+
+soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
+	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
+
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench
 
