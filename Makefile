@@ -3,8 +3,6 @@
 VERSION ?= v0.1.0
 MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= flexlvm/flexlvm:$(VERSION)
-SOAK_CLAIMS ?= 25
-export SOAK_CLAIMS
 PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
@@ -64,13 +62,10 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
 	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
 
-soak: setup ## let SOAK_CLAIMS claims live and die under pressure while daemons are killed
-	@go test -tags soak -count=1 -v -timeout 6h ./test/cluster/soak
-
 SOAK_CLAIMS ?= 300
 
 soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
-	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
+	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags soak -count=1 -v -timeout 6h ./test/cluster/soak
 
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench
