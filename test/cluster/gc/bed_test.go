@@ -28,7 +28,7 @@ const (
 	system  = "flexlvm-system"
 	daemon  = "flexlvm-gc"
 	driver  = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
-	longest = 2 * time.Minute // for anything to come about
+	longest = 4 * time.Minute // for anything to come about; seconds, on a quiet machine
 	mib     = 1 << 20
 )
 
