@@ -34,6 +34,12 @@ func (d *Daemon) round(ctx context.Context) (findings, error) {
 		d.sayPlan(ctx, f)
 	default:
 		d.enqueue(ctx, f)
+	}
+	// The report goes out before any PersistentVolume does: by then it does not count
+	// the room of what is released as a claim's any more, or that room would be
+	// promised again while the volume still holds it.
+	published := d.publish(ctx, f, err)
+	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
 	}
 	if err == nil {
@@ -41,7 +47,10 @@ func (d *Daemon) round(ctx context.Context) (findings, error) {
 	}
 	d.out.Metrics.round(f, err, time.Since(start))
 	d.tellOutcome(ctx, err)
-	d.tellPublished(ctx, d.publish(ctx, f, err))
+	d.tellPublished(ctx, published)
+	if err == nil {
+		err = published
+	}
 	return f, err
 }
 
