@@ -65,7 +65,7 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 SOAK_CLAIMS ?= 300
 
 soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
-	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags soak -count=1 -v -timeout 6h ./test/cluster/soak
+	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench
