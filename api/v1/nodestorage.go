@@ -96,6 +96,14 @@ const (
 	ConditionShortfall = "Shortfall"
 )
 
+// Reasons of the condition Ready for which no volume can be made on the node.
+const (
+	// ReasonToolsMissing: the host lacks programs that are needed.
+	ReasonToolsMissing = "ToolsMissing"
+	// ReasonLVMFailed: LVM does not answer.
+	ReasonLVMFailed = "LVMFailed"
+)
+
 // Pool is where volumes are cut from. Quantities are bytes of the devices: the
 // charge of a volume is its size and its file system's overhead.
 type Pool struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -87,7 +88,7 @@ func (o options) run(ctx context.Context) error {
 	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
 	ctx = klog.NewContext(ctx, logger)
 
-	work, lock, err := o.clients()
+	work, storage, lock, err := o.clients()
 	if err != nil {
 		return err
 	}
@@ -115,12 +116,15 @@ func (o options) run(ctx context.Context) error {
 		return err
 	}
 	server.Ready()
+	var failed error
 	err = o.lease.Lead(ctx, lock, health, func(ctx context.Context) {
 		metrics.Leading(true)
-		provision.Work(ctx, work, cluster, metrics, o.workers)
+		failed = provision.Work(ctx, provision.Config{
+			Client: work, Storage: storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
+		})
 		metrics.Leading(false)
 	})
-	if err != nil {
+	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
 	logger.Info("flexlvm provisioner has ended")
@@ -158,12 +162,12 @@ func ownNamespace() string {
 	return "flexlvm-system"
 }
 
-// clients gives one client for the work and one for the lease: a burst of claims
-// must not make the leader late.
-func (o options) clients() (work, lock kubernetes.Interface, err error) {
+// clients gives clients for the work and one for the lease: a burst of claims must
+// not make the leader late.
+func (o options) clients() (work kubernetes.Interface, storage *kube.Client, lock kubernetes.Interface, err error) {
 	config, err := kube.Config(o.kubeconfig, kube.ServiceAccountDir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	rest.AddUserAgent(config, "flexlvm-provisioner/"+version.String)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -172,10 +176,13 @@ func (o options) clients() (work, lock kubernetes.Interface, err error) {
 	forLock.Timeout = o.lease.Renew / 2 // a request that hangs must leave time for another
 	config.QPS, config.Burst = o.qps, o.burst
 	if work, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, nil, fmt.Errorf("make the API client: %w", err)
+		return nil, nil, nil, fmt.Errorf("make the API client: %w", err)
+	}
+	if storage, err = kube.NewClient(config); err != nil {
+		return nil, nil, nil, err
 	}
 	if lock, err = kubernetes.NewForConfig(forLock); err != nil {
-		return nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
+		return nil, nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
 	}
-	return work, lock, nil
+	return work, storage, lock, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 )
@@ -19,8 +20,8 @@ const confirmEvery = 5 * time.Minute
 // Reasons of the condition Ready where it is not true.
 const (
 	reasonAPI     = "APIUnavailable"
-	reasonLVM     = "LVMFailed"
-	reasonTools   = "ToolsMissing"
+	reasonLVM     = flexlvmv1.ReasonLVMFailed
+	reasonTools   = flexlvmv1.ReasonToolsMissing
 	reasonBlocked = "EvictionBlocked"
 )
 

@@ -14,6 +14,7 @@ type Metrics struct {
 	library librarymetrics.Metrics
 	refused prometheus.Counter
 	leader  prometheus.Gauge
+	written prometheus.Counter
 }
 
 // NewMetrics makes the metrics in a registry of their own.
@@ -29,9 +30,13 @@ func NewMetrics() *Metrics {
 			Name: "flexlvm_provisioner_leader",
 			Help: "1 in the process that holds the leader lease, 0 in the others.",
 		}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexlvm_provisioner_capacity_writes_total",
+			Help: "CSIStorageCapacity objects created, changed and deleted.",
+		}),
 	}
 	m.Registry.MustRegister(
-		m.refused, m.leader,
+		m.refused, m.leader, m.written,
 		// The library's metrics on deletion are left out: it counts volumes that were
 		// left to their nodes as deleted.
 		m.library.PersistentVolumeClaimProvisionTotal,
@@ -43,6 +48,9 @@ func NewMetrics() *Metrics {
 
 // Refused counts a refusal.
 func (m *Metrics) Refused(*Refusal) { m.refused.Inc() }
+
+// published counts a write of a capacity.
+func (m *Metrics) published() { m.written.Inc() }
 
 // Leading tells whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) {
