@@ -152,13 +152,14 @@ func (l *limiter) pass(ctx context.Context) (limited, again bool) {
 		return false, false
 	}
 	limits, failed := readIOLimits(w.claims)
+	left := len(failed) > 0 // what they said before is in force
 	for _, wanted := range limits {
 		limited = limited || !wanted.IsZero()
 	}
 	r := limiting{limits: limits, failed: failed}
 	if limited || l.left {
 		l.apply(ctx, &r)
-		l.left = limited || r.unsure
+		l.left = limited || left || r.unsure
 	}
 	l.tell(ctx, w, &r)
 	return limited, r.again

@@ -19,7 +19,7 @@ func TestPodPath(t *testing.T) {
 		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm":       {},
 		"/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1/data":            {},
 		"/volumes/flexlvm.io~flexlvm/pvc-1":                          {},
-		"/": {}, "": {},
+		"/":                                                          {}, "": {},
 	} {
 		pod, name, is := podPath(path)
 		require.Equal(t, want, [2]string{pod, name}, path)

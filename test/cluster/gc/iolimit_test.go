@@ -24,6 +24,7 @@ const limited = "limited"
 const (
 	pieces, piece = 64, 256 << 10
 	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=64 oflag=direct"
+	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=64"
 )
 
 // idle: no round comes by itself, so what happens follows from what is seen.
@@ -77,13 +78,26 @@ func (b *bed) testIOLimits(t *testing.T) {
 		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=4194304")
 		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=max wiops=max")
 	})
+	t.Run("operations", func(t *testing.T) {
+		s := s.in(t)
+		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=4194304 riops=16")
+		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=16 wiops=max")
+		seconds := s.seconds("main", "dd if=/data/slow/io of=/dev/null bs=4k count=64 iflag=direct")
+		b.say(t, "limit 16 operations a second, measured %.1f", 64/seconds)
+		require.InEpsilon(t, 0.85*16, 64/seconds, 0.35/0.85)
+	})
 	t.Run("another pod", func(t *testing.T) {
 		s := s.in(t)
+		s.seconds("main", fmt.Sprintf(cached, "slow")) // and what is in the cache must not hold up the pod's end
+		ends := time.Now()
 		s.end("main")
+		b.say(t, "the pod was gone %.1f s after its deletion", time.Since(ends).Seconds())
 		s.pod("next", "slow", "free")
 		s.running("next")
-		s.limitIs("next", "slow", "rbps=max wbps=4194304 riops=max wiops=max")
+		s.limitIs("next", "slow", "rbps=max wbps=4194304 riops=16 wiops=max")
 		require.Empty(t, s.ioMax("next", "free"))
+		b.say(t, "the daemon: %s", b.kubectl(t, "-n", system, "logs", "-l", "app.kubernetes.io/name="+daemon, "--tail=5", "--timestamps"))
+		b.say(t, "the pod's control groups:\n%s", b.onNode(t, "stat -c '%z %n' "+s.groupOf("next")+" "+s.groupOf("next")+"/*/"))
 	})
 	t.Run("no annotation", func(t *testing.T) {
 		s := s.in(t)
@@ -105,7 +119,7 @@ func (s *space) measured() float64 {
 	s.say(s.t, "the same on the volume without a limit: %.1f MiB/s", free/mib)
 	require.Greater(s.t, free, 3*slow, "the limit is of no effect, or also on the other volume")
 	s.rateIs(2*mib, "dd if=/data/slow/io of=/dev/null bs=256k iflag=direct")
-	s.rateIs(2*mib, "dd if=/dev/zero of=/data/slow/cached bs=256k count=64 conv=fsync")
+	s.rateIs(2*mib, fmt.Sprintf(cached, "slow")+" conv=fsync")
 	return slow
 }
 
@@ -125,12 +139,18 @@ func (s *space) rateIs(limit float64, command string) float64 {
 // rate gives at what rate a dd of a pod came on, in bytes per second.
 func (s *space) rate(pod, command string) float64 {
 	s.t.Helper()
+	return pieces * piece / s.seconds(pod, command)
+}
+
+// seconds gives how long a command of a pod's took.
+func (s *space) seconds(pod, command string) float64 {
+	s.t.Helper()
 	out := s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-ec",
 		"read begin rest </proc/uptime; "+command+" 2>/dev/null; read end rest </proc/uptime; echo $begin $end")
 	var begin, end float64
 	_, err := fmt.Sscan(out, &begin, &end)
 	require.NoError(s.t, err, out)
-	return pieces * piece / max(end-begin, 0.01)
+	return max(end-begin, 0.01) // the grain of that clock
 }
 
 // limitIs waits until a pod's limits on a claim's volume are those; "" is none.
