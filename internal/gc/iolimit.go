@@ -68,6 +68,7 @@ type limiter struct {
 type wishes struct {
 	claims  []Claim
 	objects map[string]*corev1.PersistentVolume
+	vague   bool // there are PersistentVolumes that cannot be read
 }
 
 func newLimiter(io IO, now func() time.Time, said *said, events events, metrics *Metrics) *limiter {
@@ -83,7 +84,7 @@ func (l *limiter) want(f findings) {
 		return
 	}
 	l.mu.Lock()
-	l.latest = &wishes{claims: f.view.Claims, objects: f.objects}
+	l.latest = &wishes{claims: f.view.Claims, objects: f.objects, vague: len(f.unreadable) > 0}
 	l.mu.Unlock()
 	l.kick()
 }
@@ -152,7 +153,7 @@ func (l *limiter) pass(ctx context.Context) (limited, again bool) {
 		return false, false
 	}
 	limits, failed := readIOLimits(w.claims)
-	left := len(failed) > 0 // what they said before is in force
+	left := len(failed) > 0 || w.vague // what they said before is in force
 	for _, wanted := range limits {
 		limited = limited || !wanted.IsZero()
 	}

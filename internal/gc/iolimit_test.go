@@ -172,6 +172,8 @@ func TestIOLimitsFollow(t *testing.T) {
 		require.Contains(t, r.api.told("IOLimitNotApplied")[i], whom+`: the limits on the IO of volume flexlvm/slow are not in force: flexlvm.io/io-limits: rbps "4k"`)
 	}
 	require.EqualValues(t, 1, r.metric("flexlvm_io_limits_not_applied"))
+	r.api.put(object("slow", 5, annotated(pv.AnnotationCharged, "much")))
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 && r.metric("flexlvm_io_limits_not_applied") == 0 }, "not told")
 	require.Equal(t, volume.IOLimits{ReadBps: 4096, WriteIOPS: 3}, p.limits("pod", 1), "it stays")
 
 	r.api.put(object("slow", 5))
