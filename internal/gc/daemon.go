@@ -226,8 +226,7 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 }
 
 // next is when to look again where nothing changes: after the interval, or when
-// something that failed is due, or when a volume becomes old enough to make room
-// that is wanted.
+// something that failed is due, or when a volume becomes old enough to make room.
 func (d *Daemon) next(f findings) time.Duration {
 	now := d.cfg.Now()
 	next := d.cfg.Interval
@@ -242,16 +241,12 @@ func (d *Daemon) next(f findings) time.Duration {
 	return max(next, settle)
 }
 
-// ripens is when the next volume becomes old enough for a pool that is under
-// pressure; zero for never.
+// ripens is when the next volume becomes old enough to be evicted, so that its
+// room may be promised; zero for never.
 func ripens(f findings, minAge time.Duration) (first time.Time) {
-	pressed := map[volume.Group]bool{}
-	for _, p := range f.result.Pools {
-		pressed[p.Pool.Name] = p.Pressure
-	}
 	for i := range f.inventory.Volumes {
 		v := &f.inventory.Volumes[i]
-		if v.State != volume.Unreferenced || v.Cluster != f.view.Cluster || !pressed[v.Group] {
+		if v.State != volume.Unreferenced || v.Cluster != f.view.Cluster {
 			continue
 		}
 		at := v.Released.Add(minAge)

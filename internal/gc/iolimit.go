@@ -278,7 +278,7 @@ func (l *limiter) tell(ctx context.Context, w *wishes, r *limiting) {
 			}
 			continue
 		}
-		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", c.key(), err)
+		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", keyOfClaim(c), err)
 		if l.said.fresh(topic, text, l.now()) {
 			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "why", err.Error())
 			l.events.onVolume(w.objects[c.PV], warning, "IOLimitNotApplied", text)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 )
 
@@ -130,13 +131,13 @@ func (d *Daemon) think(f *findings, objects []*corev1.PersistentVolume) {
 	}
 	for _, o := range objects {
 		f.objects[o.Name] = o
-		claim, err := ClaimOf(o)
+		c, err := claim.Of(o)
 		if err != nil {
 			f.unreadable[o.Name] = err
-			f.view.Unreadable = append(f.view.Unreadable, NamesOf(o)...)
+			f.view.Unreadable = append(f.view.Unreadable, claim.NamesOf(o)...)
 			continue
 		}
-		f.view.Claims = append(f.view.Claims, claim)
+		f.view.Claims = append(f.view.Claims, c)
 	}
 	f.verdicts = Judge(f.view)
 	f.result = Plan(f.view, d.cfg.Policy)
