@@ -49,6 +49,9 @@ do not fit, or a pool is fuller than --high-threshold-percent. Then the least
 recently used go first. Nothing else goes, unless --evict-orphans says so, and
 nothing at all while the API server does not answer.
 
+It also keeps the limits on IO of the pods that use a volume, as the annotation
+flexlvm.io/io-limits of its PersistentVolume says.
+
 What it sees and does:
 
   kubectl get nodestorage

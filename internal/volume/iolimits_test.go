@@ -85,6 +85,22 @@ func TestIOLimitsText(t *testing.T) {
 	}
 }
 
+func FuzzParseIOLimits(f *testing.F) {
+	f.Add("rbps=max wbps=2097152 riops=30 wiops=max")
+	f.Add("wiops=1000000000 rbps=4096")
+	f.Add("rbps=0")
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := volume.ParseIOLimits("field", text)
+		if err != nil {
+			require.Equal(t, volume.IOLimits{}, l)
+			return
+		}
+		again, err := volume.ParseIOLimits("field", l.String())
+		require.NoError(t, err)
+		require.Equal(t, l, again)
+	})
+}
+
 func TestParseIOLimits(t *testing.T) {
 	tests := map[string]struct {
 		want volume.IOLimits
