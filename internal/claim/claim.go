@@ -39,6 +39,9 @@ type Claim struct {
 	HasFinalizer   bool // ours
 	Protected      bool // finalizers of others are on it
 	Disposal       volume.Disposal
+	// IOLimits is the annotation as it stands: one that cannot be read must not keep
+	// the volume from anything but its limits.
+	IOLimits string
 }
 
 // Of reads a PersistentVolume strictly: what is not understood is an error,
@@ -73,7 +76,7 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes,
-		Deleting: object.DeletionTimestamp != nil,
+		Deleting: object.DeletionTimestamp != nil, IOLimits: object.Annotations[pv.AnnotationIOLimits],
 	}
 	for _, f := range object.Finalizers {
 		if f == pv.Finalizer {

@@ -41,6 +41,7 @@ type Config struct {
 	Now      func() time.Time
 	// Missing names the programs that the host lacks.
 	Missing func() []string
+	IO      IO // limits on it; a dry run sets none
 }
 
 // Outlets is where a daemon tells what it does.
@@ -61,6 +62,7 @@ type Daemon struct {
 	watches *watches
 
 	quick, slow *lane
+	limiter     *limiter // nil where nothing is limited
 	kicks       chan struct{}
 	ended       atomic.Int64 // when a round last ended, in nanoseconds
 
@@ -108,6 +110,9 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		claimants: newClaimants(),
 	}
+	if cfg.IO.Groups != nil && !cfg.DryRun {
+		d.limiter = newLimiter(cfg.IO, cfg.Now, d.said, d.events, out.Metrics)
+	}
 	d.quick, d.slow = newLane(d.remove), newLane(d.remove)
 	d.ended.Store(cfg.Now().UnixNano())
 	return d, nil
@@ -141,6 +146,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.watches.run(ctx) })
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
+	all.Go(func() { d.limiter.run(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0

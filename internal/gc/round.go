@@ -43,6 +43,7 @@ func (d *Daemon) round(ctx context.Context) (findings, error) {
 		d.release(ctx, f)
 	}
 	if err == nil {
+		d.limiter.want(f)
 		d.tellFindings(ctx, f)
 	}
 	d.out.Metrics.round(f, err, time.Since(start))

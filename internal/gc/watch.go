@@ -176,7 +176,7 @@ func leanVolume(o any) (any, error) {
 		volume.Spec.NodeAffinity = nil
 		for name := range volume.Annotations {
 			switch name {
-			case pv.AnnotationCharged, pv.AnnotationReclaim, pv.AnnotationWipe:
+			case pv.AnnotationCharged, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
 			default:
 				delete(volume.Annotations, name)
 			}

@@ -26,6 +26,10 @@ const (
 	AnnotationWipe = "flexlvm.io/wipe"
 	// AnnotationOnNodeLoss holds a volume.OnNodeLoss.
 	AnnotationOnNodeLoss = "flexlvm.io/on-node-loss"
+	// AnnotationIOLimits holds the text of volume.IOLimits, and is absent where
+	// nothing is limited. It is no option of the volume: the driver takes no part,
+	// and an operator may change it while the volume is in use.
+	AnnotationIOLimits = "flexlvm.io/io-limits"
 	// AnnotationProvisionedBy is Kubernetes' own: where it names a provisioner,
 	// kube-controller-manager leaves the volume of a deleted claim to it. Without,
 	// it looks for a plugin that can delete the volume, finds none, and calls the

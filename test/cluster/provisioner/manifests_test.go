@@ -165,6 +165,7 @@ func (b *bed) testExamples(t *testing.T) {
 		require.Equal(t, size, capacity.String(), claim)
 	}
 	require.Equal(t, "100000", s.volumeOf("explained").Spec.FlexVolume.Options["inodes"])
+	require.Equal(t, "rbps=104857600 wbps=52428800 riops=5000 wiops=2000", s.volumeOf("explained").Annotations["flexlvm.io/io-limits"])
 	require.NoError(t, b.client.AppsV1().StatefulSets(s.name).Delete(t.Context(), "shards", metav1.DeleteOptions{}))
 	eventually(t, longest, func() string {
 		// No kubelet lets go of the pods, so the garbage collector's deletion is ours to finish.
