@@ -36,8 +36,9 @@ const (
 )
 
 // Work provisions until ctx ends, and returns when every worker has finished
-// what it had begun. Only one process may work at a time.
-func Work(ctx context.Context, client kubernetes.Interface, cluster string, metrics *Metrics, workers int) {
+// what it had begun. Only one process may work at a time. A node that is missing
+// for nodeLossGrace is lost.
+func Work(ctx context.Context, client kubernetes.Interface, cluster string, metrics *Metrics, workers int, nodeLossGrace time.Duration) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(corev1.NamespaceAll)})
@@ -61,6 +62,8 @@ func Work(ctx context.Context, client kubernetes.Interface, cluster string, metr
 		controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
 	)
 	c.ControllerWaitGroup(&busy)
+	loss := newNodeLoss(lossConfig{client: client, events: events, cluster: cluster, metrics: metrics, grace: nodeLossGrace, now: time.Now}, factory)
+	busy.Go(func() { loss.run(ctx) })
 	factory.Start(ctx.Done())
 	c.Run(ctx)
 	waitAtMost(&busy, drain)
