@@ -56,6 +56,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	kept := onNode("kept", "flexlvm", longNode)
 	// A node that is drained and shut down is not lost.
 	drained := onNode("drained", "released", "sim-1")
+	s.placed("drained", "sim-1")
 	b.kubectl(t, "drain", "sim-1", "--ignore-daemonsets", "--force", "--grace-period=0")
 	b.conditionReady(t, "sim-1", corev1.ConditionUnknown)
 
@@ -105,11 +106,20 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.event(s.name, "Pod", "drained", "FailedScheduling")
 	b.conditionReady(t, "sim-1", corev1.ConditionTrue)
 	b.kubectl(t, "uncordon", "sim-1")
-	eventually(t, longest, func() string {
-		pod, err := b.client.CoreV1().Pods(s.name).Get(t.Context(), "drained", metav1.GetOptions{})
-		require.NoError(t, err)
-		return missing(pod.Spec.NodeName == "sim-1", "the pod is on node %q", pod.Spec.NodeName)
+	s.placed("drained", "sim-1")
+}
+
+// placed waits until the scheduler has placed a pod, and requires that it is there.
+func (s *space) placed(pod, node string) {
+	s.t.Helper()
+	on := ""
+	eventually(s.t, longest, func() string {
+		p, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), pod, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		on = p.Spec.NodeName
+		return missing(on != "", "pod %s waits", pod)
 	})
+	require.Equal(s.t, node, on)
 }
 
 // statefulSet of one replica that would rather be on node.
