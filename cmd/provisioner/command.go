@@ -29,6 +29,7 @@ type options struct {
 	kubeconfig string
 	address    string
 	workers    int
+	lossGrace  time.Duration
 	qps        float32
 	burst      int
 	logLevel   string
@@ -69,6 +70,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.lease.Renew, "lease-renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it ends itself; less than --lease-duration")
 	f.DurationVar(&o.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
 	f.IntVar(&o.workers, "workers", 10, "how many claims to work on at the same time")
+	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that bears volumes must be gone from the API before it counts as lost")
 	f.Float32Var(&o.qps, "kube-api-qps", 100, "most requests per second to the API server, on average")
 	f.IntVar(&o.burst, "kube-api-burst", 200, "most requests to the API server at once")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
@@ -121,6 +123,7 @@ func (o options) run(ctx context.Context) error {
 		metrics.Leading(true)
 		failed = provision.Work(ctx, provision.Config{
 			Client: work, Storage: storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
+			NodeLossGrace: o.lossGrace,
 		})
 		metrics.Leading(false)
 	})
@@ -137,6 +140,8 @@ func (o *options) check() error {
 	switch {
 	case o.workers < 1:
 		return fmt.Errorf("--workers is %d; give 1 or more", o.workers)
+	case o.lossGrace < time.Second:
+		return fmt.Errorf("--node-loss-grace is %s; give 1s or more", o.lossGrace)
 	case o.qps <= 0 || o.burst < 1:
 		return fmt.Errorf("--kube-api-qps is %g and --kube-api-burst is %d; both must be more than 0", o.qps, o.burst)
 	case l.Retry <= 0 || l.Renew <= l.Retry || l.Duration <= l.Renew:

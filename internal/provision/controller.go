@@ -45,6 +45,8 @@ type Config struct {
 	Namespace string       // of the CSIStorageCapacity objects
 	Metrics   *Metrics
 	Workers   int // claims worked on at the same time
+	// NodeLossGrace is how long a node is missing from the API before it is lost.
+	NodeLossGrace time.Duration
 }
 
 // Work provisions until ctx ends, and returns when every worker has finished
@@ -92,6 +94,10 @@ func Work(ctx context.Context, config Config) error {
 		return nil // told to end
 	}
 	busy.Go(func() { publish.run(ctx) })
+	loss := newNodeLoss(lossConfig{
+		client: config.Client, events: events, cluster: config.Cluster, metrics: config.Metrics, grace: config.NodeLossGrace, now: time.Now,
+	}, w.factory)
+	busy.Go(func() { loss.run(ctx) })
 	c.Run(ctx)
 	waitAtMost(&busy, drain)
 	return nil

@@ -15,7 +15,8 @@ const (
 	// a node can watch its own PersistentVolumes and no others.
 	LabelNode = "flexlvm.io/node"
 	// Finalizer keeps the object while a node may still hold the logical volume.
-	// Only what has taken the volume back on the node may drop it.
+	// What has taken the volume back on the node drops it; where the node is lost,
+	// nobody can, and the provisioner does.
 	Finalizer = "flexlvm.io/volume"
 	// AnnotationCharged is what the volume takes from its pool, in decimal bytes:
 	// the size that was asked for and the file system's overhead.

@@ -52,7 +52,8 @@ type bed struct {
 	source     string // root of the checkout
 	dir        string // for files of this test
 	binary     string
-	kubeconfig string // of the provisioner's service account
+	kubeconfig string   // of the provisioner's service account
+	flags      []string // of the provisioner, beyond the usual ones
 }
 
 // start brings the bed up; it goes down with the test.
