@@ -43,6 +43,9 @@ var layoutOf = map[string]volume.Layout{
 type Parameters struct {
 	Group      volume.Group
 	Layout     volume.Layout
+	Stripes    int   // 0, and so the next two: the layout's default
+	StripeKiB  int   // striped
+	Mirrors    int   // raid1
 	Inodes     int64 // 0: no limit
 	Reclaim    volume.Reclaim
 	Wipe       volume.Wipe
@@ -71,6 +74,9 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	if err == nil {
 		checkLayoutOptions(out.Layout, given, &wrong)
 	}
+	readNumber(given, volume.OptionStripes, volume.ParseStripes, &out.Stripes, &wrong)
+	readNumber(given, volume.OptionStripeKiB, volume.ParseStripeKiB, &out.StripeKiB, &wrong)
+	readNumber(given, volume.OptionMirrors, volume.ParseMirrors, &out.Mirrors, &wrong)
 	if inodes, ok := given[volume.OptionInodes]; ok {
 		out.Inodes, err = volume.ParseInodes(volume.OptionInodes, inodes)
 		wrong.check(err)
@@ -88,6 +94,17 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		return Parameters{}, err
 	}
 	return out, nil
+}
+
+// readNumber reads a parameter that may be left out.
+func readNumber(given map[string]string, name string, parse func(field, s string) (int, error), into *int, wrong *problems) {
+	text, ok := given[name]
+	if !ok {
+		return
+	}
+	var err error
+	*into, err = parse(name, text)
+	wrong.check(err)
 }
 
 func checkKnown(given map[string]string, wrong *problems) {

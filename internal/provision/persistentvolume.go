@@ -50,6 +50,9 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 		Name:      name,
 		Size:      size,
 		Layout:    parameters.Layout,
+		Stripes:   parameters.Stripes,
+		StripeKiB: parameters.StripeKiB,
+		Mirrors:   parameters.Mirrors,
 		Inodes:    parameters.Inodes,
 		Kind:      volume.Claim,
 		Cluster:   r.Cluster,
@@ -72,7 +75,7 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 			Labels:     map[string]string{pv.LabelNode: pv.NodeLabelValue(node.Name)},
 			Finalizers: []string{pv.Finalizer},
 			Annotations: map[string]string{
-				pv.AnnotationCharged:    decimal(volume.DeviceSize(spec.Size, spec.Inodes)),
+				pv.AnnotationCharged:    decimal(spec.Charge()),
 				pv.AnnotationReclaim:    string(parameters.Reclaim),
 				pv.AnnotationWipe:       string(parameters.Wipe),
 				pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),
