@@ -63,5 +63,5 @@ func (p *planner) need(c *Claim) volume.Bytes {
 		// make its device larger is no reason to take anybody's data away.
 		return 0
 	}
-	return max(0, v.Shape.Takes(device, grain)-v.Device)
+	return max(0, v.Takes(device, grain)-v.Device)
 }
