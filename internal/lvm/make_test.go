@@ -56,6 +56,12 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"pvs": {devices}, "lvcreate": {{err: failed}}, "vgs": {small, small}, "lvs": {none}})
 	require.ErrorContains(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 218103808 are needed (208 MiB)")
 
+	lacking := answer{out: strings.ReplaceAll(group.out, `"vg_missing_pv_count":"0"`, `"vg_missing_pv_count":"1"`)}
+	c, _ = client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {lacking, lacking}, "lvs": {none}})
+	err := c.Create(t.Context(), made(striped, 384*volume.MiB))
+	require.ErrorContains(t, err, "lacks 1 of its 1 devices")
+	require.NotErrorIs(t, err, ErrNoSpace)
+
 	// Room enough: LVM had another reason.
 	c, _ = client(t, map[string][]answer{"pvs": {devices, devices}, "lvcreate": {{err: failed}}, "vgs": {group, group}, "lvs": {none}})
 	require.ErrorIs(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), failed)

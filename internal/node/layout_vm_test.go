@@ -253,10 +253,14 @@ func TestDegraded(t *testing.T) {
 	require.True(t, v.Degraded)
 	require.Contains(t, v.Problem, `degraded: LVM says "partial" of its 2 copies; it can still be used`)
 	require.Equal(t, volume.Ready, v.State)
-	require.ErrorContains(t, m.Expand(m.ctx(), s, grown), "extend logical volume frail/data")
-	other := s
-	other.Name = "other"
-	require.ErrorContains(t, m.Mount(m.ctx(), other, m.target("other"), false), "frail")
+	err := m.Expand(m.ctx(), s, grown)
+	require.ErrorIs(t, err, lvm.ErrPartial)
+	require.ErrorContains(t, err, "frail lacks 1 of its 2 devices")
+	for _, layout := range []volume.Layout{volume.Raid1, volume.Linear} {
+		other := s
+		other.Name, other.Layout = "other", layout
+		require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("other"), false), lvm.ErrPartial)
+	}
 
 	m.unmount(target)
 	m.shell("vgchange -an %s", f.group)
