@@ -47,7 +47,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m powered)) {
 	}
 }
 
-func (m powered) options() string { return strings.Replace(m.options(), "LAYOUT", m.layout, 1) }
+func (m powered) options() string { return strings.Replace(options, "LAYOUT", m.layout, 1) }
 
 // mount is the command that kubelet runs.
 func (m powered) mount() string {
