@@ -127,6 +127,12 @@ type Pool struct {
 	// charges of all PersistentVolumes of the node, it is what may be promised.
 	// +optional
 	Allocatable resource.Quantity `json:"allocatable,omitzero"`
+	// DeviceFree is what is free on each physical device that room can be taken from,
+	// the most first; layouts that need several devices go by it. At most 128.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=128
+	DeviceFree []resource.Quantity `json:"deviceFree,omitempty"`
 	// ExtentSize is the grain in which the pool gives space.
 	// +optional
 	ExtentSize resource.Quantity `json:"extentSize,omitzero"`

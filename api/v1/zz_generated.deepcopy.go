@@ -5,6 +5,7 @@
 package v1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -156,6 +157,13 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 	out.Reclaimable = in.Reclaimable.DeepCopy()
 	out.Promised = in.Promised.DeepCopy()
 	out.Allocatable = in.Allocatable.DeepCopy()
+	if in.DeviceFree != nil {
+		in, out := &in.DeviceFree, &out.DeviceFree
+		*out = make([]resource.Quantity, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	out.ExtentSize = in.ExtentSize.DeepCopy()
 	if in.VolumesByState != nil {
 		in, out := &in.VolumesByState, &out.VolumesByState

@@ -173,7 +173,7 @@ func TestBadCalls(t *testing.T) {
 		"name of LVM's":          {[]string{"mount", empty, options(t, "volume", "snapshot0")}, "LVM reserves"},
 		"name of 300":            {[]string{"mount", empty, options(t, "volume", strings.Repeat("x", 300))}, "300 characters"},
 		"secret":                 {[]string{"mount", empty, options(t, "kubernetes.io/secret/key", "aHVudGVyMg==")}, "kubernetes.io/secret: is not accepted"},
-		"layout":                 {[]string{"mount", empty, options(t, "layout", "striped")}, "layout"},
+		"layout":                 {[]string{"mount", empty, options(t, "layout", "thin")}, "layout"},
 		"target relative":        {[]string{"mount", "pods/x", options(t)}, `mount directory "pods/x": is not absolute`},
 		"target empty":           {[]string{"mount", "", options(t)}, "mount directory"},
 		"target is /":            {[]string{"mount", "/", options(t)}, "mount directory"},

@@ -58,6 +58,7 @@ func printVolume(w io.Writer, v node.Volume, f format) error {
 		{"State", dash(string(v.State))},
 		{"Size", exact(v.Size)},
 		{"Device size", exact(v.Device)},
+		{"Layout", layout(v)},
 		{"Namespace", dash(v.Namespace)},
 		{"Cluster", dash(v.Cluster)},
 		{"Kind", dash(string(v.Kind))},
@@ -77,6 +78,17 @@ func printVolume(w io.Writer, v node.Volume, f format) error {
 		}
 	}
 	return nil
+}
+
+// layout says how the volume lies on the group's devices.
+func layout(v node.Volume) string {
+	switch v.Layout {
+	case volume.Striped:
+		return fmt.Sprintf("striped over %d devices, %d KiB each in turn", v.Stripes, v.StripeKiB)
+	case volume.Raid1:
+		return fmt.Sprintf("raid1, %d copies, %s %% alike", v.Devices(), dash(v.SyncPercent))
+	}
+	return dash(string(v.Layout))
 }
 
 func exact(b volume.Bytes) string {

@@ -116,6 +116,17 @@ func TestPick(t *testing.T) {
 	require.Equal(t, volume.Name("pvc-1"), v.Name, "one that lives goes before one that is being removed")
 }
 
+func TestLayoutInWords(t *testing.T) {
+	for want, h := range map[string]volume.Shape{
+		"linear": {Layout: volume.Linear},
+		"striped over 3 devices, 64 KiB each in turn": {Layout: volume.Striped, Stripes: 3, StripeKiB: 64},
+		"raid1, 2 copies, 12.50 % alike":              {Layout: volume.Raid1, Mirrors: 1},
+		"-":                                           {},
+	} {
+		require.Equal(t, want, layout(node.Volume{Shape: h, SyncPercent: "12.50"}))
+	}
+}
+
 func TestPrintVolume(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printVolume(&out, someVolumes()[0], asTable))

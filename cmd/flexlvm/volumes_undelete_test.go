@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -56,6 +57,12 @@ func TestManifests(t *testing.T) {
 		set    func(*volumesUndeleteOptions)
 	}{
 		"undelete.yaml": {released(), nil},
+		"undelete-striped.yaml": {changed(func(v *node.Volume) {
+			v.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 256}
+		}), nil},
+		"undelete-raid1.yaml": {changed(func(v *node.Volume) {
+			v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 2}
+		}), nil},
 		"undelete-flags.yaml": {
 			changed(func(v *node.Volume) {
 				v.Group, v.Size, v.Cluster, v.State = "fast", 1000001536, "", volume.Retained
@@ -104,7 +111,10 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	require.Equal(t, []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 		{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{o.hostname}},
 	}}}, got.Spec.NodeAffinity.Required.NodeSelectorTerms)
-	spec := volume.Spec{Group: v.Group, Name: v.Name, Size: v.Size, Layout: volume.Linear, Kind: v.Kind, Cluster: v.Cluster}
+	spec := volume.Spec{
+		Group: v.Group, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster,
+		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors,
+	}
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
 
 	claim, err := claim.Of(&got)
@@ -114,6 +124,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	require.Equal(t, v.Group, claim.Group)
 	require.Equal(t, v.Name, claim.Volume)
 	require.Equal(t, v.Cluster, claim.Cluster)
+	require.Equal(t, spec.Shape(), claim.Shape)
 	require.Equal(t, v.Size, claim.Size)
 	require.Equal(t, v.Device, claim.Charged)
 	require.Equal(t, volume.Disposal{Reclaim: v.Reclaim, Wipe: v.Wipe}, claim.Disposal)

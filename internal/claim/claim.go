@@ -28,6 +28,7 @@ type Claim struct {
 	Kind      volume.Kind
 	Size      volume.Bytes // what the user may write by now
 	Inodes    int64        // 0: no limit
+	Shape     volume.Shape // as it is to be made; what it has become, LVM knows
 	// Charged is what the volume takes from its pool when it is made: what its
 	// provisioner charged, or more where the claim has grown since.
 	Charged        volume.Bytes
@@ -75,7 +76,7 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 	c := Claim{
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
-		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes,
+		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(),
 		Deleting: object.DeletionTimestamp != nil, IOLimits: object.Annotations[pv.AnnotationIOLimits],
 	}
 	for _, f := range object.Finalizers {
@@ -120,6 +121,9 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		Name:      read(&r, volume.OptionVolume, volume.ParseName),
 		Size:      read(&r, volume.OptionSize, volume.ParseBytes),
 		Layout:    read(&r, volume.OptionLayout, volume.ParseLayout),
+		Stripes:   read(&r, volume.OptionStripes, volume.ParseStripes),
+		StripeKiB: read(&r, volume.OptionStripeKiB, volume.ParseStripeKiB),
+		Mirrors:   read(&r, volume.OptionMirrors, volume.ParseMirrors),
 		Inodes:    read(&r, volume.OptionInodes, volume.ParseInodes),
 		Kind:      read(&r, volume.OptionKind, volume.ParseKind),
 		Cluster:   read(&r, volume.OptionCluster, volume.ParseCluster),
@@ -146,7 +150,8 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 // knownOptions of the layouts that there are so far.
 var knownOptions = []string{
 	volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
-	volume.OptionSize, volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
+	volume.OptionMirrors, volume.OptionSize, volume.OptionStripeKiB, volume.OptionStripes,
+	volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
 }
 
 // checkOptions refuses what a later release, or a slip of the hand, has added:
@@ -220,26 +225,27 @@ func sizesOf(object *corev1.PersistentVolume, spec volume.Spec) (size, charged v
 	case capacity.CmpInt64(int64(volume.MaxSize)) > 0:
 		return 0, 0, &volume.FieldError{Field: "spec.capacity.storage", Value: capacity.String(), Reason: fmt.Sprintf("is more than %s, the most that is supported", volume.MaxSize)}
 	}
-	size = max(volume.Bytes(capacity.Value()), spec.Size)
-	device := volume.DeviceSize(size, spec.Inodes)
+	born := spec.Size
+	spec.Size = max(volume.Bytes(capacity.Value()), born)
+	size = spec.Size
 	text, noted := object.Annotations[pv.AnnotationCharged]
 	if !noted {
-		return size, device, nil
+		return size, spec.Charge(), nil
 	}
 	if charged, err = parseCharged(text); err != nil {
 		return 0, 0, err
 	}
-	if size > spec.Size {
-		charged = max(charged, device)
+	if size > born {
+		charged = max(charged, spec.Charge())
 	}
 	return size, charged, nil
 }
 
-// parseCharged takes more than volume.MaxSize: the largest volume's charge is
-// its size and its overhead.
+// parseCharged takes more than volume.MaxSize: to the size comes the overhead, and
+// there may be several copies.
 func parseCharged(text string) (volume.Bytes, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n <= 0 || volume.Bytes(n) > 2*volume.MaxSize {
+	if err != nil || n <= 0 || volume.Bytes(n) > volume.MaxCharge {
 		return 0, &volume.FieldError{Field: pv.AnnotationCharged, Value: text, Reason: "is not a number of bytes; remove the annotation, and the charge is reckoned from the size"}
 	}
 	return volume.Bytes(n), nil

@@ -50,7 +50,7 @@ func persistentVolume() *corev1.PersistentVolume {
 func TestClaimOf(t *testing.T) {
 	whole := claim.Claim{
 		PV: claimPV, UID: "1", Group: "flexlvm", GroupUUID: sceneUUID, Volume: claimPV, Cluster: sceneCluster,
-		Kind: volume.Claim, Size: volume.GiB, Inodes: 1000, Charged: 1203765248,
+		Kind: volume.Claim, Size: volume.GiB, Inodes: 1000, Shape: volume.Shape{Layout: volume.Linear}, Charged: 1203765248,
 		ClaimNamespace: "db", ClaimName: "data-0", Phase: corev1.VolumeBound,
 		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true, Protected: true,
 		Disposal: volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard},
@@ -69,7 +69,7 @@ func TestClaimOf(t *testing.T) {
 			func(c *claim.Claim) {
 				*c = claim.Claim{
 					PV: claimPV, UID: "1", Group: "flexlvm", Volume: claimPV, Kind: volume.Claim,
-					Size: volume.GiB, Charged: volume.DeviceSize(volume.GiB, 0),
+					Size: volume.GiB, Shape: volume.Shape{Layout: volume.Linear}, Charged: volume.DeviceSize(volume.GiB, 0),
 					Phase: corev1.VolumePending, ReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 					Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
 				}
@@ -99,6 +99,28 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("3Gi")
 			},
 			func(c *claim.Claim) { c.Size, c.Charged = 3*volume.GiB, volume.DeviceSize(3*volume.GiB, 1000) },
+		},
+		"striped": {
+			func(o *corev1.PersistentVolume) {
+				o.Spec.FlexVolume.Options[volume.OptionLayout] = "striped"
+				o.Spec.FlexVolume.Options[volume.OptionStripes] = "3"
+				o.Spec.FlexVolume.Options[volume.OptionStripeKiB] = "128"
+			},
+			func(c *claim.Claim) { c.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128} },
+		},
+		"raid1, no charge noted": {
+			func(o *corev1.PersistentVolume) {
+				o.Spec.FlexVolume.Options[volume.OptionLayout] = "raid1"
+				delete(o.Annotations, pv.AnnotationCharged)
+			},
+			func(c *claim.Claim) {
+				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+				c.Charged = 2 * (volume.DeviceSize(volume.GiB, 1000) + volume.DefaultExtent)
+			},
+		},
+		"the largest there can be": {
+			func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationCharged] = "5500000000000000" },
+			func(c *claim.Claim) { c.Charged = 5500000000000000 },
 		},
 		"capacity below the size at birth": {
 			func(o *corev1.PersistentVolume) {
@@ -145,6 +167,8 @@ func TestClaimOfNonsense(t *testing.T) {
 		"no options":             {func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options = nil }, volume.OptionGroup},
 		"unknown option":         {option("colour", "red"), "option"},
 		"layout of later":        {option(volume.OptionLayout, "thin"), volume.OptionLayout},
+		"stripes":                {option(volume.OptionStripes, "0"), volume.OptionStripes},
+		"mirrors of linear":      {option(volume.OptionMirrors, "1"), volume.OptionMirrors},
 		"group":                  {option(volume.OptionGroup, "a/b"), volume.OptionGroup},
 		"group UUID":             {option(volume.OptionGroupUUID, "x"), volume.OptionGroupUUID},
 		"size in words":          {option(volume.OptionSize, "1Gi"), volume.OptionSize},

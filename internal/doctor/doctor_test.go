@@ -203,6 +203,7 @@ func TestFindings(t *testing.T) {
 		"half made volume":    {volumes(node.Volume{State: volume.Creating}), Warn, "volume flexlvm/pvc-1", "half made", "next mount finishes it"},
 		"half removed volume": {volumes(node.Volume{State: volume.Doomed}), Warn, "volume flexlvm/pvc-1", "removal has begun", "lvremove"},
 		"nonsense tags":       {volumes(node.Volume{Problem: "flexlvm.size= is empty"}), Fail, "volume flexlvm/pvc-1", "flexlvm.size=", "volumes show pvc-1"},
+		"degraded volume":     {volumes(node.Volume{State: volume.Ready, Degraded: true, Problem: "degraded: a copy is lacking"}), Warn, "volume flexlvm/pvc-1", "a copy is lacking", "volumes show pvc-1"},
 		"inactive volume":     {volumes(node.Volume{State: volume.Ready, Problem: "inactive"}), Warn, "volume flexlvm/pvc-1", "inactive", "volumes show pvc-1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,6 +48,13 @@ func TestParseRequestUnderstands(t *testing.T) {
 	all.GroupUUID = "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk"
 	all.Inodes, all.Cluster, all.Kind, all.Name = 5000, "3f2b6a40-8d1c-4b5e-9c55-1d2e3f405162", volume.Dataset, "imagenet"
 
+	striped := func(stripes, kib int) volume.Spec {
+		s := spec
+		s.Layout, s.Stripes, s.StripeKiB = volume.Striped, stripes, kib
+		return s
+	}
+	raid1 := spec
+	raid1.Layout, raid1.Mirrors = volume.Raid1, 2
 	for name, c := range map[string]struct {
 		options string
 		want    request
@@ -63,6 +70,9 @@ func TestParseRequestUnderstands(t *testing.T) {
 			"volumeGroupUUID": all.GroupUUID, "layout": "linear", "inodes": "5000",
 			"clusterUID": all.Cluster, "kind": "dataset", "volume": "imagenet",
 		}), request{spec: all, pod: "web-0"}},
+		"striped":             {with(map[string]string{"layout": "striped"}), request{spec: striped(0, 0), pod: "web-0"}},
+		"striped, as it must": {with(map[string]string{"layout": "striped", "stripes": "3", "stripeSizeKiB": "256"}), request{spec: striped(3, 256), pod: "web-0"}},
+		"raid1":               {with(map[string]string{"layout": "raid1", "mirrors": "2"}), request{spec: raid1, pod: "web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseRequest(c.options, mountNeeds...)
@@ -141,9 +151,12 @@ func TestParseRequestRefuses(t *testing.T) {
 		"name of 300 letters":     {with(map[string]string{"kubernetes.io/pvOrVolumeName": strings.Repeat("a", 300)}), "kubernetes.io/pvOrVolumeName", "300 characters"},
 		"names too long together": {with(map[string]string{"volumeGroup": strings.Repeat("g", 60), "volume": strings.Repeat("v", 90)}), "volume", "too long"},
 
-		"layout striped":     {with(map[string]string{"layout": "striped"}), `layout "striped"`, "not supported"},
 		"layout thin":        {with(map[string]string{"layout": "thin", "thinPool": "p"}), `layout "thin"`, "not supported"},
 		"layout unknown":     {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
+		"stripes in raid1":   {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"one stripe":         {with(map[string]string{"layout": "striped", "stripes": "1"}), `stripes "1"`, "fewest devices"},
+		"stripe of 3 KiB":    {with(map[string]string{"layout": "striped", "stripeSizeKiB": "3"}), `stripeSizeKiB "3"`, "power of two"},
+		"no mirrors":         {with(map[string]string{"layout": "raid1", "mirrors": "0"}), `mirrors "0"`, "greater than 0"},
 		"stripes in linear":  {with(map[string]string{"stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
 		"mirrors in linear":  {with(map[string]string{"mirrors": "1"}), `mirrors "1"`, "belongs to layout raid1"},
 		"thinPool in linear": {with(map[string]string{"thinPool": "p"}), `thinPool "p"`, "belongs to layout thin"},

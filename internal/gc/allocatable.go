@@ -43,7 +43,7 @@ func (p *planner) charges(in *pool) map[key]volume.Bytes {
 			continue
 		}
 		k := keyOfClaim(c)
-		out[k] = max(out[k], c.Charged.RoundUp(max(in.Extent, 1)))
+		out[k] = max(out[k], c.Charge().In(in.Extent))
 	}
 	return out
 }

@@ -280,6 +280,26 @@ func TestHeal(t *testing.T) {
 	require.Len(t, r.engine.called("heal flexlvm/booted"), 1)
 }
 
+// Nothing that Heal does brings a disk back: the report says at once what a person
+// should look at.
+func TestDegradedIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 5)
+	r.engine.with(func() {
+		for i := range r.engine.volumes {
+			if r.engine.volumes[i].Name == "data" {
+				r.engine.volumes[i].Degraded, r.engine.volumes[i].Problem = true, "degraded: a copy is lacking"
+			}
+		}
+	})
+	r.start()
+	r.rounds(3)
+	require.Empty(t, r.engine.called("heal"))
+	require.Empty(t, r.engine.called("remove"))
+	require.Equal(t, "degraded: a copy is lacking", r.status().Orphans[0].Problem)
+}
+
 func TestHealthy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -48,11 +48,11 @@ func (p *planner) need(c *Claim) volume.Bytes {
 	case c.GroupUUID != "" && c.GroupUUID != in.UUID:
 		return 0
 	}
-	grain := max(in.Extent, 1)
+	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Size, c.Inodes)
 	v, made := p.index.volumes[keyOfClaim(c)]
 	switch {
 	case !made:
-		return c.Charged.RoundUp(grain)
+		return c.Charge().In(in.Extent)
 	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster:
 		return 0
 	case v.Size >= c.Size:
@@ -60,5 +60,5 @@ func (p *planner) need(c *Claim) volume.Bytes {
 		// make its device larger is no reason to take anybody's data away.
 		return 0
 	}
-	return max(0, volume.DeviceSize(c.Size, c.Inodes).RoundUp(grain)-v.Device)
+	return max(0, v.Takes(device, grain)-v.Device)
 }

@@ -44,11 +44,11 @@ func (d *Daemon) heal(ctx context.Context, in node.Inventory) {
 	}
 }
 
-// ailing tells whether Heal may have something to do.
+// ailing tells whether Heal may have something to do. It brings no copies back.
 func ailing(v node.Volume, now time.Time) bool {
 	switch v.State {
 	case volume.Ready:
-		return !v.Active || v.Problem != ""
+		return !v.Active || v.Problem != "" && !v.Degraded
 	case volume.Creating:
 		return now.Sub(v.Created) > settleTime
 	}

@@ -18,6 +18,7 @@ func TestPlanPromised(t *testing.T) {
 	exact := func(b volume.Bytes) func(*node.Volume) {
 		return func(v *node.Volume) { v.Size, v.Device = b, volume.DeviceSize(b, 0) }
 	}
+	raid1 := volume.Spec{Size: 10 * volume.GiB, Layout: volume.Raid1}
 	growth := volume.DeviceSize(20*volume.GiB, 0) - volume.DeviceSize(10*volume.GiB, 0)
 	for name, tt := range map[string]struct {
 		scene func(*scene)
@@ -46,6 +47,20 @@ func TestPlanPromised(t *testing.T) {
 			s.claim("a", 10, size(20*volume.GiB))
 			s.volume("a", volume.Ready, 0, exact(10*volume.GiB))
 		}, growth},
+		"raid1, in larger extents": {func(s *scene) {
+			s.view.Pools[0].Extent = 64 * volume.MiB
+			s.claim("a", 10, size(10*volume.GiB), func(c *gc.Claim) {
+				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+				c.Charged = raid1.Charge()
+			})
+		}, raid1.ChargeIn(64 * volume.MiB)},
+		"raid1, growing": {func(s *scene) {
+			s.claim("a", 10, size(20*volume.GiB))
+			s.volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *node.Volume) {
+				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+				v.Device = raid1.Charge()
+			})
+		}, 2 * growth},
 		"growing, its device has grown": {func(s *scene) {
 			s.claim("a", 10, size(20*volume.GiB))
 			s.volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *node.Volume) { v.Device += growth })

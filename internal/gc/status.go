@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -106,10 +107,21 @@ func poolStatus(p PoolResult) flexlvmv1.Pool {
 		Name: string(p.Pool.Name), UUID: p.Pool.UUID, Layout: string(volume.Linear),
 		Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free),
 		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
-		Allocatable: quantity(p.Allocatable), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
+		Allocatable: quantity(p.Allocatable), DeviceFree: deviceFree(p.Pool), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(metadataUsed(p.Pool)), MissingDevices: int32(p.Pool.Missing),
 	}
+}
+
+// mostDevices is how many the NodeStorage shows; no layout needs more.
+const mostDevices = 128
+
+func deviceFree(p node.Pool) []resource.Quantity {
+	var out []resource.Quantity
+	for _, free := range p.DeviceFree[:min(len(p.DeviceFree), mostDevices)] {
+		out = append(out, quantity(free))
+	}
+	return out
 }
 
 func metadataUsed(p node.Pool) int { return percent(p.MetadataSize-p.MetadataFree, p.MetadataSize) }

@@ -2,13 +2,17 @@ package lvm
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Fields of the reports (man 7 lvmreport).
 const (
-	volumeFields = "vg_name,vg_uuid,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time"
+	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent"
+	// shapeFields are of segments: a report that holds them has a row for each.
+	shapeFields  = "segtype,stripes,stripe_size"
+	deviceFields = "pv_name,pv_free,pv_missing,pv_allocatable"
 	groupFields  = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
 )
 
@@ -24,15 +28,16 @@ func plainArgs() []string {
 func reportArgs(fields string) []string { return append(plainArgs(), "--options", fields) }
 
 // everythingArgs ask for all groups and all volumes of ours in one report, which
-// LVM makes of each group under one lock. The parts that nobody wants cannot be
-// left out, so they are reduced to one field, and where there are many rows to none.
+// LVM makes of each group under one lock. Segments are asked for where they tell
+// more than that a volume is linear. The part that nobody wants cannot be left out,
+// so it is reduced to one field and no rows.
 func everythingArgs() []string {
 	return append(append([]string{"fullreport"}, plainArgs()...),
 		"--configreport", "vg", "--options", groupFields,
 		"--configreport", "lv", "--options", volumeFields, "--select", oursSelection,
-		"--configreport", "pv", "--options", "pv_name",
+		"--configreport", "pv", "--options", deviceFields,
 		"--configreport", "pvseg", "--options", "pvseg_start", "--select", "pvseg_start=1 && pvseg_start=2",
-		"--configreport", "seg", "--options", "seg_start", "--select", "seg_size=0")
+		"--configreport", "seg", "--options", "lv_uuid,"+shapeFields, "--select", "segtype!=linear && "+oursSelection)
 }
 
 // oursSelection selects the volumes that bear our tag.
@@ -49,25 +54,49 @@ func groupsArgs(g volume.Group) []string {
 }
 
 func volumeArgs(g volume.Group, n volume.Name) []string {
-	return append(reportArgs(volumeFields), "--select", fmt.Sprintf(`lv_name="%s"`, n), "--", string(g))
+	return append(reportArgs(volumeFields+","+shapeFields), "--select", fmt.Sprintf(`lv_name="%s"`, n), "--", string(g))
 }
 
 func volumesArgs() []string {
-	return append(reportArgs(volumeFields), "--select", oursSelection)
+	return append(reportArgs(volumeFields+","+shapeFields), "--select", oursSelection)
 }
 
-func createArgs(g volume.Group, n volume.Name, size volume.Bytes, tags []string) []string {
+func devicesArgs(g volume.Group) []string {
+	return append(reportArgs(deviceFields), "--select", fmt.Sprintf(`vg_name="%s"`, g))
+}
+
+// createArgs make lv on these devices, or, without any, wherever LVM wants.
+func createArgs(lv LogicalVolume, on []string) []string {
 	// -W and -Z wipe what an earlier tenant of the extents left, so that neither
 	// mkfs nor udev takes it for something living; -y lets them without asking.
-	args := []string{"--yes", "--wipesignatures", "y", "--zero", "y", "--type", "linear"}
-	for _, t := range tags {
+	args := append([]string{"--yes", "--wipesignatures", "y", "--zero", "y"}, shapeArgs(lv.Shape)...)
+	for _, t := range lv.Tags {
 		args = append(args, "--addtag", t)
 	}
-	return append(args, "--size", bytesArg(size), "--name", string(n), "--", string(g))
+	args = append(args, "--size", bytesArg(lv.Size), "--name", string(lv.Name), "--", string(lv.Group))
+	return append(args, on...)
 }
 
-func extendArgs(lv LogicalVolume, size volume.Bytes) []string {
-	return []string{"--yes", "--size", bytesArg(size), "--", lv.path()}
+func shapeArgs(h volume.Shape) []string {
+	switch h.Layout {
+	case volume.Striped:
+		return []string{"--type", "striped", "--stripes", strconv.Itoa(h.Stripes), "--stripesize", strconv.Itoa(h.StripeKiB) + "k"}
+	case volume.Raid1:
+		// The copies are made alike in the background, while the volume is in use:
+		// without that (--nosync), a read after a crash might tell two stories.
+		return []string{"--type", "raid1", "--mirrors", strconv.Itoa(h.Mirrors)}
+	}
+	return []string{"--type", "linear"}
+}
+
+// extendArgs name no layout: LVM goes on with that of the last segment.
+func extendArgs(lv LogicalVolume, size volume.Bytes, on []string) []string {
+	return append([]string{"--yes", "--size", bytesArg(size), "--", lv.path()}, on...)
+}
+
+// copiesArgs ask for the hidden volumes that lv is made of.
+func copiesArgs(lv LogicalVolume) []string {
+	return append(reportArgs("lv_name,devices"), "--all", "--select", fmt.Sprintf(`lv_parent="%s"`, lv.Name), "--", string(lv.Group))
 }
 
 // retagArgs lets LVM itself select the volume, by its UUID and by the tags that

@@ -147,59 +147,6 @@ func (c *Client) Everything(ctx context.Context) ([]VolumeGroup, []LogicalVolume
 	return groups, volumes, err
 }
 
-// Create makes a logical volume with these tags, active, with old signatures
-// wiped. It fails with ErrExists where the name is taken and touches nothing
-// then, so it may be called before any look. Killed at any instant it leaves
-// either nothing or the volume with all its tags: LVM commits both in one write
-// of its metadata.
-func (c *Client) Create(ctx context.Context, g volume.Group, n volume.Name, size volume.Bytes, tags []string) error {
-	_, err := c.lvm(ctx, "lvcreate", createArgs(g, n, size, tags)...)
-	if err == nil {
-		return nil
-	}
-	var exit *command.ExitError
-	if !errors.As(err, &exit) {
-		return fmt.Errorf("create logical volume %s/%s: %w", g, n, err)
-	}
-	group, gerr := c.Group(ctx, g)
-	if gerr != nil {
-		return gerr
-	}
-	if _, verr := c.Volume(ctx, g, n); verr == nil {
-		return fmt.Errorf("%w: %s/%s", ErrExists, g, n)
-	}
-	if group.Free < size {
-		return noSpace(group, size)
-	}
-	return fmt.Errorf("create logical volume %s/%s: %w", g, n, err)
-}
-
-func noSpace(g VolumeGroup, need volume.Bytes) error {
-	return fmt.Errorf("%w: %s has %d bytes free (%s) of %d and %d are needed (%s)", ErrNoSpace, g.Name, int64(g.Free), g.Free, int64(g.Size), int64(need), need)
-}
-
-// Extend makes a volume at least size large; one that is that large already is
-// left alone. ErrNoSpace where the group cannot.
-func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
-	if lv.Size >= size {
-		return nil
-	}
-	_, err := c.lvm(ctx, "lvextend", extendArgs(lv, size)...)
-	if err == nil {
-		return nil
-	}
-	var exit *command.ExitError
-	if errors.As(err, &exit) {
-		if now, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil && now.Size >= size {
-			return nil
-		}
-		if group, gerr := c.Group(ctx, lv.Group); gerr == nil && group.Free < size-lv.Size {
-			return noSpace(group, size-lv.Size)
-		}
-	}
-	return fmt.Errorf("extend logical volume %s/%s: %w", lv.Group, lv.Name, err)
-}
-
 // Activate makes the volume's device appear. It may be called again.
 func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvchange", "--yes", "--activate", "y", "--", lv.path()); err != nil {

@@ -23,16 +23,20 @@ func golden(t testing.TB, name string) string {
 	return string(b)
 }
 
-// only is the golden report of volumes without all but one.
+// pvc1 is the UUID of pvc-1 in volumes.json.
+const pvc1 = "0PK3ff-A6bG-64ya-hshk-Ct4R-4a60-dtuCdp"
+
+// only is the golden report of volumes with the rows of one alone.
 func only(t testing.TB, name string) string {
 	t.Helper()
-	var lines []string
+	var rows []string
 	for line := range strings.Lines(golden(t, "volumes.json")) {
-		if !strings.Contains(line, `"lv_name"`) || strings.Contains(line, `"lv_name":"`+name+`"`) {
-			lines = append(lines, strings.ReplaceAll(line, "},", "}"))
+		if strings.Contains(line, `"lv_name":"`+name+`"`) {
+			rows = append(rows, strings.TrimRight(line, ",\n"))
 		}
 	}
-	return strings.Join(lines, "")
+	require.NotEmpty(t, rows)
+	return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`
 }
 
 // script is a runner that answers each program with its next line.
@@ -68,25 +72,39 @@ func TestVolume(t *testing.T) {
 	lv, err := c.Volume(t.Context(), "flexlvm", "pvc-1")
 	require.NoError(t, err)
 	require.Equal(t, LogicalVolume{
-		Group: "flexlvm", GroupUUID: "PNMrq3-KJ0M-NnSd-0kKe-oswg-Briw-CgQudH",
-		Name: "pvc-1", UUID: "cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF", Size: 392 * volume.MiB,
+		Group: "flexlvm", GroupUUID: "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE",
+		Name: "pvc-1", UUID: pvc1, Size: 140 * volume.MiB, Extent: 4 * volume.MiB, Shape: volume.Shape{Layout: volume.Linear},
 		Tags:   []string{"flexlvm", "flexlvm.size=67108864", "flexlvm.state=ready"},
-		Active: true, Open: true, Origin: true, Created: time.Unix(1795207890, 0).UTC(),
-	}, lv)
-	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config `+reportConfig+` --options `+volumeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])
+		Active: true, Open: true, Origin: true, Created: time.Unix(1795226345, 0).UTC(),
+	}, lv, "of two segments")
+	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config `+reportConfig+` --options `+volumeFields+`,`+shapeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])
 }
 
 func TestVolumesOfEveryState(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "volumes.json")}}})
 	all, err := c.Volumes(t.Context())
 	require.NoError(t, err)
-	require.Len(t, all, 4, "one row for each, also for those of several segments")
-	snapshot, inactive, foreign := all[0], all[2], all[3]
+	require.Len(t, all, 7, "one for each, also for those of several segments")
+	snapshot, inactive, striped, raid1, foreign := all[0], all[3], all[4], all[5], all[6]
 	require.Empty(t, snapshot.Tags)
 	require.False(t, snapshot.Origin)
 	require.False(t, inactive.Active)
 	require.False(t, inactive.Open)
 	require.Empty(t, foreign.Tags)
+
+	require.Equal(t, volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128}, striped.Shape)
+	require.Equal(t, 72*volume.MiB, striped.Takes())
+	require.Equal(t, volume.Shape{Layout: volume.Raid1, Mirrors: 1}, raid1.Shape)
+	require.Equal(t, 72*volume.MiB, raid1.Size, "that of one copy")
+	require.Equal(t, 2*(72+4)*volume.MiB, raid1.Takes())
+	require.Equal(t, "100.00", raid1.Sync)
+	require.Empty(t, raid1.Health)
+}
+
+func TestShapesThatAreNotOurs(t *testing.T) {
+	for kind, stripes := range map[string]int{"raid5": 3, "mirror": 2, "thin": 1, "raid10": 4, "snapshot": 1, "striped": 1, "raid1": 1} {
+		require.Empty(t, shapeOf(kind, stripes, 0), kind)
+	}
 }
 
 func TestGroup(t *testing.T) {
@@ -143,7 +161,7 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 	} {
 		c.answers["lvcreate"] = []answer{{err: failed}}
 		cl, s := client(t, c.answers)
-		err := cl.Create(t.Context(), "flexlvm", "pvc-1", 384*volume.MiB, []string{"flexlvm"})
+		err := cl.Create(t.Context(), LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 384 * volume.MiB, Tags: []string{"flexlvm"}})
 		require.ErrorIs(t, err, c.want, name)
 		require.ErrorContains(t, err, c.text, name)
 		require.Equal(t, "lvcreate --yes --wipesignatures y --zero y --type linear --addtag flexlvm --size 402653184b --name pvc-1 -- flexlvm", s.ran[0])
@@ -160,7 +178,7 @@ func TestExtend(t *testing.T) {
 
 	lv.Size = 100 * volume.MiB
 	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: only(t, "pvc-1")}}})
-	require.NoError(t, c.Extend(t.Context(), lv, 384*volume.MiB))
+	require.NoError(t, c.Extend(t.Context(), lv, 136*volume.MiB))
 
 	small := strings.ReplaceAll(golden(t, "groups.json"), "2327838720", "0")
 	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}}, "lvs": {{out: only(t, "pvc-1")}}, "vgs": {{out: small}}})
@@ -168,10 +186,10 @@ func TestExtend(t *testing.T) {
 }
 
 func TestRemoveBelievesOnlyLVM(t *testing.T) {
-	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: "cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF"}
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: pvc1}
 	c, s := client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "groups.json")}}})
 	require.NoError(t, c.Remove(t.Context(), lv))
-	require.Equal(t, `lvremove --yes --select lv_uuid="cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF" && lv_name="pvc-1" && lv_tags={"flexlvm"} -- flexlvm`, s.ran[0])
+	require.Equal(t, `lvremove --yes --select lv_uuid="`+pvc1+`" && lv_name="pvc-1" && lv_tags={"flexlvm"} -- flexlvm`, s.ran[0])
 
 	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
 	require.ErrorContains(t, c.Remove(t.Context(), lv), "still there")
@@ -192,11 +210,11 @@ func TestTwoGroupsOfOneName(t *testing.T) {
 // A change of tags that finds the volume changed meanwhile changes nothing, and
 // says so.
 func TestRetag(t *testing.T) {
-	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: "cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF"}
+	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: pvc1}
 	del, add := []string{"flexlvm.state=creating"}, []string{"flexlvm.state=ready"}
 	c, s := client(t, map[string][]answer{"lvchange": {{out: "  Logical volume flexlvm/pvc-1 changed.\n"}}})
 	require.NoError(t, c.Retag(t.Context(), lv, del, add))
-	require.Equal(t, []string{`lvchange --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="cNi7sK-NVLr-d3O5-4tJL-dz5n-YGiT-lh47bF" && lv_tags={"flexlvm.state=creating"} -- flexlvm`}, s.ran)
+	require.Equal(t, []string{`lvchange --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="` + pvc1 + `" && lv_tags={"flexlvm.state=creating"} -- flexlvm`}, s.ran)
 
 	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
 	require.NoError(t, c.Retag(t.Context(), lv, del, add), "it is as it should be")
@@ -219,7 +237,7 @@ func TestSplitUUID(t *testing.T) {
 }
 
 func FuzzReport(f *testing.F) {
-	for _, name := range []string{"volumes.json", "no-volumes.json", "groups.json"} {
+	for _, name := range []string{"volumes.json", "no-volumes.json", "groups.json", "everything.json", "degraded.json"} {
 		f.Add(golden(f, name))
 	}
 	f.Add(`{"report":[{"lv":[{"lv_size":"-1"}]}]}`)
@@ -229,6 +247,7 @@ func FuzzReport(f *testing.F) {
 			for _, v := range volumes {
 				require.GreaterOrEqual(t, v.Size, volume.Bytes(0))
 				require.NotEmpty(t, v.Name)
+				v.Takes()
 			}
 		}
 		_, _ = parseGroups([]byte(s))
@@ -241,17 +260,40 @@ func TestEverythingIsOneReport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, s.ran, 1)
 	require.Len(t, groups, 2)
-	require.Equal(t, volume.Group("g1"), groups[1].Name)
-	require.Equal(t, 3, groups[1].Volumes)
-	require.Len(t, volumes, 2, "only ours")
-	require.Equal(t, volume.Name("a"), volumes[0].Name)
-	require.Equal(t, groups[1].UUID, volumes[0].GroupUUID)
-	require.True(t, volumes[0].Active)
-	require.False(t, volumes[1].Active)
+	empty, g := groups[0], groups[1]
+	require.Equal(t, volume.Group("g2"), empty.Name)
+	require.Equal(t, []volume.Bytes{400 * volume.MiB}, empty.DeviceFree)
+	require.Equal(t, volume.Group("flexlvm"), g.Name)
+	require.Equal(t, 7, g.Volumes, "the hidden ones are not counted")
+	require.Equal(t, []volume.Bytes{300 * volume.MiB, 300 * volume.MiB, 44 * volume.MiB}, g.DeviceFree)
+	require.Len(t, volumes, 4, "only ours")
+	linear, inactive, striped, raid1 := volumes[0], volumes[1], volumes[2], volumes[3]
+	require.Equal(t, volume.Name("pvc-1"), linear.Name)
+	require.Equal(t, g.UUID, linear.GroupUUID)
+	require.True(t, linear.Active)
+	require.False(t, inactive.Active)
+	require.Equal(t, volume.Shape{Layout: volume.Linear}, linear.Shape)
+	require.Equal(t, volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128}, striped.Shape)
+	require.Equal(t, volume.Shape{Layout: volume.Raid1, Mirrors: 1}, raid1.Shape)
+	require.Equal(t, g.Size-g.Free, 112*volume.MiB+linear.Takes()+inactive.Takes()+striped.Takes()+raid1.Takes(), "the rest is not ours")
 
 	for name, out := range map[string]string{"no report": "{}", "nothing": "", "half": golden(t, "everything.json")[:900]} {
 		c, _ := client(t, map[string][]answer{"lvm": {{out: out}}})
 		_, _, err := c.Everything(context.Background())
 		require.Error(t, err, name)
 	}
+}
+
+// A disk is gone: what lies on it is told, and its room is nobody's.
+func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
+	c, _ := client(t, map[string][]answer{"lvm": {{out: golden(t, "degraded.json")}}})
+	groups, volumes, err := c.Everything(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, groups[1].Missing)
+	require.Equal(t, []volume.Bytes{300 * volume.MiB, 84 * volume.MiB}, groups[1].DeviceFree)
+	health := map[volume.Name]string{}
+	for _, v := range volumes {
+		health[v.Name] = v.Health
+	}
+	require.Equal(t, map[volume.Name]string{"pvc-1": "", "pvc-2": "", "pvc-3": "partial", "pvc-4": "partial"}, health)
 }

@@ -1,8 +1,10 @@
 package lvm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,13 +18,20 @@ type LogicalVolume struct {
 	GroupUUID string
 	Name      volume.Name
 	UUID      string
-	Size      volume.Bytes
+	Size      volume.Bytes // what can be written to its device
+	Extent    volume.Bytes // of its group
+	Shape     volume.Shape // empty where it is none of our layouts
 	Tags      []string
 	Active    bool
 	Open      bool // its device is mounted or otherwise in use, in any namespace
 	Origin    bool // snapshots depend on it, and LVM would remove them with it
 	Created   time.Time
+	Health    string // what LVM says is wrong with it; empty for nothing
+	Sync      string // per cent of a RAID's copies that are alike
 }
+
+// Takes is what the volume takes from its group.
+func (lv LogicalVolume) Takes() volume.Bytes { return lv.Shape.Takes(lv.Size, lv.Extent) }
 
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
 
@@ -38,14 +47,25 @@ type VolumeGroup struct {
 	Volumes      int
 	Devices      int
 	Missing      int // devices LVM cannot find
+	// DeviceFree is what is free on each device that LVM may take room from, the
+	// most first. Only Client.Everything tells.
+	DeviceFree []volume.Bytes
+}
+
+// A device is a physical volume that LVM may take room from.
+type device struct {
+	name string
+	free volume.Bytes
 }
 
 // report is the shape of --reportformat json: a list of reports, each with a
 // list of rows; every value is a string.
 type report struct {
 	Report []struct {
-		LV []map[string]string `json:"lv"`
-		VG []map[string]string `json:"vg"`
+		LV  []map[string]string `json:"lv"`
+		VG  []map[string]string `json:"vg"`
+		PV  []map[string]string `json:"pv"`
+		Seg []map[string]string `json:"seg"` // nil but in a full report
 	} `json:"report"`
 }
 
@@ -60,6 +80,8 @@ func parseReport(out []byte) (report, error) {
 	return r, nil
 }
 
+// parseVolumes reads a report with one row for each volume and its segments
+// apart, or, without those, one row for each segment that holds both.
 func parseVolumes(out []byte) ([]LogicalVolume, error) {
 	r, err := parseReport(out)
 	if err != nil {
@@ -67,27 +89,81 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 	}
 	var all []LogicalVolume
 	for _, rep := range r.Report {
+		segments := rep.Seg
+		if segments == nil {
+			segments = rep.LV
+		}
+		shapes, err := parseShapes(segments)
+		if err != nil {
+			return nil, err
+		}
+		seen := map[string]bool{}
 		for _, f := range rep.LV {
-			row := row{fields: f}
-			lv := LogicalVolume{
-				Group:     volume.Group(row.text("vg_name")),
-				GroupUUID: row.text("vg_uuid"),
-				Name:      volume.Name(row.text("lv_name")),
-				UUID:      row.text("lv_uuid"),
-				Size:      row.bytes("lv_size"),
-				Tags:      row.list("lv_tags"),
-				Active:    row.field("lv_active") == "active",
-				Open:      row.open(),
-				Origin:    strings.ContainsAny(row.text("lv_attr")[:1], "oO"),
-				Created:   time.Unix(row.number("lv_time"), 0).UTC(),
+			lv, err := parseVolume(f)
+			if err != nil {
+				return nil, err
 			}
-			if row.err != nil {
-				return nil, row.err
+			if seen[lv.UUID] {
+				continue // another of its segments
+			}
+			seen[lv.UUID] = true
+			lv.Shape = volume.Shape{Layout: volume.Linear}
+			if h, told := shapes[lv.UUID]; told {
+				lv.Shape = h
 			}
 			all = append(all, lv)
 		}
 	}
 	return all, nil
+}
+
+func parseVolume(fields map[string]string) (LogicalVolume, error) {
+	row := row{fields: fields}
+	lv := LogicalVolume{
+		Group:     volume.Group(row.text("vg_name")),
+		GroupUUID: row.text("vg_uuid"),
+		Name:      volume.Name(row.text("lv_name")),
+		UUID:      row.text("lv_uuid"),
+		Size:      row.bytes("lv_size"),
+		Extent:    row.bytes("vg_extent_size"),
+		Tags:      row.list("lv_tags"),
+		Active:    row.field("lv_active") == "active",
+		Open:      row.open(),
+		Origin:    strings.ContainsAny(row.text("lv_attr")[:1], "oO"),
+		Created:   time.Unix(row.number("lv_time"), 0).UTC(),
+		Health:    row.field("lv_health_status"),
+		Sync:      row.field("sync_percent"),
+	}
+	return lv, row.err
+}
+
+// parseShapes reads rows of segments, by the UUID of their volume. That of the
+// last segment counts, as it does to LVM when the volume is to grow.
+func parseShapes(rows []map[string]string) (map[string]volume.Shape, error) {
+	shapes := make(map[string]volume.Shape, len(rows))
+	for _, f := range rows {
+		row := row{fields: f}
+		uuid, kind := row.text("lv_uuid"), row.text("segtype")
+		stripes, stripe := row.number("stripes"), row.bytes("stripe_size")
+		if row.err != nil {
+			return nil, row.err
+		}
+		shapes[uuid] = shapeOf(kind, int(stripes), stripe)
+	}
+	return shapes, nil
+}
+
+// shapeOf is the layout of a segment: to LVM the copies of a RAID are stripes too.
+func shapeOf(kind string, stripes int, stripe volume.Bytes) volume.Shape {
+	switch {
+	case kind == "linear":
+		return volume.Shape{Layout: volume.Linear}
+	case kind == "striped" && stripes > 1:
+		return volume.Shape{Layout: volume.Striped, Stripes: stripes, StripeKiB: int(stripe / volume.KiB)}
+	case kind == "raid1" && stripes > 1:
+		return volume.Shape{Layout: volume.Raid1, Mirrors: stripes - 1}
+	}
+	return volume.Shape{}
 }
 
 func parseGroups(out []byte) ([]VolumeGroup, error) {
@@ -97,27 +173,89 @@ func parseGroups(out []byte) ([]VolumeGroup, error) {
 	}
 	var all []VolumeGroup
 	for _, rep := range r.Report {
+		devices, err := parseDevices(rep.PV)
+		if err != nil {
+			return nil, err
+		}
 		for _, f := range rep.VG {
-			row := row{fields: f}
-			g := VolumeGroup{
-				Name:         volume.Group(row.text("vg_name")),
-				UUID:         row.text("vg_uuid"),
-				Size:         row.bytes("vg_size"),
-				Free:         row.bytes("vg_free"),
-				Extent:       row.bytes("vg_extent_size"),
-				MetadataSize: row.bytes("vg_mda_size"),
-				MetadataFree: row.bytes("vg_mda_free"),
-				Volumes:      int(row.number("lv_count")),
-				Devices:      int(row.number("pv_count")),
-				Missing:      int(row.number("vg_missing_pv_count")),
+			g, err := parseGroup(f)
+			if err != nil {
+				return nil, err
 			}
-			if row.err != nil {
-				return nil, row.err
-			}
+			g.DeviceFree = freeOf(devices)
 			all = append(all, g)
 		}
 	}
 	return all, nil
+}
+
+func parseGroup(fields map[string]string) (VolumeGroup, error) {
+	row := row{fields: fields}
+	g := VolumeGroup{
+		Name:         volume.Group(row.text("vg_name")),
+		UUID:         row.text("vg_uuid"),
+		Size:         row.bytes("vg_size"),
+		Free:         row.bytes("vg_free"),
+		Extent:       row.bytes("vg_extent_size"),
+		MetadataSize: row.bytes("vg_mda_size"),
+		MetadataFree: row.bytes("vg_mda_free"),
+		Volumes:      int(row.number("lv_count")),
+		Devices:      int(row.number("pv_count")),
+		Missing:      int(row.number("vg_missing_pv_count")),
+	}
+	return g, row.err
+}
+
+// parseDevices leaves out devices that are missing or not to be used. The one
+// with the most room comes first.
+func parseDevices(rows []map[string]string) ([]device, error) {
+	var all []device
+	for _, f := range rows {
+		row := row{fields: f}
+		d := device{name: row.text("pv_name"), free: row.bytes("pv_free")}
+		usable := row.field("pv_missing") == "" && row.field("pv_allocatable") == "allocatable"
+		if row.err != nil {
+			return nil, row.err
+		}
+		if usable {
+			all = append(all, d)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b device) int { return cmp.Compare(b.free, a.free) })
+	return all, nil
+}
+
+// parseCopies reads which devices the copies of a RAID lie on, each once: rows as
+// "[data_rimage_0]" on "/dev/sdb(42)", where 42 is an extent.
+func parseCopies(out []byte) ([]string, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var on []string
+	for _, rep := range r.Report {
+		for _, f := range rep.LV {
+			row := row{fields: f}
+			name, devices := row.text("lv_name"), row.list("devices")
+			if row.err != nil {
+				return nil, row.err
+			}
+			for _, d := range devices {
+				d, _, _ = strings.Cut(d, "(")
+				if strings.Contains(name, "_rimage_") && !slices.Contains(on, d) {
+					on = append(on, d)
+				}
+			}
+		}
+	}
+	return on, nil
+}
+
+func freeOf(devices []device) (free []volume.Bytes) {
+	for _, d := range devices {
+		free = append(free, d.free)
+	}
+	return free
 }
 
 // A row reads one row's fields and remembers the first that is missing or is

@@ -44,7 +44,10 @@ func untilAlive(t *testing.T, c call, start func(), check func(step int)) {
 }
 
 func TestFirstMountKilledAfterEveryStep(t *testing.T) {
-	m := newMachine(t)
+	eachLayout(t, testFirstMountKilledAfterEveryStep)
+}
+
+func testFirstMountKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	target := m.target("a")
 	deaths := 0
@@ -64,8 +67,9 @@ func TestFirstMountKilledAfterEveryStep(t *testing.T) {
 	require.Equal(t, 10, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready; move mount")
 }
 
-func TestExpandKilledAfterEveryStep(t *testing.T) {
-	m := newMachine(t)
+func TestExpandKilledAfterEveryStep(t *testing.T) { eachLayout(t, testExpandKilledAfterEveryStep) }
+
+func testExpandKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	target := m.target("a")
 	untilAlive(t, call{Dir: m.dir, Verb: "expand", Spec: s, Size: grown}, func() {
@@ -86,7 +90,10 @@ func TestExpandKilledAfterEveryStep(t *testing.T) {
 // A growth that was cut short is put right by the next mount as well, or has not
 // happened at all.
 func TestMountAfterExpandKilledAfterEveryStep(t *testing.T) {
-	m := newMachine(t)
+	eachLayout(t, testMountAfterExpandKilledAfterEveryStep)
+}
+
+func testMountAfterExpandKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	for die := 1; ; die++ {
 		m.clear(s.Name)
@@ -105,8 +112,9 @@ func TestMountAfterExpandKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-func TestRemovalKilledAfterEveryStep(t *testing.T) {
-	m := newMachine(t)
+func TestRemovalKilledAfterEveryStep(t *testing.T) { eachLayout(t, testRemovalKilledAfterEveryStep) }
+
+func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	untilAlive(t, call{Dir: m.dir, Verb: "remove", Spec: s}, func() {
 		require.NoError(t, m.records.remove(s.Group, s.Name))
@@ -118,7 +126,10 @@ func TestRemovalKilledAfterEveryStep(t *testing.T) {
 // Between the death of a removal and its repetition, a mount is refused or finds
 // nothing of the old volume; it never gets half of it.
 func TestMountAfterRemovalKilledAfterEveryStep(t *testing.T) {
-	m := newMachine(t)
+	eachLayout(t, testMountAfterRemovalKilledAfterEveryStep)
+}
+
+func testMountAfterRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	target := m.target("a")
 	for die := 1; ; die++ {
@@ -143,8 +154,9 @@ func TestMountAfterRemovalKilledAfterEveryStep(t *testing.T) {
 }
 
 // Killed not after steps but anywhere, also in the middle of LVM and mkfs.
-func TestFirstMountKilledAnywhere(t *testing.T) {
-	m := newMachine(t)
+func TestFirstMountKilledAnywhere(t *testing.T) { eachLayout(t, testFirstMountKilledAnywhere) }
+
+func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	target := m.target("a")
 	start := time.Now()
@@ -195,8 +207,9 @@ func atOnce(t *testing.T, calls []call) {
 	}
 }
 
-func TestTwentyVolumesAtOnce(t *testing.T) {
-	m := newMachine(t)
+func TestTwentyVolumesAtOnce(t *testing.T) { eachLayout(t, testTwentyVolumesAtOnce) }
+
+func testTwentyVolumesAtOnce(t *testing.T, m *machine) {
 	calls := make([]call, 20)
 	for i := range calls {
 		s := m.volume(fmt.Sprintf("v%d", i), 16*volume.MiB)
@@ -211,8 +224,9 @@ func TestTwentyVolumesAtOnce(t *testing.T) {
 	}
 }
 
-func TestOneVolumeTenTimesAtOnce(t *testing.T) {
-	m := newMachine(t)
+func TestOneVolumeTenTimesAtOnce(t *testing.T) { eachLayout(t, testOneVolumeTenTimesAtOnce) }
+
+func testOneVolumeTenTimesAtOnce(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	calls := make([]call, 10)
 	for i := range calls {
@@ -230,8 +244,9 @@ func TestOneVolumeTenTimesAtOnce(t *testing.T) {
 // Mounts, unmounts, growth, release and removal of one volume by several at
 // once: every call ends, with success or a refusal that says why, and in the end
 // the volume is whole or gone.
-func TestRaceOfEverything(t *testing.T) {
-	m := newMachine(t)
+func TestRaceOfEverything(t *testing.T) { eachLayout(t, testRaceOfEverything) }
+
+func testRaceOfEverything(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	s.Kind = volume.Dataset // whose name may be used again
 	stop := time.Now().Add(10 * time.Second)

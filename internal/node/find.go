@@ -83,8 +83,11 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 		State: volume.Creating, FS: id, Size: spec.Size,
 		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
 	}
-	size := volume.DeviceSize(spec.Size, spec.Inodes)
-	if err := e.lvm.Create(ctx, spec.Group, spec.Name, size, tags.Strings()); err != nil {
+	lv := lvm.LogicalVolume{
+		Group: spec.Group, Name: spec.Name, Tags: tags.Strings(),
+		Size: volume.DeviceSize(spec.Size, spec.Inodes), Shape: spec.Shape(),
+	}
+	if err := e.lvm.Create(ctx, lv); err != nil {
 		return found{}, err
 	}
 	e.after("lvcreate")

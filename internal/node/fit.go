@@ -96,12 +96,11 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 			return nil
 		}
 		short := size - space.Free
-		device, err := deviceSize(f.device.Path)
+		lv, err := e.lvm.Volume(ctx, f.device.Group, f.device.Name)
 		if err != nil {
 			return err
 		}
-		lv := lvm.LogicalVolume{Group: f.device.Group, Name: f.device.Name, Size: device}
-		if err := e.lvm.Extend(ctx, lv, (device + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
+		if err := e.lvm.Extend(ctx, lv, (lv.Size + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
 			return err
 		}
 		e.after("lvextend")

@@ -23,6 +23,9 @@ type Pool struct {
 	MetadataFree volume.Bytes
 	LVs          int // logical volumes, whoever owns them
 	Missing      int // devices that LVM cannot find
+	// DeviceFree is what is free on each physical device that room can be taken
+	// from, the most first.
+	DeviceFree []volume.Bytes
 }
 
 // Inventory reports every volume group of the host and every volume of ours in
@@ -40,6 +43,7 @@ func (e *Engine) Inventory(ctx context.Context) (Inventory, error) {
 		in.Pools = append(in.Pools, Pool{
 			Name: g.Name, UUID: g.UUID, Size: g.Size, Free: g.Free, Extent: g.Extent,
 			MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree, LVs: g.Volumes, Missing: g.Missing,
+			DeviceFree: g.DeviceFree,
 		})
 	}
 	return in, nil

@@ -3,7 +3,9 @@
 package node
 
 import (
+	"cmp"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -121,8 +123,9 @@ func TestLastUseOutlivesRelease(t *testing.T) {
 	require.Equal(t, volume.WipeDiscard, all[0].Wipe)
 }
 
-func TestRestate(t *testing.T) {
-	m := newMachine(t)
+func TestRestate(t *testing.T) { eachLayout(t, testRestate) }
+
+func testRestate(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
@@ -179,8 +182,9 @@ func TestRestateKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-func TestHeal(t *testing.T) {
-	m := newMachine(t)
+func TestHeal(t *testing.T) { eachLayout(t, testHeal) }
+
+func testHeal(t *testing.T, m *machine) {
 	behind(m)
 	s := m.volume("data", 64*volume.MiB)
 	ref := refOf(s)
@@ -214,14 +218,15 @@ func TestHealFormatsNothing(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	tags := volume.Tags{State: volume.Creating, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind}
-	require.NoError(t, m.lvm.Create(m.ctx(), s.Group, s.Name, volume.DeviceSize(s.Size, 0), tags.Strings()))
+	m.half(s, tags)
 	require.NoError(t, m.Heal(m.ctx(), refOf(s)))
 	require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
 	m.mount(s, "a")
 }
 
-func TestInventory(t *testing.T) {
-	m := newMachine(t)
+func TestInventory(t *testing.T) { eachLayout(t, testInventory) }
+
+func testInventory(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	m.shell("lvcreate --yes -L 4m -n theirs %s", group)
@@ -233,16 +238,26 @@ func TestInventory(t *testing.T) {
 	require.Equal(t, group, p.Name)
 	require.Equal(t, 2, p.LVs)
 	require.Zero(t, p.Missing)
-	require.Equal(t, p.Size-p.Free, volume.DeviceSize(s.Size, 0).RoundUp(p.Extent)+4*volume.MiB)
-	require.Len(t, in.Volumes, 1)
+	require.Equal(t, p.Size-p.Free, s.ChargeIn(p.Extent)+4*volume.MiB)
+	require.Len(t, p.DeviceFree, len(testDisks())-1)
+	require.True(t, slices.IsSortedFunc(p.DeviceFree, func(a, b volume.Bytes) int { return cmp.Compare(b, a) }))
+	var free volume.Bytes
+	for _, f := range p.DeviceFree {
+		free += f
+	}
+	require.Equal(t, p.Free, free)
+	require.Len(t, in.Volumes, 1, "what it is made of is no volume")
+	require.Equal(t, s.Charge(), in.Volumes[0].Device)
+	require.Equal(t, m.shape, in.Volumes[0].Shape)
 	require.Equal(t, []string{target}, in.Volumes[0].Mounts)
 	require.Equal(t, p.UUID, in.Volumes[0].GroupUUID)
 	require.True(t, in.Volumes[0].Open)
 }
 
 // Wiping goes on where it was stopped, and at the pace that was set.
-func TestWipeGoesOn(t *testing.T) {
-	m := newMachine(t)
+func TestWipeGoesOn(t *testing.T) { eachLayout(t, testWipeGoesOn) }
+
+func testWipeGoesOn(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -19,12 +20,14 @@ type Volume struct {
 	State     volume.State `json:"state,omitempty"`
 	Size      volume.Bytes `json:"size"`       // what the user may write
 	Device    volume.Bytes `json:"deviceSize"` // what it takes from the group
-	Namespace string       `json:"namespace,omitempty"`
-	Cluster   string       `json:"cluster,omitempty"`
-	Kind      volume.Kind  `json:"kind,omitempty"`
-	FS        string       `json:"filesystemUUID,omitempty"`
-	Created   time.Time    `json:"created"`
-	LastUsed  time.Time    `json:"lastUsed"` // Created where nothing else is known
+	// Shape is what LVM says it is; empty where that is none of our layouts.
+	volume.Shape
+	Namespace string      `json:"namespace,omitempty"`
+	Cluster   string      `json:"cluster,omitempty"`
+	Kind      volume.Kind `json:"kind,omitempty"`
+	FS        string      `json:"filesystemUUID,omitempty"`
+	Created   time.Time   `json:"created"`
+	LastUsed  time.Time   `json:"lastUsed"` // Created where nothing else is known
 	// Released is when the volume left state ready: it became unreferenced or
 	// retained then. LastUsed where nothing else is known.
 	Released time.Time      `json:"released"`
@@ -35,6 +38,11 @@ type Volume struct {
 	Open     bool           `json:"open"` // in any mount namespace
 	Mounts   []string       `json:"mounts,omitempty"`
 	Problem  string         `json:"problem,omitempty"` // what a person should look at
+	// Degraded: copies of the volume are lacking or behind, as Problem says. It can
+	// be used all the same.
+	Degraded bool `json:"degraded,omitempty"`
+	// SyncPercent is how much of a RAID's copies is alike, as LVM prints it.
+	SyncPercent string `json:"syncPercent,omitempty"`
 }
 
 // List returns every volume of ours on this node, also those whose tags make no
@@ -67,7 +75,7 @@ func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]Volume, error) {
 func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 	v := Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		Device: lv.Size, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Device: lv.Takes(), Shape: lv.Shape, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
 		Active: lv.Active, Open: lv.Open, Origin: lv.Origin,
 	}
 	if v.LastUsed.IsZero() {
@@ -87,10 +95,25 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}
+	v.Problem, v.Degraded = ill(lv)
 	if !lv.Active && t.State == volume.Ready {
 		v.Problem = "inactive; its next mount activates it"
 	}
 	return v
+}
+
+// ill tells what LVM says is wrong with a volume. One with copies can be used as
+// long as one of them is whole; nothing is done to it by itself, for what is right
+// depends on whether its disk comes back.
+func ill(lv lvm.LogicalVolume) (problem string, degraded bool) {
+	switch {
+	case lv.Health == "":
+		return "", false
+	case lv.Shape.Layout == volume.Raid1:
+		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
+			lv.Health, lv.Shape.Devices(), lv.Group, lv.Name, lv.Group, lv.Name), true
+	}
+	return fmt.Sprintf("LVM says %q of it: look at `lvs -o +lv_health_status,devices %s` and `pvs`", lv.Health, lv.Group), false
 }
 
 func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string, error) {

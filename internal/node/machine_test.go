@@ -1,7 +1,8 @@
 //go:build vm
 
 // The tests of this package change real LVM, XFS and mounts. They run in a
-// virtual node (make test-vm) and take the disk that FLEXLVM_TEST_DISK names.
+// virtual node (make test-vm) and take the disks that FLEXLVM_TEST_DISKS names:
+// all but the last make up the group, the last is for groups that come to harm.
 
 package node
 
@@ -23,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -37,12 +39,13 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(callVariable); text != "" {
 		os.Exit(serveCall(text))
 	}
-	disk := os.Getenv("FLEXLVM_TEST_DISK")
-	if disk == "" {
-		fmt.Println("FLEXLVM_TEST_DISK must name a disk that may be wiped; run `make test-vm`")
+	disks := testDisks()
+	if len(disks) < 5 {
+		fmt.Println("FLEXLVM_TEST_DISKS must name five disks that may be wiped; run `make test-vm`")
 		os.Exit(1)
 	}
-	out, err := exec.Command("vgcreate", "--yes", "--metadatasize", "16m", string(group), disk).CombinedOutput()
+	args := append([]string{"--yes", "--metadatasize", "16m", string(group)}, disks[:len(disks)-1]...)
+	out, err := exec.Command("vgcreate", args...).CombinedOutput()
 	if err != nil {
 		fmt.Printf("make the volume group: %v: %s\n", err, out)
 		os.Exit(1)
@@ -50,11 +53,33 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+func testDisks() []string { return strings.Fields(os.Getenv("FLEXLVM_TEST_DISKS")) }
+
 // A machine is an engine with directories of its own on this node.
 type machine struct {
 	*Engine
-	t   *testing.T
-	dir string
+	t     *testing.T
+	dir   string
+	shape volume.Shape // of the volumes that it asks for
+}
+
+// shapes are the layouts that must all behave alike to whoever uses a volume.
+var shapes = []volume.Shape{
+	{Layout: volume.Linear},
+	{Layout: volume.Striped, Stripes: 3, StripeKiB: 128},
+	{Layout: volume.Raid1, Mirrors: 1},
+}
+
+// eachLayout runs a test with volumes of every layout.
+func eachLayout(t *testing.T, test func(t *testing.T, m *machine)) {
+	t.Helper()
+	for _, h := range shapes {
+		t.Run(string(h.Layout), func(t *testing.T) {
+			m := newMachine(t)
+			m.shape = h
+			test(t, m)
+		})
+	}
 }
 
 func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), command.DefaultPath) }
@@ -68,7 +93,7 @@ func machineAt(t *testing.T, dir, path string) *machine {
 	log.SetOutput(f)
 	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock"}, command.NewHost(path, log))
 	require.NoError(t, err)
-	m := &machine{Engine: e, t: t, dir: dir}
+	m := &machine{Engine: e, t: t, dir: dir, shape: shapes[0]}
 	t.Cleanup(func() {
 		_ = f.Close()
 		if t.Failed() {
@@ -77,6 +102,22 @@ func machineAt(t *testing.T, dir, path string) *machine {
 		}
 	})
 	return m
+}
+
+// in is another machine for volumes of the same layout, in a test of this one's.
+func (m *machine) in(t *testing.T) *machine {
+	t.Helper()
+	other := newMachine(t)
+	other.shape = m.shape
+	return other
+}
+
+// half makes the logical volume of a spec, and nothing on it.
+func (m *machine) half(s volume.Spec, tags volume.Tags) {
+	m.t.Helper()
+	require.NoError(m.t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{
+		Group: s.Group, Name: s.Name, Size: volume.DeviceSize(s.Size, s.Inodes), Shape: s.Shape(), Tags: tags.Strings(),
+	}))
 }
 
 func specOf(name string, size volume.Bytes) volume.Spec {
@@ -91,6 +132,7 @@ func specOf(name string, size volume.Bytes) volume.Spec {
 func (m *machine) volume(name string, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	s := specOf(name, size)
+	s.Layout, s.Stripes, s.StripeKiB, s.Mirrors = m.shape.Layout, m.shape.Stripes, m.shape.StripeKiB, m.shape.Mirrors
 	m.t.Cleanup(func() { m.clear(s.Name) })
 	return s
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func TestMountAgainKeepsData(t *testing.T) {
-	m := newMachine(t)
+func TestMountAgainKeepsData(t *testing.T) { eachLayout(t, testMountAgainKeepsData) }
+
+func testMountAgainKeepsData(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
@@ -36,7 +37,10 @@ func TestMountAgainKeepsData(t *testing.T) {
 // A volume that exists is mounted without a single program: on a host without
 // any it works.
 func TestMountOfExistingVolumeForksNothing(t *testing.T) {
-	m := newMachine(t)
+	eachLayout(t, testMountOfExistingVolumeForksNothing)
+}
+
+func testMountOfExistingVolumeForksNothing(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	bare := machineAt(t, m.dir, t.TempDir())
@@ -47,8 +51,9 @@ func TestMountOfExistingVolumeForksNothing(t *testing.T) {
 	require.ErrorAs(t, err, &missing, "the bare host must really have nothing")
 }
 
-func TestSharedAndReadOnlyMounts(t *testing.T) {
-	m := newMachine(t)
+func TestSharedAndReadOnlyMounts(t *testing.T) { eachLayout(t, testSharedAndReadOnlyMounts) }
+
+func testSharedAndReadOnlyMounts(t *testing.T, m *machine) {
 	s := m.volume("shared", 64*volume.MiB)
 	rw := m.mount(s, "rw")
 	ro := m.target("ro")
@@ -158,7 +163,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 		"kind":        {func(s *volume.Spec) { s.Kind = volume.Dataset }, `is of kind "claim"`},
 		"group UUID":  {func(s *volume.Spec) { s.GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" }, "is another one"},
 		"larger size": {func(s *volume.Spec) { s.Size++ }, "holds only 67108864 bytes"},
-		"layout":      {func(s *volume.Spec) { s.Layout = volume.Raid1 }, `layout "raid1"`},
+		"layout":      {func(s *volume.Spec) { s.Layout = volume.Thin }, `layout "thin"`},
 	} {
 		bad := s
 		c.spoil(&bad)
@@ -233,11 +238,12 @@ func TestDamagedVolumesAreNotFormatted(t *testing.T) {
 
 // A volume left in state creating is finished, whatever lies on its device; one
 // whose file system is whole is not formatted again.
-func TestCreatingIsFinished(t *testing.T) {
-	m := newMachine(t)
+func TestCreatingIsFinished(t *testing.T) { eachLayout(t, testCreatingIsFinished) }
+
+func testCreatingIsFinished(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	tags := volume.Tags{State: volume.Creating, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
-	require.NoError(t, m.lvm.Create(m.ctx(), s.Group, s.Name, volume.DeviceSize(s.Size, 0), tags.Strings()))
+	m.half(s, tags)
 	m.shell("mkfs.ext4 -q /dev/mapper/flexlvm--test-data")
 	target := m.mount(s, "a")
 	size, _, _ := df(t, target)
@@ -263,8 +269,9 @@ func TestReleasedVolumesAreNotMounted(t *testing.T) {
 	}
 }
 
-func TestInactiveAfterReboot(t *testing.T) {
-	m := newMachine(t)
+func TestInactiveAfterReboot(t *testing.T) { eachLayout(t, testInactiveAfterReboot) }
+
+func testInactiveAfterReboot(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
@@ -275,8 +282,9 @@ func TestInactiveAfterReboot(t *testing.T) {
 }
 
 // A node that lost a volume it has served must not hand out an empty one.
-func TestLostVolumeIsNotReplaced(t *testing.T) {
-	m := newMachine(t)
+func TestLostVolumeIsNotReplaced(t *testing.T) { eachLayout(t, testLostVolumeIsNotReplaced) }
+
+func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	m.unmount(target)
@@ -287,8 +295,9 @@ func TestLostVolumeIsNotReplaced(t *testing.T) {
 	require.Empty(t, lvs())
 }
 
-func TestFullGroup(t *testing.T) {
-	m := newMachine(t)
+func TestFullGroup(t *testing.T) { eachLayout(t, testFullGroup) }
+
+func testFullGroup(t *testing.T, m *machine) {
 	s := m.volume("huge", volume.TiB)
 	err := m.Mount(m.ctx(), s, m.target("a"), false)
 	require.ErrorIs(t, err, lvm.ErrNoSpace)

@@ -19,10 +19,12 @@ func refOf(s volume.Spec) Ref {
 	return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster, Kind: s.Kind}
 }
 
-func TestRemove(t *testing.T) {
+func TestRemove(t *testing.T) { eachLayout(t, testRemove) }
+
+func testRemove(t *testing.T, m *machine) {
 	for _, w := range []volume.Wipe{volume.WipeNone, volume.WipeDiscard, volume.WipeZero} {
 		t.Run(string(w), func(t *testing.T) {
-			m := newMachine(t)
+			m := m.in(t)
 			s := m.volume("data", 64*volume.MiB)
 			s.Kind = volume.Dataset
 			target := m.mount(s, "a")

@@ -55,6 +55,11 @@ func storageClass(name, group string) *storagev1.StorageClass {
 
 func ptrTo[T any](v T) *T { return &v }
 
+// within is the largest linear volume in so much room.
+func within(room volume.Bytes) volume.Bytes {
+	return volume.Largest([]volume.Bytes{room}, volume.Spec{Layout: volume.Linear}, volume.DefaultExtent)
+}
+
 func storageOf(node string, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
 	return &flexlvmv1.NodeStorage{
 		ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID("report-of-" + node)},
@@ -129,7 +134,7 @@ func TestPublish(t *testing.T) {
 	got := all[0]
 	require.Equal(t, "fast", got.StorageClassName)
 	require.Equal(t, map[string]string{corev1.LabelHostname: "host-1"}, got.NodeTopology.MatchLabels)
-	require.Equal(t, int64(volume.Within(10*volume.GiB, 0)), got.Capacity.Value())
+	require.Equal(t, int64(within(10*volume.GiB)), got.Capacity.Value())
 	require.Equal(t, got.Capacity, got.MaximumVolumeSize)
 	require.Equal(t, []metav1.OwnerReference{{APIVersion: "flexlvm.io/v1", Kind: "NodeStorage", Name: "node-1", UID: "report-of-node-1"}}, got.OwnerReferences)
 	require.Equal(t, 1, s.writes())
@@ -140,7 +145,7 @@ func TestPublish(t *testing.T) {
 	s.ledger.Report(storageOf("node-1", 5*volume.GiB))
 	require.NoError(t, s.publish(t.Context(), "node-1"))
 	require.Equal(t, 2, s.writes(), "one write for a class")
-	require.Equal(t, int64(volume.Within(5*volume.GiB, 0)), s.there(t)[0].Capacity.Value())
+	require.Equal(t, int64(within(5*volume.GiB)), s.there(t)[0].Capacity.Value())
 
 	s.ledger.Forget("node-1")
 	require.NoError(t, s.publish(t.Context(), "node-1"))
@@ -231,7 +236,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	room.see(pod)
 	require.Len(t, events.Events, 3, "once each")
 	require.Equal(t, 1, refused)
-	most := amountOf(volume.Within(10*volume.GiB, 0))
+	most := amountOf(within(10 * volume.GiB))
 	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 with volume group "flexlvm" can give is `+
 		most+`, on node "node-1"; it is placed as soon as there is room`, <-events.Events)
 	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for; make it with `flexlvm vg create`", <-events.Events)

@@ -64,14 +64,21 @@ type pool struct {
 	uuid        string
 	extent      volume.Bytes
 	allocatable volume.Bytes
+	reclaimable volume.Bytes   // of it
+	devices     []volume.Bytes // free on each physical device
 	closed      string
+}
+
+func (p pool) equal(q pool) bool {
+	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable &&
+		slices.Equal(p.devices, q.devices) && p.closed == q.closed
 }
 
 // A charge is what a PersistentVolume takes of a pool.
 type charge struct {
 	group volume.Group
 	uuid  string // of the group; empty: any of that name
-	bytes volume.Bytes
+	claim.Charge
 }
 
 type reservation struct {
@@ -103,7 +110,7 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	l.mu.Lock()
 	a := l.account(label)
 	pools := poolsOf(storage)
-	same := a.node == storage.Name && a.report == storage.UID && maps.Equal(a.pools, pools)
+	same := a.node == storage.Name && a.report == storage.UID && maps.EqualFunc(a.pools, pools, pool.equal)
 	a.node, a.report, a.pools = storage.Name, storage.UID, pools
 	if !same {
 		clear(a.holds) // there may be room now
@@ -136,6 +143,10 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.Group]pool {
 			uuid: p.UUID, closed: p.Closed,
 			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
+			reclaimable: volume.Bytes(p.Reclaimable.Value()),
+		}
+		for _, free := range p.DeviceFree {
+			one.devices = append(one.devices, volume.Bytes(free.Value()))
 		}
 		if one.closed == "" {
 			one.closed = ailing
@@ -169,7 +180,7 @@ func (l *Ledger) Written(object *corev1.PersistentVolume) {
 		l.Gone(object.Name)
 		return
 	}
-	now := charge{group: c.Group, uuid: c.GroupUUID, bytes: c.Charged}
+	now := charge{group: c.Group, uuid: c.GroupUUID, Charge: c.Charge()}
 	l.mu.Lock()
 	before := l.drop(object.Name)
 	a := l.account(label)
@@ -209,7 +220,7 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	defer l.mu.Unlock()
 	if !l.written(object.Name) {
 		l.drop(object.Name)
-		l.reserveFor(label, object.Name, charge{group: c.Group, uuid: c.GroupUUID, bytes: c.Charged}, reservationTime)
+		l.reserveFor(label, object.Name, charge{group: c.Group, uuid: c.GroupUUID, Charge: c.Charge()}, reservationTime)
 	}
 }
 
@@ -273,7 +284,7 @@ func (l *Ledger) room(a *account, group volume.Group, without map[string]bool) v
 	left := p.allocatable
 	take := func(name string, c charge) {
 		if c.group == group && (c.uuid == "" || c.uuid == p.uuid) && !without[name] {
-			left -= c.bytes.RoundUp(p.extent)
+			left -= c.In(p.extent)
 		}
 	}
 	for name, c := range a.written {

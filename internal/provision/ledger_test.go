@@ -314,3 +314,66 @@ func TestLedgerKnowsLongNames(t *testing.T) {
 	require.Equal(t, one, b.room(longName))
 	require.Equal(t, []string{pv.NodeLabelValue(longName)}, b.said())
 }
+
+// Layouts that need several physical devices go by what is free on each.
+func TestLedgerLayouts(t *testing.T) {
+	devices := func(free ...volume.Bytes) func(*flexlvmv1.Pool) {
+		return func(p *flexlvmv1.Pool) {
+			for _, f := range free {
+				p.DeviceFree = append(p.DeviceFree, quantity(f))
+			}
+		}
+	}
+	reclaimable := func(b volume.Bytes) func(*flexlvmv1.Pool) {
+		return func(p *flexlvmv1.Pool) { p.Reclaimable = quantity(b) }
+	}
+	mirrored := func(name string, size volume.Bytes) provision.Want {
+		w := want(name, size)
+		w.Spec.Layout = volume.Raid1
+		return w
+	}
+	raid1 := provision.Parameters{Group: "flexlvm", Layout: volume.Raid1}
+	leg := one + volume.DefaultExtent // with RAID's own metadata
+
+	t.Run("its true cost", func(t *testing.T) {
+		b := newBooks(t, reported("node-1", 10*leg, devices(5*leg, 5*leg)))
+		require.NoError(t, b.reserve("node-1", mirrored("a", volume.GiB)))
+		require.Equal(t, 8*leg, b.room("node-1"))
+		b.Written(written("node-1", mirrored("a", volume.GiB)))
+		require.Equal(t, 8*leg, b.room("node-1"))
+	})
+	t.Run("distinct devices", func(t *testing.T) {
+		b := newBooks(t, reported("node-1", 11*leg, devices(10*leg, leg/2)))
+		require.ErrorContains(t, b.reserve("node-1", mirrored("a", volume.GiB)),
+			`has no room for it: layout raid1 needs `+fmt.Sprint(int64(leg))+` bytes (1.12 GiB) on each of 2 devices, and volume group "flexlvm", of 2 devices, has not so much free on as many`)
+		require.NoError(t, b.reserve("node-1", want("a", volume.GiB)))
+	})
+	t.Run("offers what it can reserve", func(t *testing.T) {
+		b := newBooks(t, reported("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
+		offer, has := b.Offer("node-1", raid1)
+		require.True(t, has)
+		require.NoError(t, b.reserve("node-1", mirrored("a", offer.Most)))
+		b = newBooks(t, reported("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
+		require.Error(t, b.reserve("node-1", mirrored("a", offer.Most+volume.Block)))
+	})
+	t.Run("what is promised may come to lie anywhere", func(t *testing.T) {
+		b := newBooks(t, reported("node-1", 6*leg, devices(3*leg, 3*leg)))
+		require.NoError(t, b.reserve("node-1", want("a", volume.GiB), want("b", volume.GiB)))
+		require.Error(t, b.reserve("node-1", mirrored("c", 2*volume.GiB)))
+		require.NoError(t, b.reserve("node-1", mirrored("c", volume.GiB-64*volume.MiB)))
+	})
+	t.Run("of a pod together", func(t *testing.T) {
+		b := newBooks(t, reported("node-1", 6*leg, devices(3*leg, 3*leg)))
+		three := []provision.Want{mirrored("a", volume.GiB), mirrored("b", volume.GiB), mirrored("c", volume.GiB)}
+		require.NoError(t, b.reserve("node-1", three...))
+		b = newBooks(t, reported("node-1", 6*leg, devices(4*leg, 2*leg)))
+		require.ErrorContains(t, b.reserve("node-1", three...), "on each of 2 devices")
+		require.Equal(t, 6*leg, b.room("node-1"), "nothing is kept")
+	})
+	t.Run("what may be evicted lies nobody knows where", func(t *testing.T) {
+		b := newBooks(t, reported("node-1", 6*leg, devices(leg, leg), reclaimable(4*leg)))
+		require.Error(t, b.reserve("node-1", mirrored("a", 2*volume.GiB)))
+		require.NoError(t, b.reserve("node-1", mirrored("a", volume.GiB)))
+		require.NoError(t, b.reserve("node-1", want("b", 3*volume.GiB)))
+	})
+}

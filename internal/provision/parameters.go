@@ -48,6 +48,9 @@ var layoutOf = map[string]volume.Layout{
 type Parameters struct {
 	Group      volume.Group
 	Layout     volume.Layout
+	Stripes    int   // 0, and so the next two: the layout's default
+	StripeKiB  int   // striped
+	Mirrors    int   // raid1
 	Inodes     int64 // 0: no limit
 	Reclaim    volume.Reclaim
 	Wipe       volume.Wipe
@@ -77,10 +80,10 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	if err == nil {
 		checkLayoutOptions(out.Layout, given, &wrong)
 	}
-	if inodes, ok := given[volume.OptionInodes]; ok {
-		out.Inodes, err = volume.ParseInodes(volume.OptionInodes, inodes)
-		wrong.check(err)
-	}
+	readNumber(given, volume.OptionStripes, volume.ParseStripes, &out.Stripes, &wrong)
+	readNumber(given, volume.OptionStripeKiB, volume.ParseStripeKiB, &out.StripeKiB, &wrong)
+	readNumber(given, volume.OptionMirrors, volume.ParseMirrors, &out.Mirrors, &wrong)
+	readNumber(given, volume.OptionInodes, volume.ParseInodes, &out.Inodes, &wrong)
 	out.Reclaim, err = volume.ParseReclaim(parameterReclaim, given[parameterReclaim])
 	wrong.check(err)
 	out.Wipe, err = volume.ParseWipe(parameterWipe, given[parameterWipe])
@@ -98,27 +101,29 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 }
 
 func parseIOLimits(given map[string]string, wrong *problems) (out volume.IOLimits) {
-	for _, p := range []struct {
-		name string
-		into *volume.Bytes
-	}{{parameterReadBps, &out.ReadBps}, {parameterWriteBps, &out.WriteBps}} {
-		if text, ok := given[p.name]; ok {
-			rate, err := volume.ParseBps(p.name, text)
-			wrong.check(err)
-			*p.into = rate
-		}
-	}
-	for _, p := range []struct {
-		name string
-		into *int64
-	}{{parameterReadIOPS, &out.ReadIOPS}, {parameterWriteIOPS, &out.WriteIOPS}} {
-		if text, ok := given[p.name]; ok {
-			rate, err := volume.ParseIOPS(p.name, text)
-			wrong.check(err)
-			*p.into = rate
-		}
-	}
+	readNumber(given, parameterReadBps, volume.ParseBps, &out.ReadBps, wrong)
+	readNumber(given, parameterWriteBps, volume.ParseBps, &out.WriteBps, wrong)
+	readNumber(given, parameterReadIOPS, volume.ParseIOPS, &out.ReadIOPS, wrong)
+	readNumber(given, parameterWriteIOPS, volume.ParseIOPS, &out.WriteIOPS, wrong)
 	return out
+}
+
+// readNumber reads a parameter that may be left out.
+func readNumber[T any](given map[string]string, name string, parse func(field, s string) (T, error), into *T, wrong *problems) {
+	text, ok := given[name]
+	if !ok {
+		return
+	}
+	var err error
+	*into, err = parse(name, text)
+	wrong.check(err)
+}
+
+// spec is what every volume of these parameters is, but for its size and its name.
+func (p Parameters) spec() volume.Spec {
+	return volume.Spec{
+		Group: p.Group, Layout: p.Layout, Stripes: p.Stripes, StripeKiB: p.StripeKiB, Mirrors: p.Mirrors, Inodes: p.Inodes,
+	}
 }
 
 func checkKnown(given map[string]string, wrong *problems) {

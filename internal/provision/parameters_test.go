@@ -33,6 +33,28 @@ func TestParseParameters(t *testing.T) {
 				IOLimits: volume.IOLimits{ReadBps: 10 * volume.MiB, WriteBps: 5e6, ReadIOPS: 1000, WriteIOPS: 500},
 			},
 		},
+		"striped": {
+			given: map[string]string{"layout": "striped", "stripes": "4", "stripeSizeKiB": "256"},
+			want: provision.Parameters{
+				Group: "flexlvm", Layout: volume.Striped, Stripes: 4, StripeKiB: 256,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+			},
+		},
+		"raid1": {
+			given: map[string]string{"layout": "raid1", "mirrors": "2"},
+			want: provision.Parameters{
+				Group: "flexlvm", Layout: volume.Raid1, Mirrors: 2,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+			},
+		},
+		"numbers of a layout": {
+			given: map[string]string{"layout": "striped", "stripes": "1", "stripeSizeKiB": "65"},
+			err:   `stripes "1": is less than 2, the fewest devices that a volume can be striped over; use layout "linear"; stripeSizeKiB "65": is not a power of two from 4 to 4096`,
+		},
+		"too many mirrors": {
+			given: map[string]string{"layout": "raid1", "mirrors": "10"},
+			err:   `mirrors "10": is more than 9, the most that is supported`,
+		},
 		"unknown": {
 			given: map[string]string{"replicas": "3"},
 			err:   `unknown parameter "replicas"; the known ones are ` + known,
@@ -59,7 +81,7 @@ func TestParseParameters(t *testing.T) {
 		},
 		"layout of a later release": {
 			given: map[string]string{"layout": "thin", "thinPool": "pool"},
-			err:   `layout "thin": is not supported by this release; use "linear"`,
+			err:   `layout "thin": is not supported by this release; use "linear", "striped" or "raid1"`,
 		},
 		"no layout": {
 			given: map[string]string{"layout": "raid7"},

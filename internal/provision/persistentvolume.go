@@ -45,16 +45,9 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	if err := wrong.refusal(); err != nil {
 		return volume.Spec{}, Parameters{}, err
 	}
-	spec := volume.Spec{
-		Group:     parameters.Group,
-		Name:      name,
-		Size:      size,
-		Layout:    parameters.Layout,
-		Inodes:    parameters.Inodes,
-		Kind:      volume.Claim,
-		Cluster:   r.Cluster,
-		Namespace: r.Claim.Namespace,
-	}
+	spec := parameters.spec()
+	spec.Name, spec.Size = name, size
+	spec.Kind, spec.Cluster, spec.Namespace = volume.Claim, r.Cluster, r.Claim.Namespace
 	wrong.check(spec.Validate())
 	return spec, parameters, wrong.refusal()
 }
@@ -67,7 +60,7 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 	}
 	mode := corev1.PersistentVolumeFilesystem
 	annotations := map[string]string{
-		pv.AnnotationCharged:    decimal(volume.DeviceSize(spec.Size, spec.Inodes)),
+		pv.AnnotationCharged:    decimal(spec.Charge()),
 		pv.AnnotationReclaim:    string(parameters.Reclaim),
 		pv.AnnotationWipe:       string(parameters.Wipe),
 		pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),

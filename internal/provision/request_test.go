@@ -232,6 +232,34 @@ func TestIOLimits(t *testing.T) {
 	require.NotContains(t, got.Spec.FlexVolume.Options, "writeBps", "the driver knows no such option")
 }
 
+func TestPersistentVolumeOfALayout(t *testing.T) {
+	for layout, want := range map[volume.Layout]struct {
+		parameters, options map[string]string
+		charged             volume.Bytes
+	}{
+		volume.Striped: {
+			map[string]string{"layout": "striped"}, map[string]string{"layout": "striped", "stripes": "2", "stripeSizeKiB": "64"},
+			volume.DeviceSize(volume.GiB, 0).RoundUp(2 * volume.DefaultExtent),
+		},
+		volume.Raid1: {
+			map[string]string{"layout": "raid1", "mirrors": "2"}, map[string]string{"layout": "raid1", "mirrors": "2"},
+			3 * (volume.DeviceSize(volume.GiB, 0) + volume.DefaultExtent),
+		},
+	} {
+		request := provision.Request{
+			PVName: pvName, Claim: claim(nil), Cluster: clusterUID,
+			Class: class(func(c *storagev1.StorageClass) { c.Parameters = want.parameters }),
+		}
+		spec, parameters, err := request.Check()
+		require.NoError(t, err)
+		got := request.PersistentVolume(spec, parameters, provision.Node{Name: "n", Hostname: "n"})
+		require.Equal(t, decimal(want.charged), got.Annotations["flexlvm.io/charged-bytes"], layout)
+		for name, value := range want.options {
+			require.Equal(t, value, got.Spec.FlexVolume.Options[name], name)
+		}
+	}
+}
+
 func TestSizes(t *testing.T) {
 	tests := map[string]struct {
 		asked    string

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -19,7 +20,9 @@ type Want struct {
 }
 
 func (w Want) charge() charge {
-	return charge{group: w.Spec.Group, bytes: volume.DeviceSize(w.Spec.Size, w.Spec.Inodes)}
+	return charge{group: w.Spec.Group, Charge: claim.Charge{
+		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: volume.DeviceSize(w.Spec.Size, w.Spec.Inodes),
+	}}
 }
 
 // NoRoom says why a node cannot hold what was asked of it, in numbers.
@@ -72,12 +75,19 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Gro
 			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in volume group %q: %s", group, p.closed)}
 		}
 		need, largest := l.need(wants, group, p.extent)
-		if room := l.room(a, group, mine); need > room {
-			if len(wants) > 1 && largest.charge().bytes.RoundUp(p.extent) <= room {
+		room := l.room(a, group, mine)
+		why := ""
+		if need > room {
+			why = shortOf(wants, group, room, need)
+		} else {
+			why = l.lacksDevices(p, wants, group, room)
+		}
+		if why != "" {
+			if len(wants) > 1 && largest.charge().In(p.extent) <= room {
 				a.holds[group] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
-			return nil, touched, &NoRoom{node, shortOf(wants, group, room, need)}
+			return nil, touched, &NoRoom{node, why}
 		}
 		uuids[group] = p.uuid
 	}
@@ -100,12 +110,50 @@ func (l *Ledger) need(wants []Want, group volume.Group, extent volume.Bytes) (su
 		if l.written(w.PV) || w.Spec.Group != group {
 			continue
 		}
-		sum += w.charge().bytes.RoundUp(extent)
+		sum += w.charge().In(extent)
 		if w.Spec.Size > largest.Spec.Size {
 			largest = w
 		}
 	}
 	return sum, largest
+}
+
+// free is what may be taken of each physical device of a pool of which so much
+// can still be promised. What is promised and not made yet may come to lie on any
+// of them, so it is taken off each; and what may be evicted does not count, for
+// nobody knows on which devices it lies.
+func (p pool) free(room volume.Bytes) []volume.Bytes {
+	var sum volume.Bytes
+	for _, f := range p.devices {
+		sum += f
+	}
+	pending := max(0, sum-max(0, room-p.reclaimable))
+	out := make([]volume.Bytes, 0, len(p.devices))
+	for _, f := range p.devices {
+		out = append(out, max(0, f-pending))
+	}
+	return out
+}
+
+// lacksDevices says why wants that need several physical devices cannot have them,
+// or nothing.
+func (l *Ledger) lacksDevices(p pool, wants []Want, group volume.Group, room volume.Bytes) string {
+	free := p.free(room)
+	for _, w := range wants {
+		if w.Spec.Group != group || l.written(w.PV) {
+			continue
+		}
+		shape, device := w.Spec.Shape(), volume.DeviceSize(w.Spec.Size, w.Spec.Inodes)
+		share := shape.Share(device, p.extent)
+		if shape.Devices() > 1 && !shape.Holds(free, device, p.extent) {
+			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and volume group %q, of %d devices, has not so much free on as many",
+				shape.Layout, amountOf(share), shape.Devices(), group, len(free))
+		}
+		for i := range free {
+			free[i] = max(0, free[i]-share)
+		}
+	}
+	return ""
 }
 
 func groupsOf(wants []Want) []volume.Group {
@@ -167,8 +215,12 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 		return Offer{}, false
 	}
 	o := Offer{Room: l.room(a, parameters.Group, nil)}
-	// Whole extents, or a volume would be charged more than there is.
-	o.Most = volume.Within(o.Room/p.extent*p.extent, parameters.Inodes)
+	// A linear volume can have all, wherever that is.
+	free := []volume.Bytes{o.Room}
+	if spec := parameters.spec(); spec.Devices() > 1 {
+		free = p.free(o.Room)
+	}
+	o.Most = volume.Largest(free, parameters.spec(), p.extent)
 	if h, held := a.holds[parameters.Group]; held {
 		if l.now().Before(h.until) {
 			o.Most = min(o.Most, h.size)

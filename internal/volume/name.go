@@ -124,8 +124,12 @@ func undoubled(s string) string { return strings.ReplaceAll(s, "--", "-") }
 
 // checkDeviceName refuses a pair of names that are good alone and too long
 // together, now or once the volume is doomed.
-func checkDeviceName(field string, g Group, n Name) error {
-	if l := len(DeviceName(g, n.Doomed())); l > maxDeviceName {
+func checkDeviceName(field string, g Group, n Name, layout Layout) error {
+	longest := DeviceName(g, n.Doomed())
+	if layout == Raid1 {
+		longest += "_rimage_9" // the devices that its copies lie on
+	}
+	if l := len(longest); l > maxDeviceName {
 		return invalid(field, string(n), "is too long together with volume group %q: device-mapper would need %d characters and has %d; use a shorter name", g, l, maxDeviceName)
 	}
 	return nil

@@ -83,4 +83,9 @@ func TestNamesThatAreTooLongTogether(t *testing.T) {
 	require.Equal(t, OptionVolume, field.Field)
 	s.Group = "flexlvm"
 	require.NoError(t, s.Validate())
+
+	s.Name = Name(strings.Repeat("a", 127-len("flexlvm-doomed_")))
+	require.NoError(t, s.Validate())
+	s.Layout = Raid1
+	require.ErrorContains(t, s.Validate(), "device-mapper would need 136 characters", "LVM has longer names for its copies")
 }

@@ -13,6 +13,9 @@ type Spec struct {
 	Name      Name
 	Size      Bytes // what the user may write
 	Layout    Layout
+	Stripes   int   // striped: over how many devices; 0 means DefaultStripes
+	StripeKiB int   // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
+	Mirrors   int   // raid1: copies besides the first; 0 means DefaultMirrors
 	Inodes    int64 // hard limit on inodes; 0 means none
 	Kind      Kind
 	Cluster   string // UID of the cluster's kube-system namespace, or empty
@@ -38,7 +41,8 @@ const (
 
 // Options is s in the words of a PersistentVolume's flexVolume.options: what the
 // driver reads back as s. Left out are what is not set, the name, which is that of
-// the PersistentVolume, and the namespace; kubelet tells both.
+// the PersistentVolume, and the namespace; kubelet tells both. The numbers of the
+// layout are written out, so that a later default does not change what was made.
 func (s Spec) Options() map[string]string {
 	out := map[string]string{
 		OptionGroup:  string(s.Group),
@@ -46,6 +50,7 @@ func (s Spec) Options() map[string]string {
 		OptionLayout: string(s.Layout),
 		OptionKind:   string(s.Kind),
 	}
+	s.Shape().addOptions(out)
 	if s.GroupUUID != "" {
 		out[OptionGroupUUID] = s.GroupUUID
 	}
@@ -134,8 +139,9 @@ func (s Spec) Validate() error {
 		return invalid(OptionVolume, "", "is required")
 	case s.Size <= 0:
 		return invalid(OptionSize, "", "is required")
-	case s.Layout != Linear:
-		return invalid(OptionLayout, string(s.Layout), "is not supported by this release; use %q", Linear)
 	}
-	return checkDeviceName(OptionVolume, s.Group, s.Name)
+	if err := s.Shape().validate(); err != nil {
+		return err
+	}
+	return checkDeviceName(OptionVolume, s.Group, s.Name, s.Layout)
 }

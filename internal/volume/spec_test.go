@@ -22,7 +22,7 @@ func TestWordsOfTheOptions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Linear, l)
 	_, err = ParseLayout("layout", "thin")
-	require.ErrorContains(t, err, `layout "thin": is not supported by this release; use "linear"`)
+	require.EqualError(t, err, `layout "thin": is not supported by this release; use "linear", "striped" or "raid1"`)
 	_, err = ParseLayout("layout", "raid6")
 	require.ErrorContains(t, err, "is not a layout")
 	k, err := ParseKind("kind", "")
@@ -48,6 +48,10 @@ func TestValidate(t *testing.T) {
 		OptionVolume: func(s *Spec) { s.Name = "" },
 		OptionSize:   func(s *Spec) { s.Size = 0 },
 		OptionLayout: func(s *Spec) { s.Layout = Thin },
+		// Of another layout than the volume's.
+		OptionStripes:   func(s *Spec) { s.Stripes = 2 },
+		OptionStripeKiB: func(s *Spec) { s.Layout, s.StripeKiB = Raid1, 64 },
+		OptionMirrors:   func(s *Spec) { s.Layout, s.Mirrors = Striped, 1 },
 	} {
 		s := whole
 		spoil(&s)
@@ -55,6 +59,12 @@ func TestValidate(t *testing.T) {
 		require.ErrorAs(t, s.Validate(), &err)
 		require.Equal(t, field, err.Field)
 	}
+	whole.Layout = "raid6"
+	require.ErrorContains(t, whole.Validate(), "is not a layout")
+	whole.Layout, whole.Stripes, whole.StripeKiB = Striped, 3, 128
+	require.NoError(t, whole.Validate())
+	whole.Layout = Linear
+	require.ErrorContains(t, whole.Validate(), `stripes "3": belongs to layout striped, and the layout is linear; remove it`)
 }
 
 func TestOptions(t *testing.T) {
@@ -69,4 +79,14 @@ func TestOptions(t *testing.T) {
 		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "linear", "kind": "claim",
 		"volumeGroupUUID": "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", "clusterUID": "6e2c0b0a", "inodes": "5000",
 	}, all.Options())
+
+	striped, raid1 := least, least
+	striped.Layout, raid1.Layout = Striped, Raid1
+	require.Equal(t, map[string]string{
+		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "striped", "kind": "claim", "stripes": "2", "stripeSizeKiB": "64",
+	}, striped.Options(), "a later default must not change what was made")
+	raid1.Mirrors = 2
+	require.Equal(t, map[string]string{
+		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "raid1", "kind": "claim", "mirrors": "2",
+	}, raid1.Options())
 }

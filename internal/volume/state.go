@@ -26,30 +26,6 @@ func ParseState(field, s string) (State, error) {
 	return "", invalid(field, s, "is not a state; it is one of creating, ready, unreferenced, retained, doomed")
 }
 
-// Layout is how a volume lies on its pool's devices.
-type Layout string
-
-// The layouts of the design. Only Linear can be made so far.
-const (
-	Linear  Layout = "linear"
-	Striped Layout = "striped"
-	Raid1   Layout = "raid1"
-	Thin    Layout = "thin"
-)
-
-// ParseLayout checks a layout; empty means Linear. The error is a *FieldError.
-func ParseLayout(field, s string) (Layout, error) {
-	switch l := Layout(s); l {
-	case "":
-		return Linear, nil
-	case Linear:
-		return l, nil
-	case Striped, Raid1, Thin:
-		return "", invalid(field, s, "is not supported by this release; use %q", Linear)
-	}
-	return "", invalid(field, s, "is not a layout; it is one of linear, striped, raid1, thin")
-}
-
 // Kind is what a volume is for.
 type Kind string
 

@@ -21,6 +21,11 @@ import (
 // gib is what a volume of 1 GiB takes of its pool.
 var gib = volume.DeviceSize(volume.GiB, 0)
 
+// within is the largest linear volume in so much room.
+func within(room volume.Bytes) volume.Bytes {
+	return volume.Largest([]volume.Bytes{room}, volume.Spec{Layout: volume.Linear}, volume.DefaultExtent)
+}
+
 // rooms makes the nodes report so many such volumes of room for PersistentVolumes,
 // the longNode none, for the time of a test.
 func (b *bed) rooms(t *testing.T, sim1, sim2 int) {
@@ -94,7 +99,7 @@ func (b *bed) offered(t *testing.T, class, node string, most volume.Bytes) {
 func (b *bed) testFilter(t *testing.T) {
 	s := b.namespace(t, "filter")
 	b.rooms(t, 1, 9)
-	b.offered(t, "flexlvm", "sim-1", volume.Within(gib, 0))
+	b.offered(t, "flexlvm", "sim-1", within(gib))
 	b.offered(t, "flexlvm", longNode, -1)
 	for i, rather := range []string{"sim-1", longNode, "sim-1"} {
 		name := fmt.Sprintf("c-%d", i)
@@ -103,7 +108,7 @@ func (b *bed) testFilter(t *testing.T) {
 		require.Equal(t, "sim-2", s.nodeOf(name))
 	}
 	// As large as is offered, to the byte.
-	s.sized("all", volume.Within(gib, 0))
+	s.sized("all", within(gib))
 	s.podWith("all", "sim-1", "all")
 	require.Equal(t, "sim-1", s.nodeOf("all"))
 	b.offered(t, "flexlvm", "sim-1", 0)
@@ -113,8 +118,8 @@ func (b *bed) testFilter(t *testing.T) {
 func (b *bed) testScore(t *testing.T) {
 	s := b.namespace(t, "score")
 	b.rooms(t, 8, 100)
-	b.offered(t, "flexlvm", "sim-2", volume.Within(100*gib, 0))
-	b.offered(t, "flexlvm", "sim-1", volume.Within(8*gib, 0))
+	b.offered(t, "flexlvm", "sim-2", within(100*gib))
+	b.offered(t, "flexlvm", "sim-1", within(8*gib))
 	for i := range 4 {
 		name := fmt.Sprintf("c-%d", i)
 		s.sized(name, 4*volume.GiB)
@@ -128,8 +133,8 @@ func (b *bed) testScore(t *testing.T) {
 func (b *bed) testRoomForTen(t *testing.T) {
 	s := b.namespace(t, "ten")
 	b.rooms(t, 4, 6)
-	b.offered(t, "flexlvm", "sim-1", volume.Within(4*gib, 0))
-	b.offered(t, "flexlvm", "sim-2", volume.Within(6*gib, 0))
+	b.offered(t, "flexlvm", "sim-1", within(4*gib))
+	b.offered(t, "flexlvm", "sim-2", within(6*gib))
 	const n = 100
 	var all sync.WaitGroup
 	for w := range 10 {
@@ -187,8 +192,8 @@ func (s *space) promised(n int) {
 func (b *bed) testWholePods(t *testing.T) {
 	s := b.namespace(t, "whole")
 	b.rooms(t, 5, 7)
-	b.offered(t, "flexlvm", "sim-1", volume.Within(5*gib, 0))
-	b.offered(t, "flexlvm", "sim-2", volume.Within(7*gib, 0))
+	b.offered(t, "flexlvm", "sim-1", within(5*gib))
+	b.offered(t, "flexlvm", "sim-2", within(7*gib))
 	s.sized("data", 3*volume.GiB)
 	s.sized("log", 3*volume.GiB)
 	s.podWith("db", "sim-1", "data", "log")
@@ -246,7 +251,7 @@ func (b *bed) testBoundAtOnce(t *testing.T) {
 func (b *bed) testCapacities(t *testing.T) {
 	s := b.namespace(t, "capacities")
 	b.rooms(t, 3, 5)
-	b.offered(t, "flexlvm", "sim-1", volume.Within(3*gib, 0))
+	b.offered(t, "flexlvm", "sim-1", within(3*gib))
 	writes := func() string { return b.metric(t, 8081, "flexlvm_provisioner_capacity_writes_total") }
 	time.Sleep(time.Second) // what the other tests have left is written
 	before := writes()
@@ -254,13 +259,13 @@ func (b *bed) testCapacities(t *testing.T) {
 	require.Never(t, func() bool { return writes() != before }, 2*time.Second, 100*time.Millisecond, "nothing has changed")
 
 	s.class("second", nil)
-	b.offered(t, "second", "sim-2", volume.Within(5*gib, 0))
+	b.offered(t, "second", "sim-2", within(5*gib))
 	var n int
 	_, err := fmt.Sscan(writes(), &n)
 	require.NoError(t, err)
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 2 * gib})
-	b.offered(t, "flexlvm", "sim-1", volume.Within(2*gib, 0))
-	b.offered(t, "second", "sim-1", volume.Within(2*gib, 0))
+	b.offered(t, "flexlvm", "sim-1", within(2*gib))
+	b.offered(t, "second", "sim-1", within(2*gib))
 	require.Equal(t, fmt.Sprint(n+2), writes(), "one write for each class")
 
 	// Somebody takes one away, and a class goes.
@@ -284,8 +289,8 @@ func (b *bed) testFirstChoiceFilled(t *testing.T) {
 	b.rooms(t, 5, 5)
 	p := b.run(t, 8087)
 	b.ready(t, 8087)
-	b.offered(t, "flexlvm", "sim-1", volume.Within(5*gib, 0))
-	b.offered(t, "flexlvm", "sim-2", volume.Within(5*gib, 0))
+	b.offered(t, "flexlvm", "sim-1", within(5*gib))
+	b.offered(t, "flexlvm", "sim-2", within(5*gib))
 	p.kill()
 	b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": gib})

@@ -157,7 +157,9 @@ func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 func (b *bed) testExamples(t *testing.T) {
 	s := b.namespace(t, "examples")
 	t.Cleanup(func() {
-		require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), "flexlvm-explained", metav1.DeleteOptions{}))
+		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1"} {
+			require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), class, metav1.DeleteOptions{}))
+		}
 	})
 	b.kubectl(t, "apply", "-n", s.name, "-f", filepath.Join(b.source, "examples"))
 	s.pod("explained", "") // the class has a claim, and here it has a pod

@@ -70,7 +70,7 @@ var refusals = map[string]struct {
 	},
 	"thin": {
 		class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"layout": "thin"} },
-		event: []string{`layout "thin": is not supported by this release; use "linear"`},
+		event: []string{`layout "thin": is not supported by this release; use "linear", "striped" or "raid1"`},
 	},
 	"ext4": {
 		class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "ext4"} },

@@ -19,26 +19,39 @@ const (
 	target  = "/var/lib/kubelet/pods/1/volumes/data"
 	size    = 64 << 20
 	options = `{"volumeGroup":"flexlvm","size":"67108864","kubernetes.io/fsType":"xfs","kubernetes.io/readwrite":"rw",` +
-		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default"}`
-	mount = "mkdir -p " + target + " && /flexlvm mount " + target + " '" + options + "'"
+		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default","layout":"LAYOUT"}`
 )
 
-// powered is a node whose power can fail.
+// powered is a node whose power can fail, and the layout of its volume.
 type powered struct {
 	*vm.Machine
-	t *testing.T
+	t      *testing.T
+	layout string
 }
 
-func newPowered(t *testing.T) powered {
+// eachLayout runs a test on nodes of their own.
+func eachLayout(t *testing.T, test func(t *testing.T, m powered)) {
+	t.Helper()
 	binary := build(t, "flexlvm", "build")
-	m := powered{start(t, vm.Config{
-		// A raw image with flushes honoured: what the guest has flushed is there
-		// after the cut.
-		Disks: []vm.Disk{{Size: 4 << 30}},
-		Files: map[string]string{"/flexlvm": binary},
-	}), t}
-	m.sh("/flexlvm vg create /dev/vda")
-	return m
+	for _, layout := range []string{"linear", "striped", "raid1"} {
+		t.Run(layout, func(t *testing.T) {
+			m := powered{start(t, vm.Config{
+				// Raw images with flushes honoured: what the guest has flushed is there
+				// after the cut.
+				Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}},
+				Files: map[string]string{"/flexlvm": binary},
+			}), t, layout}
+			m.sh("/flexlvm vg create /dev/vda /dev/vdb")
+			test(t, m)
+		})
+	}
+}
+
+func (m powered) options() string { return strings.Replace(options, "LAYOUT", m.layout, 1) }
+
+// mount is the command that kubelet runs.
+func (m powered) mount() string {
+	return "mkdir -p " + target + " && /flexlvm mount " + target + " '" + m.options() + "'"
 }
 
 func (m powered) try(script string) (string, bool) {
@@ -62,19 +75,20 @@ func (m powered) boot() {
 
 // Power fails at a random instant of a first mount; after the boot kubelet calls
 // again, and gets one volume of the right size.
-func TestPowerCutDuringFirstMount(t *testing.T) {
-	m := newPowered(t)
+func TestPowerCutDuringFirstMount(t *testing.T) { eachLayout(t, testPowerCutDuringFirstMount) }
+
+func testPowerCutDuringFirstMount(t *testing.T, m powered) {
 	begin := time.Now()
-	m.sh(mount)
+	m.sh(m.mount())
 	whole := time.Since(begin)
 	states := map[string]int{}
-	for i := range 6 {
+	for i := range 4 {
 		m.sh("umount " + target + " 2>/dev/null; lvremove -q -y flexlvm/pvc-1 && rm -rf /var/lib/flexlvm && sync")
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", mount}})
+			_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", m.mount()}})
 		}()
 		<-time.After(time.Duration(rand.Int63n(int64(whole))))
 		m.PowerCut()
@@ -83,7 +97,7 @@ func TestPowerCutDuringFirstMount(t *testing.T) {
 		m.boot()
 		states[m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")]++
 
-		require.Contains(t, m.sh(mount), `"status":"Success"`, "round %d", i)
+		require.Contains(t, m.sh(m.mount()), `"status":"Success"`, "round %d", i)
 		require.Equal(t, "pvc-1", m.sh("lvs --noheadings -o lv_name flexlvm | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
@@ -92,9 +106,10 @@ func TestPowerCutDuringFirstMount(t *testing.T) {
 }
 
 // What a pod has fsynced is there after a power cut.
-func TestPowerCutKeepsWhatWasSynced(t *testing.T) {
-	m := newPowered(t)
-	m.sh(mount)
+func TestPowerCutKeepsWhatWasSynced(t *testing.T) { eachLayout(t, testPowerCutKeepsWhatWasSynced) }
+
+func testPowerCutKeepsWhatWasSynced(t *testing.T, m powered) {
+	m.sh(m.mount())
 	sum := m.sh("cd " + target + " && dd if=/dev/urandom of=db bs=1M count=16 conv=fsync 2>/dev/null && sync db . && md5sum db")
 	go func() {
 		// More is being written when the power fails.
@@ -103,21 +118,22 @@ func TestPowerCutKeepsWhatWasSynced(t *testing.T) {
 	<-time.After(time.Second)
 	m.PowerCut()
 	m.boot()
-	m.sh(mount)
+	m.sh(m.mount())
 	require.Equal(t, sum, m.sh("cd "+target+" && md5sum db"))
 	require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 }
 
 // A growth that kubelet was told of is there after a power cut.
-func TestPowerCutAfterGrowth(t *testing.T) {
-	m := newPowered(t)
-	m.sh(mount)
+func TestPowerCutAfterGrowth(t *testing.T) { eachLayout(t, testPowerCutAfterGrowth) }
+
+func testPowerCutAfterGrowth(t *testing.T, m powered) {
+	m.sh(m.mount())
 	const grown = "104857600"
-	expand := strings.Replace(options, `,"kubernetes.io/pod.namespace":"default"`, "", 1)
+	expand := strings.Replace(m.options(), `,"kubernetes.io/pod.namespace":"default"`, "", 1)
 	require.Contains(t, m.sh("/flexlvm expandfs '"+expand+"' '' "+target+" "+grown+" 67108864"), `"status":"Success"`)
 	m.PowerCut()
 	m.boot()
-	m.sh(mount)
+	m.sh(m.mount())
 	require.Equal(t, grown, m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 	require.Equal(t, grown, m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
 }

@@ -59,14 +59,26 @@ func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
 	require.Zero(t, res.ExitCode, "%v", args)
 }
 
+// disks are what the tests of the engine want: four for the group, so that
+// layouts have devices to lie on, and one to spoil.
+func disks() []vm.Disk {
+	all := make([]vm.Disk, 5)
+	for i := range all {
+		all[i] = vm.Disk{Size: 4 << 30, Unsafe: true}
+	}
+	return all
+}
+
+const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/vde"
+
 // TestEngine runs every test of internal/node on a real disk.
 func TestEngine(t *testing.T) {
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{
-		Disks: []vm.Disk{{Size: 8 << 30, Unsafe: true}},
+		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
-	run(t, m, []string{"FLEXLVM_TEST_DISK=/dev/vda"}, "/node.test", "-test.v", "-test.timeout", "25m")
+	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.timeout", "25m")
 }
 
 // TestEngineBesideUdev runs the tests that make and find devices once more where
@@ -75,11 +87,11 @@ func TestEngineBesideUdev(t *testing.T) {
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{
 		Udev:  true,
-		Disks: []vm.Disk{{Size: 4 << 30, Unsafe: true}},
+		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
 	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup)$"
-	run(t, m, []string{"FLEXLVM_TEST_DISK=/dev/vda"}, "/node.test", "-test.v", "-test.run", some)
+	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 
 // TestHostNamespaces runs the tests of internal/hostns, which need root.

@@ -1,0 +1,188 @@
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Create makes a logical volume of lv's group, name, size, shape and tags,
+// active, with old signatures wiped. It fails with ErrExists where the name is
+// taken and touches nothing then, so it may be called before any look. Killed at
+// any instant it leaves either nothing or the volume with all its tags: LVM commits
+// both in one write of its metadata.
+func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
+	on, err := c.place(ctx, lv)
+	if err == nil {
+		_, err = c.lvm(ctx, "lvcreate", createArgs(lv, on)...)
+	}
+	if err == nil {
+		return nil
+	}
+	var exit *command.ExitError
+	if !errors.As(err, &exit) && !errors.Is(err, errNoPlace) {
+		return fmt.Errorf("create logical volume %s: %w", lv.path(), err)
+	}
+	group, gerr := c.Group(ctx, lv.Group)
+	if gerr != nil {
+		return gerr
+	}
+	if _, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil {
+		return fmt.Errorf("%w: %s", ErrExists, lv.path())
+	}
+	if short := c.shortOf(ctx, group, lv.Shape, lv.Shape.Share(lv.Size, group.Extent), nil); short != nil {
+		return short
+	}
+	return fmt.Errorf("create logical volume %s: %w", lv.path(), err)
+}
+
+// errNoPlace: no devices were found to put the copies of a volume on.
+var errNoPlace = errors.New("no place")
+
+// place chooses the devices of a volume that has copies: those with the most
+// room. Left alone, LVM may well put a piece of two copies on one device where
+// that is the only way, or where devices are in pieces, and its loss would then be
+// the loss of both. It returns none where the choice is LVM's.
+func (c *Client) place(ctx context.Context, lv LogicalVolume) ([]string, error) {
+	if lv.Shape.Layout != volume.Raid1 {
+		return nil, nil
+	}
+	devices, err := c.devices(ctx, lv.Group)
+	if err != nil {
+		return nil, err
+	}
+	n := lv.Shape.Devices()
+	if len(devices) < n || devices[n-1].free < lv.Size {
+		return nil, errNoPlace
+	}
+	var on []string
+	for _, d := range devices[:n] {
+		on = append(on, d.name)
+	}
+	return on, nil
+}
+
+// devices of a group that LVM may take room from, the one with the most first.
+func (c *Client) devices(ctx context.Context, g volume.Group) ([]device, error) {
+	out, err := c.lvm(ctx, "pvs", devicesArgs(g)...)
+	if err != nil {
+		return nil, fmt.Errorf("list the devices of volume group %s: %w", g, err)
+	}
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var all []device
+	for _, rep := range r.Report {
+		found, err := parseDevices(rep.PV)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// Extend makes a volume at least size large, in the shape that it has; one that
+// is that large already is left alone. ErrNoSpace where the group cannot.
+func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
+	if lv.Size >= size {
+		return nil
+	}
+	on, err := c.home(ctx, lv)
+	if err == nil {
+		_, err = c.lvm(ctx, "lvextend", extendArgs(lv, size, on)...)
+	}
+	if err == nil {
+		return nil
+	}
+	var exit *command.ExitError
+	if errors.As(err, &exit) {
+		if now, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil && now.Size >= size {
+			return nil
+		}
+		if group, gerr := c.Group(ctx, lv.Group); gerr == nil {
+			share := lv.Shape.Share(size, group.Extent) - lv.Shape.Share(lv.Size, group.Extent)
+			if short := c.shortOf(ctx, group, lv.Shape, share, on); short != nil {
+				return short
+			}
+		}
+	}
+	return fmt.Errorf("extend logical volume %s: %w", lv.path(), err)
+}
+
+// home are the devices that the copies of a volume lie on, and must grow on: where
+// one of them is full, LVM left alone puts the end of its copy beside another copy
+// (seen with 2.03.16), and the loss of that device would be the loss of both. It
+// returns none where the choice is LVM's.
+func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
+	if lv.Shape.Layout != volume.Raid1 {
+		return nil, nil
+	}
+	out, err := c.lvm(ctx, "lvs", copiesArgs(lv)...)
+	if err != nil {
+		return nil, fmt.Errorf("look up the devices of logical volume %s: %w", lv.path(), err)
+	}
+	on, err := parseCopies(out)
+	if err == nil && len(on) < lv.Shape.Devices() {
+		err = fmt.Errorf("extend logical volume %s: its %d copies lie on %d devices (%s); see `lvs -a -o +devices %s`", lv.path(), lv.Shape.Devices(), len(on), strings.Join(on, ", "), lv.Group)
+	}
+	return on, err
+}
+
+// shortOf explains a failure of LVM's: it returns an ErrPartial where devices of
+// the group are missing, an ErrNoSpace where its devices, or those of them that it
+// was to be on, cannot give such a share each, and nil where that is not why.
+func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, share volume.Bytes, on []string) error {
+	if g.Missing > 0 {
+		return fmt.Errorf("%w: %s lacks %d of its %d devices, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, g.Devices)
+	}
+	n := h.Devices()
+	if need := share * volume.Bytes(n); g.Free < need {
+		return noSpace(g, need)
+	}
+	if n == 1 {
+		return nil
+	}
+	devices, err := c.devices(ctx, g.Name)
+	if err != nil {
+		return err
+	}
+	if len(on) > 0 {
+		devices = slices.DeleteFunc(devices, func(d device) bool { return !slices.Contains(on, d.name) })
+	}
+	if len(devices) < n || devices[n-1].free < share {
+		return tooFewDevices(g, h, devices, share, on)
+	}
+	return nil
+}
+
+func noSpace(g VolumeGroup, need volume.Bytes) error {
+	return fmt.Errorf("%w: %s has %d bytes free (%s) of %d and %d are needed (%s)", ErrNoSpace, g.Name, int64(g.Free), g.Free, int64(g.Size), int64(need), need)
+}
+
+// tooFewDevices is for a group that has the room, and not where it is needed.
+func tooFewDevices(g VolumeGroup, h volume.Shape, devices []device, share volume.Bytes, on []string) error {
+	what, remedy := fmt.Sprintf("a volume striped over %d devices", h.Stripes), "add devices with `vgextend`, or use a class with fewer stripes"
+	if h.Layout == volume.Raid1 {
+		what, remedy = fmt.Sprintf("a volume in %d copies", h.Mirrors+1), "add devices with `vgextend`, or use a class with fewer mirrors"
+	}
+	if len(on) > 0 {
+		remedy = "its copies grow only where they lie: make room there, with `pvmove` for one"
+	}
+	wide := 0
+	texts := make([]string, 0, len(devices))
+	for _, d := range devices {
+		texts = append(texts, d.name+" "+d.free.String())
+		if d.free >= share {
+			wide++
+		}
+	}
+	return fmt.Errorf("%w: %s needs %d bytes (%s) on each of %d devices of %s, and %d of %d have that (free: %s); %s",
+		ErrNoSpace, what, int64(share), share, h.Devices(), g.Name, wide, len(devices), strings.Join(texts, ", "), remedy)
+}
