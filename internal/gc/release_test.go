@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -174,8 +175,10 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 	r.eventually(func() bool { return r.api.requests("delete persistentvolumes") > 0 }, "not tried")
 	require.NotNil(t, r.api.volume("data"))
 	r.engine.with(func() { r.engine.fault = nil })
-	r.clock.pass(soon)
-	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+	r.eventually(func() bool {
+		r.clock.pass(time.Second) // until it is tried again, whenever the refusal was noted
+		return r.api.volume("data") == nil
+	}, "the PersistentVolume stays")
 }
 
 // The room of a volume that is released is in the report of the node no more when
