@@ -67,7 +67,12 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	if err != nil {
 		return asRoot(err)
 	}
-	return printGroup(out, g)
+	if err := printGroup(out, g); err != nil {
+		return err
+	}
+	// The group is there in any case; at worst it is reported a minute later.
+	_ = node.Call(node.DefaultStateDir)
+	return nil
 }
 
 func (o *vgCreateOptions) group(devices []string) (lvm.NewGroup, error) {

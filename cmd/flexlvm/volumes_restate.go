@@ -60,9 +60,13 @@ No pod can mount a volume that is retained; one that is in use is refused.`,
 }
 
 func (o *volumesRestateOptions) run(cmd *cobra.Command, args []string) error {
-	return o.onNode(cmd, func(ctx context.Context, e engine) error {
+	err := o.onNode(cmd, func(ctx context.Context, e engine) error {
 		return o.restate(ctx, e, args[0], cmd.OutOrStdout())
 	})
+	if err == nil {
+		_ = node.Call(node.DefaultStateDir) // at worst it is reported a minute later
+	}
+	return err
 }
 
 func (o *volumesRestateOptions) restate(ctx context.Context, e engine, name string, out io.Writer) error {

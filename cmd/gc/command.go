@@ -161,6 +161,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	daemon, err := gc.New(gc.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
 		Missing: func() []string { return host.Lacks(programs()...) },
+		Called:  func() time.Time { return node.Called(node.DefaultStateDir) },
 		IO:      gc.IO{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 	}, engine, api, gc.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {

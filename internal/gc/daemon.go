@@ -21,6 +21,8 @@ const (
 	settle = 200 * time.Millisecond
 	// mostSettle bounds what a slow machine waits: as long as its rounds take.
 	mostSettle = 5 * time.Second
+	// callCheck is how often to see whether somebody has called.
+	callCheck = time.Second
 	// firstRetry is when a round that failed is made again; doubled up to the
 	// interval.
 	firstRetry = time.Second
@@ -39,6 +41,8 @@ type Config struct {
 	Interval time.Duration // between rounds that nothing has called for
 	DryRun   bool          // say what would be done and do nothing
 	Now      func() time.Time
+	// Called tells when somebody on the node last asked for a round; nil: nobody can.
+	Called func() time.Time
 	// Missing names the programs that the host lacks.
 	Missing func() []string
 	IO      IO // limits on it; a dry run sets none
@@ -147,6 +151,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
 	all.Go(func() { d.limiter.run(ctx) })
+	all.Go(func() { d.answer(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0
@@ -176,6 +181,26 @@ func (d *Daemon) boundedRound(ctx context.Context) (findings, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(roundIntervals*d.cfg.Interval, leastRound))
 	defer cancel()
 	return d.round(ctx)
+}
+
+// answer makes a round soon after somebody on the node has called for one.
+func (d *Daemon) answer(ctx context.Context) {
+	if d.cfg.Called == nil {
+		return
+	}
+	ticker := time.NewTicker(callCheck)
+	defer ticker.Stop()
+	for last := d.cfg.Called(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if now := d.cfg.Called(); now.After(last) {
+			last = now
+			d.kick()
+		}
+	}
 }
 
 // await waits until a round is due, and returns false when ctx has ended.

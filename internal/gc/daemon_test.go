@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -367,4 +368,19 @@ func TestMetricNames(t *testing.T) {
 	}
 	require.EqualValues(t, 100*volume.GiB, r.metric("flexlvm_pool_size_bytes"))
 	require.EqualValues(t, 1, r.metric("flexlvm_volumes"))
+}
+
+// Somebody on the node calls, and need not wait for the interval.
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var at atomic.Int64
+	r.config.Interval = time.Hour
+	r.config.Called = func() time.Time { return time.Unix(at.Load(), 0) }
+	r.start()
+	r.eventually(func() bool { return r.engine.rounds() > 0 }, "no round")
+	time.Sleep(2 * time.Second) // what comes with the start is over
+	before := r.engine.rounds()
+	at.Store(1)
+	r.eventually(func() bool { return r.engine.rounds() > before }, "nobody answers")
 }
