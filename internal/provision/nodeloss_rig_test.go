@@ -1,0 +1,232 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+var (
+	nodesResource   = corev1.SchemeGroupVersion.WithResource("nodes")
+	claimsResource  = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	volumesResource = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+)
+
+// A lossRig is an API of fakes, caches that see it when the test says so, and a
+// clock that the test moves.
+type lossRig struct {
+	t       *testing.T
+	client  *fake.Clientset
+	factory informers.SharedInformerFactory
+	metrics *Metrics
+	said    []string // "reason kind name"
+	calls   []string // "verb resource"
+	// fault is asked before each call what goes wrong: an error, and whether the API
+	// does the thing all the same.
+	fault func(call int) (err error, done bool)
+	now   time.Time
+	loop  *nodeLoss
+}
+
+func newLossRig(t *testing.T, objects ...runtime.Object) *lossRig {
+	r := &lossRig{t: t, client: fake.NewClientset(objects...), now: lossStart}
+	r.client.PrependReactor("*", "*", r.react)
+	r.restart()
+	return r
+}
+
+// restart is a new process: it has seen nothing yet.
+func (r *lossRig) restart() {
+	r.metrics = NewMetrics()
+	r.factory = informers.NewSharedInformerFactory(r.client, 0)
+	r.loop = newNodeLoss(lossConfig{
+		client: r.client, events: r, cluster: lossCluster, metrics: r.metrics, grace: lossGrace, now: func() time.Time { return r.now },
+	}, r.factory)
+}
+
+func (r *lossRig) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	if action.GetVerb() == "watch" {
+		return false, nil, nil
+	}
+	call := len(r.calls)
+	r.calls = append(r.calls, action.GetVerb()+" "+action.GetResource().Resource)
+	if err := r.precondition(action); err != nil {
+		return true, nil, err
+	}
+	if r.fault == nil {
+		return false, nil, nil
+	}
+	err, done := r.fault(call)
+	if err != nil && done {
+		_, _, _ = clienttesting.ObjectReaction(r.client.Tracker())(action)
+	}
+	return err != nil, nil, err
+}
+
+// precondition holds a change to the object that the caller has seen, which the
+// fakes do not do. A change without one is a defect.
+func (r *lossRig) precondition(action clienttesting.Action) error {
+	seen := metav1.Preconditions{}
+	name := ""
+	switch a := action.(type) {
+	case clienttesting.DeleteActionImpl:
+		require.NotNil(r.t, a.DeleteOptions.Preconditions, "%s %s", a.Resource.Resource, a.Name)
+		name, seen = a.Name, *a.DeleteOptions.Preconditions
+	case clienttesting.PatchActionImpl:
+		var patch struct{ Metadata metav1.Preconditions }
+		require.NoError(r.t, json.Unmarshal(a.Patch, &patch))
+		name, seen = a.Name, patch.Metadata
+	default:
+		return nil
+	}
+	require.NotNil(r.t, seen.UID)
+	require.NotNil(r.t, seen.ResourceVersion)
+	object, err := r.client.Tracker().Get(action.GetResource(), action.GetNamespace(), name)
+	if err != nil {
+		return nil // the fake says so itself
+	}
+	now, err := meta.Accessor(object)
+	require.NoError(r.t, err)
+	if *seen.UID != now.GetUID() || *seen.ResourceVersion != now.GetResourceVersion() {
+		return apierrors.NewConflict(action.GetResource().GroupResource(), name, errors.New("it is another by now"))
+	}
+	return nil
+}
+
+// sync lets the caches see what the API has.
+func (r *lossRig) sync() {
+	fill := func(indexer cache.Indexer, resource schema.GroupVersionResource, kind string) {
+		list, err := r.client.Tracker().List(resource, corev1.SchemeGroupVersion.WithKind(kind), "")
+		require.NoError(r.t, err)
+		objects, err := meta.ExtractList(list)
+		require.NoError(r.t, err)
+		all := make([]any, 0, len(objects))
+		for _, o := range objects {
+			all = append(all, o)
+		}
+		require.NoError(r.t, indexer.Replace(all, ""))
+	}
+	fill(r.factory.Core().V1().Nodes().Informer().GetIndexer(), nodesResource, "Node")
+	fill(r.factory.Core().V1().PersistentVolumes().Informer().GetIndexer(), volumesResource, "PersistentVolume")
+	fill(r.factory.Core().V1().PersistentVolumeClaims().Informer().GetIndexer(), claimsResource, "PersistentVolumeClaim")
+}
+
+// round lets kube-controller-manager do its part, the caches follow, and time pass.
+func (r *lossRig) round(after time.Duration) error {
+	r.release()
+	r.sync()
+	r.now = r.now.Add(after)
+	return r.loop.round(context.Background())
+}
+
+// release calls volumes Released whose claim is gone.
+func (r *lossRig) release() {
+	for _, v := range r.volumes() {
+		_, err := r.client.Tracker().Get(claimsResource, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
+		if apierrors.IsNotFound(err) && v.Status.Phase == corev1.VolumeBound {
+			v.Status.Phase = corev1.VolumeReleased
+			v.ResourceVersion += "1"
+			require.NoError(r.t, r.client.Tracker().Update(volumesResource, &v, ""))
+		}
+	}
+}
+
+func (r *lossRig) volumes() []corev1.PersistentVolume {
+	list, err := r.client.Tracker().List(volumesResource, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "")
+	require.NoError(r.t, err)
+	return list.(*corev1.PersistentVolumeList).Items
+}
+
+// left lists what the API still has: volumes with their finalizers, and claims.
+func (r *lossRig) left() []string {
+	var out []string
+	for _, v := range r.volumes() {
+		text := fmt.Sprintf("%s %s", v.Name, v.Status.Phase)
+		if !slices.Contains(v.Finalizers, pv.Finalizer) {
+			text += " let go"
+		}
+		out = append(out, text)
+	}
+	list, err := r.client.Tracker().List(claimsResource, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), "")
+	require.NoError(r.t, err)
+	for _, c := range list.(*corev1.PersistentVolumeClaimList).Items {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+func (r *lossRig) metric(name string) float64 {
+	families, err := r.metrics.Registry.Gather()
+	require.NoError(r.t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	r.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// Event makes the rig the recorder.
+func (r *lossRig) Event(object runtime.Object, _, reason, _ string) {
+	accessor, err := meta.Accessor(object)
+	require.NoError(r.t, err)
+	kind := map[bool]string{true: "claim"}[accessor.GetNamespace() != ""]
+	switch object.(type) {
+	case *corev1.PersistentVolume:
+		kind = "volume"
+	case *corev1.Pod:
+		kind = "pod"
+	}
+	r.said = append(r.said, fmt.Sprintf("%s %s %s", reason, kind, accessor.GetName()))
+}
+
+func (r *lossRig) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
+	r.Event(object, kind, reason, fmt.Sprintf(format, args...))
+}
+
+func (r *lossRig) AnnotatedEventf(object runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+	r.Eventf(object, kind, reason, format, args...)
+}
+
+func lossNode(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{corev1.LabelHostname: "host-of-" + name}}}
+}
+
+func usedBy(claim string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "uses-" + claim},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}}}},
+	}
+}
+
+// lossWorld has a node that is there with volume "here", and a volume "a" on one
+// that is gone, with their claims and a pod that uses each.
+func lossWorld(t *testing.T, change ...func(*corev1.PersistentVolume)) *lossRig {
+	a, here := lossVolume("a", "node-1", change...), lossVolume("here", "node-2")
+	objects := []runtime.Object{lossNode("node-2"), lossNode("node-9"), a, here, lossClaim(here), usedBy("claim-a"), usedBy("claim-here")}
+	if a.Status.Phase == corev1.VolumeBound {
+		objects = append(objects, lossClaim(a))
+	}
+	return newLossRig(t, objects...)
+}
