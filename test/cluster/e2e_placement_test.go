@@ -1,0 +1,83 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// placementClass gives its room back at once, for the tests that follow.
+const placementClass = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: placement}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+parameters: {volumeGroup: flexlvm, reclaim: immediate}
+`
+
+// placed is a pod with a claim for each size, which would rather run on a node.
+func placed(name, rather string, sizes ...string) string {
+	var claims, mounts, volumes strings.Builder
+	for i, size := range sizes {
+		claim := fmt.Sprintf("%s-%d", name, i)
+		fmt.Fprintf(&claims, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s}\nspec: {storageClassName: placement, accessModes: [ReadWriteOnce], resources: {requests: {storage: %s}}}\n---\n", claim, size)
+		fmt.Fprintf(&mounts, "{name: %s, mountPath: /%s},", claim, claim)
+		fmt.Fprintf(&volumes, "{name: %s, persistentVolumeClaim: {claimName: %s}},", claim, claim)
+	}
+	affinity := ""
+	if rather != "" {
+		affinity = "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, preference: {matchFields: [{key: metadata.name, operator: In, values: [" + rather + "]}]}}]}}\n  "
+	}
+	return fmt.Sprintf(`%sapiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  %sterminationGracePeriodSeconds: 1
+  containers: [{name: main, image: busybox:1.36, command: [sleep, "86400"], volumeMounts: [%s]}]
+  volumes: [%s]
+`, claims.String(), name, affinity, mounts.String(), volumes.String())
+}
+
+// On two real nodes of 16 GiB: a pod goes where its claims fit, even if it would
+// rather go elsewhere, to the emptier node where it does not care, and with all of
+// its claims or not at all.
+func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
+	n := newTenant(t, "placement")
+	require.NoError(t, n.apply(placementClass))
+	t.Cleanup(func() {
+		out, err := shared.Kubectl(context.WithoutCancel(n.ctx), "delete", "storageclass", "placement", "--ignore-not-found")
+		require.NoError(t, err, out)
+	})
+	node := func(pod string) string {
+		n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=240s")
+		return n.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
+	}
+	require.NoError(t, n.apply(placed("first", "node1", "10Gi")))
+	require.Equal(t, "node1", node("first"))
+	require.NoError(t, n.apply(placed("second", "node1", "8Gi")))
+	require.Equal(t, "node2", node("second"), "there is no room on node1 for another")
+	require.NoError(t, n.apply(placed("third", "", "2Gi")))
+	require.Equal(t, "node2", node("third"), "it is the emptier")
+
+	require.NoError(t, n.apply(placed("pair", "", "3Gi", "3Gi")))
+	require.Eventually(t, func() bool {
+		events := n.kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name} {.message}{'\\n'}{end}")
+		return strings.Contains(events, "has no room for the claims pair-0, pair-1 together") || strings.Contains(events, "has no room for the claims pair-1, pair-0 together")
+	}, patience, time.Second)
+	require.Equal(t, "Pending Pending", n.kubectl("get", "pvc", "pair-0", "pair-1", "-o", "jsonpath={.items[*].status.phase}"), "none of its claims has a volume")
+
+	n.kubectl("delete", "pod/second", "pvc/second-0")
+	require.Equal(t, "node2", node("pair"), "once there is room for both")
+
+	n.kubectl("delete", "pods,pvc", "--all")
+	require.Eventually(t, func() bool {
+		return !strings.Contains(kubectl(n.ctx, t, "get", "pv"), " placement ")
+	}, patience, time.Second)
+}
