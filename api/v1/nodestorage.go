@@ -141,6 +141,10 @@ type Pool struct {
 	Closed string `json:"closed,omitempty"`
 	// UsedPercent of Size, what may be evicted included.
 	UsedPercent int32 `json:"usedPercent"`
+	// BusyPercent is the share of time in which the busiest disk of the pool has
+	// something to do, over some minutes, in steps of ten.
+	// +optional
+	BusyPercent int32 `json:"busyPercent,omitempty"`
 	// VolumesByState counts the volumes of flexlvm.
 	// +optional
 	VolumesByState map[string]int32 `json:"volumesByState,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/hostns"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/logging"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/serve"
@@ -161,6 +162,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	daemon, err := gc.New(gc.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
 		Missing: func() []string { return host.Lacks(programs()...) },
+		IOTime:  lvm.IOTime,
 		Called:  func() time.Time { return node.Called(node.DefaultStateDir) },
 		IO:      gc.IO{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 	}, engine, api, gc.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})

@@ -30,6 +30,7 @@ type options struct {
 	address    string
 	workers    int
 	lossGrace  time.Duration
+	avoidBusy  bool
 	qps        float32
 	burst      int
 	logLevel   string
@@ -71,6 +72,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
 	f.IntVar(&o.workers, "workers", 10, "how many claims to work on at the same time")
 	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that bears volumes must be gone from the API before it counts as lost")
+	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
 	f.Float32Var(&o.qps, "kube-api-qps", 100, "most requests per second to the API server, on average")
 	f.IntVar(&o.burst, "kube-api-burst", 200, "most requests to the API server at once")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
@@ -123,7 +125,7 @@ func (o options) run(ctx context.Context) error {
 		metrics.Leading(true)
 		failed = provision.Work(ctx, provision.Config{
 			Client: work, Storage: storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-			NodeLossGrace: o.lossGrace,
+			NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy,
 		})
 		metrics.Leading(false)
 	})

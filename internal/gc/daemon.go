@@ -46,6 +46,8 @@ type Config struct {
 	// Missing names the programs that the host lacks.
 	Missing func() []string
 	IO      IO // limits on it; a dry run sets none
+	// IOTime is how long a disk has had something to do; nil: nobody asks.
+	IOTime func(device string) (time.Duration, error)
 }
 
 // Outlets is where a daemon tells what it does.
@@ -74,6 +76,7 @@ type Daemon struct {
 	cluster   string
 	confirmed time.Time
 	orphans   map[key]bool // of the last confirmed round
+	meter     *meter
 
 	said      *said
 	history   *history
@@ -112,7 +115,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		releases: newSetbacks(time.Second, time.Minute),
 		heals:    newSetbacks(time.Minute, time.Hour),
 
-		claimants: newClaimants(),
+		claimants: newClaimants(), meter: newMeter(cfg.IOTime),
 	}
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = newLimiter(cfg.IO, cfg.Now, d.said, d.events, out.Metrics)

@@ -11,6 +11,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // confirmEvery is how long the daemon believes its watches while they show
@@ -51,7 +52,8 @@ type findings struct {
 	view       View
 	verdicts   []Verdict
 	result     Result
-	confirmed  bool // objects come from the API server itself, in this round
+	busy       map[volume.Group]int // percent
+	confirmed  bool                 // objects come from the API server itself, in this round
 }
 
 // look finds out how things stand and what is to be done. Any error means that
@@ -65,6 +67,7 @@ func (d *Daemon) look(ctx context.Context) (findings, error) {
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
 	}
+	f.busy = d.meter.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)
 	if d.cluster == "" {
 		if d.cluster, err = d.api.Cluster(ctx); err != nil {

@@ -55,7 +55,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f findings, r report) flexlvmv1.N
 	is.Pools = nil
 	var pressed, short []string
 	for _, p := range f.result.Pools {
-		is.Pools = append(is.Pools, poolStatus(p))
+		one := poolStatus(p)
+		one.BusyPercent = int32(f.busy[p.Pool.Name])
+		is.Pools = append(is.Pools, one)
 		if p.Pressure {
 			pressed = append(pressed, p.PressureMessage)
 		}

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -80,6 +83,34 @@ func DeviceByNumber(number uint64) (Device, error) {
 		return Device{}, fmt.Errorf("%w: device %s has no name of LVM's", ErrNoDevice, name)
 	}
 	return d, nil
+}
+
+// IOTime is how long a block device has had something to do since the node's boot.
+// The field is the tenth of Linux' Documentation/block/stat.rst, io_ticks, in
+// milliseconds; device is a path in /dev, and may be a symbolic link.
+func IOTime(device string) (time.Duration, error) {
+	path, err := filepath.EvalSymlinks(device)
+	if err != nil {
+		return 0, fmt.Errorf("read how busy %s is: %w", device, err)
+	}
+	line, err := readLine("/sys/class/block/" + filepath.Base(path) + "/stat")
+	if err != nil {
+		return 0, fmt.Errorf("read how busy %s is: %w", device, err)
+	}
+	return parseIOTime(device, line)
+}
+
+func parseIOTime(device, line string) (time.Duration, error) {
+	const ticks = 9
+	fields := strings.Fields(line)
+	if len(fields) <= ticks {
+		return 0, fmt.Errorf("read how busy %s is: %q has too few fields", device, line)
+	}
+	ms, err := strconv.ParseInt(fields[ticks], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read how busy %s is: %w", device, err)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 func readLine(file string) (string, error) {

@@ -50,6 +50,8 @@ type VolumeGroup struct {
 	// DeviceFree is what is free on each device that LVM may take room from, the
 	// most first. Only Client.Everything tells.
 	DeviceFree []volume.Bytes
+	// DeviceNames are these devices, as LVM calls them: paths in /dev.
+	DeviceNames []string
 }
 
 // A device is a physical volume that LVM may take room from.
@@ -182,7 +184,10 @@ func parseGroups(out []byte) ([]VolumeGroup, error) {
 			if err != nil {
 				return nil, err
 			}
-			g.DeviceFree = freeOf(devices)
+			for _, d := range devices {
+				g.DeviceFree = append(g.DeviceFree, d.free)
+				g.DeviceNames = append(g.DeviceNames, d.name)
+			}
 			all = append(all, g)
 		}
 	}
@@ -249,13 +254,6 @@ func parseCopies(out []byte) ([]string, error) {
 		}
 	}
 	return on, nil
-}
-
-func freeOf(devices []device) (free []volume.Bytes) {
-	for _, d := range devices {
-		free = append(free, d.free)
-	}
-	return free
 }
 
 // A row reads one row's fields and remembers the first that is missing or is

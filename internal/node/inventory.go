@@ -26,6 +26,8 @@ type Pool struct {
 	// DeviceFree is what is free on each physical device that room can be taken
 	// from, the most first.
 	DeviceFree []volume.Bytes
+	// Devices are the paths of these physical devices.
+	Devices []string
 }
 
 // Inventory reports every volume group of the host and every volume of ours in
@@ -43,7 +45,7 @@ func (e *Engine) Inventory(ctx context.Context) (Inventory, error) {
 		in.Pools = append(in.Pools, Pool{
 			Name: g.Name, UUID: g.UUID, Size: g.Size, Free: g.Free, Extent: g.Extent,
 			MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree, LVs: g.Volumes, Missing: g.Missing,
-			DeviceFree: g.DeviceFree,
+			DeviceFree: g.DeviceFree, Devices: g.DeviceNames,
 		})
 	}
 	return in, nil

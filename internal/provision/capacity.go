@@ -33,10 +33,16 @@ type offeringNode struct {
 }
 
 // capacityOf is the object by which the scheduler learns what a node can give a
-// class, in bytes as the user counts them. One and the same number tells how much
-// there is and how large one volume may be: a linear volume can take all.
-func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, most volume.Bytes) *storagev1.CSIStorageCapacity {
+// class, in bytes as the user counts them. By maximumVolumeSize it tells whether a
+// claim fits, by capacity which of the nodes where it fits is the better (scheduler
+// of Kubernetes 1.37). They are the same, for a volume can take all there is, but
+// where busy disks are to be avoided: then capacity sinks with the load.
+func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, most volume.Bytes, busy int) *storagev1.CSIStorageCapacity {
 	size := resource.NewQuantity(int64(most), resource.BinarySI)
+	worth := resource.NewQuantity(int64(most)/100*int64(100-min(busy, 99)), resource.BinarySI)
+	if busy == 0 {
+		worth = size
+	}
 	return &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
@@ -52,7 +58,7 @@ func capacityOf(namespace string, node offeringNode, class *storagev1.StorageCla
 		},
 		NodeTopology:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.hostname}},
 		StorageClassName:  class.Name,
-		Capacity:          size,
+		Capacity:          worth,
 		MaximumVolumeSize: size,
 	}
 }

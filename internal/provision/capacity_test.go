@@ -156,6 +156,26 @@ func TestPublish(t *testing.T) {
 	require.Empty(t, s.there(t), "without a hostname the scheduler could not find it")
 }
 
+// Where busy disks are avoided, a busy node is worth less, and holds as much.
+func TestPublishLoad(t *testing.T) {
+	s := newStage(t)
+	busy := storageOf("node-1", 10*volume.GiB)
+	busy.Status.Pools[0].BusyPercent = 80
+	s.ledger.Report(busy)
+	most := int64(within(10 * volume.GiB))
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Equal(t, most, s.there(t)[0].Capacity.Value(), "off by default")
+
+	s.avoidBusy = true
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Equal(t, most/100*20, s.there(t)[0].Capacity.Value())
+	require.Equal(t, most, s.there(t)[0].MaximumVolumeSize.Value())
+	busy.Status.Pools[0].BusyPercent = 100
+	s.ledger.Report(busy)
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Equal(t, most/100, s.there(t)[0].Capacity.Value(), "it is not shut")
+}
+
 // What an earlier process has left, or somebody has changed, is put right.
 func TestPublishPutsRight(t *testing.T) {
 	s := newStage(t)

@@ -45,6 +45,9 @@ type Config struct {
 	Namespace string       // of the CSIStorageCapacity objects
 	Metrics   *Metrics
 	Workers   int // claims worked on at the same time
+	// AvoidBusy lets the capacity of a node sink with the load of its disks, so that
+	// the scheduler prefers quieter ones.
+	AvoidBusy bool
 	// NodeLossGrace is how long a node is missing from the API before it is lost.
 	NodeLossGrace time.Duration
 }
@@ -64,7 +67,7 @@ func Work(ctx context.Context, config Config) error {
 	publish := &publisher{
 		client: config.Client, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
-		metrics: config.Metrics,
+		metrics: config.Metrics, avoidBusy: config.AvoidBusy,
 	}
 	publish.ledger = NewLedger(time.Now, publish.dirty)
 	room := newWaitingRoom(publish.ledger, w.listers(), events, config.Metrics.Refused)

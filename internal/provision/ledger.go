@@ -67,11 +67,12 @@ type pool struct {
 	reclaimable volume.Bytes   // of it
 	devices     []volume.Bytes // free on each physical device
 	closed      string
+	busy        int // percent of time
 }
 
 func (p pool) equal(q pool) bool {
 	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable &&
-		slices.Equal(p.devices, q.devices) && p.closed == q.closed
+		slices.Equal(p.devices, q.devices) && p.closed == q.closed && p.busy == q.busy
 }
 
 // A charge is what a PersistentVolume takes of a pool.
@@ -140,7 +141,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.Group]pool {
 			continue // a pool of a kind that this release does not know
 		}
 		one := pool{
-			uuid: p.UUID, closed: p.Closed,
+			uuid: p.UUID, closed: p.Closed, busy: int(p.BusyPercent),
 			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),

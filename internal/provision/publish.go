@@ -39,6 +39,7 @@ type publisher struct {
 	capacities storagelisters.CSIStorageCapacityNamespaceLister
 	queue      workqueue.TypedRateLimitingInterface[string]
 	metrics    *Metrics
+	avoidBusy  bool // offer less where disks are busy
 }
 
 // dirty is told of a node whose capacities may be wrong.
@@ -149,7 +150,10 @@ func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error
 			continue
 		}
 		if offer, has := p.ledger.Offer(name, parameters); has {
-			out = append(out, capacityOf(p.namespace, of, class, offer.Most))
+			if !p.avoidBusy {
+				offer.Busy = 0
+			}
+			out = append(out, capacityOf(p.namespace, of, class, offer.Most, offer.Busy))
 		}
 	}
 	slices.SortFunc(out, func(a, b *storagev1.CSIStorageCapacity) int { return strings.Compare(a.Name, b.Name) })

@@ -199,6 +199,7 @@ func amountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64
 type Offer struct {
 	Most volume.Bytes // the largest that a volume may be, to its user
 	Room volume.Bytes // what the pool can still promise, overhead included
+	Busy int          // percent of time in which the pool's disks have something to do
 }
 
 // Offer tells what a node can give volumes of these parameters; false where it
@@ -214,7 +215,7 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 	if !there {
 		return Offer{}, false
 	}
-	o := Offer{Room: l.room(a, parameters.Group, nil)}
+	o := Offer{Room: l.room(a, parameters.Group, nil), Busy: p.busy}
 	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
 	if spec := parameters.spec(); spec.Devices() > 1 {
