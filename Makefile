@@ -65,7 +65,7 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 SOAK_CLAIMS ?= 300
 
 soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
-	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags soak -count=1 -v -timeout 6h ./test/cluster/soak
+	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench
@@ -73,7 +73,7 @@ bench: setup ## measure, side by side with the plain commands
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@set -e; for target in volume:FuzzParseTags lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall gc:FuzzClaimOf; do \
+	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall claim:FuzzClaimOf; do \
 		echo "== $$target"; \
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
 	done

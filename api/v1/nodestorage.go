@@ -96,6 +96,14 @@ const (
 	ConditionShortfall = "Shortfall"
 )
 
+// Reasons of the condition Ready for which no volume can be made on the node.
+const (
+	// ReasonToolsMissing: the host lacks programs that are needed.
+	ReasonToolsMissing = "ToolsMissing"
+	// ReasonLVMFailed: LVM does not answer.
+	ReasonLVMFailed = "LVMFailed"
+)
+
 // Pool is where volumes are cut from. Quantities are bytes of the devices: the
 // charge of a volume is its size and its file system's overhead.
 type Pool struct {
@@ -114,6 +122,17 @@ type Pool struct {
 	// Promised is what PersistentVolumes of this node still need: volumes that no
 	// pod has mounted yet, and growth that has not happened yet.
 	Promised resource.Quantity `json:"promised"`
+	// Allocatable is what PersistentVolumes may take of the pool altogether, those
+	// that have their volumes already included: Size less what others hold. Less the
+	// charges of all PersistentVolumes of the node, it is what may be promised.
+	// +optional
+	Allocatable resource.Quantity `json:"allocatable,omitzero"`
+	// ExtentSize is the grain in which the pool gives space.
+	// +optional
+	ExtentSize resource.Quantity `json:"extentSize,omitzero"`
+	// Closed says why no new volume may be promised here; empty where one may.
+	// +optional
+	Closed string `json:"closed,omitempty"`
 	// UsedPercent of Size, what may be evicted included.
 	UsedPercent int32 `json:"usedPercent"`
 	// VolumesByState counts the volumes of flexlvm.

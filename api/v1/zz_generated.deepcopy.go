@@ -155,6 +155,8 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 	out.Free = in.Free.DeepCopy()
 	out.Reclaimable = in.Reclaimable.DeepCopy()
 	out.Promised = in.Promised.DeepCopy()
+	out.Allocatable = in.Allocatable.DeepCopy()
+	out.ExtentSize = in.ExtentSize.DeepCopy()
 	if in.VolumesByState != nil {
 		in, out := &in.VolumesByState, &out.VolumesByState
 		*out = make(map[string]int32, len(*in))

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
-	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -117,7 +117,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	}
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
 
-	claim, err := gc.ClaimOf(&got)
+	claim, err := claim.Of(&got)
 	require.NoError(t, err)
 	require.True(t, claim.HasFinalizer)
 	require.False(t, claim.Protected || claim.Deleting)
@@ -127,7 +127,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	require.Equal(t, spec.Shape(), claim.Shape)
 	require.Equal(t, v.Size, claim.Size)
 	require.Equal(t, v.Device, claim.Charged)
-	require.Equal(t, node.Disposal{Reclaim: v.Reclaim, Wipe: v.Wipe}, claim.Disposal)
+	require.Equal(t, volume.Disposal{Reclaim: v.Reclaim, Wipe: v.Wipe}, claim.Disposal)
 }
 
 // checkClaim checks that a claim and a PersistentVolume bind to each other.

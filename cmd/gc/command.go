@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/cgroup"
 	commands "github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/gc"
 	"github.com/flexlvm/flexlvm/internal/hostns"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/logging"
+	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/version"
@@ -46,6 +48,9 @@ its data, until its room is needed: until volumes that are promised on this node
 do not fit, or a pool is fuller than --high-threshold-percent. Then the least
 recently used go first. Nothing else goes, unless --evict-orphans says so, and
 nothing at all while the API server does not answer.
+
+It also keeps the limits on IO of the pods that use a volume, as the annotation
+flexlvm.io/io-limits of its PersistentVolume says.
 
 What it sees and does:
 
@@ -156,6 +161,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	daemon, err := gc.New(gc.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
 		Missing: func() []string { return host.Lacks(programs()...) },
+		IO:      gc.IO{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 	}, engine, api, gc.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err

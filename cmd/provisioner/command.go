@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -28,6 +29,7 @@ type options struct {
 	kubeconfig string
 	address    string
 	workers    int
+	lossGrace  time.Duration
 	qps        float32
 	burst      int
 	logLevel   string
@@ -68,6 +70,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.lease.Renew, "lease-renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it ends itself; less than --lease-duration")
 	f.DurationVar(&o.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
 	f.IntVar(&o.workers, "workers", 10, "how many claims to work on at the same time")
+	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that bears volumes must be gone from the API before it counts as lost")
 	f.Float32Var(&o.qps, "kube-api-qps", 100, "most requests per second to the API server, on average")
 	f.IntVar(&o.burst, "kube-api-burst", 200, "most requests to the API server at once")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
@@ -87,7 +90,7 @@ func (o options) run(ctx context.Context) error {
 	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
 	ctx = klog.NewContext(ctx, logger)
 
-	work, lock, err := o.clients()
+	work, storage, lock, err := o.clients()
 	if err != nil {
 		return err
 	}
@@ -115,12 +118,16 @@ func (o options) run(ctx context.Context) error {
 		return err
 	}
 	server.Ready()
+	var failed error
 	err = o.lease.Lead(ctx, lock, health, func(ctx context.Context) {
 		metrics.Leading(true)
-		provision.Work(ctx, work, cluster, metrics, o.workers)
+		failed = provision.Work(ctx, provision.Config{
+			Client: work, Storage: storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
+			NodeLossGrace: o.lossGrace,
+		})
 		metrics.Leading(false)
 	})
-	if err != nil {
+	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
 	logger.Info("flexlvm provisioner has ended")
@@ -133,6 +140,8 @@ func (o *options) check() error {
 	switch {
 	case o.workers < 1:
 		return fmt.Errorf("--workers is %d; give 1 or more", o.workers)
+	case o.lossGrace < time.Second:
+		return fmt.Errorf("--node-loss-grace is %s; give 1s or more", o.lossGrace)
 	case o.qps <= 0 || o.burst < 1:
 		return fmt.Errorf("--kube-api-qps is %g and --kube-api-burst is %d; both must be more than 0", o.qps, o.burst)
 	case l.Retry <= 0 || l.Renew <= l.Retry || l.Duration <= l.Renew:
@@ -158,12 +167,12 @@ func ownNamespace() string {
 	return "flexlvm-system"
 }
 
-// clients gives one client for the work and one for the lease: a burst of claims
-// must not make the leader late.
-func (o options) clients() (work, lock kubernetes.Interface, err error) {
+// clients gives clients for the work and one for the lease: a burst of claims must
+// not make the leader late.
+func (o options) clients() (work kubernetes.Interface, storage *kube.Client, lock kubernetes.Interface, err error) {
 	config, err := kube.Config(o.kubeconfig, kube.ServiceAccountDir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	rest.AddUserAgent(config, "flexlvm-provisioner/"+version.String)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -172,10 +181,13 @@ func (o options) clients() (work, lock kubernetes.Interface, err error) {
 	forLock.Timeout = o.lease.Renew / 2 // a request that hangs must leave time for another
 	config.QPS, config.Burst = o.qps, o.burst
 	if work, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, nil, fmt.Errorf("make the API client: %w", err)
+		return nil, nil, nil, fmt.Errorf("make the API client: %w", err)
+	}
+	if storage, err = kube.NewClient(config); err != nil {
+		return nil, nil, nil, err
 	}
 	if lock, err = kubernetes.NewForConfig(forLock); err != nil {
-		return nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
+		return nil, nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
 	}
-	return work, lock, nil
+	return work, storage, lock, nil
 }

@@ -25,7 +25,7 @@ func (c *claimants) note(in node.Inventory, claim Claim, ref *corev1.ObjectRefer
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range in.Volumes {
-		if keyOf(&in.Volumes[i]) == claim.key() {
+		if keyOf(&in.Volumes[i]) == keyOfClaim(&claim) {
 			c.byUUID[in.Volumes[i].UUID] = *ref
 		}
 	}

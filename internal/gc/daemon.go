@@ -41,6 +41,7 @@ type Config struct {
 	Now      func() time.Time
 	// Missing names the programs that the host lacks.
 	Missing func() []string
+	IO      IO // limits on it; a dry run sets none
 }
 
 // Outlets is where a daemon tells what it does.
@@ -61,6 +62,7 @@ type Daemon struct {
 	watches *watches
 
 	quick, slow *lane
+	limiter     *limiter // nil where nothing is limited
 	kicks       chan struct{}
 	ended       atomic.Int64 // when a round last ended, in nanoseconds
 
@@ -108,6 +110,9 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		claimants: newClaimants(),
 	}
+	if cfg.IO.Groups != nil && !cfg.DryRun {
+		d.limiter = newLimiter(cfg.IO, cfg.Now, d.said, d.events, out.Metrics)
+	}
 	d.quick, d.slow = newLane(d.remove), newLane(d.remove)
 	d.ended.Store(cfg.Now().UnixNano())
 	return d, nil
@@ -141,6 +146,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.watches.run(ctx) })
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
+	all.Go(func() { d.limiter.run(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0
@@ -220,8 +226,7 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 }
 
 // next is when to look again where nothing changes: after the interval, or when
-// something that failed is due, or when a volume becomes old enough to make room
-// that is wanted.
+// something that failed is due, or when a volume becomes old enough to make room.
 func (d *Daemon) next(f findings) time.Duration {
 	now := d.cfg.Now()
 	next := d.cfg.Interval
@@ -236,16 +241,12 @@ func (d *Daemon) next(f findings) time.Duration {
 	return max(next, settle)
 }
 
-// ripens is when the next volume becomes old enough for a pool that is under
-// pressure; zero for never.
+// ripens is when the next volume becomes old enough to be evicted, so that its
+// room may be promised; zero for never.
 func ripens(f findings, minAge time.Duration) (first time.Time) {
-	pressed := map[volume.Group]bool{}
-	for _, p := range f.result.Pools {
-		pressed[p.Pool.Name] = p.Pressure
-	}
 	for i := range f.inventory.Volumes {
 		v := &f.inventory.Volumes[i]
-		if v.State != volume.Unreferenced || v.Cluster != f.view.Cluster || !pressed[v.Group] {
+		if v.State != volume.Unreferenced || v.Cluster != f.view.Cluster {
 			continue
 		}
 		at := v.Released.Add(minAge)

@@ -20,8 +20,8 @@ func (p *planner) addDemands() {
 	for i := range p.view.Claims {
 		c := &p.view.Claims[i]
 		need := p.need(c)
-		if other, there := by[c.key()]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
-			by[c.key()] = demand{claim: c, need: need}
+		if other, there := by[keyOfClaim(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
+			by[keyOfClaim(c)] = demand{claim: c, need: need}
 		}
 	}
 	for k, d := range by {
@@ -41,7 +41,7 @@ func (p *planner) addDemands() {
 func (p *planner) need(c *Claim) volume.Bytes {
 	in, there := p.byGroup[c.Group]
 	switch {
-	case !there, !c.usable(), p.view.givenUp(c):
+	case !there, !c.Usable(), p.view.givenUp(c):
 		return 0
 	case c.Cluster != "" && c.Cluster != p.view.Cluster:
 		return 0
@@ -49,7 +49,7 @@ func (p *planner) need(c *Claim) volume.Bytes {
 		return 0
 	}
 	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Size, c.Inodes)
-	v, made := p.index.volumes[c.key()]
+	v, made := p.index.volumes[keyOfClaim(c)]
 	switch {
 	case !made:
 		// The charge is for extents of LVM's default size; larger ones cost more, and

@@ -16,7 +16,7 @@ type Engine interface {
 	Heal(ctx context.Context, ref node.Ref) error
 	// Release moves a volume on whose PersistentVolume is gone for good. Once it has
 	// returned nil this lasts, also over a power cut.
-	Release(ctx context.Context, ref node.Ref, to volume.State, d node.Disposal) error
+	Release(ctx context.Context, ref node.Ref, to volume.State, d volume.Disposal) error
 	// Remove takes an unreferenced volume away, and finishes what it or another has
 	// begun to. It may take as long as wiping takes.
 	Remove(ctx context.Context, ref node.Ref) error

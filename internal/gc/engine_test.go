@@ -82,7 +82,7 @@ func (e *fakeEngine) Heal(_ context.Context, ref node.Ref) error {
 	return nil
 }
 
-func (e *fakeEngine) Release(_ context.Context, ref node.Ref, to volume.State, d node.Disposal) error {
+func (e *fakeEngine) Release(_ context.Context, ref node.Ref, to volume.State, d volume.Disposal) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.note("release %s %s", ref, to); err != nil {

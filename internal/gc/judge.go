@@ -41,7 +41,7 @@ func Judge(view View) []Verdict {
 	retained := map[key]bool{}
 	for i := range view.Claims {
 		if c := &view.Claims[i]; c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-			retained[c.key()] = true
+			retained[keyOfClaim(c)] = true
 		}
 	}
 	var out []Verdict
@@ -53,10 +53,10 @@ func Judge(view View) []Verdict {
 			v.Why = x.amiss(view, c)
 		case x.letGo(c):
 		case x.obstacle(c) != "":
-			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.evidence(), x.obstacle(c))
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
 		default:
 			v.Action = ActionRelease
-			v.To, v.Why = x.release(c, retained[c.key()])
+			v.To, v.Why = x.release(c, retained[keyOfClaim(c)])
 		}
 		if v.Why != "" {
 			out = append(out, v)
@@ -71,18 +71,7 @@ func Judge(view View) []Verdict {
 // givenUp tells whether the API says positively that nobody wants the volume of
 // a claim any more. All else protects it.
 func (view View) givenUp(c *Claim) bool {
-	return view.Cluster != "" && c.Cluster == view.Cluster && c.leaving()
-}
-
-// leaving tells whether a PersistentVolume is on its way out, whosever it is.
-func (c *Claim) leaving() bool {
-	switch {
-	case c.Deleting:
-		return c.Phase != corev1.VolumeBound || !c.Protected
-	case c.Phase == corev1.VolumeReleased || c.Phase == corev1.VolumeFailed:
-		return c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
-	}
-	return false
+	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
 }
 
 // letGo tells whether all is done about a claim that is given up: the object stays
@@ -91,35 +80,14 @@ func (x *index) letGo(c *Claim) bool {
 	if !c.Deleting || c.HasFinalizer {
 		return false
 	}
-	v, there := x.volumes[c.key()]
+	v, there := x.volumes[keyOfClaim(c)]
 	return !there || v.State != volume.Creating && v.State != volume.Ready
-}
-
-// evidence says how the API has given a claim up.
-func (c *Claim) evidence() string {
-	switch {
-	case c.Deleting && c.Phase == corev1.VolumeBound:
-		return fmt.Sprintf("PersistentVolume %s was deleted and nothing protects it any more, although %s is bound to it", c.PV, c.user())
-	case c.Deleting:
-		return fmt.Sprintf("PersistentVolume %s was deleted and no claim is bound to it", c.PV)
-	case c.Phase == corev1.VolumeFailed:
-		return fmt.Sprintf("PersistentVolume %s has failed to be reclaimed after %s had gone", c.PV, c.user())
-	}
-	return fmt.Sprintf("PersistentVolume %s was released: %s is gone", c.PV, c.user())
-}
-
-// user is who asked for the volume.
-func (c *Claim) user() string {
-	if c.ClaimName == "" {
-		return "its claim"
-	}
-	return fmt.Sprintf("claim %s/%s", c.ClaimNamespace, c.ClaimName)
 }
 
 // obstacle is why the volume of a claim that is given up cannot be moved on, or
 // empty. A volume that does not exist is none: it only must not be made any more.
 func (x *index) obstacle(c *Claim) string {
-	if by, wanted := x.wanted[c.key()]; wanted {
+	if by, wanted := x.wanted[keyOfClaim(c)]; wanted {
 		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
 	}
 	if x.unread[c.Volume] {
@@ -131,16 +99,16 @@ func (x *index) obstacle(c *Claim) string {
 	if why, ailing := x.ailing[c.Group]; ailing {
 		return why
 	}
-	v, there := x.volumes[c.key()]
+	v, there := x.volumes[keyOfClaim(c)]
 	switch {
 	case !there:
 		return ""
 	case v.State == "":
-		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", c.key(), v.Problem)
+		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", keyOfClaim(c), v.Problem)
 	case v.Cluster != c.Cluster:
-		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", c.key(), v.Cluster, c.Cluster, pv.Finalizer)
+		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", keyOfClaim(c), v.Cluster, c.Cluster, pv.Finalizer)
 	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
-		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, c.key(), v.GroupUUID, pv.Finalizer)
+		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, keyOfClaim(c), v.GroupUUID, pv.Finalizer)
 	}
 	return ""
 }
@@ -148,41 +116,36 @@ func (x *index) obstacle(c *Claim) string {
 // release says where the volume of a claim goes that is given up. One that has
 // been moved on already, perhaps by a person, stays where it is.
 func (x *index) release(c *Claim, retain bool) (volume.State, string) {
-	if v, there := x.volumes[c.key()]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
-		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.evidence(), c.key(), v.State)
+	if v, there := x.volumes[keyOfClaim(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), keyOfClaim(c), v.State)
 	}
 	if retain {
-		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.evidence(), c.key(), c.Volume)
+		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.Evidence(), keyOfClaim(c), c.Volume)
 	}
-	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.evidence(), c.key())
+	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), keyOfClaim(c))
 }
 
 // amiss is what a person should know of a claim that is not given up, or empty.
 func (x *index) amiss(view View, c *Claim) string {
 	switch {
 	case c.Cluster == view.Cluster:
-	case c.Cluster == "" && c.leaving():
-		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; look at it on the node, then remove the finalizer %s", c.evidence(), volume.OptionCluster, pv.Finalizer)
+	case c.Cluster == "" && c.Leaving():
+		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; look at it on the node, then remove the finalizer %s", c.Evidence(), volume.OptionCluster, pv.Finalizer)
 	case c.Cluster != "":
 		return fmt.Sprintf("PersistentVolume %s says that it is of cluster %q and this is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
 	}
-	if !c.usable() {
+	if !c.Usable() {
 		return ""
 	}
 	pool, there := x.pools[c.Group]
 	switch {
 	case !there:
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.user())
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.User())
 	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
-		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.user())
+		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	}
-	if v, there := x.volumes[c.key()]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, c.key(), v.State, c.Volume)
+	if v, there := x.volumes[keyOfClaim(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, keyOfClaim(c), v.State, c.Volume)
 	}
 	return ""
-}
-
-// usable tells whether a pod may come and mount the volume of a claim.
-func (c *Claim) usable() bool {
-	return c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
 }

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 )
 
@@ -18,8 +20,8 @@ const confirmEvery = 5 * time.Minute
 // Reasons of the condition Ready where it is not true.
 const (
 	reasonAPI     = "APIUnavailable"
-	reasonLVM     = "LVMFailed"
-	reasonTools   = "ToolsMissing"
+	reasonLVM     = flexlvmv1.ReasonLVMFailed
+	reasonTools   = flexlvmv1.ReasonToolsMissing
 	reasonBlocked = "EvictionBlocked"
 )
 
@@ -130,13 +132,13 @@ func (d *Daemon) think(f *findings, objects []*corev1.PersistentVolume) {
 	}
 	for _, o := range objects {
 		f.objects[o.Name] = o
-		claim, err := ClaimOf(o)
+		c, err := claim.Of(o)
 		if err != nil {
 			f.unreadable[o.Name] = err
-			f.view.Unreadable = append(f.view.Unreadable, NamesOf(o)...)
+			f.view.Unreadable = append(f.view.Unreadable, claim.NamesOf(o)...)
 			continue
 		}
-		f.view.Claims = append(f.view.Claims, claim)
+		f.view.Claims = append(f.view.Claims, c)
 	}
 	f.verdicts = Judge(f.view)
 	f.result = Plan(f.view, d.cfg.Policy)

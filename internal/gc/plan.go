@@ -52,6 +52,10 @@ type PoolResult struct {
 	// Reclaimable is what volumes hold that may be evicted now, orphans not
 	// included. While Result.Blocked says why not, nothing of it is evicted.
 	Reclaimable volume.Bytes
+	// Allocatable is what PersistentVolumes may take altogether; see allocatable.
+	Allocatable volume.Bytes
+	// Closed says why no new volume may be promised here; empty where one may.
+	Closed string
 	// UsedPercent of the pool, whoever uses it, rounded down.
 	UsedPercent int
 	// ByState counts the volumes of this cluster.

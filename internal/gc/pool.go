@@ -51,6 +51,7 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 func (p *planner) decide(in *pool) []Eviction {
 	slices.SortFunc(in.queue, evictionOrder)
 	in.result.Reclaimable = in.reclaimable()
+	in.result.Allocatable, in.result.Closed = p.allocatable(in), in.closed()
 	p.press(in)
 	if p.result.Blocked != "" {
 		in.queue = nil

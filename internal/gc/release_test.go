@@ -177,3 +177,34 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 	r.clock.pass(soon)
 	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
 }
+
+// The room of a volume that is released is in the report of the node no more when
+// its PersistentVolume goes: it would be promised a second time.
+func TestReportGoesOutBeforeThePersistentVolume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10)
+	r.start()
+	r.eventually(func() bool { return r.status().Volumes == 2 }, "no report: %v", r.status())
+	before := r.status().Pools[0].Allocatable
+	r.api.fail(http.StatusInternalServerError, "put nodestorages")
+	released := r.api.volume("data")
+	pvReleased(released)
+	r.api.put(released)
+	r.rounds(2)
+	require.NotNil(t, r.api.volume("data"), "released although the report could not be written")
+	require.Contains(t, r.engine.names(), "data ready")
+
+	early := false
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if resource == "persistentvolumes" && (verb == "delete" || verb == "patch") {
+				now := r.api.storage.Status.Pools[0].Allocatable
+				early = early || now.Cmp(before) >= 0
+			}
+			return false
+		}
+	})
+	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+	r.api.with(func() { require.False(t, early) })
+}

@@ -148,7 +148,7 @@ func (d *Daemon) removeVolume(ctx context.Context, j job) error {
 	if j.eviction != nil && j.eviction.Reason == ReasonOrphan {
 		// The engine removes only what is positively unreferenced. For an orphan it is
 		// --evict-orphans that says so.
-		disposal := node.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
+		disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
 		if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
 			return err
 		}

@@ -34,14 +34,24 @@ func (d *Daemon) round(ctx context.Context) (findings, error) {
 		d.sayPlan(ctx, f)
 	default:
 		d.enqueue(ctx, f)
+	}
+	// The report goes out before any PersistentVolume does: by then it does not count
+	// the room of what is released as a claim's any more, or that room would be
+	// promised again while the volume still holds it.
+	published := d.publish(ctx, f, err)
+	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
 	}
 	if err == nil {
+		d.limiter.want(f)
 		d.tellFindings(ctx, f)
 	}
 	d.out.Metrics.round(f, err, time.Since(start))
 	d.tellOutcome(ctx, err)
-	d.tellPublished(ctx, d.publish(ctx, f, err))
+	d.tellPublished(ctx, published)
+	if err == nil {
+		err = published
+	}
 	return f, err
 }
 
@@ -75,7 +85,7 @@ func (d *Daemon) sayPlan(ctx context.Context, f findings) {
 	log := klog.FromContext(ctx)
 	for _, v := range f.verdicts {
 		if v.Action == ActionRelease && d.said.fresh("dry release "+string(v.Claim.UID), string(v.To), f.at) {
-			log.Info("Would release a volume (dry run)", "volume", v.Claim.key().String(), "to", v.To, "why", v.Why)
+			log.Info("Would release a volume (dry run)", "volume", keyOfClaim(&v.Claim).String(), "to", v.To, "why", v.Why)
 		}
 	}
 	for _, e := range f.result.Evictions {
@@ -113,7 +123,7 @@ func (d *Daemon) release(ctx context.Context, f findings) {
 			}
 			d.out.Metrics.releaseFailed()
 			if d.said.fresh("release "+id, err.Error(), f.at) {
-				log.Error(err, "A volume could not be released; it is tried again", "volume", v.Claim.key().String(), "persistentvolume", v.Claim.PV, "in", b.delay)
+				log.Error(err, "A volume could not be released; it is tried again", "volume", keyOfClaim(&v.Claim).String(), "persistentvolume", v.Claim.PV, "in", b.delay)
 				d.events.onVolume(f.objects[v.Claim.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
 			}
 			continue
@@ -129,7 +139,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
 	c := v.Claim
 	object := f.objects[c.PV]
 	if object == nil || object.UID != c.UID {
-		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", c.key(), c.PV)
+		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", keyOfClaim(&c), c.PV)
 	}
 	d.claimants.note(f.inventory, c, object.Spec.ClaimRef)
 	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
@@ -138,7 +148,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
 	if err := d.api.LetGo(ctx, object); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Volume released", "volume", c.key().String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
+	klog.FromContext(ctx).Info("Volume released", "volume", keyOfClaim(&c).String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
 	d.out.Metrics.released(v.To)
 	d.events.onVolume(object, normal, "VolumeReleased", v.Why)
 	return nil

@@ -81,7 +81,7 @@ func (s *scene) claim(name string, size int, change ...func(*gc.Claim)) {
 		Size: volume.Bytes(size) * volume.GiB / 10 * 9, Charged: volume.Bytes(size) * volume.GiB,
 		ClaimNamespace: "db", ClaimName: "data-" + name, Phase: corev1.VolumeBound,
 		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true, Protected: true,
-		Disposal: node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
 	}
 	for _, f := range change {
 		f(&c)

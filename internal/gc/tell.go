@@ -100,7 +100,7 @@ func (d *Daemon) tellShortfall(ctx context.Context, f findings) {
 		for _, c := range waiting[p.Pool.Name] {
 			if d.said.fresh("waits "+string(c.UID), "", f.at) {
 				ref := claimOfObject(f.objects[c.PV])
-				d.events.onClaim(ctx, ref, warning, "Shortfall", fmt.Sprintf("volume %s waits for room: %s", c.key(), p.ShortfallMessage))
+				d.events.onClaim(ctx, ref, warning, "Shortfall", fmt.Sprintf("volume %s waits for room: %s", keyOfClaim(c), p.ShortfallMessage))
 			}
 		}
 	}

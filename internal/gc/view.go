@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
+
+// A Claim is what the API says of one PersistentVolume of ours on this node.
+type Claim = claim.Claim
 
 // A View is everything that one round knows. Who fills it answers for that it is
 // whole: with any list failed or stale there is no View and no round.
@@ -16,8 +20,8 @@ type View struct {
 	Pools   []node.Pool
 	Volumes []node.Volume
 	Claims  []Claim
-	// Unreadable holds what NamesOf says of every PersistentVolume of this node
-	// that ClaimOf could not read. Volumes of these names count as wanted, in
+	// Unreadable holds what claim.NamesOf says of every PersistentVolume of this node
+	// that claim.Of could not read. Volumes of these names count as wanted, in
 	// whichever group they are.
 	Unreadable []string
 	// OrphansEvicted is how many orphans were evicted within the last OrphanAge, as
@@ -36,7 +40,7 @@ func (k key) String() string { return string(k.group) + "/" + string(k.name) }
 
 func keyOf(v *node.Volume) key { return key{v.Group, v.Name} }
 
-func (c *Claim) key() key { return key{c.Group, c.Volume} }
+func keyOfClaim(c *Claim) key { return key{c.Group, c.Volume} }
 
 // An index is a View by name.
 type index struct {
@@ -81,9 +85,9 @@ func newIndex(view View) index {
 	}
 	for i := range view.Claims {
 		c := &view.Claims[i]
-		x.named[c.key()] = true
+		x.named[keyOfClaim(c)] = true
 		if !view.givenUp(c) {
-			keepLeast(x.wanted, c.key(), c.PV)
+			keepLeast(x.wanted, keyOfClaim(c), c.PV)
 			keepLeast(x.anywhere, c.Volume, c.PV)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
@@ -128,8 +129,8 @@ func volumeHandler(kick func()) cache.ResourceEventHandler {
 		AddFunc:    func(any) { kick() },
 		DeleteFunc: func(any) { kick() },
 		UpdateFunc: func(was, is any) {
-			before, err := ClaimOf(was.(*corev1.PersistentVolume))
-			after, err2 := ClaimOf(is.(*corev1.PersistentVolume))
+			before, err := claim.Of(was.(*corev1.PersistentVolume))
+			after, err2 := claim.Of(is.(*corev1.PersistentVolume))
 			if err != nil || err2 != nil || before != after {
 				kick()
 			}
@@ -175,7 +176,7 @@ func leanVolume(o any) (any, error) {
 		volume.Spec.NodeAffinity = nil
 		for name := range volume.Annotations {
 			switch name {
-			case pv.AnnotationCharged, pv.AnnotationReclaim, pv.AnnotationWipe:
+			case pv.AnnotationCharged, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
 			default:
 				delete(volume.Annotations, name)
 			}

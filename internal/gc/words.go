@@ -67,7 +67,7 @@ func (p *pool) promises() string {
 	if len(p.demands) > 1 {
 		verb = "need"
 	}
-	whom := fmt.Sprintf("%s for %s", first.PV, first.user())
+	whom := fmt.Sprintf("%s for %s", first.PV, first.User())
 	if n := len(p.demands) - 1; n > 0 {
 		whom += fmt.Sprintf(" and %d more", n)
 	}

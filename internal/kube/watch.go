@@ -20,6 +20,11 @@ func (c *Client) WatchPods(node string) *cache.ListWatch {
 	})
 }
 
+// WatchNodeStorages follows those of all nodes.
+func (c *Client) WatchNodeStorages() *cache.ListWatch {
+	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+}
+
 // WatchNodeStorage follows one NodeStorage.
 func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {

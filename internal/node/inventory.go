@@ -49,9 +49,5 @@ func (e *Engine) Inventory(ctx context.Context) (Inventory, error) {
 	return in, nil
 }
 
-// Disposal is what becomes of a volume that nobody wants any more, as its class
-// said. It stands in the volume's tags, because the class may be gone by then.
-type Disposal struct {
-	Reclaim volume.Reclaim
-	Wipe    volume.Wipe
-}
+// Disposal is what becomes of a volume that nobody wants any more.
+type Disposal = volume.Disposal

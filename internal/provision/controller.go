@@ -2,20 +2,22 @@ package provision
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -35,24 +37,50 @@ const (
 	drain = 15 * time.Second
 )
 
+// Config is what the control side works with.
+type Config struct {
+	Client    kubernetes.Interface
+	Storage   *kube.Client // for NodeStorage
+	Cluster   string       // UID of the kube-system namespace
+	Namespace string       // of the CSIStorageCapacity objects
+	Metrics   *Metrics
+	Workers   int // claims worked on at the same time
+	// NodeLossGrace is how long a node is missing from the API before it is lost.
+	NodeLossGrace time.Duration
+}
+
 // Work provisions until ctx ends, and returns when every worker has finished
 // what it had begun. Only one process may work at a time.
-func Work(ctx context.Context, client kubernetes.Interface, cluster string, metrics *Metrics, workers int) {
+func Work(ctx context.Context, config Config) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(corev1.NamespaceAll)})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: config.Client.CoreV1().Events(corev1.NamespaceAll)})
 	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
 
-	factory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
+	w, err := newWatches(config)
+	if err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
+	publish := &publisher{
+		client: config.Client, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+		metrics: config.Metrics,
+	}
+	publish.ledger = NewLedger(time.Now, publish.dirty)
+	room := newWaitingRoom(publish.ledger, w.listers(), events, config.Metrics.Refused)
+	if err := w.feed(publish, room); err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
+
 	var busy sync.WaitGroup
-	c := controller.NewProvisionController(ctx, client, pv.Provisioner,
-		NewProvisioner(client, events, cluster, metrics.Refused),
-		controller.ClaimsInformer(factory.Core().V1().PersistentVolumeClaims().Informer()),
-		controller.VolumesInformer(factory.Core().V1().PersistentVolumes().Informer()),
-		controller.ClassesInformer(factory.Storage().V1().StorageClasses().Informer()),
+	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner,
+		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused}),
+		controller.ClaimsInformer(w.factory.Core().V1().PersistentVolumeClaims().Informer()),
+		controller.VolumesInformer(w.factory.Core().V1().PersistentVolumes().Informer()),
+		controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
 		controller.LeaderElection(false), // Lead does it, and gives the lease back
-		controller.MetricsInstance(metrics.library),
-		controller.Threadiness(workers),
+		controller.MetricsInstance(config.Metrics.library),
+		controller.Threadiness(config.Workers),
 		controller.ResyncPeriod(resync),
 		controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
 		controller.FailedProvisionThreshold(0), // never give a claim up
@@ -61,17 +89,38 @@ func Work(ctx context.Context, client kubernetes.Interface, cluster string, metr
 		controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
 	)
 	c.ControllerWaitGroup(&busy)
-	factory.Start(ctx.Done())
+	w.start(ctx)
+	if !w.sync(ctx) || !inherit(ctx, config.Client, publish.ledger) {
+		return nil // told to end
+	}
+	busy.Go(func() { publish.run(ctx) })
+	loss := newNodeLoss(lossConfig{
+		client: config.Client, events: events, cluster: config.Cluster, metrics: config.Metrics, grace: config.NodeLossGrace, now: time.Now,
+	}, w.factory)
+	busy.Go(func() { loss.run(ctx) })
 	c.Run(ctx)
 	waitAtMost(&busy, drain)
+	return nil
 }
 
-// withoutManagedFields halves what an object takes in the caches.
-func withoutManagedFields(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	return obj, nil
+// inherit reserves for every PersistentVolume that is in the API by now. The
+// watches may have begun with an older state than what the last leader has
+// written, and no promise of its may be made again.
+func inherit(ctx context.Context, client kubernetes.Interface, ledger *Ledger) bool {
+	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := eachVolume(ctx, client, ledger.Inherited)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot read what is promised already; nothing is provisioned before that")
+		}
+		return err == nil, nil
+	})
+	return err == nil
+}
+
+// offeringClass tells of classes of ours alone.
+func offeringClass(obj any) bool {
+	class, ok := obj.(*storagev1.StorageClass)
+	return ok && class.Provisioner == pv.Provisioner
 }
 
 func waitAtMost(group *sync.WaitGroup, limit time.Duration) {

@@ -31,10 +31,10 @@ type Lease struct {
 	Retry time.Duration
 }
 
-// Lead waits for the lease, calls work while holding it, and returns when ctx
-// has ended and work has returned; only then is the lease given back, so that no
-// two processes work at once and a successor need not wait. The context of work
-// ends with ctx. A lost lease is ErrLeaseLost, without waiting for work.
+// Lead waits for the lease, calls work while holding it, and returns when work has
+// returned, by itself or because ctx has ended; only then is the lease given back,
+// so that no two processes work at once and a successor need not wait. The context
+// of work ends with ctx. A lost lease is ErrLeaseLost, without waiting for work.
 func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *leaderelection.HealthzAdaptor, work func(context.Context)) error {
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, pv.Provisioner,
 		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})
@@ -77,6 +77,7 @@ func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *le
 	select {
 	case <-ended:
 		return ErrLeaseLost
+	case <-worked: // it could not
 	case <-ctx.Done():
 	}
 	select {

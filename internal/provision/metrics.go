@@ -14,6 +14,11 @@ type Metrics struct {
 	library librarymetrics.Metrics
 	refused prometheus.Counter
 	leader  prometheus.Gauge
+	written prometheus.Counter
+
+	lostNodes      prometheus.Gauge
+	lossInDoubt    prometheus.Gauge
+	claimsReleased prometheus.Counter
 }
 
 // NewMetrics makes the metrics in a registry of their own.
@@ -29,9 +34,25 @@ func NewMetrics() *Metrics {
 			Name: "flexlvm_provisioner_leader",
 			Help: "1 in the process that holds the leader lease, 0 in the others.",
 		}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexlvm_provisioner_capacity_writes_total",
+			Help: "CSIStorageCapacity objects created, changed and deleted.",
+		}),
+		lostNodes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "flexlvm_provisioner_lost_nodes",
+			Help: "Nodes that bear volumes and have been gone from the API for the grace period.",
+		}),
+		lossInDoubt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "flexlvm_provisioner_node_loss_in_doubt",
+			Help: "1 while so many nodes are missing at once that nothing is given up for any of them.",
+		}),
+		claimsReleased: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexlvm_provisioner_node_loss_released_claims_total",
+			Help: "Claims that were deleted because their node was lost and their class says onNodeLoss: release.",
+		}),
 	}
 	m.Registry.MustRegister(
-		m.refused, m.leader,
+		m.refused, m.leader, m.written, m.lostNodes, m.lossInDoubt, m.claimsReleased,
 		// The library's metrics on deletion are left out: it counts volumes that were
 		// left to their nodes as deleted.
 		m.library.PersistentVolumeClaimProvisionTotal,
@@ -44,11 +65,23 @@ func NewMetrics() *Metrics {
 // Refused counts a refusal.
 func (m *Metrics) Refused(*Refusal) { m.refused.Inc() }
 
+// published counts a write of a capacity.
+func (m *Metrics) published() { m.written.Inc() }
+
 // Leading tells whether this process holds the lease.
-func (m *Metrics) Leading(yes bool) {
+func (m *Metrics) Leading(yes bool) { m.leader.Set(zeroOrOne(yes)) }
+
+// nodesLost tells of nodes that are gone, and whether that is believed.
+func (m *Metrics) nodesLost(n int, doubt bool) {
+	m.lostNodes.Set(float64(n))
+	m.lossInDoubt.Set(zeroOrOne(doubt))
+}
+
+func (m *Metrics) claimReleased() { m.claimsReleased.Inc() }
+
+func zeroOrOne(yes bool) float64 {
 	if yes {
-		m.leader.Set(1)
-		return
+		return 1
 	}
-	m.leader.Set(0)
+	return 0
 }

@@ -18,6 +18,10 @@ const (
 	parameterReclaim    = "reclaim"
 	parameterWipe       = "wipe"
 	parameterOnNodeLoss = "onNodeLoss"
+	parameterReadBps    = "readBps"
+	parameterWriteBps   = "writeBps"
+	parameterReadIOPS   = "readIops"
+	parameterWriteIOPS  = "writeIops"
 	parameterFSType     = "fsType"
 	// parameterCSIFSType is how classes of CSI drivers name the file system; it is
 	// taken so that a class can be moved over by changing its provisioner.
@@ -28,6 +32,7 @@ const (
 var knownParameters = []string{
 	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB,
 	volume.OptionMirrors, volume.OptionInodes, parameterReclaim, parameterWipe, parameterOnNodeLoss,
+	parameterReadBps, parameterWriteBps, parameterReadIOPS, parameterWriteIOPS,
 	parameterFSType, parameterCSIFSType,
 }
 
@@ -50,6 +55,7 @@ type Parameters struct {
 	Reclaim    volume.Reclaim
 	Wipe       volume.Wipe
 	OnNodeLoss volume.OnNodeLoss
+	IOLimits   volume.IOLimits // of each pod that uses the volume
 }
 
 // ParseParameters reads the parameters of a StorageClass. A parameter that is
@@ -87,6 +93,7 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	wrong.check(err)
 	out.OnNodeLoss, err = volume.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
 	wrong.check(err)
+	out.IOLimits = parseIOLimits(given, &wrong)
 	for _, name := range []string{parameterFSType, parameterCSIFSType} {
 		wrong.check(checkFSType(name, given[name]))
 	}
@@ -94,6 +101,30 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		return Parameters{}, err
 	}
 	return out, nil
+}
+
+func parseIOLimits(given map[string]string, wrong *problems) (out volume.IOLimits) {
+	for _, p := range []struct {
+		name string
+		into *volume.Bytes
+	}{{parameterReadBps, &out.ReadBps}, {parameterWriteBps, &out.WriteBps}} {
+		if text, ok := given[p.name]; ok {
+			rate, err := volume.ParseBps(p.name, text)
+			wrong.check(err)
+			*p.into = rate
+		}
+	}
+	for _, p := range []struct {
+		name string
+		into *int64
+	}{{parameterReadIOPS, &out.ReadIOPS}, {parameterWriteIOPS, &out.WriteIOPS}} {
+		if text, ok := given[p.name]; ok {
+			rate, err := volume.ParseIOPS(p.name, text)
+			wrong.check(err)
+			*p.into = rate
+		}
+	}
+	return out
 }
 
 // readNumber reads a parameter that may be left out.

@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, reclaim, wipe, onNodeLoss, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
@@ -25,11 +25,12 @@ func TestParseParameters(t *testing.T) {
 		"all": {
 			given: map[string]string{
 				"volumeGroup": "fast", "layout": "linear", "inodes": "1000", "reclaim": "immediate", "wipe": "discard",
-				"onNodeLoss": "release", "fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs",
+				"onNodeLoss": "release", "readBps": "10Mi", "writeBps": "5000000", "readIops": "1000", "writeIops": "500", "fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs",
 			},
 			want: provision.Parameters{
 				Group: "fast", Layout: volume.Linear, Inodes: 1000,
 				Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
+				IOLimits: volume.IOLimits{ReadBps: 10 * volume.MiB, WriteBps: 5e6, ReadIOPS: 1000, WriteIOPS: 500},
 			},
 		},
 		"striped": {
@@ -106,6 +107,13 @@ func TestParseParameters(t *testing.T) {
 		"another file system, as CSI classes say it": {
 			given: map[string]string{"csi.storage.k8s.io/fstype": "btrfs"},
 			err:   `csi.storage.k8s.io/fstype "btrfs": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota`,
+		},
+		"limits on IO": {
+			given: map[string]string{"readBps": "0", "writeBps": "fast", "readIops": "", "writeIops": "1k"},
+			err: `readBps "0": is less than 4096 bytes per second, with which nothing would get on; raise it, or leave it out for no limit; ` +
+				`writeBps "fast": is not a rate; give bytes per second as a whole number with one of k, M, G, T, Ki, Mi, Gi, Ti or none, such as 10Mi; ` +
+				`readIops: is empty; give a whole decimal number greater than 0; ` +
+				`writeIops "1k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction)`,
 		},
 		"all that is wrong at once": {
 			given: map[string]string{"reclaim": "never", "wipe": "shred", "onNodeLoss": "cry"},

@@ -69,17 +69,21 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 		policy = *r.Class.ReclaimPolicy
 	}
 	mode := corev1.PersistentVolumeFilesystem
+	annotations := map[string]string{
+		pv.AnnotationCharged:    decimal(spec.Charge()),
+		pv.AnnotationReclaim:    string(parameters.Reclaim),
+		pv.AnnotationWipe:       string(parameters.Wipe),
+		pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),
+	}
+	if !parameters.IOLimits.IsZero() {
+		annotations[pv.AnnotationIOLimits] = parameters.IOLimits.String()
+	}
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:       string(spec.Name),
-			Labels:     map[string]string{pv.LabelNode: pv.NodeLabelValue(node.Name)},
-			Finalizers: []string{pv.Finalizer},
-			Annotations: map[string]string{
-				pv.AnnotationCharged:    decimal(spec.Charge()),
-				pv.AnnotationReclaim:    string(parameters.Reclaim),
-				pv.AnnotationWipe:       string(parameters.Wipe),
-				pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),
-			},
+			Name:        string(spec.Name),
+			Labels:      map[string]string{pv.LabelNode: pv.NodeLabelValue(node.Name)},
+			Finalizers:  []string{pv.Finalizer},
+			Annotations: annotations,
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   accessModes(r.Claim.Spec.AccessModes),

@@ -10,11 +10,15 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // eventReleased is the reason of the event on a PersistentVolume that was
@@ -25,10 +29,25 @@ const eventReleased = "WaitingForNode"
 // PersistentVolume that Provision returns, so it may be killed at any instant:
 // the object is there in whole or not at all.
 type Provisioner struct {
-	client  kubernetes.Interface
-	events  record.EventRecorder
-	cluster string
-	refused func(*Refusal)
+	Parts
+}
+
+// Parts are what a provisioner works with.
+type Parts struct {
+	Events  record.EventRecorder
+	Cluster string // UID of the kube-system namespace
+	Ledger  *Ledger
+	Listers Listers
+	Refused func(*Refusal) // told of every refusal; nil is allowed
+}
+
+// Listers show what the API says.
+type Listers struct {
+	Nodes   corelisters.NodeLister
+	Claims  corelisters.PersistentVolumeClaimLister
+	Classes storagelisters.StorageClassLister
+	// Pods gives the pods without a node that use a claim.
+	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 }
 
 // Interfaces by which the library asks more of a provisioner than it must have.
@@ -38,13 +57,12 @@ var (
 	_ controller.Qualifier        = (*Provisioner)(nil)
 )
 
-// NewProvisioner makes a provisioner for the cluster whose kube-system namespace
-// has the UID cluster. refused is told of every refusal; nil is allowed.
-func NewProvisioner(client kubernetes.Interface, events record.EventRecorder, cluster string, refused func(*Refusal)) *Provisioner {
-	if refused == nil {
-		refused = func(*Refusal) {}
+// NewProvisioner makes a provisioner.
+func NewProvisioner(parts Parts) *Provisioner {
+	if parts.Refused == nil {
+		parts.Refused = func(*Refusal) {}
 	}
-	return &Provisioner{client: client, events: events, cluster: cluster, refused: refused}
+	return &Provisioner{parts}
 }
 
 // ShouldProvision passes over claims that are being deleted: a volume for one
@@ -57,45 +75,118 @@ func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.Persisten
 // would refuse them without saying what to do, so Provision does it.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Provision gives the PersistentVolume for a claim.
+// Provision gives the PersistentVolume for a claim, once room is reserved for it
+// and for the claims that a pod needs together with it.
 //
 //   - What the claim and its class say decides first: a Refusal is final.
-//   - A node that is gone gives the claim back to the scheduler.
+//   - A node that is gone, or has no room, gives the claim back to the scheduler.
 //   - A node without a hostname is for a person to mend, an API server that does
 //     not answer will recover: both are tried again.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
-	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.cluster}
+	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster}
 	spec, parameters, err := request.Check()
-	if err == nil && o.SelectedNodeName == "" {
-		err = refuseImmediate(o.StorageClass.Name)
-	}
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
-		p.refused(refusal)
+		p.Refused(refusal)
 	}
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
-	node, state, err := p.node(ctx, o.SelectedNodeName)
+	if o.SelectedNodeName == "" {
+		return p.provisionAnywhere(request, spec, parameters)
+	}
+	node, state, err := p.node(o.SelectedNodeName)
 	if err != nil {
 		return nil, state, err
 	}
+	wants, err := p.together(ctx, request, spec)
+	if err != nil {
+		return nil, controller.ProvisioningNoChange, err
+	}
+	uuids, err := p.Ledger.Reserve(node.Name, wants)
+	if err != nil {
+		return nil, controller.ProvisioningReschedule, err
+	}
+	spec.GroupUUID = uuids[spec.Group]
 	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
 }
 
-func refuseImmediate(class string) *Refusal {
-	return &Refusal{Problems: []string{fmt.Sprintf(
-		"no node is selected: StorageClass %q has volumeBindingMode Immediate, and a local volume can only be made where its pod will run; create the class again with volumeBindingMode WaitForFirstConsumer", class)}}
+// provisionAnywhere serves a class that binds at once. A node that filled up in
+// this moment is no matter: the claim is tried again.
+func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, parameters Parameters) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+	name, err := p.choose(request.Class, parameters, spec.Size)
+	if err != nil {
+		return nil, controller.ProvisioningFinished, err
+	}
+	node, _, err := p.node(name)
+	if err != nil {
+		return nil, controller.ProvisioningFinished, err
+	}
+	uuids, err := p.Ledger.Reserve(name, []Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
+	if err != nil {
+		return nil, controller.ProvisioningFinished, err
+	}
+	spec.GroupUUID = uuids[spec.Group]
+	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
 }
 
-func (p *Provisioner) node(ctx context.Context, name string) (Node, controller.ProvisioningState, error) {
-	node, err := p.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+// together are the volume that is asked for and those that its pods need with it
+// and have not yet. A pod of which one claim had its volume and another found no
+// room would hold the one for ever.
+func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec) ([]Want, error) {
+	namespace := request.Claim.Namespace
+	wants := []Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}
+	pods, err := p.Listers.Pods(ctx, namespace, request.Claim.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range companions(pods, namespace, request.Claim.Name) {
+		want, needed, err := p.companion(namespace, name)
+		if err != nil {
+			return nil, fmt.Errorf("the pod that uses this claim also needs claim %q: %w", name, err)
+		}
+		if needed {
+			wants = append(wants, want)
+		}
+	}
+	return wants, nil
+}
+
+// companion is what a claim of the same pod will want; false where it is served
+// already, by others, or wherever it likes.
+func (p *Provisioner) companion(namespace, name string) (Want, bool, error) {
+	other, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)
+	if err != nil {
+		return Want{}, false, err
+	}
+	if other.Spec.VolumeName != "" || other.Spec.StorageClassName == nil || *other.Spec.StorageClassName == "" {
+		return Want{}, false, nil
+	}
+	class, err := p.Listers.Classes.Get(*other.Spec.StorageClassName)
+	if err != nil {
+		return Want{}, false, err
+	}
+	if class.Provisioner != pv.Provisioner || !waits(class) {
+		return Want{}, false, nil
+	}
+	request := Request{PVName: "pvc-" + string(other.UID), Claim: other, Class: class, Cluster: p.Cluster}
+	spec, _, err := request.Check()
+	return Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
+}
+
+// waits tells whether claims of a class wait for a pod.
+func waits(class *storagev1.StorageClass) bool {
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+func (p *Provisioner) node(name string) (Node, controller.ProvisioningState, error) {
+	node, err := p.Listers.Nodes.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Node{}, controller.ProvisioningReschedule, fmt.Errorf("node %q is gone from the cluster; the scheduler is asked for another", name)
 	case err != nil:
 		return Node{}, controller.ProvisioningNoChange, fmt.Errorf("get node %q: %w", name, err)
 	}
-	hostname := node.Labels[corev1.LabelHostname]
+	hostname := hostnameLabel(node)
 	if hostname == "" {
 		return Node{}, controller.ProvisioningFinished, fmt.Errorf(
 			"node %q has no label %s, by which a volume is tied to its node; label the node, the claim is tried again by itself", name, corev1.LabelHostname)
@@ -109,15 +200,20 @@ func (p *Provisioner) node(ctx context.Context, name string) (Node, controller.P
 //
 // The library also calls it for a PersistentVolume that it could not create.
 // Such a one has no UID, no node has ever seen it, and there is nothing to undo.
+// Its reservation lapses by itself: the API server may have taken the object and
+// not have said so.
 func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume) error {
 	if volume.UID == "" {
 		return nil
 	}
 	node := hostnameOf(volume)
-	p.events.Eventf(volume, corev1.EventTypeNormal, eventReleased,
+	p.Events.Eventf(volume, corev1.EventTypeNormal, eventReleased,
 		"the claim is gone; logical volume %q stays on node %q until flexlvm there has taken it back and removed the finalizer", volume.Name, node)
 	return &controller.IgnoredError{Reason: fmt.Sprintf("only node %q can take its logical volume back", node)}
 }
+
+// hostnameLabel is the value of a node's label kubernetes.io/hostname.
+func hostnameLabel(node *corev1.Node) string { return node.Labels[corev1.LabelHostname] }
 
 // hostnameOf tells the node of a volume of ours, for people to read.
 func hostnameOf(volume *corev1.PersistentVolume) string {

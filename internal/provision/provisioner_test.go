@@ -14,8 +14,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
@@ -29,23 +31,71 @@ func node(name string, labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 }
 
+// A cast is what the API server shows a provisioner, and the ledger it works with.
+type cast struct {
+	ledger  *provision.Ledger
+	events  *record.FakeRecorder
+	nodes   []*corev1.Node
+	claims  []*corev1.PersistentVolumeClaim
+	classes []*storagev1.StorageClass
+	pods    []*corev1.Pod
+	refused int
+	away    error // what asking for pods comes to
+}
+
+// newCast has two nodes with room for ten volumes of 1 GiB each, of which the second
+// has no hostname.
+func newCast(t *testing.T) *cast {
+	b := newBooks(t, reported("node-1", 10*one), reported("node-2", 10*one))
+	return &cast{
+		ledger: b.Ledger, events: record.NewFakeRecorder(10), classes: []*storagev1.StorageClass{class(nil)},
+		nodes: []*corev1.Node{node("node-1", map[string]string{corev1.LabelHostname: "host-1"}), node("node-2", nil)},
+	}
+}
+
+func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
+	t.Helper()
+	store := func(objects ...runtime.Object) cache.Indexer {
+		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		for _, o := range objects {
+			require.NoError(t, indexer.Add(o))
+		}
+		return indexer
+	}
+	return provision.NewProvisioner(provision.Parts{
+		Events: c.events, Cluster: clusterUID, Ledger: c.ledger,
+		Listers: provision.Listers{
+			Nodes:   corelisters.NewNodeLister(store(objects(c.nodes)...)),
+			Claims:  corelisters.NewPersistentVolumeClaimLister(store(objects(c.claims)...)),
+			Classes: storagelisters.NewStorageClassLister(store(objects(c.classes)...)),
+			Pods:    func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
+		},
+		Refused: func(*provision.Refusal) { c.refused++ },
+	})
+}
+
+func objects[T runtime.Object](all []T) []runtime.Object {
+	var out []runtime.Object
+	for _, o := range all {
+		out = append(out, o)
+	}
+	return out
+}
+
 func options(selected string) controller.ProvisionOptions {
 	return controller.ProvisionOptions{PVName: pvName, PVC: claim(nil), StorageClass: class(nil), SelectedNodeName: selected}
 }
 
 func TestProvision(t *testing.T) {
-	client := fake.NewClientset(
-		node("node-1", map[string]string{corev1.LabelHostname: "host-1"}),
-		node("node-2", nil),
-	)
-	refusals := 0
-	p := provision.NewProvisioner(client, record.NewFakeRecorder(10), clusterUID, func(*provision.Refusal) { refusals++ })
+	c := newCast(t)
+	p := c.provisioner(t)
 
 	got, state, err := p.Provision(context.Background(), options("node-1"))
 	require.NoError(t, err)
 	require.Equal(t, controller.ProvisioningFinished, state)
 	require.Equal(t, pvName, got.Name)
-	require.Zero(t, refusals)
+	require.Zero(t, c.refused)
+	require.Equal(t, groupUUID, got.Spec.FlexVolume.Options[volume.OptionGroupUUID], "no other group of that name will do")
 
 	tests := map[string]struct {
 		options func(*controller.ProvisionOptions)
@@ -58,15 +108,6 @@ func TestProvision(t *testing.T) {
 			state:   controller.ProvisioningFinished,
 			code:    codes.InvalidArgument,
 			err:     "volumeMode Block is not supported",
-		},
-		"no node is selected": {
-			options: func(o *controller.ProvisionOptions) {
-				o.SelectedNodeName = ""
-				o.StorageClass.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
-			},
-			state: controller.ProvisioningFinished,
-			code:  codes.InvalidArgument,
-			err:   `StorageClass "flexlvm" has volumeBindingMode Immediate`,
 		},
 		"the node is gone": {
 			options: func(o *controller.ProvisionOptions) { o.SelectedNodeName = "node-9" },
@@ -92,22 +133,157 @@ func TestProvision(t *testing.T) {
 			require.Equal(t, tt.code, status.Code(err))
 		})
 	}
-	require.Equal(t, 2, refusals)
+	require.Equal(t, 1, c.refused)
 }
 
 func TestProvisionWhileTheServerIsAway(t *testing.T) {
-	client := fake.NewClientset()
-	client.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("connection refused")
-	})
-	p := provision.NewProvisioner(client, record.NewFakeRecorder(10), clusterUID, nil)
-	_, state, err := p.Provision(context.Background(), options("node-1"))
-	require.EqualError(t, err, `get node "node-1": connection refused`)
+	c := newCast(t)
+	c.away = errors.New("connection refused")
+	_, state, err := c.provisioner(t).Provision(context.Background(), options("node-1"))
+	require.EqualError(t, err, "connection refused")
 	require.Equal(t, controller.ProvisioningNoChange, state)
 }
 
+func TestProvisionWithoutRoom(t *testing.T) {
+	c := newCast(t)
+	o := options("node-1")
+	o.PVC.Spec.Resources.Requests[corev1.ResourceStorage] = quantity(20 * volume.GiB)
+	_, state, err := c.provisioner(t).Provision(context.Background(), o)
+	require.ErrorContains(t, err, `node "node-1" has no room for it`)
+	require.Equal(t, controller.ProvisioningReschedule, state)
+}
+
+// other is a claim of the same pod.
+func other(name, size string, change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	return claim(func(c *corev1.PersistentVolumeClaim) {
+		c.Name, c.UID = name, types.UID("uid-of-"+name)
+		c.Spec.StorageClassName = ptr("flexlvm")
+		sized(size)(c)
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// using is a pod that uses claims, and an ephemeral volume of its own.
+func using(claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", Namespace: "team-a"}}
+	for _, name := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+	return pod
+}
+
+// A pod's claims are served together on a node that holds them all, or not there.
+func TestProvisionLooksAtThePod(t *testing.T) {
+	elsewhere := class(func(c *storagev1.StorageClass) { c.Name, c.Provisioner = "elsewhere", "example.com/other" })
+	atOnce := class(func(c *storagev1.StorageClass) {
+		c.Name, c.VolumeBindingMode = "at-once", ptr(storagev1.VolumeBindingImmediate)
+	})
+	of := func(class string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr(class) }
+	}
+	for name, tt := range map[string]struct {
+		other *corev1.PersistentVolumeClaim
+		err   string
+		state controller.ProvisioningState
+	}{
+		"both fit":                       {other: other("log", "8Gi", nil)},
+		"they do not fit together":       {other: other("log", "10500Mi", nil), err: "no room for the claims data, db-0-scratch, log together", state: controller.ProvisioningReschedule},
+		"the other has its volume":       {other: other("log", "10500Mi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-1" })},
+		"the other is another's":         {other: other("log", "10500Mi", of("elsewhere"))},
+		"the other goes where it likes":  {other: other("log", "10500Mi", of("at-once"))},
+		"the other needs no class":       {other: other("log", "10500Mi", of(""))},
+		"the other is refused":           {other: other("log", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }), err: `also needs claim "log": volumeMode Block`, state: controller.ProvisioningNoChange},
+		"the other has an unknown class": {other: other("log", "1Gi", of("none")), err: `also needs claim "log"`, state: controller.ProvisioningNoChange},
+		"the other is not there yet":     {other: other("else", "1Gi", nil), err: `also needs claim "log"`, state: controller.ProvisioningNoChange},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCast(t)
+			c.classes = append(c.classes, elsewhere, atOnce)
+			c.claims = []*corev1.PersistentVolumeClaim{tt.other, other("db-0-scratch", "64Mi", nil)}
+			c.pods = []*corev1.Pod{using("data", "log")}
+			got, state, err := c.provisioner(t).Provision(context.Background(), options("node-1"))
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				require.Equal(t, tt.state, state)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, pvName, got.Name)
+		})
+	}
+}
+
+// A class that binds at once: no scheduler has chosen.
+func TestProvisionChoosesTheNode(t *testing.T) {
+	ready := func(c corev1.ConditionStatus) []corev1.NodeCondition {
+		return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c}}
+	}
+	zone := func(values ...string) func(*controller.ProvisionOptions) {
+		return func(o *controller.ProvisionOptions) {
+			o.StorageClass.AllowedTopologies = []corev1.TopologySelectorTerm{{
+				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: values}},
+			}}
+		}
+	}
+	for name, tt := range map[string]struct {
+		options func(*controller.ProvisionOptions)
+		nodes   func(map[string]*corev1.Node)
+		want    string // hostname
+		err     string
+	}{
+		"the emptiest":              {want: "roomy"},
+		"not a cordoned one":        {nodes: func(n map[string]*corev1.Node) { n["roomy"].Spec.Unschedulable = true }, want: "middle"},
+		"not one that is not ready": {nodes: func(n map[string]*corev1.Node) { n["roomy"].Status.Conditions = ready(corev1.ConditionUnknown) }, want: "middle"},
+		"one that is ready":         {nodes: func(n map[string]*corev1.Node) { n["roomy"].Status.Conditions = ready(corev1.ConditionTrue) }, want: "roomy"},
+		"not a tainted one": {nodes: func(n map[string]*corev1.Node) {
+			n["roomy"].Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+		}, want: "middle"},
+		"one with a mild taint": {nodes: func(n map[string]*corev1.Node) {
+			n["roomy"].Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectPreferNoSchedule}}
+		}, want: "roomy"},
+		"only where the class allows": {options: zone("b"), want: "middle"},
+		"where the class allows many": {options: zone("a", "b"), want: "roomy"},
+		"nowhere, the class forbids":  {options: zone("c"), err: `no node that may run pods and that StorageClass "flexlvm" allows has volume group "flexlvm"`},
+		"nowhere, there is no group": {options: func(o *controller.ProvisionOptions) {
+			o.StorageClass.Parameters = map[string]string{"volumeGroup": "data"}
+		}, err: `has volume group "data"`},
+		"nowhere, there is no room": {options: func(o *controller.ProvisionOptions) { sized("30Gi")(o.PVC) }, err: "no node has room for it: 32212254720 bytes (30 GiB) are asked for, and the most that any of 3 nodes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCast(t)
+			c.ledger = newBooks(t, reported("small", one), reported("middle", 5*one), reported("roomy", 20*one)).Ledger
+			nodes := map[string]*corev1.Node{}
+			for name, zone := range map[string]string{"small": "a", "middle": "b", "roomy": "a"} {
+				nodes[name] = node(name, map[string]string{corev1.LabelHostname: name, "zone": zone})
+				c.nodes = append(c.nodes, nodes[name])
+			}
+			if tt.nodes != nil {
+				tt.nodes(nodes)
+			}
+			o := options("")
+			o.StorageClass.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
+			if tt.options != nil {
+				tt.options(&o)
+			}
+			got, state, err := c.provisioner(t).Provision(context.Background(), o)
+			require.Equal(t, controller.ProvisioningFinished, state)
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, []string{tt.want}, got.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
+		})
+	}
+}
+
 func TestShouldProvision(t *testing.T) {
-	p := provision.NewProvisioner(fake.NewClientset(), record.NewFakeRecorder(10), clusterUID, nil)
+	p := newCast(t).provisioner(t)
 	require.True(t, p.ShouldProvision(context.Background(), claim(nil)))
 	require.False(t, p.ShouldProvision(context.Background(), claim(func(c *corev1.PersistentVolumeClaim) {
 		c.DeletionTimestamp = ptr(metav1.NewTime(time.Unix(1, 0)))
@@ -115,8 +291,8 @@ func TestShouldProvision(t *testing.T) {
 }
 
 func TestDeleteLeavesTheVolumeToItsNode(t *testing.T) {
-	events := record.NewFakeRecorder(10)
-	p := provision.NewProvisioner(fake.NewClientset(node("node-1", map[string]string{corev1.LabelHostname: "host-1"})), events, clusterUID, nil)
+	c := newCast(t)
+	p, events := c.provisioner(t), c.events
 	pv, _, err := p.Provision(context.Background(), options("node-1"))
 	require.NoError(t, err)
 

@@ -218,6 +218,20 @@ func TestPersistentVolume(t *testing.T) {
 	}, got)
 }
 
+func TestIOLimits(t *testing.T) {
+	request := provision.Request{
+		PVName: pvName, Claim: claim(nil), Cluster: clusterUID,
+		Class: class(func(c *storagev1.StorageClass) {
+			c.Parameters = map[string]string{"writeBps": "2Mi", "readIops": "100"}
+		}),
+	}
+	spec, parameters, err := request.Check()
+	require.NoError(t, err)
+	got := request.PersistentVolume(spec, parameters, provision.Node{Name: "n", Hostname: "n"})
+	require.Equal(t, "rbps=max wbps=2097152 riops=100 wiops=max", got.Annotations["flexlvm.io/io-limits"])
+	require.NotContains(t, got.Spec.FlexVolume.Options, "writeBps", "the driver knows no such option")
+}
+
 func TestPersistentVolumeOfALayout(t *testing.T) {
 	for layout, want := range map[volume.Layout]struct {
 		parameters, options map[string]string

@@ -15,7 +15,8 @@ const (
 	// a node can watch its own PersistentVolumes and no others.
 	LabelNode = "flexlvm.io/node"
 	// Finalizer keeps the object while a node may still hold the logical volume.
-	// Only what has taken the volume back on the node may drop it.
+	// What has taken the volume back on the node drops it; where the node is lost,
+	// nobody can, and the provisioner does.
 	Finalizer = "flexlvm.io/volume"
 	// AnnotationCharged is what the volume takes from its pool, in decimal bytes:
 	// the size that was asked for and the file system's overhead.
@@ -26,6 +27,10 @@ const (
 	AnnotationWipe = "flexlvm.io/wipe"
 	// AnnotationOnNodeLoss holds a volume.OnNodeLoss.
 	AnnotationOnNodeLoss = "flexlvm.io/on-node-loss"
+	// AnnotationIOLimits holds the text of volume.IOLimits, and is absent where
+	// nothing is limited. It is no option of the volume: the driver takes no part,
+	// and an operator may change it while the volume is in use.
+	AnnotationIOLimits = "flexlvm.io/io-limits"
 	// AnnotationProvisionedBy is Kubernetes' own: where it names a provisioner,
 	// kube-controller-manager leaves the volume of a deleted claim to it. Without,
 	// it looks for a plugin that can delete the volume, finds none, and calls the

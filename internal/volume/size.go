@@ -48,6 +48,23 @@ func DeviceSize(size Bytes, inodes int64) Bytes {
 	return max(total, minDevice).RoundUp(DefaultExtent)
 }
 
+// Within is the largest size whose device is at most so large; 0 where not even
+// the smallest fits. It is DeviceSize the other way round, in whole blocks.
+func Within(device Bytes, inodes int64) Bytes {
+	if DeviceSize(Block, inodes) > device {
+		return 0
+	}
+	fits, not := Bytes(1), device/Block+1 // in blocks; DeviceSize is larger than its size
+	for fits+1 < not {
+		if middle := (fits + not) / 2; DeviceSize(middle*Block, inodes) <= device {
+			fits = middle
+		} else {
+			not = middle
+		}
+	}
+	return fits * Block
+}
+
 // AllocationGroups is how many allocation groups mkfs is to make: four, as it
 // does by default on a plain disk, or as many as hold the device, for a group has
 // at most 1 TiB.

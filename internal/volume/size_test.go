@@ -80,3 +80,17 @@ func TestInodePercent(t *testing.T) {
 	require.LessOrEqual(t, pct, 100)
 	require.LessOrEqual(t, InodePercent(1, MaxInodes), 100)
 }
+
+// Within is DeviceSize the other way round.
+func TestWithin(t *testing.T) {
+	for _, device := range []Bytes{0, 1, 299 * MiB, 300 * MiB, 301 * MiB, GiB, GiB + 1, 10 * GiB, 999*GiB + 12345, 5 * TiB, 60 * TiB} {
+		for _, inodes := range []int64{0, 1000, 50_000_000} {
+			size := Within(device, inodes)
+			require.Zero(t, size%Block)
+			if size > 0 {
+				require.LessOrEqual(t, DeviceSize(size, inodes), device, "%s with %d inodes", device, inodes)
+			}
+			require.Greater(t, DeviceSize(size+Block, inodes), device, "%s with %d inodes: a block more fits", device, inodes)
+		}
+	}
+}

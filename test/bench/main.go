@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,9 +33,12 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	driver, inside := filepath.Join(dir, "flexlvm"), filepath.Join(dir, "inside")
-	if err := errors.Join(build(ctx, driver, "./cmd/flexlvm"), build(ctx, inside, "./test/bench/inside")); err != nil {
-		return err
+	driver := filepath.Join(dir, "flexlvm")
+	files := map[string]string{"/flexlvm": driver, "/inside": filepath.Join(dir, "inside"), "/peak": filepath.Join(dir, "peak")}
+	for guest, pkg := range map[string]string{"/flexlvm": "./cmd/flexlvm", "/inside": "./test/bench/inside", "/peak": "./test/bench/peak"} {
+		if err := build(ctx, files[guest], pkg); err != nil {
+			return err
+		}
 	}
 	fmt.Println(figure.Header)
 	start, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
@@ -50,7 +52,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := inNode(ctx, driver, inside); err != nil {
+	if err := inNode(ctx, files); err != nil {
 		return err
 	}
 	fmt.Println(plan)
@@ -82,10 +84,10 @@ func build(ctx context.Context, file, pkg string) error {
 	return nil
 }
 
-func inNode(ctx context.Context, driver, inside string) error {
+func inNode(ctx context.Context, files map[string]string) error {
 	res, err := vm.Run(ctx, vm.Config{
 		Disks:   []vm.Disk{{Size: 8 << 30, Unsafe: true}, {Size: 8 << 30, Unsafe: true}},
-		Files:   map[string]string{"/flexlvm": driver, "/inside": inside},
+		Files:   files,
 		Timeout: 20 * time.Minute,
 	}, vm.Command{Args: []string{"/inside"}, Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {

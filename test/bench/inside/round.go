@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/gc"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -83,7 +84,7 @@ func lookAndPlan(engine *node.Engine, objects []*corev1.PersistentVolume) error 
 	}
 	view := gc.View{Now: time.Now(), Cluster: cluster, Pools: in.Pools, Volumes: in.Volumes}
 	for _, o := range objects {
-		c, err := gc.ClaimOf(o)
+		c, err := claim.Of(o)
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
 
 	b.fill(t, small, leastMiB-50) // and is not over its high threshold
-	s.claim(lazySmall, "waiting")
+	s.promise(lazySmall, small, "waiting")
 	s.pod("waiting", "waiting")
 	b.say(t, "shortfall: %s", b.condition(t, "Shortfall", metav1.ConditionTrue, "cannot go while in use"))
 	b.event(t, "default", "Node", node, "Shortfall", "cannot go while in use")

@@ -111,7 +111,13 @@ func (s *space) runs(name string, since time.Time, what string) {
 // testShortfall: nothing is left to evict. Whoever looks is told, and as soon as
 // somebody gives a volume up, the pod runs.
 func (b *bed) testShortfall(t *testing.T, s *space) {
-	s.claim(lazySmall, "three")
+	s.claim(lazySmall, "more")
+	s.pod("more", "more")
+	b.event(t, s.name, "PersistentVolumeClaim", "more", "NoRoom", `volume group "small"`)
+	require.NoError(t, s.client.CoreV1().Pods(s.name).Delete(t.Context(), "more", metav1.DeleteOptions{}))
+	s.deleteClaims("more") // the provisioner makes no promise that nobody can keep
+
+	s.promise(lazySmall, small, "three")
 	s.pod("three", "three")
 	b.event(t, s.name, "Pod", "three", "FailedMount", "not enough free space")
 	b.event(t, s.name, "PersistentVolumeClaim", "three", "Shortfall", "is missing", "vgextend")

@@ -149,6 +149,39 @@ func (s *space) makeClaim(ctx context.Context, class, name, size string) error {
 	return err
 }
 
+// promise makes a claim with a PersistentVolume as a person writes them. The
+// provisioner promises nothing that there is no room for; people may.
+func (s *space) promise(class, group, name string) {
+	s.t.Helper()
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}
+	_, err := s.client.CoreV1().PersistentVolumes().Create(s.t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: s.name + "-" + name, Labels: map[string]string{pv.LabelNode: node}, Finalizers: []string{pv.Finalizer},
+			Annotations: map[string]string{pv.AnnotationProvisionedBy: pv.Provisioner},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: class,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.name, Name: name},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
+				Driver: pv.Driver, FSType: pv.FSType, Options: map[string]string{"volumeGroup": group, "size": "67108864", "clusterUID": s.uid},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	_, err = s.client.CoreV1().PersistentVolumeClaims(s.name).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, VolumeName: s.name + "-" + name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
 // diligent writes a file of its own into each volume that has none, and sleeps
 // only if each file is what was written once.
 const diligent = `cd /data && for v in *; do

@@ -5,9 +5,11 @@ package provisioner_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -29,6 +35,8 @@ const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
 	longest = 2 * time.Minute // for anything to come about
+
+	groupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" // of every simulated volume group
 )
 
 // longNode has more characters than a label's value may have.
@@ -39,11 +47,13 @@ var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
 type bed struct {
 	cluster    *cluster.Cluster
 	client     kubernetes.Interface
+	storage    *kube.Client
 	config     *rest.Config
 	source     string // root of the checkout
 	dir        string // for files of this test
 	binary     string
-	kubeconfig string // of the provisioner's service account
+	kubeconfig string   // of the provisioner's service account
+	flags      []string // of the provisioner, beyond the usual ones
 }
 
 // start brings the bed up; it goes down with the test.
@@ -74,6 +84,8 @@ func start(t *testing.T) *bed {
 	require.NoError(t, err)
 	b.config.Dial, b.config.QPS, b.config.Burst = b.cluster.Dial, 500, 1000
 	b.client, err = kubernetes.NewForConfig(b.config)
+	require.NoError(t, err)
+	b.storage, err = kube.NewClient(b.config)
 	require.NoError(t, err)
 
 	b.simulateNodes(t, "sim-1", "sim-2", longNode)
@@ -143,6 +155,44 @@ func (b *bed) simulateNodes(t *testing.T, names ...string) {
 		require.NoError(t, err)
 	}
 	go b.heartbeats(t.Context(), names)
+}
+
+// roomy is what a simulated node reports where nothing else is asked for.
+const roomy = 10 * volume.TiB
+
+// report does what the daemon of a simulated node does: it says what there is for
+// PersistentVolumes in its volume groups.
+func (b *bed) report(t *testing.T, node string, pools map[string]volume.Bytes) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // also at the end of a test
+	storage, err := b.storage.NodeStorage(ctx, node)
+	if apierrors.IsNotFound(err) {
+		var owner *corev1.Node
+		owner, err = b.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		require.NoError(t, err)
+		storage, err = b.storage.CreateNodeStorage(ctx, &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{
+			Name: node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: owner.UID}},
+		}})
+	}
+	require.NoError(t, err)
+	storage.Status.Pools = nil
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		room := *resource.NewQuantity(int64(pools[name]), resource.BinarySI)
+		storage.Status.Pools = append(storage.Status.Pools, flexlvmv1.Pool{
+			Name: name, UUID: groupUUID, Layout: "linear", Size: room, Free: room, Allocatable: room,
+			ExtentSize: resource.MustParse("4Mi"),
+		})
+	}
+	_, err = b.storage.UpdateNodeStorageStatus(ctx, storage)
+	require.NoError(t, err)
+}
+
+// reportRoomy makes all simulated nodes report room for everything.
+func (b *bed) reportRoomy(t *testing.T) {
+	t.Helper()
+	for _, node := range []string{"sim-1", "sim-2", longNode} {
+		b.report(t, node, map[string]volume.Bytes{"flexlvm": roomy, "fast": roomy})
+	}
 }
 
 // hostname is what the simulated node calls itself; not its name, so that the

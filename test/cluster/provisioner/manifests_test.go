@@ -82,21 +82,30 @@ func (b *bed) testRights(t *testing.T) {
 		{verb: "list", resource: "persistentvolumeclaims", allowed: true},
 		{verb: "watch", resource: "persistentvolumeclaims", allowed: true},
 		{verb: "update", resource: "persistentvolumeclaims", namespace: "default", allowed: true},
-		{verb: "delete", resource: "persistentvolumeclaims", namespace: "default"},
+		{verb: "delete", resource: "persistentvolumeclaims", namespace: "default", allowed: true},
+		{verb: "deletecollection", resource: "persistentvolumeclaims", namespace: "default"},
 		{verb: "create", resource: "persistentvolumeclaims", namespace: "default"},
 		{verb: "create", resource: "persistentvolumes", allowed: true},
 		{verb: "update", resource: "persistentvolumes"},
-		{verb: "patch", resource: "persistentvolumes"},
-		{verb: "delete", resource: "persistentvolumes"},
-		{verb: "get", resource: "nodes", allowed: true},
-		{verb: "list", resource: "nodes"},
+		{verb: "patch", resource: "persistentvolumes", allowed: true},
+		{verb: "delete", resource: "persistentvolumes", allowed: true},
+		{verb: "deletecollection", resource: "persistentvolumes"},
+		{verb: "list", resource: "nodes", allowed: true},
+		{verb: "watch", resource: "nodes", allowed: true},
+		{verb: "delete", resource: "nodes"},
 		{verb: "patch", resource: "nodes"},
 		{verb: "get", resource: "namespaces", name: "kube-system", allowed: true},
 		{verb: "get", resource: "namespaces", name: "default"},
 		{verb: "create", resource: "events", namespace: "default", allowed: true},
 		{verb: "list", resource: "events", namespace: "default"},
 		{verb: "get", resource: "secrets", namespace: system},
+		{verb: "list", resource: "pods", namespace: "default", allowed: true},
+		{verb: "list", group: "flexlvm.io", resource: "nodestorages", allowed: true},
+		{verb: "update", group: "flexlvm.io", resource: "nodestorages"},
+		{verb: "update", group: "storage.k8s.io", resource: "csistoragecapacities", namespace: system, allowed: true},
+		{verb: "update", group: "storage.k8s.io", resource: "csistoragecapacities", namespace: "default"},
 		{verb: "get", resource: "pods", namespace: "default"},
+		{verb: "delete", resource: "pods", namespace: "default"},
 		{verb: "create", resource: "pods", namespace: system},
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "flexlvm.io", allowed: true},
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "another"},
@@ -162,6 +171,7 @@ func (b *bed) testExamples(t *testing.T) {
 		require.Equal(t, size, capacity.String(), claim)
 	}
 	require.Equal(t, "100000", s.volumeOf("explained").Spec.FlexVolume.Options["inodes"])
+	require.Equal(t, "rbps=104857600 wbps=52428800 riops=5000 wiops=2000", s.volumeOf("explained").Annotations["flexlvm.io/io-limits"])
 	require.NoError(t, b.client.AppsV1().StatefulSets(s.name).Delete(t.Context(), "shards", metav1.DeleteOptions{}))
 	eventually(t, longest, func() string {
 		// No kubelet lets go of the pods, so the garbage collector's deletion is ours to finish.

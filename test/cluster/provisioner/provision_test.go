@@ -25,6 +25,7 @@ func TestProvisioner(t *testing.T) {
 	t.Run("manifests", b.testManifests)
 	t.Run("inline use is refused", b.testInline)
 	t.Run("with one provisioner", func(t *testing.T) {
+		b.reportRoomy(t)
 		b.run(t, 8081)
 		b.ready(t, 8081)
 		t.Run("volume", b.testVolume)
@@ -34,11 +35,19 @@ func TestProvisioner(t *testing.T) {
 		t.Run("node without hostname", b.testNodeWithoutHostname)
 		t.Run("node gone", b.testNodeGone)
 		t.Run("released", b.testReleased)
+		t.Run("filter", b.testFilter)
+		t.Run("score", b.testScore)
+		t.Run("room for ten", b.testRoomForTen)
+		t.Run("whole pods", b.testWholePods)
+		t.Run("bound at once", b.testBoundAtOnce)
+		t.Run("capacities", b.testCapacities)
 		t.Run("50 at once", b.testMany)
 		t.Run("examples", b.testExamples)
 		t.Run("deleted at every moment", b.testDeletedAtEveryMoment)
 	})
 	t.Run("faults", func(t *testing.T) {
+		t.Run("first choice filled meanwhile", b.testFirstChoiceFilled)
+		t.Run("no room and killed again and again", b.testNoRoomAndKilled)
 		t.Run("leader killed", b.testLeaderKilled)
 		t.Run("leader told to end", b.testLeaderEnds)
 		t.Run("killed again and again", b.testKilledAgainAndAgain)
@@ -67,7 +76,7 @@ func (b *bed) testVolume(t *testing.T) {
 		Driver: "flexlvm.io/flexlvm", FSType: "xfs",
 		Options: map[string]string{
 			"volumeGroup": "fast", "size": "1073741824", "layout": "linear", "inodes": "5000",
-			"clusterUID": string(cluster.UID), "kind": "claim",
+			"clusterUID": string(cluster.UID), "kind": "claim", "volumeGroupUUID": groupUUID,
 		},
 	}, got.Spec.FlexVolume)
 	require.Equal(t, "retained", got.Spec.StorageClassName)

@@ -76,10 +76,6 @@ var refusals = map[string]struct {
 		class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "ext4"} },
 		event: []string{`csi.storage.k8s.io/fstype "ext4": is not supported; use "xfs"`},
 	},
-	"immediate": {
-		class: func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) },
-		event: []string{"no node is selected", "create the class again with volumeBindingMode WaitForFirstConsumer"},
-	},
 }
 
 func (b *bed) testRefusals(t *testing.T) {
@@ -130,7 +126,10 @@ func (b *bed) testNodeWithoutHostname(t *testing.T) {
 	s := b.namespace(t, "hostname")
 	label := func(patch string) { b.kubectl(t, "label", "node", "sim-2", "--overwrite", patch) }
 	label(corev1.LabelHostname + "-")
-	s.claim("data", nil)
+	// No capacity is published for such a node, so the scheduler chooses it no more.
+	s.claim("data", func(c *corev1.PersistentVolumeClaim) {
+		c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "sim-2"}
+	})
 	s.pod("data", "sim-2")
 	s.event(s.name, "PersistentVolumeClaim", "data", `node "sim-2" has no label kubernetes.io/hostname`, "label the node")
 	require.Empty(t, s.volumes(t.Context()))

@@ -95,8 +95,14 @@ func TestEngineBesideUdev(t *testing.T) {
 }
 
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
-func TestHostNamespaces(t *testing.T) {
-	binary := build(t, "hostns.test", "test", "-c", "-tags", "vm")
-	m := start(t, vm.Config{Files: map[string]string{"/hostns.test": binary}})
-	run(t, m, nil, "/hostns.test", "-test.v")
+func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
+
+// TestMountWatch runs the tests of internal/mount, which need root.
+func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
+
+func runAsRoot(t *testing.T, name string) {
+	t.Helper()
+	binary := build(t, name, "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{Files: map[string]string{"/" + name: binary}})
+	run(t, m, nil, "/"+name, "-test.v")
 }

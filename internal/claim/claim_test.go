@@ -1,4 +1,4 @@
-package gc_test
+package claim_test
 
 import (
 	"errors"
@@ -11,13 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/gc"
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const claimPV = "pvc-0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+const (
+	claimPV      = "pvc-0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+	sceneCluster = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
+	sceneUUID    = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+)
 
 // persistentVolume is one as the provisioner writes it, after its claim was bound.
 func persistentVolume() *corev1.PersistentVolume {
@@ -45,30 +48,30 @@ func persistentVolume() *corev1.PersistentVolume {
 }
 
 func TestClaimOf(t *testing.T) {
-	whole := gc.Claim{
+	whole := claim.Claim{
 		PV: claimPV, UID: "1", Group: "flexlvm", GroupUUID: sceneUUID, Volume: claimPV, Cluster: sceneCluster,
 		Kind: volume.Claim, Size: volume.GiB, Inodes: 1000, Shape: volume.Shape{Layout: volume.Linear}, Charged: 1203765248,
 		ClaimNamespace: "db", ClaimName: "data-0", Phase: corev1.VolumeBound,
 		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true, Protected: true,
-		Disposal: node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard},
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard},
 	}
 	for name, tt := range map[string]struct {
 		object func(*corev1.PersistentVolume)
-		want   func(*gc.Claim)
+		want   func(*claim.Claim)
 	}{
-		"whole": {func(*corev1.PersistentVolume) {}, func(*gc.Claim) {}},
+		"whole": {func(*corev1.PersistentVolume) {}, func(*claim.Claim) {}},
 		"least": {
 			func(o *corev1.PersistentVolume) {
 				o.Annotations, o.Finalizers, o.Spec.ClaimRef = nil, nil, nil
 				o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase = "", ""
 				o.Spec.FlexVolume.Options = map[string]string{volume.OptionGroup: "flexlvm", volume.OptionSize: "1073741824"}
 			},
-			func(c *gc.Claim) {
-				*c = gc.Claim{
+			func(c *claim.Claim) {
+				*c = claim.Claim{
 					PV: claimPV, UID: "1", Group: "flexlvm", Volume: claimPV, Kind: volume.Claim,
 					Size: volume.GiB, Shape: volume.Shape{Layout: volume.Linear}, Charged: volume.DeviceSize(volume.GiB, 0),
 					Phase: corev1.VolumePending, ReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-					Disposal: node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
+					Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
 				}
 			},
 		},
@@ -77,7 +80,7 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-1"
 				o.Spec.FlexVolume.Options[volume.OptionKind] = "dataset"
 			},
-			func(c *gc.Claim) { c.Volume, c.Kind = "ds-1", volume.Dataset },
+			func(c *claim.Claim) { c.Volume, c.Kind = "ds-1", volume.Dataset },
 		},
 		"deleted": {
 			func(o *corev1.PersistentVolume) {
@@ -85,17 +88,17 @@ func TestClaimOf(t *testing.T) {
 				o.DeletionTimestamp, o.Finalizers = &now, []string{pv.Finalizer}
 				o.Status.Phase = corev1.VolumeReleased
 			},
-			func(c *gc.Claim) { c.Deleting, c.Protected, c.Phase = true, false, corev1.VolumeReleased },
+			func(c *claim.Claim) { c.Deleting, c.Protected, c.Phase = true, false, corev1.VolumeReleased },
 		},
 		"no charge noted": {
 			func(o *corev1.PersistentVolume) { delete(o.Annotations, pv.AnnotationCharged) },
-			func(c *gc.Claim) { c.Charged = volume.DeviceSize(volume.GiB, 1000) },
+			func(c *claim.Claim) { c.Charged = volume.DeviceSize(volume.GiB, 1000) },
 		},
 		"grown": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("3Gi")
 			},
-			func(c *gc.Claim) { c.Size, c.Charged = 3*volume.GiB, volume.DeviceSize(3*volume.GiB, 1000) },
+			func(c *claim.Claim) { c.Size, c.Charged = 3*volume.GiB, volume.DeviceSize(3*volume.GiB, 1000) },
 		},
 		"striped": {
 			func(o *corev1.PersistentVolume) {
@@ -103,40 +106,40 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.FlexVolume.Options[volume.OptionStripes] = "3"
 				o.Spec.FlexVolume.Options[volume.OptionStripeKiB] = "128"
 			},
-			func(c *gc.Claim) { c.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128} },
+			func(c *claim.Claim) { c.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128} },
 		},
 		"raid1, no charge noted": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.FlexVolume.Options[volume.OptionLayout] = "raid1"
 				delete(o.Annotations, pv.AnnotationCharged)
 			},
-			func(c *gc.Claim) {
+			func(c *claim.Claim) {
 				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
 				c.Charged = 2 * (volume.DeviceSize(volume.GiB, 1000) + volume.DefaultExtent)
 			},
 		},
 		"the largest there can be": {
 			func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationCharged] = "5500000000000000" },
-			func(c *gc.Claim) { c.Charged = 5500000000000000 },
+			func(c *claim.Claim) { c.Charged = 5500000000000000 },
 		},
 		"capacity below the size at birth": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("1M")
 			},
-			func(*gc.Claim) {},
+			func(*claim.Claim) {},
 		},
 		"capacity with a fraction": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("1073741824500m")
 			},
-			func(c *gc.Claim) { c.Size, c.Charged = volume.GiB+1, volume.DeviceSize(volume.GiB+1, 1000) },
+			func(c *claim.Claim) { c.Size, c.Charged = volume.GiB+1, volume.DeviceSize(volume.GiB+1, 1000) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, want := persistentVolume(), whole
 			tt.object(object)
 			tt.want(&want)
-			got, err := gc.ClaimOf(object)
+			got, err := claim.Of(object)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		})
@@ -194,7 +197,7 @@ func TestClaimOfNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := persistentVolume()
 			tt.spoil(object)
-			got, err := gc.ClaimOf(object)
+			got, err := claim.Of(object)
 			var field *volume.FieldError
 			require.ErrorAs(t, err, &field)
 			require.Equal(t, tt.field, field.Field)
@@ -207,11 +210,11 @@ func TestClaimOfNonsense(t *testing.T) {
 
 func TestNamesOf(t *testing.T) {
 	object := persistentVolume()
-	require.Equal(t, []string{claimPV}, gc.NamesOf(object))
+	require.Equal(t, []string{claimPV}, claim.NamesOf(object))
 	object.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-1"
-	require.Equal(t, []string{claimPV, "ds-1"}, gc.NamesOf(object))
+	require.Equal(t, []string{claimPV, "ds-1"}, claim.NamesOf(object))
 	object.Spec.FlexVolume = nil
-	require.Equal(t, []string{claimPV}, gc.NamesOf(object))
+	require.Equal(t, []string{claimPV}, claim.NamesOf(object))
 }
 
 // FuzzClaimOf: what is read is sound, and all else bears a field's name.
@@ -235,7 +238,7 @@ func FuzzClaimOf(f *testing.F) {
 		object.Status.Phase = corev1.PersistentVolumePhase(phase)
 		object.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimPolicy(policy)
 		object.Spec.Capacity[corev1.ResourceStorage] = *resource.NewQuantity(capacity, resource.BinarySI)
-		c, err := gc.ClaimOf(object)
+		c, err := claim.Of(object)
 		if err != nil {
 			var field *volume.FieldError
 			require.True(t, errors.As(err, &field), err)
@@ -247,10 +250,10 @@ func FuzzClaimOf(f *testing.F) {
 		require.Positive(t, c.Charged)
 		require.NotEmpty(t, c.Group)
 		require.False(t, c.Volume.IsDoomed())
-		require.Contains(t, gc.NamesOf(object), string(c.Volume))
+		require.Contains(t, claim.NamesOf(object), string(c.Volume))
 		require.NotEmpty(t, c.Phase)
 		require.NotEmpty(t, c.Disposal.Reclaim)
-		again, err := gc.ClaimOf(object)
+		again, err := claim.Of(object)
 		require.NoError(t, err)
 		require.Equal(t, c, again)
 	})

@@ -1,4 +1,7 @@
-package gc
+// Package claim reads a PersistentVolume of ours as what it is: the claim of
+// somebody on room of a pool and on a volume. The provisioner adds claims up, the
+// node daemon sets them against what it finds on its node.
+package claim
 
 import (
 	"fmt"
@@ -10,12 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Claim is what the API says of one PersistentVolume of ours on this node.
+// A Claim is what the API says of one PersistentVolume of ours.
 type Claim struct {
 	PV        string
 	UID       types.UID
@@ -37,13 +39,16 @@ type Claim struct {
 	Deleting       bool
 	HasFinalizer   bool // ours
 	Protected      bool // finalizers of others are on it
-	Disposal       node.Disposal
+	Disposal       volume.Disposal
+	// IOLimits is the annotation as it stands: one that cannot be read must not keep
+	// the volume from anything but its limits.
+	IOLimits string
 }
 
-// ClaimOf reads a PersistentVolume strictly: what is not understood is an error,
+// Of reads a PersistentVolume strictly: what is not understood is an error,
 // not a guess. A PersistentVolume that it cannot read is for a person to look
 // at, and the volumes it may mean (NamesOf) count as wanted.
-func ClaimOf(object *corev1.PersistentVolume) (Claim, error) {
+func Of(object *corev1.PersistentVolume) (Claim, error) {
 	c, err := claimOf(object)
 	if err != nil {
 		return Claim{}, fmt.Errorf("read PersistentVolume %q: %w; its volume is left alone until a person mends the object, or removes its finalizer %s", object.Name, err, pv.Finalizer)
@@ -52,7 +57,7 @@ func ClaimOf(object *corev1.PersistentVolume) (Claim, error) {
 }
 
 // NamesOf are the names of the volumes that a PersistentVolume may mean which
-// ClaimOf could not read.
+// Of could not read.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
 	if flex := object.Spec.FlexVolume; flex != nil {
@@ -72,7 +77,7 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(),
-		Deleting: object.DeletionTimestamp != nil,
+		Deleting: object.DeletionTimestamp != nil, IOLimits: object.Annotations[pv.AnnotationIOLimits],
 	}
 	for _, f := range object.Finalizers {
 		if f == pv.Finalizer {
@@ -199,12 +204,12 @@ func policyOf(object *corev1.PersistentVolume) (corev1.PersistentVolumeReclaimPo
 	}
 }
 
-func disposalOf(object *corev1.PersistentVolume) (d node.Disposal, err error) {
+func disposalOf(object *corev1.PersistentVolume) (d volume.Disposal, err error) {
 	if d.Reclaim, err = volume.ParseReclaim(pv.AnnotationReclaim, object.Annotations[pv.AnnotationReclaim]); err != nil {
-		return node.Disposal{}, err
+		return volume.Disposal{}, err
 	}
 	if d.Wipe, err = volume.ParseWipe(pv.AnnotationWipe, object.Annotations[pv.AnnotationWipe]); err != nil {
-		return node.Disposal{}, err
+		return volume.Disposal{}, err
 	}
 	return d, nil
 }

@@ -1,0 +1,93 @@
+// Package cgroup finds the control groups of pods and sets limits on their IO. It
+// knows cgroup v2 alone: in v1 what a pod writes through the page cache is nobody's.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Root is where the host mounts its control groups.
+const Root = "/sys/fs/cgroup"
+
+var (
+	// ErrVersion: the host has no cgroup v2.
+	ErrVersion = errors.New("the node does not use cgroup v2, without which IO cannot be limited; boot it with systemd.unified_cgroup_hierarchy=1 and let the kubelet and its runtime use it")
+	// ErrNoController: the groups of pods have no io.max.
+	ErrNoController = errors.New("the io controller is not on for it; write +io into cgroup.subtree_control of each group above it, from the top, and see whether the node's kernel has CONFIG_BLK_DEV_THROTTLING")
+	// ErrGone: the pod or the device is there no more.
+	ErrGone = errors.New("gone meanwhile")
+)
+
+// deepest is how far below the root a pod's group may lie: four levels for a
+// kubelet with the driver systemd, and as many for what the node itself may run in.
+const deepest = 8
+
+// A Tree is the hierarchy of a host's control groups.
+type Tree struct {
+	root string
+}
+
+// New gives the tree that is mounted at root.
+func New(root string) *Tree { return &Tree{root: root} }
+
+// Pods finds the groups of pods, by the pods' UIDs. A pod that has none is left
+// out: the kubelet has not made it yet, or has removed it.
+func (t *Tree) Pods(uids map[string]bool) (map[string]string, error) {
+	if _, err := os.Stat(filepath.Join(t.root, "cgroup.controllers")); errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrVersion
+	} else if err != nil {
+		return nil, fmt.Errorf("look at the control groups: %w", err)
+	}
+	found := map[string]string{}
+	level := []string{t.root}
+	for range deepest {
+		var next []string
+		for _, dir := range level {
+			entries, err := os.ReadDir(dir)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+				continue // groups come and go
+			}
+			if err != nil {
+				return nil, fmt.Errorf("look for the control groups of pods: %w", err)
+			}
+			for _, e := range entries {
+				path := filepath.Join(dir, e.Name())
+				switch uid := podOf(e.Name()); {
+				case !e.IsDir():
+				case uid == "":
+					next = append(next, path)
+				case uids[uid] && found[uid] == "":
+					found[uid] = path
+				}
+			}
+		}
+		if len(found) == len(uids) {
+			break
+		}
+		level = next
+	}
+	return found, nil
+}
+
+var podUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// podOf is the UID of the pod whose group bears a name; "" where it is no pod's.
+// The kubelet calls it pod<UID>, and with the driver systemd
+// <the group above>-pod<UID, with _ for ->.slice.
+func podOf(name string) string {
+	if slice, is := strings.CutSuffix(name, ".slice"); is {
+		name = strings.ReplaceAll(slice[strings.LastIndexByte(slice, '-')+1:], "_", "-")
+	}
+	if uid, is := strings.CutPrefix(name, "pod"); is && podUID.MatchString(uid) {
+		return uid
+	}
+	return ""
+}

@@ -1,0 +1,45 @@
+//go:build vm
+
+package mount_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/mount"
+)
+
+// Run as root, on any machine:
+//
+//	go test -tags vm ./internal/mount
+func TestWatch(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls atomic.Int32
+	ended := make(chan error, 1)
+	go func() { ended <- mount.Watch(ctx, func() { calls.Add(1) }) }()
+
+	dir := t.TempDir()
+	// Until the watch has begun it sees nothing.
+	require.Eventually(t, func() bool {
+		require.NoError(t, unix.Mount("watched", dir, "tmpfs", 0, "size=4k"))
+		require.NoError(t, unix.Unmount(dir, 0))
+		return calls.Load() > 0
+	}, 10*time.Second, 20*time.Millisecond)
+	select {
+	case err := <-ended:
+		require.FailNow(t, "the watch has ended", "%v", err)
+	default:
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the watch does not end")
+	}
+}

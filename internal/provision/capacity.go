@@ -1,0 +1,124 @@
+package provision
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// labelManaged marks the capacities that are ours to change and to delete.
+const (
+	labelManaged = "app.kubernetes.io/managed-by"
+	managedBy    = component
+)
+
+// An offering node is a node as its capacities name it.
+type offeringNode struct {
+	name     string
+	hostname string    // its label, by which the scheduler finds it
+	report   types.UID // of its NodeStorage, which owns the capacities
+}
+
+// capacityOf is the object by which the scheduler learns what a node can give a
+// class, in bytes as the user counts them. One and the same number tells how much
+// there is and how large one volume may be: a linear volume can take all.
+func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, most volume.Bytes) *storagev1.CSIStorageCapacity {
+	size := resource.NewQuantity(int64(most), resource.BinarySI)
+	return &storagev1.CSIStorageCapacity{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      capacityName(class.Name, node.name),
+			Labels: map[string]string{
+				"app.kubernetes.io/part-of": "flexlvm",
+				labelManaged:                managedBy,
+				pv.LabelNode:                pv.NodeLabelValue(node.name),
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: flexlvmv1.GroupVersion.String(), Kind: "NodeStorage", Name: node.name, UID: node.report,
+			}},
+		},
+		NodeTopology:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.hostname}},
+		StorageClassName:  class.Name,
+		Capacity:          size,
+		MaximumVolumeSize: size,
+	}
+}
+
+// capacityName is one name for each class and node. The two are in it for people,
+// as far as there is room, and a hash of both for what they cannot tell apart.
+func capacityName(class, node string) string {
+	const most = 253
+	sum := sha256.Sum256([]byte(class + "/" + node))
+	hash := hex.EncodeToString(sum[:5])
+	head := class + "." + node
+	head = strings.TrimRight(head[:min(len(head), most-len(hash)-1)], "-.")
+	return head + "-" + hash
+}
+
+// A change is what has to be written so that the API says what is so.
+type change struct {
+	create, update []*storagev1.CSIStorageCapacity
+	remove         []*storagev1.CSIStorageCapacity
+}
+
+// capacityChange compares the capacities of one node as they should be with those
+// that are there. What cannot be changed in place, or bears our label and is none
+// that should be, goes.
+func capacityChange(want, have []*storagev1.CSIStorageCapacity) change {
+	var out change
+	for _, w := range want {
+		i := slices.IndexFunc(have, func(h *storagev1.CSIStorageCapacity) bool { return h.Name == w.Name })
+		switch {
+		case i < 0:
+			out.create = append(out.create, w)
+		case !equality.Semantic.DeepEqual(have[i].NodeTopology, w.NodeTopology) || have[i].StorageClassName != w.StorageClassName:
+			out.remove = append(out.remove, have[i]) // immutable; made anew when it is seen to be gone
+		case !sameCapacity(have[i], w):
+			next := w.DeepCopy()
+			next.ResourceVersion = have[i].ResourceVersion
+			out.update = append(out.update, next)
+		}
+	}
+	for _, h := range have {
+		if !slices.ContainsFunc(want, func(w *storagev1.CSIStorageCapacity) bool { return h.Name == w.Name }) {
+			out.remove = append(out.remove, h)
+		}
+	}
+	return out
+}
+
+func sameCapacity(a, b *storagev1.CSIStorageCapacity) bool {
+	return equality.Semantic.DeepEqual(a.Capacity, b.Capacity) &&
+		equality.Semantic.DeepEqual(a.MaximumVolumeSize, b.MaximumVolumeSize) &&
+		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&
+		equality.Semantic.DeepEqual(a.Labels, b.Labels)
+}
+
+// offers tells whether a class can be offered at all, and with which parameters. One
+// of which every claim is refused gets nothing, and its claims no node.
+func offers(class *storagev1.StorageClass) (Parameters, bool) {
+	if class.Provisioner != pv.Provisioner || class.DeletionTimestamp != nil {
+		return Parameters{}, false
+	}
+	var wrong problems
+	checkClass(class, &wrong)
+	parameters, err := ParseParameters(class.Parameters)
+	return parameters, err == nil && wrong.refusal() == nil
+}
+
+func describeCapacity(c *storagev1.CSIStorageCapacity) string {
+	return fmt.Sprintf("%s of class %s", c.Name, c.StorageClassName)
+}

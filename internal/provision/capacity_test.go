@@ -1,0 +1,242 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestCapacityName(t *testing.T) {
+	long := strings.Repeat("c", 200)
+	require.Equal(t, "fast.node-1-", capacityName("fast", "node-1")[:12])
+	names := map[string]bool{}
+	for _, pair := range [][2]string{{"fast", "node-1"}, {"fast.node", "1"}, {"fast", "node.1"}, {long, long + "1"}, {long, long + "2"}, {long + "." + long, "n"}} {
+		name := capacityName(pair[0], pair[1])
+		require.Empty(t, validation.IsDNS1123Subdomain(name), name)
+		require.False(t, names[name], "two share the name %s", name)
+		names[name] = true
+	}
+}
+
+// A stage is a publisher before a fake API server, one node and two classes.
+type stage struct {
+	*publisher
+	client  *fake.Clientset
+	factory informers.SharedInformerFactory
+	now     time.Time
+}
+
+func storageClass(name, group string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "flexlvm.io", Parameters: map[string]string{"volumeGroup": group},
+		VolumeBindingMode: ptrTo(storagev1.VolumeBindingWaitForFirstConsumer),
+	}
+}
+
+func ptrTo[T any](v T) *T { return &v }
+
+func storageOf(node string, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
+	return &flexlvmv1.NodeStorage{
+		ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID("report-of-" + node)},
+		Status: flexlvmv1.NodeStorageStatus{Pools: []flexlvmv1.Pool{{
+			Name: "flexlvm", UUID: "u", Allocatable: *resource.NewQuantity(int64(allocatable), resource.BinarySI),
+		}}},
+	}
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{now: time.Unix(1000, 0)}
+	foreign := storageClass("foreign", "flexlvm")
+	foreign.Provisioner = "example.com/other"
+	wrong := storageClass("wrong", "flexlvm")
+	wrong.Parameters["colour"] = "blue"
+	s.client = fake.NewClientset(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "nameless"}},
+		storageClass("fast", "flexlvm"), storageClass("slow", "disks"), foreign, wrong,
+	)
+	s.factory = informers.NewSharedInformerFactory(s.client, 0)
+	s.publisher = &publisher{
+		client: s.client, namespace: "flexlvm-system", metrics: NewMetrics(),
+		listers: Listers{
+			Nodes:   s.factory.Core().V1().Nodes().Lister(),
+			Classes: s.factory.Storage().V1().StorageClasses().Lister(),
+			Claims:  s.factory.Core().V1().PersistentVolumeClaims().Lister(),
+		},
+		capacities: s.factory.Storage().V1().CSIStorageCapacities().Lister().CSIStorageCapacities("flexlvm-system"),
+		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second)),
+	}
+	s.ledger = NewLedger(func() time.Time { return s.now }, s.dirty)
+	s.factory.Start(t.Context().Done())
+	s.factory.WaitForCacheSync(t.Context().Done())
+	return s
+}
+
+// there are the capacities that the API holds, once the watch has seen them.
+func (s *stage) there(t *testing.T) []storagev1.CSIStorageCapacity {
+	t.Helper()
+	list, err := s.client.StorageV1().CSIStorageCapacities("flexlvm-system").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		cached := s.factory.Storage().V1().CSIStorageCapacities().Informer().GetStore().List()
+		return len(cached) == len(list.Items) && !slices.ContainsFunc(list.Items, func(c storagev1.CSIStorageCapacity) bool {
+			return !slices.ContainsFunc(cached, func(o any) bool {
+				return o.(*storagev1.CSIStorageCapacity).Capacity.Equal(*c.Capacity)
+			})
+		})
+	}, 5*time.Second, time.Millisecond)
+	return list.Items
+}
+
+func (s *stage) writes() (n int) {
+	for _, a := range s.client.Actions() {
+		if a.GetResource().Resource == "csistoragecapacities" && slices.Contains([]string{"create", "update", "delete"}, a.GetVerb()) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPublish(t *testing.T) {
+	s := newStage(t)
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Empty(t, s.there(t), "a node that has not reported offers nothing")
+
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	all := s.there(t)
+	require.Len(t, all, 1, "no pool, no offer; no class of others, none that is wrong")
+	got := all[0]
+	require.Equal(t, "fast", got.StorageClassName)
+	require.Equal(t, map[string]string{corev1.LabelHostname: "host-1"}, got.NodeTopology.MatchLabels)
+	require.Equal(t, int64(volume.Within(10*volume.GiB, 0)), got.Capacity.Value())
+	require.Equal(t, got.Capacity, got.MaximumVolumeSize)
+	require.Equal(t, []metav1.OwnerReference{{APIVersion: "flexlvm.io/v1", Kind: "NodeStorage", Name: "node-1", UID: "report-of-node-1"}}, got.OwnerReferences)
+	require.Equal(t, 1, s.writes())
+
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Equal(t, 1, s.writes(), "nothing has changed, nothing is written")
+
+	s.ledger.Report(storageOf("node-1", 5*volume.GiB))
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Equal(t, 2, s.writes(), "one write for a class")
+	require.Equal(t, int64(volume.Within(5*volume.GiB, 0)), s.there(t)[0].Capacity.Value())
+
+	s.ledger.Forget("node-1")
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	require.Empty(t, s.there(t))
+
+	s.ledger.Report(storageOf("nameless", 10*volume.GiB))
+	require.NoError(t, s.publish(t.Context(), "nameless"))
+	require.Empty(t, s.there(t), "without a hostname the scheduler could not find it")
+}
+
+// What an earlier process has left, or somebody has changed, is put right.
+func TestPublishPutsRight(t *testing.T) {
+	s := newStage(t)
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	require.NoError(t, s.publish(t.Context(), "node-1"))
+	right := s.there(t)[0]
+	api := s.client.StorageV1().CSIStorageCapacities("flexlvm-system")
+
+	stale := right.DeepCopy()
+	stale.Name, stale.StorageClassName = "of-a-class-that-is-gone", "gone"
+	_, err := api.Create(t.Context(), stale, metav1.CreateOptions{})
+	require.NoError(t, err)
+	wrong := right.DeepCopy()
+	wrong.NodeTopology = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "another"}}
+	_, err = api.Update(t.Context(), wrong, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	s.there(t)
+	require.Eventually(t, func() bool {
+		require.NoError(t, s.publish(t.Context(), "node-1"))
+		all := s.there(t)
+		return len(all) == 1 && all[0].NodeTopology.MatchLabels[corev1.LabelHostname] == "host-1"
+	}, 5*time.Second, 5*time.Millisecond)
+}
+
+func TestPublishGoesOnWhereItStopped(t *testing.T) {
+	s := newStage(t)
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	broken := true
+	s.client.PrependReactor("create", "csistoragecapacities", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return broken, nil, errors.New("server is away")
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { s.run(ctx); close(done) }()
+	require.Eventually(t, func() bool { return s.queue.NumRequeues("node-1") > 1 }, 5*time.Second, time.Millisecond)
+	require.Empty(t, s.there(t))
+	broken = false
+	require.Eventually(t, func() bool { return len(s.there(t)) == 1 }, 5*time.Second, time.Millisecond)
+	stop()
+	<-done
+}
+
+func TestWaitingRoomTellsNumbers(t *testing.T) {
+	s := newStage(t)
+	events := record.NewFakeRecorder(10)
+	refused := 0
+	room := newWaitingRoom(s.ledger, s.listers, events, func(*Refusal) { refused++ })
+	room.now = func() time.Time { return s.now }
+	claim := func(name, class, size string) {
+		_, err := s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+			}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	claim("large", "fast", "20Gi")
+	claim("small", "fast", "1Gi")
+	claim("lost", "slow", "1Gi")
+	claim("foreign", "foreign", "1Gi")
+	claim("wrong", "wrong", "1Gi")
+	require.Eventually(t, func() bool {
+		return len(s.factory.Core().V1().PersistentVolumeClaims().Informer().GetStore().List()) == 5
+	}, 5*time.Second, time.Millisecond)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod"}}
+	for _, name := range []string{"large", "small", "lost", "foreign", "wrong", "unknown"} {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+	}
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	room.see(pod)
+	require.Empty(t, events.Events, "the scheduler has not looked at it yet")
+
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	room.see(pod)
+	room.see(pod)
+	require.Len(t, events.Events, 3, "once each")
+	require.Equal(t, 1, refused)
+	most := amountOf(volume.Within(10*volume.GiB, 0))
+	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 with volume group "flexlvm" can give is `+
+		most+`, on node "node-1"; it is placed as soon as there is room`, <-events.Events)
+	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for; make it with `flexlvm vg create`", <-events.Events)
+	require.Contains(t, <-events.Events, `Warning ProvisioningFailed StorageClass "wrong": unknown parameter "colour"`)
+	s.now = s.now.Add(tellAgain)
+	room.see(pod)
+	require.Len(t, events.Events, 3, "and again while it lasts")
+}

@@ -1,0 +1,292 @@
+package provision
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// reservationTime is how long room is kept for a PersistentVolume that may have
+	// been written, by this process or by its predecessor, and has not been seen.
+	reservationTime = 5 * time.Minute
+	// companionTime is the same for one that only waits for its turn: the scheduler
+	// gives the claims of a pod their node within seconds.
+	companionTime = time.Minute
+	// holdTime is how long a node offers less than it has, see hold.
+	holdTime = time.Minute
+)
+
+// A Ledger knows what every pool of the cluster can promise and what is promised
+// there: the reports of the nodes, all PersistentVolumes, and those that are about
+// to be written and have not been seen back. Nothing is promised twice because
+// every promise is reserved here first, under one lock, and one process works at a
+// time.
+//
+// Nodes go by the value of their label (pv.NodeLabelValue), by which their
+// PersistentVolumes know them.
+type Ledger struct {
+	now     func() time.Time
+	changed func(node string)
+
+	mu       sync.Mutex
+	accounts map[string]*account
+	where    map[string]string // label of the account that bears a PersistentVolume, by its name
+}
+
+// NewLedger makes an empty ledger. changed is called, without the lock, when the
+// room of a node may have changed.
+func NewLedger(now func() time.Time, changed func(node string)) *Ledger {
+	return &Ledger{now: now, changed: changed, accounts: map[string]*account{}, where: map[string]string{}}
+}
+
+// An account is one node.
+type account struct {
+	node     string    // its name; empty without a report
+	report   types.UID // of the NodeStorage
+	pools    map[volume.Group]pool
+	written  map[string]charge
+	reserved map[string]reservation
+	holds    map[volume.Group]hold
+}
+
+// A pool is what a node reports of a volume group.
+type pool struct {
+	uuid        string
+	extent      volume.Bytes
+	allocatable volume.Bytes
+	closed      string
+}
+
+// A charge is what a PersistentVolume takes of a pool.
+type charge struct {
+	group volume.Group
+	uuid  string // of the group; empty: any of that name
+	bytes volume.Bytes
+}
+
+type reservation struct {
+	charge
+	until time.Time
+}
+
+// A hold makes a pool offer no volume larger than size for a while, or until it
+// may have more room. The scheduler
+// looks at the claims of a pod one by one; where they do not fit together it would
+// choose the same node again, were the largest of them not held off.
+type hold struct {
+	size  volume.Bytes
+	until time.Time
+}
+
+func (l *Ledger) account(label string) *account {
+	a, there := l.accounts[label]
+	if !there {
+		a = &account{written: map[string]charge{}, reserved: map[string]reservation{}, holds: map[volume.Group]hold{}}
+		l.accounts[label] = a
+	}
+	return a
+}
+
+// Report takes what a node says of itself.
+func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
+	label := pv.NodeLabelValue(storage.Name)
+	l.mu.Lock()
+	a := l.account(label)
+	pools := poolsOf(storage)
+	same := a.node == storage.Name && a.report == storage.UID && maps.Equal(a.pools, pools)
+	a.node, a.report, a.pools = storage.Name, storage.UID, pools
+	if !same {
+		clear(a.holds) // there may be room now
+	}
+	l.mu.Unlock()
+	if !same {
+		l.changed(label)
+	}
+}
+
+// Forget drops the report of a node that is gone.
+func (l *Ledger) Forget(node string) {
+	label := pv.NodeLabelValue(node)
+	l.mu.Lock()
+	a := l.account(label)
+	a.node, a.report, a.pools = "", "", nil
+	l.mu.Unlock()
+	l.changed(label)
+}
+
+func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.Group]pool {
+	out := make(map[volume.Group]pool, len(storage.Status.Pools))
+	ailing := ailingNode(storage)
+	for _, p := range storage.Status.Pools {
+		group, err := volume.ParseGroup("name", p.Name)
+		if err != nil {
+			continue // a pool of a kind that this release does not know
+		}
+		one := pool{
+			uuid: p.UUID, closed: p.Closed,
+			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
+			allocatable: volume.Bytes(p.Allocatable.Value()),
+		}
+		if one.closed == "" {
+			one.closed = ailing
+		}
+		out[group] = one
+	}
+	return out
+}
+
+// ailingNode says why no volume can be made on a node, or nothing.
+func ailingNode(storage *flexlvmv1.NodeStorage) string {
+	for _, c := range storage.Status.Conditions {
+		bad := c.Reason == flexlvmv1.ReasonToolsMissing || c.Reason == flexlvmv1.ReasonLVMFailed
+		if c.Type == flexlvmv1.ConditionReady && bad {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// Written takes a PersistentVolume that is in the API; what was reserved for it is
+// in its charge from now on. One that cannot be read takes nothing: its node
+// counts its volume as a stranger's.
+func (l *Ledger) Written(object *corev1.PersistentVolume) {
+	if object.Spec.FlexVolume == nil || object.Spec.FlexVolume.Driver != pv.Driver {
+		return
+	}
+	label := object.Labels[pv.LabelNode]
+	c, err := claim.Of(object)
+	if err != nil || label == "" {
+		l.Gone(object.Name)
+		return
+	}
+	now := charge{group: c.Group, uuid: c.GroupUUID, bytes: c.Charged}
+	l.mu.Lock()
+	before := l.drop(object.Name)
+	a := l.account(label)
+	a.written[object.Name] = now
+	l.where[object.Name] = label
+	l.mu.Unlock()
+	if before != (place{label, now}) {
+		l.changed(label)
+		if before.label != "" && before.label != label {
+			l.changed(before.label)
+		}
+	}
+}
+
+// Gone drops a PersistentVolume.
+func (l *Ledger) Gone(name string) {
+	l.mu.Lock()
+	before := l.drop(name)
+	if before.label != "" {
+		clear(l.accounts[before.label].holds) // there is room now
+	}
+	l.mu.Unlock()
+	if before.label != "" {
+		l.changed(before.label)
+	}
+}
+
+// Inherited reserves for a PersistentVolume that was in the API when this process
+// began to work, until it is seen: a watch may begin with an older state.
+func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
+	c, err := claim.Of(object)
+	label := object.Labels[pv.LabelNode]
+	if err != nil || label == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.written(object.Name) {
+		l.drop(object.Name)
+		l.reserveFor(label, object.Name, charge{group: c.Group, uuid: c.GroupUUID, bytes: c.Charged}, reservationTime)
+	}
+}
+
+// A place is where a PersistentVolume is charged, and with what.
+type place struct {
+	label string
+	charge
+}
+
+// drop takes a PersistentVolume out of the books, written or reserved, and tells
+// where it was and, where it was written, with what.
+func (l *Ledger) drop(name string) (was place) {
+	label, there := l.where[name]
+	if !there {
+		return place{}
+	}
+	a := l.accounts[label]
+	was = place{label, a.written[name]}
+	delete(a.written, name)
+	delete(a.reserved, name)
+	delete(l.where, name)
+	return was
+}
+
+// written tells whether a PersistentVolume is in the API, as far as is known.
+func (l *Ledger) written(name string) bool {
+	label, there := l.where[name]
+	if !there {
+		return false
+	}
+	_, written := l.accounts[label].written[name]
+	return written
+}
+
+func (l *Ledger) reserveFor(label, name string, c charge, lasts time.Duration) {
+	l.account(label).reserved[name] = reservation{charge: c, until: l.now().Add(lasts)}
+	l.where[name] = label
+}
+
+// Nodes are the names of the nodes that have reported, sorted.
+func (l *Ledger) Nodes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for _, a := range l.accounts {
+		if a.node != "" {
+			out = append(out, a.node)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// room is what a pool can still promise, but for PersistentVolumes that are left
+// out of the account.
+func (l *Ledger) room(a *account, group volume.Group, without map[string]bool) volume.Bytes {
+	p, there := a.pools[group]
+	if !there || p.closed != "" {
+		return 0
+	}
+	left := p.allocatable
+	take := func(name string, c charge) {
+		if c.group == group && (c.uuid == "" || c.uuid == p.uuid) && !without[name] {
+			left -= c.bytes.RoundUp(p.extent)
+		}
+	}
+	for name, c := range a.written {
+		take(name, c)
+	}
+	now := l.now()
+	for name, r := range a.reserved {
+		if now.Before(r.until) {
+			take(name, r.charge)
+		} else {
+			delete(a.reserved, name)
+			delete(l.where, name)
+		}
+	}
+	return max(0, left)
+}

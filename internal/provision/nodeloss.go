@@ -1,0 +1,286 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A nodeIdentity is what a volume can know a node of the API by.
+type nodeIdentity struct{ name, hostname string }
+
+// A localVolume is a PersistentVolume of ours that is tied to one node.
+type localVolume struct {
+	object    *corev1.PersistentVolume
+	claim     *corev1.PersistentVolumeClaim // bound to it; nil: none is known
+	node      string                        // the value of its label pv.LabelNode
+	hostnames []string                      // the nodes that its affinity names
+}
+
+// A lossScene is all that decides about lost nodes. Nodes are known by the value
+// of pv.LabelNode: from a hash there is no way back to the name.
+type lossScene struct {
+	nodes   []nodeIdentity // all that the API has
+	volumes []localVolume
+	missed  map[string]time.Time // when nodes were first missed
+	doubted time.Time            // when the API was last in doubt
+	now     time.Time
+	grace   time.Duration
+}
+
+// A lossFinding is what a lossScene means.
+type lossFinding struct {
+	missed   map[string]time.Time // for the next scene
+	doubted  time.Time            // likewise
+	doubt    string               // why the API is not believed, and so nothing is given up; or empty
+	lost     []string             // nodes that have been missing for the grace period
+	verdicts []lossVerdict        // in order of the PersistentVolumes' names
+}
+
+// A lossAction is what is to be done about a volume of a lost node.
+type lossAction string
+
+const (
+	// lossTell: do nothing, and tell a person what can be done.
+	lossTell lossAction = "tell"
+	// lossReleaseClaim: delete the claim.
+	lossReleaseClaim lossAction = "release claim"
+	// lossGiveUp: take our finalizer off the PersistentVolume and delete it, for no
+	// daemon is there to do it.
+	lossGiveUp lossAction = "give up"
+)
+
+// Reasons of the events, which are part of what people search for.
+const (
+	eventNodeLost      = "NodeLost"
+	eventNodeLossDoubt = "NodeLossInDoubt"
+	eventClaimReleased = "ClaimReleased"
+	eventVolumeGivenUp = "VolumeGivenUp"
+)
+
+// A lossVerdict says what is to be done about one volume.
+type lossVerdict struct {
+	volume localVolume
+	action lossAction
+	reason string // of the event
+	why    string // in words, for events
+}
+
+// localVolumeOf reads what the decision needs. What is not positively a claim's
+// volume of ours, of this cluster, on one node, is not looked at any further.
+func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume, bool) {
+	flex := object.Spec.FlexVolume
+	if cluster == "" || flex == nil || flex.Driver != pv.Driver || flex.Options[volume.OptionCluster] != cluster ||
+		object.Annotations[pv.AnnotationProvisionedBy] != pv.Provisioner {
+		return localVolume{}, false
+	}
+	if kind := flex.Options[volume.OptionKind]; kind != "" && kind != string(volume.Claim) {
+		return localVolume{}, false
+	}
+	v := localVolume{object: object, node: object.Labels[pv.LabelNode]}
+	if affinity := object.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		for _, term := range affinity.Required.NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				if e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn {
+					v.hostnames = append(v.hostnames, e.Values...)
+				}
+			}
+		}
+	}
+	return v, v.node != "" && len(v.hostnames) > 0
+}
+
+// boundTo tells whether a claim is the one that a volume is bound to.
+func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
+	ref := object.Spec.ClaimRef
+	return ref != nil && ref.UID != "" && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name
+}
+
+// By these kube-controller-manager says who provisions a claim.
+const (
+	annotationProvisioner     = "volume.kubernetes.io/storage-provisioner"
+	annotationProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+)
+
+// provisionedByUs tells whether a claim may be deleted by us at all; the policy
+// provisioner-claims.flexlvm.io asks the same.
+func provisionedByUs(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[annotationProvisioner] == pv.Provisioner || claim.Annotations[annotationProvisionerBeta] == pv.Provisioner
+}
+
+// missingNodes tells which nodes that bear volumes the API does not have, and how
+// many nodes bear any. A node is there if anything points to it: the label of its
+// volumes, or the hostname that one of them is tied to. What is left of a missing
+// node and waits for a person alone does not count, or such leftovers would add up
+// to a doubt.
+func missingNodes(nodes []nodeIdentity, volumes []localVolume) (missing []string, bearing int) {
+	known := map[string]bool{}
+	for _, n := range nodes {
+		known[n.name], known[pv.NodeLabelValue(n.name)] = true, true
+		if n.hostname != "" {
+			known[n.hostname] = true
+		}
+	}
+	there, atStake := map[string]bool{}, map[string]bool{}
+	for _, v := range volumes {
+		atStake[v.node] = atStake[v.node] || !v.retained()
+		there[v.node] = there[v.node] || known[v.node] || slices.ContainsFunc(v.hostnames, func(h string) bool { return known[h] })
+	}
+	for _, node := range slices.Sorted(maps.Keys(there)) {
+		switch {
+		case there[node]:
+			bearing++
+		case atStake[node]:
+			bearing++
+			missing = append(missing, node)
+		}
+	}
+	return missing, bearing
+}
+
+// retained tells whether only a person may say what becomes of a volume.
+func (v localVolume) retained() bool {
+	phase := v.object.Status.Phase
+	return (phase == corev1.VolumeReleased || phase == corev1.VolumeFailed) && v.object.DeletionTimestamp == nil &&
+		v.object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete
+}
+
+// doubtOf tells why the API is not believed that nodes are gone, or is empty. An
+// API server that came back empty or was restored from an old backup does not know
+// nodes that are there, and no kubelet registers itself a second time.
+func doubtOf(nodes []nodeIdentity, missing []string, bearing int) string {
+	switch {
+	case len(missing) == 0:
+		return ""
+	case len(nodes) == 0:
+		return "the API server knows no node at all"
+	case len(missing) >= 2 && 2*len(missing) > bearing:
+		return fmt.Sprintf("%d of the %d nodes that bear volumes are missing from the API at once", len(missing), bearing)
+	}
+	return ""
+}
+
+// stillLost is the last question before something is given up: nodes are what the
+// API has just said.
+func stillLost(node string, nodes []nodeIdentity, volumes []localVolume) bool {
+	missing, bearing := missingNodes(nodes, volumes)
+	return slices.Contains(missing, node) && doubtOf(nodes, missing, bearing) == ""
+}
+
+// judgeLoss says what is to be done about the volumes of lost nodes. A node is
+// lost once the API has not had it for the grace period; what state it was in
+// before does not matter, nor does it to nodes that are there.
+func judgeLoss(s lossScene) lossFinding {
+	missing, bearing := missingNodes(s.nodes, s.volumes)
+	out := lossFinding{missed: map[string]time.Time{}, doubted: s.doubted, doubt: doubtOf(s.nodes, missing, bearing)}
+	if out.doubt != "" {
+		out.doubted = s.now
+	}
+	lost := map[string]bool{}
+	for _, node := range missing {
+		since, known := s.missed[node]
+		if !known {
+			since = s.now
+		}
+		out.missed[node] = since
+		if s.now.Sub(since) >= s.grace {
+			lost[node] = true
+			out.lost = append(out.lost, node)
+		}
+	}
+	calm := out.doubted.IsZero() || s.now.Sub(out.doubted) >= s.grace
+	for _, v := range s.volumes {
+		if !lost[v.node] {
+			continue
+		}
+		if verdict := v.judge(out.doubt); verdict.action != "" && (calm || out.doubt != "") {
+			out.verdicts = append(out.verdicts, verdict)
+		}
+	}
+	slices.SortFunc(out.verdicts, func(a, b lossVerdict) int {
+		return cmp.Compare(a.volume.object.Name, b.volume.object.Name)
+	})
+	return out
+}
+
+// judge says what is to be done about a volume whose node is lost. A verdict
+// without an action means nothing, above all where the next word is somebody
+// else's: kube-controller-manager's, or a person's with the policy Retain.
+func (v localVolume) judge(doubt string) lossVerdict {
+	object := v.object
+	verdict := lossVerdict{volume: v}
+	switch phase := object.Status.Phase; {
+	case phase == corev1.VolumeBound:
+		if v.claim == nil || v.claim.DeletionTimestamp != nil {
+			return verdict
+		}
+		verdict.action, verdict.reason, verdict.why = lossTell, eventNodeLost, v.adviceToKeep()
+		if v.onLoss() == volume.OnNodeLossRelease && provisionedByUs(v.claim) {
+			verdict.action, verdict.reason = lossReleaseClaim, eventClaimReleased
+			verdict.why = v.evidence() + "; its class says onNodeLoss: release, so the claim is deleted and its data given up. A StatefulSet makes the claim anew, empty, and its pod starts on another node"
+		}
+	case object.DeletionTimestamp != nil:
+		// A person has deleted it, and no claim is bound to it.
+		if slices.Contains(object.Finalizers, pv.Finalizer) {
+			verdict.action, verdict.reason = lossGiveUp, eventVolumeGivenUp
+			verdict.why = v.evidence() + ", where nobody is left to take the volume back; as the object was deleted, its finalizer is taken off"
+		}
+	case (phase == corev1.VolumeReleased || phase == corev1.VolumeFailed) && !v.retained():
+		verdict.action, verdict.reason = lossGiveUp, eventVolumeGivenUp
+		verdict.why = v.evidence() + ", where nobody is left to take the volume back; as its claim is gone and the reclaim policy is Delete, the object is deleted"
+	}
+	if verdict.action != "" && doubt != "" {
+		verdict.action, verdict.reason = lossTell, eventNodeLossDoubt
+		verdict.why = fmt.Sprintf("%s, but %s: this is what an API server looks like that was restored from an old backup, so nothing is given up. Where the machine is there, start its kubelet again, and it registers. If it is gone for good: %s",
+			v.evidence(), doubt, v.commands())
+	}
+	return verdict
+}
+
+// onLoss is what the class said. A word that is not known keeps.
+func (v localVolume) onLoss() volume.OnNodeLoss {
+	on, err := volume.ParseOnNodeLoss(pv.AnnotationOnNodeLoss, v.object.Annotations[pv.AnnotationOnNodeLoss])
+	if err != nil {
+		return volume.OnNodeLossKeep
+	}
+	return on
+}
+
+func (v localVolume) evidence() string {
+	if slices.Equal(v.hostnames, []string{v.node}) {
+		return fmt.Sprintf("node %q is gone from the cluster", v.node)
+	}
+	return fmt.Sprintf("node %q (hostname %q) is gone from the cluster", v.node, v.hostnames[0])
+}
+
+// adviceToKeep is what the owner of a claim that stays should know.
+func (v localVolume) adviceToKeep() string {
+	c := v.claim
+	because := "as its class says (onNodeLoss: keep)"
+	if v.onLoss() != volume.OnNodeLossKeep {
+		because = "as flexlvm has not provisioned it"
+	}
+	advice := fmt.Sprintf("%s, and the data with it. The claim stays, %s: if the node comes back under its name with its disks, nothing is to be done. If it will not, give the data up: kubectl delete pvc -n %s %s --wait=false; then delete the pod that waits for it, and a StatefulSet makes both anew on another node",
+		v.evidence(), because, c.Namespace, c.Name)
+	if v.object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		advice += "; the reclaim policy is Retain: kubectl delete pv " + v.object.Name + " --wait=false"
+	}
+	return advice
+}
+
+// commands do by hand what is not done because of a doubt.
+func (v localVolume) commands() string {
+	name := v.object.Name
+	commands := fmt.Sprintf("kubectl delete pv %s --ignore-not-found --wait=false; kubectl patch pv %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/metadata/finalizers\"}]'", name, name)
+	if v.claim != nil {
+		commands = fmt.Sprintf("kubectl delete pvc -n %s %s --wait=false; ", v.claim.Namespace, v.claim.Name) + commands
+	}
+	return commands
+}

@@ -1,0 +1,317 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+const (
+	// lossTellAgain is how often a state that lasts is told: events are forgotten
+	// after an hour.
+	lossTellAgain = time.Hour
+	// lossTimeout bounds each question to the API server, and each order.
+	lossTimeout = 30 * time.Second
+	// nodePage is how many nodes one answer holds, for the memory that they take.
+	nodePage = 500
+)
+
+// lossConfig is what the watch for lost nodes works with.
+type lossConfig struct {
+	client  kubernetes.Interface
+	events  record.EventRecorder
+	cluster string
+	metrics *Metrics
+	grace   time.Duration // how long a node is missing before it is lost
+	now     func() time.Time
+}
+
+// A nodeLoss carries out what judgeLoss says. All that it remembers is when it
+// first missed a node, so that a new process begins the grace period again.
+type nodeLoss struct {
+	lossConfig
+	nodes   corelisters.NodeLister
+	volumes corelisters.PersistentVolumeLister
+	claims  corelisters.PersistentVolumeClaimLister
+	synced  []cache.InformerSynced
+
+	missed  map[string]time.Time
+	doubted time.Time
+	doubt   string
+	told    map[utterance]time.Time
+}
+
+// An utterance is what was told of a PersistentVolume.
+type utterance struct {
+	volume types.UID
+	reason string
+}
+
+// newNodeLoss follows nodes, volumes and claims by the factory's watches.
+func newNodeLoss(config lossConfig, factory informers.SharedInformerFactory) *nodeLoss {
+	core := factory.Core().V1()
+	return &nodeLoss{
+		lossConfig: config,
+		nodes:      core.Nodes().Lister(),
+		volumes:    core.PersistentVolumes().Lister(),
+		claims:     core.PersistentVolumeClaims().Lister(),
+		synced: []cache.InformerSynced{
+			core.Nodes().Informer().HasSynced, core.PersistentVolumes().Informer().HasSynced, core.PersistentVolumeClaims().Informer().HasSynced,
+		},
+		missed: map[string]time.Time{},
+		told:   map[utterance]time.Time{},
+	}
+}
+
+// run looks for lost nodes until ctx ends.
+func (l *nodeLoss) run(ctx context.Context) {
+	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
+		return
+	}
+	every := min(max(l.grace/10, time.Second), 30*time.Second)
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := l.round(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The volumes of lost nodes are looked at again")
+		}
+	}, every)
+}
+
+// round looks at everything once. The caches say whether there is anything to do;
+// before any of it is done, the API server itself is asked for its nodes.
+func (l *nodeLoss) round(ctx context.Context) error {
+	cached, err := l.nodes.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list the nodes that were seen: %w", err)
+	}
+	var nodes []nodeIdentity
+	for _, n := range cached {
+		nodes = append(nodes, nodeIdentity{name: n.Name, hostname: n.Labels[corev1.LabelHostname]})
+	}
+	volumes, err := l.localVolumes()
+	if err != nil {
+		return err
+	}
+	if len(l.due(l.judge(ctx, nodes, volumes))) == 0 {
+		return nil
+	}
+	asked, err := l.askNodes(ctx)
+	if err != nil {
+		return fmt.Errorf("nothing is done about lost nodes: %w", err)
+	}
+	// A node that either knows is there.
+	var failed []error
+	for _, v := range l.due(l.judge(ctx, append(asked, nodes...), volumes)) {
+		if err := l.carryOut(ctx, v, volumes); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (l *nodeLoss) localVolumes() ([]localVolume, error) {
+	objects, err := l.volumes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the PersistentVolumes that were seen: %w", err)
+	}
+	var out []localVolume
+	for _, object := range objects {
+		v, ours := localVolumeOf(object, l.cluster)
+		if !ours {
+			continue
+		}
+		if ref := object.Spec.ClaimRef; ref != nil {
+			claim, err := l.claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
+			if err == nil && boundTo(claim, object) {
+				v.claim = claim
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// judge remembers what the next round must know, and logs what is new.
+func (l *nodeLoss) judge(ctx context.Context, nodes []nodeIdentity, volumes []localVolume) []lossVerdict {
+	found := judgeLoss(lossScene{
+		nodes: nodes, volumes: volumes, missed: l.missed, doubted: l.doubted, now: l.now(), grace: l.grace,
+	})
+	log := klog.FromContext(ctx)
+	for _, node := range slices.Sorted(maps.Keys(found.missed)) {
+		if _, known := l.missed[node]; !known {
+			log.Info("A node that bears volumes is missing from the API; it counts as lost if it stays away", "node", node, "grace", l.grace)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(l.missed)) {
+		if _, still := found.missed[node]; !still {
+			log.Info("A node that was missing is back, or its last volume is gone", "node", node)
+		}
+	}
+	if found.doubt != "" && found.doubt != l.doubt {
+		log.Info("Nothing is given up for lost nodes: the API server may have been restored from an old backup", "because", found.doubt)
+	}
+	l.missed, l.doubted, l.doubt = found.missed, found.doubted, found.doubt
+	l.metrics.nodesLost(len(found.lost), found.doubt != "")
+	return found.verdicts
+}
+
+// due leaves out what was told not long ago.
+func (l *nodeLoss) due(verdicts []lossVerdict) []lossVerdict {
+	now := l.now()
+	maps.DeleteFunc(l.told, func(_ utterance, at time.Time) bool { return now.Sub(at) >= lossTellAgain })
+	return slices.DeleteFunc(verdicts, func(v lossVerdict) bool {
+		_, told := l.told[utterance{v.volume.object.UID, v.reason}]
+		return v.action == lossTell && told
+	})
+}
+
+// askNodes asks the API server: without a resourceVersion the answer is not older
+// than the question. An answer without any node is no answer.
+func (l *nodeLoss) askNodes(ctx context.Context) ([]nodeIdentity, error) {
+	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
+	defer cancel()
+	var out []nodeIdentity
+	for options := (metav1.ListOptions{Limit: nodePage}); ; {
+		page, err := l.client.CoreV1().Nodes().List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		for i := range page.Items {
+			n := &page.Items[i]
+			out = append(out, nodeIdentity{name: n.Name, hostname: n.Labels[corev1.LabelHostname]})
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("list nodes: the API server knows no node at all")
+	}
+	return out, nil
+}
+
+// carryOut does what one verdict says. Each of its changes may be the last before
+// this process is killed: the next one finds the claim or the PersistentVolume as
+// it was left, and goes on from there.
+func (l *nodeLoss) carryOut(ctx context.Context, v lossVerdict, volumes []localVolume) error {
+	if v.action == lossTell {
+		l.told[utterance{v.volume.object.UID, v.reason}] = l.now()
+		l.tell(v, corev1.EventTypeWarning)
+		return nil
+	}
+	asked, err := l.askNodes(ctx)
+	if err != nil {
+		return fmt.Errorf("PersistentVolume %s of node %q stays as it is: %w", v.volume.object.Name, v.volume.node, err)
+	}
+	if !stillLost(v.volume.node, asked, volumes) {
+		return nil // the next round sees it too, and says so
+	}
+	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
+	defer cancel()
+	if v.action == lossReleaseClaim {
+		return l.releaseClaim(ctx, v)
+	}
+	return l.giveUp(ctx, v)
+}
+
+// releaseClaim deletes the claim, if it is exactly what was judged. What becomes of
+// the PersistentVolume is for kube-controller-manager to say: it calls it Released.
+func (l *nodeLoss) releaseClaim(ctx context.Context, v lossVerdict) error {
+	claim := v.volume.claim
+	err := l.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete claim %s/%s of lost node %q: %w", claim.Namespace, claim.Name, v.volume.node, err)
+	}
+	l.metrics.claimReleased()
+	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "volume", v.volume.object.Name, "node", v.volume.node)
+	l.tell(v, corev1.EventTypeWarning)
+	l.tellPods(ctx, v)
+	return nil
+}
+
+// giveUp takes our finalizer off and deletes the object, if it is exactly what was
+// judged. Killed in between it leaves one that is released, without a node and
+// without our finalizer, which is deleted the next time.
+func (l *nodeLoss) giveUp(ctx context.Context, v lossVerdict) error {
+	object, volumes := v.volume.object, l.client.CoreV1().PersistentVolumes()
+	if slices.Contains(object.Finalizers, pv.Finalizer) {
+		left := slices.DeleteFunc(slices.Clone(object.Finalizers), func(f string) bool { return f == pv.Finalizer })
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": object.UID, "resourceVersion": object.ResourceVersion, "finalizers": left,
+		}})
+		if err != nil {
+			return fmt.Errorf("take the finalizer off PersistentVolume %s: %w", object.Name, err)
+		}
+		now, err := volumes.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("take the finalizer off PersistentVolume %s of lost node %q: %w", object.Name, v.volume.node, err)
+		}
+		object = now
+	}
+	if object.DeletionTimestamp == nil {
+		err := volumes.Delete(ctx, object.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion},
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete PersistentVolume %s of lost node %q: %w", object.Name, v.volume.node, err)
+		}
+	}
+	klog.FromContext(ctx).Info("The PersistentVolume of a lost node is given up", "volume", object.Name, "node", v.volume.node)
+	l.tell(v, corev1.EventTypeNormal)
+	return nil
+}
+
+// tell says it on the PersistentVolume, and on the claim that is bound to it.
+func (l *nodeLoss) tell(v lossVerdict, kind string) {
+	l.events.Event(v.volume.object, kind, v.reason, v.why)
+	if v.volume.claim != nil {
+		l.events.Event(v.volume.claim, kind, v.reason, v.why)
+	}
+}
+
+// tellPods says it on the pods that use the claim. They wait on it, or are still
+// thought to run on the lost node; nothing depends on their being told.
+func (l *nodeLoss) tellPods(ctx context.Context, v lossVerdict) {
+	claim := v.volume.claim
+	// resourceVersion 0: any answer will do, and costs the API server least.
+	pods, err := l.client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))
+		return
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; usesClaim(pod, claim.Name) {
+			l.events.Event(pod, corev1.EventTypeWarning, v.reason, fmt.Sprintf("claim %s: %s", claim.Name, v.why))
+		}
+	}
+}
+
+func usesClaim(pod *corev1.Pod, claim string) bool {
+	return slices.Contains(claimsOf(pod), pod.Namespace+"/"+claim)
+}

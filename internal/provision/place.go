@@ -1,0 +1,88 @@
+package provision
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// choose picks the node of a claim whose class binds at once, where no scheduler
+// has chosen: of those that may run pods and where the volume fits, the one with
+// the most room left.
+func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
+	var (
+		best  string
+		most  Offer
+		seen  int
+		given Offer
+	)
+	for _, name := range p.Ledger.Nodes() {
+		node, err := p.Listers.Nodes.Get(name)
+		if err != nil || !open(node) || !allowed(class, node) {
+			continue
+		}
+		offer, has := p.Ledger.Offer(name, parameters)
+		if !has {
+			continue
+		}
+		seen++
+		if offer.Most > given.Most || seen == 1 {
+			given = offer
+		}
+		if offer.Most >= size && (best == "" || offer.Room > most.Room) {
+			best, most = name, offer
+		}
+	}
+	switch {
+	case best != "":
+		return best, nil
+	case seen == 0:
+		return "", fmt.Errorf("no node that may run pods and that StorageClass %q allows has volume group %q; make one with `flexlvm vg create`", class.Name, parameters.Group)
+	}
+	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with volume group %q can give is %s; it is tried again", amountOf(size), seen, parameters.Group, amountOf(given.Most))
+}
+
+// open tells whether pods that ask for nothing special may come to a node.
+func open(node *corev1.Node) bool {
+	for _, t := range node.Spec.Taints {
+		if t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute {
+			return false
+		}
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return false
+		}
+	}
+	return !node.Spec.Unschedulable
+}
+
+// allowed tells whether the class allows a node: any of its terms matches whole.
+func allowed(class *storagev1.StorageClass, node *corev1.Node) bool {
+	if len(class.AllowedTopologies) == 0 {
+		return true
+	}
+	for _, term := range class.AllowedTopologies {
+		if matches(term, labels.Set(node.Labels)) {
+			return true
+		}
+	}
+	return false
+}
+
+func matches(term corev1.TopologySelectorTerm, of labels.Set) bool {
+	for _, e := range term.MatchLabelExpressions {
+		one := false
+		for _, v := range e.Values {
+			one = one || of.Has(e.Key) && of.Get(e.Key) == v
+		}
+		if !one {
+			return false
+		}
+	}
+	return len(term.MatchLabelExpressions) > 0
+}

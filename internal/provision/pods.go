@@ -1,0 +1,126 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// unscheduled selects the pods that have no node yet: a claim is provisioned while
+// the scheduler holds its pod back, so these are all that matter, and they are few.
+var unscheduled = fields.OneTermEqualSelector("spec.nodeName", "").String()
+
+// byClaim is the index of pods by the claims that they use.
+const byClaim = "claim"
+
+// waitingPods knows the pods that wait for a node.
+type waitingPods struct {
+	client   kubernetes.Interface
+	informer cache.SharedIndexInformer
+}
+
+func newWaitingPods(client kubernetes.Interface) (*waitingPods, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTransform(leanPod),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = unscheduled }))
+	informer := factory.Core().V1().Pods().Informer()
+	err := informer.AddIndexers(cache.Indexers{byClaim: func(obj any) ([]string, error) {
+		return claimsOf(obj.(*corev1.Pod)), nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("index pods by claim: %w", err)
+	}
+	return &waitingPods{client: client, informer: informer}, nil
+}
+
+// using gives the pods without a node that use a claim. Where the watch shows
+// none, the API server is asked: the scheduler may have been told of a pod before
+// this process was.
+func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error) {
+	found, err := w.informer.GetIndexer().ByIndex(byClaim, namespace+"/"+claim)
+	if err != nil {
+		return nil, err
+	}
+	var out []*corev1.Pod
+	for _, obj := range found {
+		out = append(out, obj.(*corev1.Pod))
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	list, err := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: unscheduled})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of namespace %s that wait for a node: %w", namespace, err)
+	}
+	for i := range list.Items {
+		if slices.Contains(claimsOf(&list.Items[i]), namespace+"/"+claim) {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// claimsOf are the claims that a pod uses, as namespace/name.
+func claimsOf(pod *corev1.Pod) []string {
+	var out []string
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			out = append(out, pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			out = append(out, pod.Namespace+"/"+pod.Name+"-"+v.Name)
+		}
+	}
+	return out
+}
+
+// companions are the names of the other claims of the pods that use a claim.
+func companions(pods []*corev1.Pod, namespace, claim string) []string {
+	var out []string
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		for _, key := range claimsOf(pod) {
+			if name := strings.TrimPrefix(key, namespace+"/"); name != claim && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// leanPod leaves of a pod what is looked at here.
+func leanPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	lean := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			lean.Spec.Volumes = append(lean.Spec.Volumes, v)
+		}
+		if v.Ephemeral != nil {
+			lean.Spec.Volumes = append(lean.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			lean.Status.Conditions = append(lean.Status.Conditions, c)
+		}
+	}
+	return lean, nil
+}

@@ -1,0 +1,157 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+const (
+	// publishDelay gathers the changes of one moment: a claim that is provisioned
+	// changes a node's account three times.
+	publishDelay = 100 * time.Millisecond
+	// publishers is how many nodes are worked on at the same time.
+	publishers = 4
+)
+
+// A publisher keeps the CSIStorageCapacity objects of all nodes and classes true.
+// Its queue holds the labels of nodes.
+type publisher struct {
+	client     kubernetes.Interface
+	namespace  string
+	ledger     *Ledger
+	listers    Listers
+	capacities storagelisters.CSIStorageCapacityNamespaceLister
+	queue      workqueue.TypedRateLimitingInterface[string]
+	metrics    *Metrics
+}
+
+// dirty is told of a node whose capacities may be wrong.
+func (p *publisher) dirty(label string) { p.queue.AddAfter(label, publishDelay) }
+
+// allDirty is for a class that has come, changed or gone.
+func (p *publisher) allDirty() {
+	for _, node := range p.ledger.Nodes() {
+		p.dirty(pv.NodeLabelValue(node))
+	}
+}
+
+// run publishes until ctx ends.
+func (p *publisher) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer p.queue.ShutDown()
+	for range publishers {
+		all.Go(func() {
+			for p.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+}
+
+func (p *publisher) next(ctx context.Context) bool {
+	label, ended := p.queue.Get()
+	if ended {
+		return false
+	}
+	defer p.queue.Done(label)
+	if err := p.publish(ctx, label); err != nil {
+		if ctx.Err() == nil && !apierrors.IsConflict(err) && p.queue.NumRequeues(label) == 0 {
+			klog.FromContext(ctx).Error(err, "The capacity of a node could not be published; it is tried again", "node", label)
+		}
+		p.queue.AddRateLimited(label)
+		return true
+	}
+	p.queue.Forget(label)
+	if at := p.ledger.lapses(label); !at.IsZero() {
+		p.queue.AddAfter(label, max(time.Until(at), 0)+publishDelay)
+	}
+	return true
+}
+
+// publish writes what has changed of one node's capacities. It may be killed at
+// any instant: what is missing is found by the next call.
+func (p *publisher) publish(ctx context.Context, label string) error {
+	want, err := p.wanted(label)
+	if err != nil {
+		return err
+	}
+	have, err := p.capacities.List(labels.SelectorFromSet(labels.Set{pv.LabelNode: label, labelManaged: managedBy}))
+	if err != nil {
+		return err
+	}
+	api := p.client.StorageV1().CSIStorageCapacities(p.namespace)
+	todo := capacityChange(want, have)
+	for _, c := range todo.create {
+		if _, err := api.Create(ctx, c, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create capacity %s: %w", describeCapacity(c), err)
+		}
+		p.metrics.published()
+	}
+	for _, c := range todo.update {
+		if _, err := api.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("update capacity %s: %w", describeCapacity(c), err)
+		}
+		p.metrics.published()
+	}
+	for _, c := range todo.remove {
+		err := api.Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete capacity %s: %w", describeCapacity(c), err)
+		}
+		p.metrics.published()
+	}
+	return nil
+}
+
+// wanted are the capacities that a node should have: none where it has not
+// reported, or has no hostname by which the scheduler could find it.
+func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error) {
+	name, report, reported := p.ledger.nodeOf(label)
+	if !reported {
+		return nil, nil
+	}
+	node, err := p.listers.Nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	of := offeringNode{name: name, hostname: hostnameLabel(node), report: types.UID(report)}
+	if of.hostname == "" {
+		return nil, nil
+	}
+	classes, err := p.listers.Classes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	var out []*storagev1.CSIStorageCapacity
+	for _, class := range classes {
+		parameters, ours := offers(class)
+		if !ours {
+			continue
+		}
+		if offer, has := p.ledger.Offer(name, parameters); has {
+			out = append(out, capacityOf(p.namespace, of, class, offer.Most))
+		}
+	}
+	slices.SortFunc(out, func(a, b *storagev1.CSIStorageCapacity) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}

@@ -1,0 +1,214 @@
+package provision
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Want is a volume that room is asked for.
+type Want struct {
+	PV    string // name that its PersistentVolume will have
+	Claim string // name of its claim, for people
+	Spec  volume.Spec
+}
+
+func (w Want) charge() charge {
+	return charge{group: w.Spec.Group, bytes: w.Spec.Charge()}
+}
+
+// NoRoom says why a node cannot hold what was asked of it, in numbers.
+type NoRoom struct {
+	Node string
+	Why  string
+}
+
+func (e *NoRoom) Error() string {
+	return fmt.Sprintf("node %q %s; the scheduler is asked for another node", e.Node, e.Why)
+}
+
+// Reserve keeps room on a node for all wants or for none, and tells the UUIDs of
+// the volume groups. The first want is about to be written, the others are its
+// companions, which will be reserved again when their turn comes. A want that has a reservation already, here or elsewhere,
+// moves; one whose PersistentVolume is written needs nothing. The error is a
+// *NoRoom, and then no want has a reservation.
+func (l *Ledger) Reserve(node string, wants []Want) (map[volume.Group]string, error) {
+	label := pv.NodeLabelValue(node)
+	l.mu.Lock()
+	uuids, touched, err := l.reserve(label, node, wants)
+	l.mu.Unlock()
+	for _, one := range touched {
+		l.changed(one)
+	}
+	return uuids, err
+}
+
+func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Group]string, touched []string, err error) {
+	mine := map[string]bool{}
+	for _, w := range wants {
+		mine[w.PV] = true
+		if !l.written(w.PV) {
+			if was := l.drop(w.PV); was.label != "" {
+				touched = append(touched, was.label)
+			}
+		}
+	}
+	a := l.account(label)
+	if a.node == "" {
+		return nil, touched, &NoRoom{node, "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"}
+	}
+	uuids = map[volume.Group]string{}
+	for _, group := range groupsOf(wants) {
+		p, there := a.pools[group]
+		if !there {
+			return nil, touched, &NoRoom{node, fmt.Sprintf("has no volume group %q; it has %s", group, named(a.pools))}
+		}
+		if p.closed != "" {
+			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in volume group %q: %s", group, p.closed)}
+		}
+		need, largest := l.need(wants, group, p.extent)
+		if room := l.room(a, group, mine); need > room {
+			if len(wants) > 1 && largest.charge().bytes.RoundUp(p.extent) <= room {
+				a.holds[group] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
+				touched = append(touched, label)
+			}
+			return nil, touched, &NoRoom{node, shortOf(wants, group, room, need)}
+		}
+		uuids[group] = p.uuid
+	}
+	lasts := reservationTime
+	for _, w := range wants {
+		if !l.written(w.PV) {
+			c := w.charge()
+			c.uuid = uuids[c.group]
+			l.reserveFor(label, w.PV, c, lasts)
+		}
+		lasts = companionTime
+	}
+	return uuids, append(touched, label), nil
+}
+
+// need is what those of the wants need that have no PersistentVolume yet, and the
+// largest of them.
+func (l *Ledger) need(wants []Want, group volume.Group, extent volume.Bytes) (sum volume.Bytes, largest Want) {
+	for _, w := range wants {
+		if l.written(w.PV) || w.Spec.Group != group {
+			continue
+		}
+		sum += w.charge().bytes.RoundUp(extent)
+		if w.Spec.Size > largest.Spec.Size {
+			largest = w
+		}
+	}
+	return sum, largest
+}
+
+func groupsOf(wants []Want) []volume.Group {
+	var out []volume.Group
+	for _, w := range wants {
+		if !slices.Contains(out, w.Spec.Group) {
+			out = append(out, w.Spec.Group)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func named(pools map[volume.Group]pool) string {
+	if len(pools) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, g := range slices.Sorted(maps.Keys(pools)) {
+		names = append(names, string(g))
+	}
+	return strings.Join(names, ", ")
+}
+
+func shortOf(wants []Want, group volume.Group, room, need volume.Bytes) string {
+	whom := "for it"
+	if len(wants) > 1 {
+		var names []string
+		for _, w := range wants {
+			if w.Spec.Group == group {
+				names = append(names, w.Claim)
+			}
+		}
+		whom = fmt.Sprintf("for the claims %s together, which are used by one pod", strings.Join(names, ", "))
+	}
+	return fmt.Sprintf("has no room %s: %s are needed and volume group %q can still promise %s", whom, amountOf(need), group, amountOf(room))
+}
+
+// amountOf is a number of bytes for people and for those who compare.
+func amountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64(b), b) }
+
+// An Offer is what a node can give volumes of one class.
+type Offer struct {
+	Most volume.Bytes // the largest that a volume may be, to its user
+	Room volume.Bytes // what the pool can still promise, overhead included
+}
+
+// Offer tells what a node can give volumes of these parameters; false where it
+// has not the pool, or has not reported.
+func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, there := l.accounts[pv.NodeLabelValue(node)]
+	if !there || a.node != node {
+		return Offer{}, false
+	}
+	p, there := a.pools[parameters.Group]
+	if !there {
+		return Offer{}, false
+	}
+	o := Offer{Room: l.room(a, parameters.Group, nil)}
+	// Whole extents, or a volume would be charged more than there is.
+	o.Most = volume.Within(o.Room/p.extent*p.extent, parameters.Inodes)
+	if h, held := a.holds[parameters.Group]; held {
+		if l.now().Before(h.until) {
+			o.Most = min(o.Most, h.size)
+		} else {
+			delete(a.holds, parameters.Group)
+		}
+	}
+	return o, true
+}
+
+// lapses is when something that is reserved or held on a node ends by itself next;
+// zero for never.
+func (l *Ledger) lapses(label string) (next time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, there := l.accounts[label]
+	if !there {
+		return next
+	}
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	for _, r := range a.reserved {
+		sooner(r.until)
+	}
+	for _, h := range a.holds {
+		sooner(h.until)
+	}
+	return next
+}
+
+// nodeOf is the name of the node with this label value that has reported, with the
+// UID of its report; false where there is none.
+func (l *Ledger) nodeOf(label string) (name string, report string, reported bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a, there := l.accounts[label]; there && a.node != "" {
+		return a.node, string(a.report), true
+	}
+	return "", "", false
+}

@@ -1,0 +1,126 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// eventNoRoom is the reason of the event on a claim that fits on no node.
+	eventNoRoom = "NoRoom"
+	// eventFailed is the library's reason for a claim that cannot be served.
+	eventFailed = "ProvisioningFailed"
+	// tellAgain is how often it is told while it lasts.
+	tellAgain = 5 * time.Minute
+)
+
+// A waitingRoom tells claims of pods that the scheduler cannot place what keeps
+// them: how much room they need and how much there is, where the scheduler says
+// only on how many nodes there is too little; or what is wrong with a class for
+// which nothing can be offered, so that no claim of its ever gets a node.
+type waitingRoom struct {
+	ledger  *Ledger
+	listers Listers
+	events  record.EventRecorder
+	refused func(*Refusal)
+	now     func() time.Time
+
+	mu   sync.Mutex
+	told map[types.UID]time.Time
+}
+
+func newWaitingRoom(ledger *Ledger, listers Listers, events record.EventRecorder, refused func(*Refusal)) *waitingRoom {
+	return &waitingRoom{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]time.Time{}}
+}
+
+// see looks at a pod without a node.
+func (w *waitingRoom) see(pod *corev1.Pod) {
+	if !unschedulable(pod) {
+		return
+	}
+	for _, key := range claimsOf(pod) {
+		claim, err := w.listers.Claims.PersistentVolumeClaims(pod.Namespace).Get(strings.TrimPrefix(key, pod.Namespace+"/"))
+		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil {
+			w.tell(claim) // one that is not in sight yet is seen when its pod is tried again
+		}
+	}
+}
+
+func (w *waitingRoom) tell(claim *corev1.PersistentVolumeClaim) {
+	class, err := w.listers.Classes.Get(*claim.Spec.StorageClassName)
+	if err != nil || class.Provisioner != pv.Provisioner || !waits(class) {
+		return
+	}
+	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class}
+	spec, parameters, err := request.Check()
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		if w.fresh(claim.UID) {
+			w.refused(refusal)
+			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
+		}
+		return
+	}
+	if message := w.why(class.Name, spec, parameters); message != "" && w.fresh(claim.UID) {
+		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
+	}
+}
+
+func unschedulable(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return true
+		}
+	}
+	return false
+}
+
+// why says in numbers that a volume fits on no node; nothing where it fits on one.
+func (w *waitingRoom) why(class string, spec volume.Spec, parameters Parameters) string {
+	var most volume.Bytes
+	best, nodes := "", 0
+	for _, name := range w.ledger.Nodes() {
+		offer, has := w.ledger.Offer(name, parameters)
+		if !has {
+			continue
+		}
+		nodes++
+		if offer.Most >= spec.Size {
+			return ""
+		}
+		if offer.Most > most || best == "" {
+			best, most = name, offer.Most
+		}
+	}
+	if nodes == 0 {
+		return fmt.Sprintf("no node has volume group %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.Group, class)
+	}
+	return fmt.Sprintf("no node has room for it: %s are asked for, and the most that any of %d with volume group %q can give is %s, on node %q; it is placed as soon as there is room",
+		amountOf(spec.Size), nodes, parameters.Group, amountOf(most), best)
+}
+
+// fresh tells whether a claim was not told of lately, and notes that it is now.
+func (w *waitingRoom) fresh(claim types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	for uid, at := range w.told {
+		if now.Sub(at) >= tellAgain {
+			delete(w.told, uid)
+		}
+	}
+	if _, lately := w.told[claim]; lately {
+		return false
+	}
+	w.told[claim] = now
+	return true
+}

@@ -1,0 +1,166 @@
+package provision
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// watches follow what the API says of the whole cluster, as far as it bears on
+// where volumes can be.
+type watches struct {
+	factory informers.SharedInformerFactory // claims, volumes, classes, nodes
+	own     informers.SharedInformerFactory // our capacities
+	pods    *waitingPods
+	storage cache.SharedIndexInformer
+	synced  []cache.InformerSynced
+}
+
+func newWatches(config Config) (*watches, error) {
+	w := &watches{
+		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, resync, informers.WithTransform(lean)),
+		own: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(lean),
+			informers.WithNamespace(config.Namespace),
+			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managedBy })),
+		storage: cache.NewSharedIndexInformer(config.Storage.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
+	}
+	var err error
+	if w.pods, err = newWaitingPods(config.Client); err != nil {
+		return nil, err
+	}
+	return w, w.storage.SetTransform(lean)
+}
+
+func (w *watches) listers() Listers {
+	return Listers{
+		Nodes:   w.factory.Core().V1().Nodes().Lister(),
+		Claims:  w.factory.Core().V1().PersistentVolumeClaims().Lister(),
+		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
+		Pods:    w.pods.using,
+	}
+}
+
+func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacityNamespaceLister {
+	return w.own.Storage().V1().CSIStorageCapacities().Lister().CSIStorageCapacities(namespace)
+}
+
+// feed leads what the watches see to who needs it.
+func (w *watches) feed(p *publisher, room *waitingRoom) error {
+	for _, one := range []struct {
+		of      cache.SharedIndexInformer
+		handler cache.ResourceEventHandler
+	}{
+		{w.storage, on(p.ledger.Report, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
+		{w.factory.Core().V1().PersistentVolumes().Informer(), on(p.ledger.Written, func(v *corev1.PersistentVolume) { p.ledger.Gone(v.Name) })},
+		{w.factory.Core().V1().Nodes().Informer(), on(p.seeNode, p.seeNode)},
+		{w.factory.Storage().V1().StorageClasses().Informer(), cache.FilteringResourceEventHandler{
+			FilterFunc: offeringClass,
+			Handler:    on(func(*storagev1.StorageClass) { p.allDirty() }, func(*storagev1.StorageClass) { p.allDirty() }),
+		}},
+		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
+		{w.pods.informer, on(room.see, func(*corev1.Pod) {})},
+		{w.factory.Core().V1().PersistentVolumeClaims().Informer(), cache.ResourceEventHandlerFuncs{}},
+	} {
+		registration, err := one.of.AddEventHandler(one.handler)
+		if err != nil {
+			return err
+		}
+		w.synced = append(w.synced, registration.HasSynced)
+	}
+	return nil
+}
+
+func (p *publisher) seeNode(node *corev1.Node) { p.dirty(pv.NodeLabelValue(node.Name)) }
+
+// seeCapacity looks after an object that was changed by somebody else, or that an
+// earlier process has left.
+func (p *publisher) seeCapacity(c *storagev1.CSIStorageCapacity) { p.dirty(c.Labels[pv.LabelNode]) }
+
+// on makes a handler of what is to be done with an object that is there and with
+// one that is gone.
+func on[T any](there, gone func(*T)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { there(obj.(*T)) },
+		UpdateFunc: func(_, obj any) { there(obj.(*T)) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if object, ok := obj.(*T); ok {
+				gone(object)
+			}
+		},
+	}
+}
+
+// start begins to follow.
+func (w *watches) start(ctx context.Context) {
+	w.factory.Start(ctx.Done())
+	w.own.Start(ctx.Done())
+	go w.pods.informer.RunWithContext(ctx)
+	go w.storage.RunWithContext(ctx)
+}
+
+// sync waits until everything has been seen; false when ctx has ended.
+func (w *watches) sync(ctx context.Context) bool {
+	log, said := klog.FromContext(ctx), false
+	began := time.Now()
+	for _, synced := range w.synced {
+		for !synced() {
+			if time.Since(began) > time.Minute && !said {
+				log.Info("The API server has not shown everything yet, so nothing is provisioned; see whether the provisioner may list NodeStorages, PersistentVolumes, claims, classes, nodes, pods and its own CSIStorageCapacities")
+				said = true
+			}
+			timer := time.NewTimer(50 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return false
+			case <-timer.C:
+			}
+		}
+	}
+	return true
+}
+
+// eachVolume gives every PersistentVolume by the API server's own word, not that of
+// its cache.
+func eachVolume(ctx context.Context, client kubernetes.Interface, do func(*corev1.PersistentVolume)) error {
+	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.ResourceVersion = ""
+		return client.CoreV1().PersistentVolumes().List(ctx, o)
+	})
+	return list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		do(obj.(*corev1.PersistentVolume))
+		return nil
+	})
+}
+
+// lean leaves out of the caches what nobody here looks at.
+func lean(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	switch o := obj.(type) {
+	case *corev1.Node:
+		o.Annotations = nil
+		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
+	case *flexlvmv1.NodeStorage:
+		o.Status.Orphans, o.Status.Evictions = nil, nil
+	}
+	return obj, nil
+}

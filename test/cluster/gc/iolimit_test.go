@@ -1,0 +1,200 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// limited is a class whose volumes read and write 2 MiB a second.
+const limited = "limited"
+
+// What the tests copy: so many pieces of so many bytes.
+const (
+	pieces, piece = 64, 256 << 10
+	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=64 oflag=direct"
+	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=64"
+)
+
+// idle: no round comes by itself, so what happens follows from what is seen.
+var idle = append([]string{"--interval=1h"}, calm...)
+
+// testIOLimits: what a class says about IO is what a pod gets, and nobody else
+// does; it follows the annotation, and lasts over the daemon's end.
+func (b *bed) testIOLimits(t *testing.T) {
+	policy := corev1.PersistentVolumeReclaimDelete
+	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: limited}, Provisioner: pv.Provisioner, ReclaimPolicy: &policy,
+		Parameters:        map[string]string{"volumeGroup": wide, "reclaim": "immediate", "readBps": "2Mi", "writeBps": "2097152"},
+		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	b.configure(t, idle...)
+	s := b.space(t, "io-limits")
+	s.claim(limited, "slow")
+	s.claim(gone, "free")
+	s.pod("main", "slow", "free")
+	s.running("main")
+	ran := time.Now()
+	const both = "rbps=2097152 wbps=2097152 riops=max wiops=max"
+	s.limitIs("main", "slow", both)
+	b.say(t, "the limit was seen %.1f s after the pod was", time.Since(ran).Seconds())
+	require.Empty(t, s.ioMax("main", "free"))
+	b.say(t, "kubepods enables %s", strings.TrimSpace(b.onNode(t, "cat /sys/fs/cgroup/kubepods/cgroup.subtree_control")))
+	s.sums("main") // what the pod does by itself is done
+	slow := s.measured()
+
+	spoil := fmt.Sprintf("echo '%s wbps=9999999' >%s/io.max", s.deviceOf("main", "slow"), s.groupOf("main"))
+	t.Run("a mount of anything calls the daemon", func(t *testing.T) {
+		b.onNode(t, spoil+"; mount -t tmpfs none /mnt; umount /mnt")
+		s.in(t).limitIs("main", "slow", both)
+	})
+	t.Run("a daemon that starts puts right what is not", func(t *testing.T) {
+		s := s.in(t)
+		b.onNode(t, spoil)
+		b.configure(t, append([]string{"--dry-run=false"}, idle...)...) // not what it was told before, so another pod
+		s.limitIs("main", "slow", both)
+		require.Empty(t, s.ioMax("main", "free"))
+	})
+	name := s.volumeOf("slow")
+	t.Run("another annotation", func(t *testing.T) {
+		s := s.in(t)
+		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=4194304 wiops=5000")
+		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=max wiops=5000")
+		s.rateIs(4*mib, fmt.Sprintf(write, "slow"))
+	})
+	t.Run("an annotation that says nothing", func(t *testing.T) {
+		s := s.in(t)
+		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=fast")
+		b.event(t, "default", "PersistentVolume", name, "IOLimitNotApplied", `wbps "fast"`)
+		b.event(t, s.name, "PersistentVolumeClaim", "slow", "IOLimitNotApplied", `wbps "fast"`)
+		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=max wiops=5000")
+		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=4194304")
+		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=max wiops=max")
+	})
+	t.Run("operations", func(t *testing.T) {
+		s := s.in(t)
+		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=4194304 riops=100")
+		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=100 wiops=max")
+		rate := 400 / s.seconds("main", "dd if=/data/slow/io of=/dev/null bs=4k count=400 iflag=direct")
+		b.say(t, "limit 100 operations a second, measured %.1f", rate)
+		require.InEpsilon(t, 85, rate, 0.35/0.85)
+	})
+	t.Run("another pod", func(t *testing.T) {
+		s := s.in(t)
+		s.seconds("main", fmt.Sprintf(cached, "slow")) // and what is in the cache must not hold up the pod's end
+		ends := time.Now()
+		s.end("main")
+		b.say(t, "the pod was gone %.1f s after its deletion", time.Since(ends).Seconds())
+		s.pod("next", "slow", "free")
+		s.running("next")
+		s.limitIs("next", "slow", "rbps=max wbps=4194304 riops=100 wiops=max")
+		require.Empty(t, s.ioMax("next", "free"))
+	})
+	t.Run("no annotation", func(t *testing.T) {
+		s := s.in(t)
+		b.kubectl(t, "annotate", "pv", name, pv.AnnotationIOLimits+"-")
+		s.limitIs("next", "slow", "")
+		s.sums("next")
+		rate := s.rate("next", fmt.Sprintf(write, "slow"))
+		b.say(t, "without a limit any more: %.1f MiB/s", rate/mib)
+		require.Greater(t, rate, 3*slow)
+	})
+}
+
+// measured requires that the limit of 2 MiB a second slows the pod "main" as much
+// as it should, and only on the volume that has it; it gives the rate of writing.
+func (s *space) measured() float64 {
+	s.t.Helper()
+	slow := s.rateIs(2*mib, fmt.Sprintf(write, "slow"))
+	free := s.rate("main", fmt.Sprintf(write, "free"))
+	s.say(s.t, "the same on the volume without a limit: %.1f MiB/s", free/mib)
+	require.Greater(s.t, free, 3*slow, "the limit is of no effect, or also on the other volume")
+	s.rateIs(2*mib, "dd if=/data/slow/io of=/dev/null bs=256k iflag=direct")
+	s.rateIs(2*mib, fmt.Sprintf(cached, "slow")+" conv=fsync")
+	return slow
+}
+
+// in is the space for a part of the test.
+func (s *space) in(t *testing.T) *space { return &space{bed: s.bed, t: t, name: s.name} }
+
+// rateIs requires that a command of the pod "main" comes to about so many bytes a
+// second.
+func (s *space) rateIs(limit float64, command string) float64 {
+	s.t.Helper()
+	rate := s.rate("main", command)
+	s.say(s.t, "limit %.0f MiB/s, measured %.2f MiB/s: %s", limit/mib, rate/mib, command)
+	require.InEpsilon(s.t, 0.85*limit, rate, 0.35/0.85, "a rate between 0.5 and 1.2 of the limit")
+	return rate
+}
+
+// rate gives at what rate a dd of a pod came on, in bytes per second.
+func (s *space) rate(pod, command string) float64 {
+	s.t.Helper()
+	return pieces * piece / s.seconds(pod, command)
+}
+
+// seconds gives how long a command of a pod's took.
+func (s *space) seconds(pod, command string) float64 {
+	s.t.Helper()
+	out := s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-ec",
+		"read begin rest </proc/uptime; "+command+" 2>/dev/null; read end rest </proc/uptime; echo $begin $end")
+	var begin, end float64
+	_, err := fmt.Sscan(out, &begin, &end)
+	require.NoError(s.t, err, out)
+	return max(end-begin, 0.01) // the grain of that clock
+}
+
+// limitIs waits until a pod's limits on a claim's volume are those; "" is none.
+func (s *space) limitIs(pod, claim, want string) {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		is := s.ioMax(pod, claim)
+		return missing(is == want, "io.max of %s for %s is %q and should be %q", pod, claim, is, want)
+	})
+}
+
+// ioMax gives a pod's limits on a claim's volume as the kernel shows them.
+func (s *space) ioMax(pod, claim string) string {
+	s.t.Helper()
+	device := s.deviceOf(pod, claim)
+	for line := range strings.Lines(s.onNode(s.t, "cat "+s.groupOf(pod)+"/io.max")) {
+		if limits, is := strings.CutPrefix(line, device+" "); is {
+			return strings.TrimSpace(limits)
+		}
+	}
+	return ""
+}
+
+// groupOf gives a pod's control group.
+func (s *space) groupOf(pod string) string {
+	s.t.Helper()
+	out := strings.Fields(s.onNode(s.t, "find /sys/fs/cgroup/kubepods -maxdepth 2 -name pod"+s.uidOf(pod)))
+	require.Len(s.t, out, 1)
+	return out[0]
+}
+
+// deviceOf gives the number of the device of a claim that a pod has mounted.
+func (s *space) deviceOf(pod, claim string) string {
+	s.t.Helper()
+	dir := path.Join("/var/lib/kubelet/pods", s.uidOf(pod), "volumes/flexlvm.io~flexlvm", s.volumeOf(claim))
+	return strings.TrimSpace(s.onNode(s.t, "mountpoint -d "+dir))
+}
+
+func (s *space) uidOf(pod string) string {
+	s.t.Helper()
+	object, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), pod, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	return string(object.UID)
+}

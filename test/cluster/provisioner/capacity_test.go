@@ -1,0 +1,331 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// gib is what a volume of 1 GiB takes of its pool.
+var gib = volume.DeviceSize(volume.GiB, 0)
+
+// rooms makes the nodes report so many such volumes of room for PersistentVolumes,
+// the longNode none, for the time of a test.
+func (b *bed) rooms(t *testing.T, sim1, sim2 int) {
+	t.Helper()
+	t.Cleanup(func() { b.reportRoomy(t) })
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": volume.Bytes(sim1) * gib})
+	b.report(t, "sim-2", map[string]volume.Bytes{"flexlvm": volume.Bytes(sim2) * gib})
+	b.report(t, longNode, nil)
+}
+
+// sized makes a claim of class flexlvm.
+func (s *space) sized(name string, size volume.Bytes) {
+	s.claim(name, func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources = requests(fmt.Sprint(int64(size))) })
+}
+
+// podWith makes a pod that uses all claims and would rather run on a certain node.
+func (s *space) podWith(name, rather string, claims ...string) {
+	s.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "busybox:1.36"}}},
+	}
+	for _, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	if rather != "" {
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 100,
+				Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+					{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{rather}},
+				}},
+			}},
+		}}
+	}
+	_, err := s.client.CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// nodeOf waits until a pod has a node.
+func (s *space) nodeOf(pod string) (node string) {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		p, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), pod, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		node = p.Spec.NodeName
+		return missing(node != "", "pod %s has no node: %v; events %q", pod, p.Status.Conditions, s.events(s.name, "Pod", pod))
+	})
+	return node
+}
+
+// offered waits until the capacity of a class on a node is as it should be.
+func (b *bed) offered(t *testing.T, class, node string, most volume.Bytes) {
+	t.Helper()
+	eventually(t, longest, func() string {
+		list, err := b.client.StorageV1().CSIStorageCapacities(system).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, c := range list.Items {
+			if c.StorageClassName == class && c.NodeTopology.MatchLabels[corev1.LabelHostname] == hostname(node) {
+				return missing(c.Capacity.Value() == int64(most), "class %s on %s offers %s, not %d", class, node, c.Capacity, most)
+			}
+		}
+		return missing(most < 0, "class %s on %s offers nothing", class, node)
+	})
+}
+
+// testFilter: a pod goes where its claim fits, even if it would rather go elsewhere,
+// and never where the volume group is not.
+func (b *bed) testFilter(t *testing.T) {
+	s := b.namespace(t, "filter")
+	b.rooms(t, 1, 9)
+	b.offered(t, "flexlvm", "sim-1", volume.Within(gib, 0))
+	b.offered(t, "flexlvm", longNode, -1)
+	for i, rather := range []string{"sim-1", longNode, "sim-1"} {
+		name := fmt.Sprintf("c-%d", i)
+		s.sized(name, 2*volume.GiB)
+		s.podWith(name, rather, name)
+		require.Equal(t, "sim-2", s.nodeOf(name))
+	}
+	// As large as is offered, to the byte.
+	s.sized("all", volume.Within(gib, 0))
+	s.podWith("all", "sim-1", "all")
+	require.Equal(t, "sim-1", s.nodeOf("all"))
+	b.offered(t, "flexlvm", "sim-1", 0)
+}
+
+// testScore: of nodes where a claim fits the emptier is preferred.
+func (b *bed) testScore(t *testing.T) {
+	s := b.namespace(t, "score")
+	b.rooms(t, 8, 100)
+	b.offered(t, "flexlvm", "sim-2", volume.Within(100*gib, 0))
+	b.offered(t, "flexlvm", "sim-1", volume.Within(8*gib, 0))
+	for i := range 4 {
+		name := fmt.Sprintf("c-%d", i)
+		s.sized(name, 4*volume.GiB)
+		s.podWith(name, "", name)
+		require.Equal(t, "sim-2", s.nodeOf(name))
+	}
+}
+
+// testRoomForTen: a hundred claims want a place where ten fit. Ten are promised,
+// ninety are told how much is missing, and follow as room appears.
+func (b *bed) testRoomForTen(t *testing.T) {
+	s := b.namespace(t, "ten")
+	b.rooms(t, 4, 6)
+	b.offered(t, "flexlvm", "sim-1", volume.Within(4*gib, 0))
+	b.offered(t, "flexlvm", "sim-2", volume.Within(6*gib, 0))
+	const n = 100
+	var all sync.WaitGroup
+	for w := range 10 {
+		all.Go(func() {
+			for i := w; i < n; i += 10 {
+				name := fmt.Sprintf("c-%d", i)
+				s.sized(name, volume.GiB)
+				s.podWith(name, "", name)
+			}
+		})
+	}
+	all.Wait()
+	s.promised(10)
+	began := time.Now()
+	told := func(claim string) bool {
+		for _, e := range s.events(s.name, "PersistentVolumeClaim", claim) {
+			if strings.Contains(e, fmt.Sprintf("%d bytes (1 GiB) are asked for, and the most that any of 2", int64(volume.GiB))) ||
+				strings.Contains(e, `volume group "flexlvm" can still promise`) {
+				return true
+			}
+		}
+		return false
+	}
+	served := map[string]bool{}
+	for _, v := range s.volumes(t.Context()) {
+		served[v.Spec.ClaimRef.Name] = true
+	}
+	require.Len(t, served, 10)
+	for i := range n {
+		name := fmt.Sprintf("c-%d", i)
+		eventually(t, longest, func() string {
+			return missing(served[name] || told(name), "claim %s is not told why it waits: %q", name, s.events(s.name, "PersistentVolumeClaim", name))
+		})
+	}
+	t.Logf("90 claims were told in numbers %.1f s later", time.Since(began).Seconds())
+	s.promised(10)
+
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 7 * gib})
+	s.promised(13)
+	b.report(t, "sim-2", map[string]volume.Bytes{"flexlvm": 10 * gib})
+	s.promised(17)
+}
+
+// promised requires that there are exactly n volumes, and that it stays so.
+func (s *space) promised(n int) {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		return missing(len(s.volumes(s.t.Context())) >= n, "%d volumes, not %d", len(s.volumes(s.t.Context())), n)
+	})
+	require.Never(s.t, func() bool { return len(s.volumes(s.t.Context())) != n }, 3*time.Second, 200*time.Millisecond)
+}
+
+// testWholePods: claims of one pod that fit one by one but not together end on a
+// node where they all fit, or nowhere, and then keep nobody out.
+func (b *bed) testWholePods(t *testing.T) {
+	s := b.namespace(t, "whole")
+	b.rooms(t, 5, 7)
+	b.offered(t, "flexlvm", "sim-1", volume.Within(5*gib, 0))
+	b.offered(t, "flexlvm", "sim-2", volume.Within(7*gib, 0))
+	s.sized("data", 3*volume.GiB)
+	s.sized("log", 3*volume.GiB)
+	s.podWith("db", "sim-1", "data", "log")
+	require.Equal(t, "sim-2", s.nodeOf("db"), "it would rather go to sim-1, where only one of them fits")
+	require.Len(t, s.volumes(t.Context()), 2)
+
+	s.sized("much-1", 3*volume.GiB)
+	s.sized("much-2", 3*volume.GiB)
+	s.podWith("large", "", "much-1", "much-2")
+	eventually(t, longest, func() string {
+		events := append(s.events(s.name, "PersistentVolumeClaim", "much-1"), s.events(s.name, "PersistentVolumeClaim", "much-2")...)
+		for _, e := range events {
+			if strings.Contains(e, `node "sim-1" has no room for the claims`) && strings.Contains(e, `volume group "flexlvm" can still promise`) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("nobody is told: %q", events)
+	})
+	require.Len(t, s.volumes(t.Context()), 2, "nothing of a pod that does not fit")
+	s.sized("small", volume.GiB)
+	s.podWith("small", "sim-1", "small")
+	require.Equal(t, "sim-1", s.nodeOf("small"), "others are not kept out")
+
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 9 * gib})
+	require.Equal(t, "sim-1", s.nodeOf("large"), "once they fit")
+}
+
+// testBoundAtOnce: without a scheduler the provisioner chooses, by the same
+// arithmetic.
+func (b *bed) testBoundAtOnce(t *testing.T) {
+	s := b.namespace(t, "at-once")
+	b.rooms(t, 4, 2)
+	s.class("at-once", func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) })
+	claim := func(name string) {
+		s.claim(name, func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.StorageClassName, c.Spec.Resources = ptr("at-once"), requests("2Gi")
+		})
+	}
+	claim("first")
+	require.Equal(t, []string{hostname("sim-1")}, s.volumeOf("first").Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
+	s.podWith("first", "", "first")
+	require.Equal(t, "sim-1", s.nodeOf("first"))
+	claim("second")
+	s.volumeOf("second")
+	claim("third")
+	s.volumeOf("third")
+	claim("fourth")
+	s.event(s.name, "PersistentVolumeClaim", "fourth", "no node has room for it: 2147483648 bytes (2 GiB) are asked for", "any of 2 nodes")
+	b.report(t, "sim-2", map[string]volume.Bytes{"flexlvm": 4 * gib})
+	s.volumeOf("fourth")
+}
+
+// testCapacities: there is one capacity for each class and node, it follows both,
+// and it goes with them.
+func (b *bed) testCapacities(t *testing.T) {
+	s := b.namespace(t, "capacities")
+	b.rooms(t, 3, 5)
+	b.offered(t, "flexlvm", "sim-1", volume.Within(3*gib, 0))
+	writes := func() string { return b.metric(t, 8081, "flexlvm_provisioner_capacity_writes_total") }
+	time.Sleep(time.Second) // what the other tests have left is written
+	before := writes()
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 3 * gib})
+	require.Never(t, func() bool { return writes() != before }, 2*time.Second, 100*time.Millisecond, "nothing has changed")
+
+	s.class("second", nil)
+	b.offered(t, "second", "sim-2", volume.Within(5*gib, 0))
+	var n int
+	_, err := fmt.Sscan(writes(), &n)
+	require.NoError(t, err)
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 2 * gib})
+	b.offered(t, "flexlvm", "sim-1", volume.Within(2*gib, 0))
+	b.offered(t, "second", "sim-1", volume.Within(2*gib, 0))
+	require.Equal(t, fmt.Sprint(n+2), writes(), "one write for each class")
+
+	// Somebody takes one away, and a class goes.
+	list, err := b.client.StorageV1().CSIStorageCapacities(system).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 4)
+	require.NoError(t, b.client.StorageV1().CSIStorageCapacities(system).Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}))
+	eventually(t, longest, func() string {
+		again, err := b.client.StorageV1().CSIStorageCapacities(system).Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
+		return missing(err == nil && again.UID != list.Items[0].UID, "it is not made again: %v", err)
+	})
+	require.NoError(t, b.client.StorageV1().StorageClasses().Delete(t.Context(), "second", metav1.DeleteOptions{}))
+	b.offered(t, "second", "sim-1", -1)
+	b.offered(t, "second", "sim-2", -1)
+}
+
+// testFirstChoiceFilled: while no provisioner works, a node fills up, and the
+// scheduler, which does not know it, chooses it.
+func (b *bed) testFirstChoiceFilled(t *testing.T) {
+	s := b.namespace(t, "filled")
+	b.rooms(t, 5, 5)
+	p := b.run(t, 8087)
+	b.ready(t, 8087)
+	b.offered(t, "flexlvm", "sim-1", volume.Within(5*gib, 0))
+	b.offered(t, "flexlvm", "sim-2", volume.Within(5*gib, 0))
+	p.kill()
+	b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": gib})
+	s.sized("data", 2*volume.GiB)
+	s.podWith("data", "sim-1", "data")
+	eventually(t, longest, func() string {
+		c, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Get(t.Context(), "data", metav1.GetOptions{})
+		require.NoError(t, err)
+		return missing(c.Annotations["volume.kubernetes.io/selected-node"] == "sim-1", "the scheduler has not chosen sim-1: %v", c.Annotations)
+	})
+	b.run(t, 8087)
+	require.Equal(t, "sim-2", s.nodeOf("data"))
+	s.event(s.name, "PersistentVolumeClaim", "data", `node "sim-1" has no room for it`, "the scheduler is asked for another node")
+}
+
+// testNoRoomAndKilled: leaders are killed in the middle of it, and nothing is
+// promised twice.
+func (b *bed) testNoRoomAndKilled(t *testing.T) {
+	s := b.namespace(t, "no-room")
+	b.rooms(t, 7, 8)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	processes := make(chan *process, 100)
+	stop := b.keep(t, 8088, func(p *process) { processes <- p })
+	defer stop()
+	b.ready(t, 8088)
+	leads(t, b, 8088)
+	for i := range 40 {
+		name := fmt.Sprintf("c-%d", i)
+		s.sized(name, volume.GiB)
+		s.podWith(name, "", name)
+	}
+	for i := range 4 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(100+i*150) * time.Millisecond):
+		}
+		(<-processes).kill()
+		b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io", "--ignore-not-found")
+		leads(t, b, 8088)
+	}
+	s.promised(15)
+}
