@@ -56,7 +56,7 @@ test-unit: ## test what needs no machine of its own
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@echo "== tests in virtual nodes"
-	@go test -tags vm -count=1 -p 1 -v -timeout 40m ./test/vm/...
+	@go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"

@@ -97,6 +97,9 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
 	for _, was := range shapes {
 		for _, is := range shapes {
+			if is == was {
+				continue
+			}
 			m := newMachine(t)
 			m.shape = was
 			s := m.volume("data", 64*volume.MiB)

@@ -59,9 +59,8 @@ func testSizeThatIsNotWholeBlocks(t *testing.T, m *machine) {
 }
 
 // Files of 32 KiB are the smallest whose inodes the device has room for besides.
-func TestManySmallFiles(t *testing.T) { eachLayout(t, testManySmallFiles) }
-
-func testManySmallFiles(t *testing.T, m *machine) {
+func TestManySmallFiles(t *testing.T) {
+	m := newMachine(t)
 	s := m.volume("small", 256*volume.MiB)
 	target := m.mount(s, "a")
 	const each = 32 * volume.KiB

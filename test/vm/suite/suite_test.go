@@ -43,7 +43,7 @@ func pkg(name string) string {
 // start boots a node that ends with the test.
 func start(t *testing.T, c vm.Config) *vm.Machine {
 	t.Helper()
-	c.Timeout = 30 * time.Minute
+	c.Timeout = time.Hour
 	m, err := vm.Start(context.Background(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
@@ -78,7 +78,7 @@ func TestEngine(t *testing.T) {
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
-	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.timeout", "25m")
+	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.timeout", "55m")
 }
 
 // TestEngineBesideUdev runs the tests that make and find devices once more where
