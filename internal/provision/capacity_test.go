@@ -156,6 +156,24 @@ func TestPublish(t *testing.T) {
 	require.Empty(t, s.there(t), "without a hostname the scheduler could not find it")
 }
 
+// What lapses is published when it does, and then there is nothing left to wait for.
+func TestLapses(t *testing.T) {
+	s := newStage(t)
+	require.Zero(t, s.ledger.lapses("node-1"))
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	want := Want{PV: "a", Spec: volume.Spec{Group: "flexlvm", Name: "a", Size: volume.GiB, Layout: volume.Linear}}
+	other := want
+	other.PV = "b"
+	_, err := s.ledger.Reserve("node-1", []Want{want, other})
+	require.NoError(t, err)
+	require.Equal(t, s.now.Add(companionTime), s.ledger.lapses("node-1"))
+	s.now = s.now.Add(companionTime)
+	require.Equal(t, s.now.Add(reservationTime-companionTime), s.ledger.lapses("node-1"))
+	s.ledger.Forget("node-1")
+	s.now = s.now.Add(reservationTime)
+	require.Zero(t, s.ledger.lapses("node-1"), "also where there is no report")
+}
+
 // Where busy disks are avoided, a busy node is worth less, and holds as much.
 func TestPublishLoad(t *testing.T) {
 	s := newStage(t)

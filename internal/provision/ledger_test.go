@@ -183,11 +183,11 @@ func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
 	require.Greater(t, offer.Most, volume.GiB, "and not once there may be room")
 
 	require.NoError(t, b.reserve("node-2", three...))
-	require.Less(t, b.room("node-2"), volume.Bytes(8*volume.MiB))
+	require.Less(t, b.room("node-2"), 8*volume.MiB)
 	// Its companions come one after the other, and find what is kept for them.
 	b.Written(written("node-2", three[0]))
 	require.NoError(t, b.reserve("node-2", three[1], three[0], three[2]))
-	require.Less(t, b.room("node-2"), volume.Bytes(8*volume.MiB))
+	require.Less(t, b.room("node-2"), 8*volume.MiB)
 	require.Error(t, b.reserve("node-2", want("d", volume.GiB)))
 }
 

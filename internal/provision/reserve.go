@@ -232,8 +232,8 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 	return o, true
 }
 
-// lapses is when something that is reserved or held on a node ends by itself next;
-// zero for never.
+// lapses forgets what was reserved or held on a node and has ended by itself, and
+// tells when the next of it will; zero for never.
 func (l *Ledger) lapses(label string) (next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,16 +241,25 @@ func (l *Ledger) lapses(label string) (next time.Time) {
 	if !there {
 		return next
 	}
+	now := l.now()
 	sooner := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
 			next = t
 		}
 	}
-	for _, r := range a.reserved {
-		sooner(r.until)
+	for name, r := range a.reserved {
+		if now.Before(r.until) {
+			sooner(r.until)
+		} else {
+			l.drop(name)
+		}
 	}
-	for _, h := range a.holds {
-		sooner(h.until)
+	for group, h := range a.holds {
+		if now.Before(h.until) {
+			sooner(h.until)
+		} else {
+			delete(a.holds, group)
+		}
 	}
 	return next
 }
