@@ -94,7 +94,7 @@ func (m manifest) yaml() (string, error) {
 		return "", fmt.Errorf("%w, so no PersistentVolume can bear it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
 	}
 	spec := volume.Spec{
-		Group: v.Group, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace,
+		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace,
 		// Of a layout that is none of ours, linear is as good as any: what exists is
 		// mounted as it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors,

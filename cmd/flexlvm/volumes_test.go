@@ -55,7 +55,7 @@ func someVolumes() []node.Volume {
 // released is a volume whose claim was deleted.
 func released() node.Volume {
 	return node.Volume{
-		Group: "flexlvm", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, Device: 1148 * volume.MiB,
+		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, Device: 1148 * volume.MiB,
 		Namespace: "shop", Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Kind: volume.Claim,
 		Created: at, LastUsed: at, Released: at.Add(time.Hour), Reclaim: volume.ReclaimLazy, Wipe: volume.WipeZero,
 	}

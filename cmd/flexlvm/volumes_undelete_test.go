@@ -112,7 +112,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 		{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{o.hostname}},
 	}}}, got.Spec.NodeAffinity.Required.NodeSelectorTerms)
 	spec := volume.Spec{
-		Group: v.Group, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster,
+		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster,
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors,
 	}
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
