@@ -255,9 +255,8 @@ func testInventory(t *testing.T, m *machine) {
 }
 
 // Wiping goes on where it was stopped, and at the pace that was set.
-func TestWipeGoesOn(t *testing.T) { eachLayout(t, testWipeGoesOn) }
-
-func testWipeGoesOn(t *testing.T, m *machine) {
+func TestWipeGoesOn(t *testing.T) {
+	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
