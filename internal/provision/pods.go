@@ -82,21 +82,17 @@ func claimsOf(pod *corev1.Pod) []string {
 	return out
 }
 
-// companions are the names of the other claims of the pods that use a claim.
-func companions(pods []*corev1.Pod, namespace, claim string) []string {
+// companions are the names of the other claims of a pod that uses a claim, each
+// once.
+func companions(pod *corev1.Pod, claim string) []string {
 	var out []string
-	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil {
-			continue
-		}
-		for _, key := range claimsOf(pod) {
-			if name := strings.TrimPrefix(key, namespace+"/"); name != claim && !slices.Contains(out, name) {
-				out = append(out, name)
-			}
+	for _, key := range claimsOf(pod) {
+		if name := strings.TrimPrefix(key, pod.Namespace+"/"); name != claim {
+			out = append(out, name)
 		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
 
 // leanPod leaves of a pod what is looked at here.

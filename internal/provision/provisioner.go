@@ -5,9 +5,11 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -98,11 +100,11 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, state, err
 	}
-	wants, err := p.together(ctx, request, spec)
+	sets, err := p.together(ctx, request, spec)
 	if err != nil {
 		return nil, controller.ProvisioningNoChange, err
 	}
-	uuids, err := p.Ledger.Reserve(node.Name, wants)
+	uuids, err := p.reserveOne(node.Name, sets)
 	if err != nil {
 		return nil, controller.ProvisioningReschedule, err
 	}
@@ -129,26 +131,69 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
 }
 
-// together are the volume that is asked for and those that its pods need with it
-// and have not yet. A pod of which one claim had its volume and another found no
-// room would hold the one for ever.
-func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec) ([]Want, error) {
-	namespace := request.Claim.Namespace
-	wants := []Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}
-	pods, err := p.Listers.Pods(ctx, namespace, request.Claim.Name)
+// together are the volume that is asked for and those that a pod needs with it and
+// has not yet, for each pod that waits for it; the pod that needs most comes first.
+// A pod of which one claim had its volume and another found no room would hold the
+// one for ever. A pod that another of its claims keeps from ever starting does not
+// count, unless there is none but such.
+func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec) ([][]Want, error) {
+	namespace, asked := request.Claim.Namespace, Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
+	pods, err := p.Listers.Pods(ctx, namespace, asked.Claim)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range companions(pods, namespace, request.Claim.Name) {
-		want, needed, err := p.companion(namespace, name)
+	var sets [][]Want
+	var hopeless error
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		set, err := p.needs(pod, asked)
 		if err != nil {
-			return nil, fmt.Errorf("the pod that uses this claim also needs claim %q: %w", name, err)
+			hopeless = err
+			continue
+		}
+		sets = append(sets, set)
+	}
+	slices.SortStableFunc(sets, func(a, b []Want) int { return cmp.Compare(len(b), len(a)) })
+	switch {
+	case len(sets) > 0:
+		return sets, nil
+	case hopeless != nil:
+		return nil, hopeless
+	}
+	return [][]Want{{asked}}, nil
+}
+
+// needs are asked and what else its pod needs.
+func (p *Provisioner) needs(pod *corev1.Pod, asked Want) ([]Want, error) {
+	wants := []Want{asked}
+	for _, name := range companions(pod, asked.Claim) {
+		want, needed, err := p.companion(pod.Namespace, name)
+		if err != nil {
+			return nil, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
 		}
 		if needed {
 			wants = append(wants, want)
 		}
 	}
 	return wants, nil
+}
+
+// reserveOne reserves the first set that fits: a pod that does not fit must not keep
+// another from a claim that they share.
+func (p *Provisioner) reserveOne(node string, sets [][]Want) (map[volume.Group]string, error) {
+	var first error
+	for _, set := range sets {
+		uuids, err := p.Ledger.Reserve(node, set)
+		if err == nil {
+			return uuids, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
 }
 
 // companion is what a claim of the same pod will want; false where it is served

@@ -197,7 +197,7 @@ func TestProvisionLooksAtThePod(t *testing.T) {
 		"the other is another's":         {other: other("log", "10500Mi", of("elsewhere"))},
 		"the other goes where it likes":  {other: other("log", "10500Mi", of("at-once"))},
 		"the other needs no class":       {other: other("log", "10500Mi", of(""))},
-		"the other is refused":           {other: other("log", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }), err: `also needs claim "log": volumeMode Block`, state: controller.ProvisioningNoChange},
+		"the other is refused":           {other: other("log", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }), err: `pod "db-0", which uses this claim, also needs claim "log": volumeMode Block`, state: controller.ProvisioningNoChange},
 		"the other has an unknown class": {other: other("log", "1Gi", of("none")), err: `also needs claim "log"`, state: controller.ProvisioningNoChange},
 		"the other is not there yet":     {other: other("else", "1Gi", nil), err: `also needs claim "log"`, state: controller.ProvisioningNoChange},
 	} {
@@ -214,6 +214,30 @@ func TestProvisionLooksAtThePod(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, pvName, got.Name)
+		})
+	}
+}
+
+// A pod that does not fit, or can never start, keeps no other from a claim that they
+// share.
+func TestProvisionForTheOtherPod(t *testing.T) {
+	for name, far := range map[string]*corev1.PersistentVolumeClaim{
+		"too large": other("far", "500Gi", nil),
+		"refused":   other("far", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCast(t)
+			c.claims = []*corev1.PersistentVolumeClaim{far, other("near", "1Gi", nil), other("db-0-scratch", "64Mi", nil)}
+			greedy, modest, leaving := using("data", "far"), using("data", "near"), using("data", "unknown")
+			leaving.DeletionTimestamp = ptr(metav1.NewTime(time.Unix(1, 0)))
+			c.pods = []*corev1.Pod{leaving, greedy}
+			_, _, err := c.provisioner(t).Provision(context.Background(), options("node-1"))
+			require.Error(t, err)
+			c.pods = append(c.pods, modest)
+			_, _, err = c.provisioner(t).Provision(context.Background(), options("node-1"))
+			require.NoError(t, err)
+			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+			require.Equal(t, 8*one-volume.DeviceSize(64*volume.MiB, 0), offer.Room, "the modest pod's claims have room, and nobody else's")
 		})
 	}
 }
