@@ -39,21 +39,23 @@ type bed struct {
 	plain   kubernetes.Interface // with the provisioner's rights, flags and encoding
 	classes []string
 	arrived *arrivals
+	blind   context.CancelFunc // ends the watch for arrivals
 
-	dir        string
-	binary     string
-	kubeconfig string // of the provisioner's service account
-	log        io.Writer
+	dir         string
+	binary      string
+	kubeconfig  string   // of the provisioner's service account
+	environment []string // of the provisioner, as the shipped manifest has it
+	log         io.Writer
 }
 
 // start brings everything up but the provisioner. binary is the provisioner's
 // program, dir for what it leaves.
-func start(ctx context.Context, binary, dir string, log io.Writer) (b *bed, err error) {
+func start(ctx context.Context, binary, dir string, log io.Writer) (_ *bed, err error) {
 	source, err := vm.SourceDir()
 	if err != nil {
 		return nil, err
 	}
-	b = &bed{binary: binary, dir: dir, log: log, classes: []string{"flexlvm", "second"}}
+	b := &bed{binary: binary, dir: dir, log: log, classes: []string{"flexlvm", "second"}}
 	b.cluster, err = cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("bench-%d", os.Getpid()), ControlPlaneOnly: true, Log: log})
 	if err != nil {
 		return nil, err
@@ -85,11 +87,16 @@ func start(ctx context.Context, binary, dir string, log io.Writer) (b *bed, err 
 	if err := b.objects(ctx); err != nil {
 		return nil, err
 	}
-	b.arrived, err = watchArrivals(ctx, b.client)
+	watching, blind := context.WithCancel(ctx)
+	b.blind = blind
+	b.arrived, err = watchArrivals(watching, b.client)
 	return b, err
 }
 
 func (b *bed) stop() error {
+	if b.blind != nil {
+		b.blind()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return b.cluster.Stop(ctx)
@@ -147,7 +154,14 @@ contexts:
 // objects makes what the claims need: a namespace, its service account, for which
 // the controller manager would care, and another class.
 func (b *bed) objects(ctx context.Context) error {
-	_, err := b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
+	shipped, err := b.client.AppsV1().Deployments(system).Get(ctx, "flexlvm-provisioner", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, e := range shipped.Spec.Template.Spec.Containers[0].Env {
+		b.environment = append(b.environment, e.Name+"="+e.Value)
+	}
+	_, err = b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}

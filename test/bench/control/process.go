@@ -36,7 +36,8 @@ type process struct {
 	done chan error
 }
 
-// launch starts the provisioner with the flags that it has by itself.
+// launch starts the provisioner with the flags that it has by itself, and with the
+// environment of the shipped manifest.
 func (b *bed) launch() (*process, error) {
 	p := &process{bed: b, log: filepath.Join(b.dir, "provisioner.log"), done: make(chan error, 1)}
 	log, err := os.Create(p.log)
@@ -45,6 +46,7 @@ func (b *bed) launch() (*process, error) {
 	}
 	defer log.Close()
 	p.cmd = b.cluster.Command(context.Background(), b.binary, "--kubeconfig="+b.kubeconfig, "--namespace="+system, "--address="+address)
+	p.cmd.Env = append(os.Environ(), b.environment...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)
 	go func() {
