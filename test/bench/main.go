@@ -18,6 +18,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/test/bench/control"
 	"github.com/flexlvm/flexlvm/test/bench/figure"
+	"github.com/flexlvm/flexlvm/test/bench/start"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
@@ -40,10 +41,23 @@ func run(ctx context.Context, controlAlone bool) error {
 	if !controlAlone {
 		err = ofNodes(ctx, dir)
 	}
+	if err == nil && !controlAlone {
+		err = ofUsers(ctx)
+	}
 	if err == nil {
 		err = ofControl(ctx, dir)
 	}
 	return err
+}
+
+// ofUsers takes the figure of what a user waits for.
+func ofUsers(ctx context.Context) error {
+	f, err := start.Measure(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%s\n%s\n", figure.Header, f)
+	return nil
 }
 
 // ofControl takes the figures of the control side.
@@ -70,13 +84,13 @@ func ofNodes(ctx context.Context, dir string) error {
 		}
 	}
 	fmt.Println(figure.Header)
-	start, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
+	began, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
 		figure.Side{Run: figure.Command(driver, "init")},
 		figure.Side{Run: figure.Command("/bin/true")})
 	if err != nil {
 		return err
 	}
-	fmt.Println(start)
+	fmt.Println(began)
 	plan, err := planTime(ctx)
 	if err != nil {
 		return err

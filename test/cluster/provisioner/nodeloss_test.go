@@ -30,6 +30,7 @@ func TestNodeLoss(t *testing.T) {
 	b.flags = []string{"--node-loss-grace=6s"}
 	b.run(t, 8091)
 	b.ready(t, 8091)
+	b.reportRoomy(t)
 	t.Run("node deleted", b.testNodeDeleted)
 	b.testNothingWasForbidden(t)
 }
