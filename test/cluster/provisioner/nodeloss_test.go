@@ -45,6 +45,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 			c.ReclaimPolicy = &policy
 		})
 	}
+	b.offered(t, "released", longNode, within(roomy))
 	s.statefulSet("web", "released", longNode)
 	web := s.volumeOf("data-web-0")
 	require.Equal(t, pv.NodeLabelValue(longNode), web.Labels[pv.LabelNode])
