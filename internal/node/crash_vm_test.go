@@ -90,7 +90,7 @@ func testExpandKilledAfterEveryStep(t *testing.T, m *machine) {
 // A growth that was cut short is put right by the next mount as well, or has not
 // happened at all.
 func TestMountAfterExpandKilledAfterEveryStep(t *testing.T) {
-	eachLayout(t, testMountAfterExpandKilledAfterEveryStep)
+	campaign(t, testMountAfterExpandKilledAfterEveryStep)
 }
 
 func testMountAfterExpandKilledAfterEveryStep(t *testing.T, m *machine) {
@@ -126,7 +126,7 @@ func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 // Between the death of a removal and its repetition, a mount is refused or finds
 // nothing of the old volume; it never gets half of it.
 func TestMountAfterRemovalKilledAfterEveryStep(t *testing.T) {
-	eachLayout(t, testMountAfterRemovalKilledAfterEveryStep)
+	campaign(t, testMountAfterRemovalKilledAfterEveryStep)
 }
 
 func testMountAfterRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
@@ -154,7 +154,7 @@ func testMountAfterRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 }
 
 // Killed not after steps but anywhere, also in the middle of LVM and mkfs.
-func TestFirstMountKilledAnywhere(t *testing.T) { eachLayout(t, testFirstMountKilledAnywhere) }
+func TestFirstMountKilledAnywhere(t *testing.T) { campaign(t, testFirstMountKilledAnywhere) }
 
 func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
@@ -207,7 +207,7 @@ func atOnce(t *testing.T, calls []call) {
 	}
 }
 
-func TestTwentyVolumesAtOnce(t *testing.T) { eachLayout(t, testTwentyVolumesAtOnce) }
+func TestTwentyVolumesAtOnce(t *testing.T) { campaign(t, testTwentyVolumesAtOnce) }
 
 func testTwentyVolumesAtOnce(t *testing.T, m *machine) {
 	calls := make([]call, 20)
@@ -224,7 +224,7 @@ func testTwentyVolumesAtOnce(t *testing.T, m *machine) {
 	}
 }
 
-func TestOneVolumeTenTimesAtOnce(t *testing.T) { eachLayout(t, testOneVolumeTenTimesAtOnce) }
+func TestOneVolumeTenTimesAtOnce(t *testing.T) { campaign(t, testOneVolumeTenTimesAtOnce) }
 
 func testOneVolumeTenTimesAtOnce(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
@@ -244,7 +244,7 @@ func testOneVolumeTenTimesAtOnce(t *testing.T, m *machine) {
 // Mounts, unmounts, growth, release and removal of one volume by several at
 // once: every call ends, with success or a refusal that says why, and in the end
 // the volume is whole or gone.
-func TestRaceOfEverything(t *testing.T) { eachLayout(t, testRaceOfEverything) }
+func TestRaceOfEverything(t *testing.T) { campaign(t, testRaceOfEverything) }
 
 func testRaceOfEverything(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
