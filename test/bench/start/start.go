@@ -72,19 +72,8 @@ func Measure(ctx context.Context) (f figure.Figure, err error) {
 
 // cluster1 is a cluster of one node with flexlvm's image.
 func cluster1(ctx context.Context) (*cluster.Cluster, error) {
-	if err := cluster.Setup(ctx, os.Stderr); err != nil {
-		return nil, err
-	}
-	release, err := cluster.ShippedRelease()
-	if err != nil {
-		return nil, err
-	}
-	image, err := cluster.BuildImage(ctx, release)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.Start(ctx, cluster.Config{
-		Name: fmt.Sprintf("bench-start-%d", os.Getpid()), Nodes: 1, DiskSize: 16 << 30, Images: []string{image}, Log: os.Stderr,
+	return cluster.StartShipped(ctx, cluster.Config{
+		Name: fmt.Sprintf("bench-start-%d", os.Getpid()), Nodes: 1, DiskSize: 16 << 30, Log: os.Stderr,
 	})
 }
 
