@@ -199,7 +199,7 @@ func (d *Daemon) answer(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := d.cfg.Called(); now.After(last) {
+		if now := d.cfg.Called(); !now.Equal(last) { // clocks are set back, too
 			last = now
 			d.kick()
 		}
