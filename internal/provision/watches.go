@@ -38,7 +38,7 @@ func newWatches(config Config) (*watches, error) {
 		storage: cache.NewSharedIndexInformer(config.Storage.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
 	}
 	var err error
-	if w.pods, err = newWaitingPods(config.Client); err != nil {
+	if w.pods, err = newWaitingPods(config.Client, lookAgain); err != nil {
 		return nil, err
 	}
 	return w, w.storage.SetTransform(lean)
