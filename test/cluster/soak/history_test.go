@@ -161,6 +161,13 @@ func (h *history) done(c *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.busy = false
+	h.counts["steps"]++
+}
+
+func (h *history) steps() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.counts["steps"]
 }
 
 // enlarging notes that a claim is to grow that has the room for it.

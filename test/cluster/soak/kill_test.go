@@ -27,6 +27,7 @@ func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func())
 		random := rand.New(rand.NewPCG(seed, 2))
 		for {
 			pause(ctx, 5*time.Second+time.Duration(random.Int64N(int64(15*time.Second))))
+			h.keepPace(ctx)
 			if ctx.Err() != nil {
 				return
 			}
@@ -44,6 +45,22 @@ func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func())
 		}
 	})
 	return func() { cancel(); all.Wait() }
+}
+
+// Kills keep pace with the work, however slow the machine is: a kubelet that is
+// killed again before it has seen its pods gets nowhere.
+const (
+	stepsForAKill  = 2
+	longestToAKill = 2 * time.Minute
+)
+
+// keepPace waits until the workers have got on, or seem to be stuck.
+func (h *history) keepPace(ctx context.Context) {
+	began := time.Now()
+	steps := h.steps()
+	for ctx.Err() == nil && h.steps() < steps+stepsForAKill && time.Since(began) < longestToAKill {
+		pause(ctx, 200*time.Millisecond)
+	}
 }
 
 // follow keeps the history informed of PersistentVolumes and of the node daemons'
