@@ -39,7 +39,7 @@ func (o oracle) untouchable(v node.Volume) bool {
 		}
 	}
 	for _, p := range o.view.Pools {
-		if p.Name == v.Group && p.Missing > 0 {
+		if p.Name == v.Pool() && p.Missing > 0 {
 			return true
 		}
 	}
@@ -131,20 +131,20 @@ func (o oracle) checkEach(t *testing.T, seed uint64, got gc.Result) {
 // tells whether some of the promises in a pool could be served and some not.
 func (o oracle) checkPool(t *testing.T, seed uint64, got gc.Result, p gc.PoolResult) bool {
 	t.Helper()
-	needs, coming := o.needs(p.Pool.Name), p.Pool.Free
+	needs, coming := o.needs(p.Pool.Name.Group()), p.Pool.Free
 	var left []node.Volume // candidates that stay
 	for _, v := range o.view.Volumes {
-		if v.Group == p.Pool.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster {
+		if v.Pool() == p.Pool.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster {
 			coming += v.Device
 		}
-		if v.Group == p.Pool.Name && o.candidate(v) {
+		if v.Pool() == p.Pool.Name && o.candidate(v) {
 			left = append(left, v)
 		}
 	}
 	var last *gc.Eviction // that made room
 	for i := range got.Evictions {
 		e := &got.Evictions[i]
-		if e.Volume.Group != p.Pool.Name {
+		if e.Volume.Pool() != p.Pool.Name {
 			continue
 		}
 		left = slices.DeleteFunc(left, func(v node.Volume) bool { return v.UUID == e.Volume.UUID })

@@ -85,7 +85,7 @@ func randomScene(r *rand.Rand) *scene {
 	for _, g := range groups {
 		s.pool(g, 0)
 		if one(r, 12) {
-			s.group(volume.Group(g)).Missing = 1
+			s.group(volume.PoolName(g)).Missing = 1
 		}
 	}
 	for i := range r.IntN(50) {

@@ -163,7 +163,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 		"kind":        {func(s *volume.Spec) { s.Kind = volume.Dataset }, `is of kind "claim"`},
 		"group UUID":  {func(s *volume.Spec) { s.GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" }, "is another one"},
 		"larger size": {func(s *volume.Spec) { s.Size++ }, "holds only 67108864 bytes"},
-		"layout":      {func(s *volume.Spec) { s.Layout = volume.Thin }, `layout "thin"`},
+		"layout":      {func(s *volume.Spec) { s.Layout = "raid6" }, `layout "raid6"`},
 	} {
 		bad := s
 		c.spoil(&bad)
