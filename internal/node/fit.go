@@ -22,10 +22,8 @@ func (e *Engine) fitted(ctx context.Context, f found, spec volume.Spec) (*mount.
 		return nil, err
 	}
 	e.after("attach")
-	if spec.Layout == volume.Thin {
-		if err := xfs.BoundRetries(f.device.Number); err != nil {
-			return nil, errors.Join(err, fs.Close())
-		}
+	if err := e.boundRetries(f.device); err != nil {
+		return nil, errors.Join(err, fs.Close())
 	}
 	if err := e.fit(ctx, fs.Root(), f, spec.Inodes); err != nil {
 		return nil, errors.Join(fmt.Errorf("limit volume %s/%s: %w", f.device.Group, f.device.Name, err), fs.Close())

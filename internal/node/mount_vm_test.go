@@ -295,7 +295,7 @@ func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {
 	require.Empty(t, lvs())
 }
 
-func TestFullGroup(t *testing.T) { eachLayout(t, testFullGroup) }
+func TestFullGroup(t *testing.T) { eachThickLayout(t, testFullGroup) }
 
 func testFullGroup(t *testing.T, m *machine) {
 	s := m.volume("huge", volume.TiB)

@@ -3,6 +3,7 @@ package node
 import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // A ThinPool is what a pool is besides where it is a thin pool.
@@ -14,6 +15,17 @@ type ThinPool struct {
 	// Unfit says why no volume may be made in it whatever room it has; empty where
 	// one may.
 	Unfit string
+}
+
+// boundRetries makes XFS give a thin volume up whose pool takes no more, instead of
+// trying for ever. Any other device is left as it is: it has its room, and an error
+// of its disk may pass.
+func (e *Engine) boundRetries(d lvm.Device) error {
+	thin, err := lvm.Thin(d.Number)
+	if err != nil || !thin {
+		return err
+	}
+	return xfs.BoundRetries(d.Number)
 }
 
 // addThinPools puts the thin pools of ours beside the groups that they lie in, and

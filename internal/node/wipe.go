@@ -26,7 +26,9 @@ const (
 // harmless; killed, it goes on where the last note in the volume's record says.
 func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
 	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
-		return refused("volume %s/%s is thin and its class says wipe: zero: to overwrite it would take room of its pool for all that was never written; if it is enough that nobody can read it any more, which its pool sees to, remove it with `lvremove %s/%s`", lv.Group, lv.Name, lv.Group, lv.Name)
+		// To overwrite it would take room of its pool for all that was never written,
+		// and the pool zeroes what it gives out anyhow. No class can ask for it.
+		w = volume.WipeDiscard
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
