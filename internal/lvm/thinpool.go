@@ -64,17 +64,18 @@ func grainOf(extent volume.Bytes) volume.Bytes { return max(extent, volume.Defau
 
 // command makes the pool. A full pool is to give errors at once instead of keeping
 // writers waiting, nobody is to read what another tenant has left in a chunk, and
-// what is deleted is to come back.
+// what is deleted is to come back. --thin says what --type thin-pool says, with which
+// LVM (2.03.16) takes --errorwhenfull for a mistake.
 func (n NewThinPool) command(p thinPlan) command.Command {
 	args := []string{
-		"--yes", "--type", "thin-pool", "--size", bytesArg(p.size),
+		"--yes", "--thin", "--size", bytesArg(p.size),
 		"--poolmetadatasize", bytesArg(p.metadata), "--poolmetadataspare", "y", "--chunksize", bytesArg(p.chunk),
 		"--zero", "y", "--errorwhenfull", "y", "--discards", "passdown",
 	}
 	for _, t := range volume.PoolTags() {
 		args = append(args, "--addtag", t)
 	}
-	return command.Command{Name: "lvcreate", Args: append(args, "--name", string(n.Name), "--", string(n.Group))}
+	return command.Command{Name: "lvcreate", Args: append(args, "--thinpool", string(n.Name), "--", string(n.Group))}
 }
 
 // CreateThinPool makes a thin pool. Killed at any instant it leaves nothing, or the

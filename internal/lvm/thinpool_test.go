@@ -49,8 +49,8 @@ func TestCreateThinPool(t *testing.T) {
 	p, err := c.CreateThinPool(t.Context(), NewThinPool{Group: "flexlvm", Name: "thinpool", Size: 2 * volume.GiB})
 	require.NoError(t, err)
 	require.Equal(t, "flexlvm/thinpool", p.Path())
-	require.Contains(t, s.ran, "lvcreate --yes --type thin-pool --size 2147483648b --poolmetadatasize 67108864b --poolmetadataspare y --chunksize 65536b "+
-		"--zero y --errorwhenfull y --discards passdown --addtag flexlvm --addtag flexlvm.kind=pool --name thinpool -- flexlvm")
+	require.Contains(t, s.ran, "lvcreate --yes --thin --size 2147483648b --poolmetadatasize 67108864b --poolmetadataspare y --chunksize 65536b "+
+		"--zero y --errorwhenfull y --discards passdown --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool -- flexlvm")
 
 	groups := []answer{{out: golden(t, "groups.json")}}
 	for name, answers := range map[string]map[string][]answer{
