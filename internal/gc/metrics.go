@@ -157,7 +157,7 @@ func (m *Metrics) pool(p PoolResult) {
 	} {
 		m.pools[gauge].WithLabelValues(name).Set(value)
 	}
-	if thin := p.Pool.Thin; thin != nil {
+	if thin := p.Pool.Thin; thin != nil && thin.Known {
 		m.pools["flexlvm_pool_thin_metadata_size_bytes"].WithLabelValues(name).Set(float64(thin.Metadata))
 		m.pools["flexlvm_pool_thin_metadata_free_bytes"].WithLabelValues(name).Set(float64(thin.Metadata - thin.MetadataUsed))
 	}

@@ -49,6 +49,10 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 
 // decide is the plan for one pool.
 func (p *planner) decide(in *pool) []Eviction {
+	if in.Thin != nil && !in.Thin.Known {
+		in.result.Closed = p.closed(in)
+		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
+	}
 	slices.SortFunc(in.queue, evictionOrder)
 	in.result.Reclaimable = in.reclaimable()
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)

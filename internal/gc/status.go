@@ -115,8 +115,10 @@ func poolStatus(p PoolResult) flexlvmv1.Pool {
 	}
 	if p.Pool.Thin != nil {
 		out.Layout = string(volume.Thin)
-		data, metadata := int32(thinUsed(p.Pool)), int32(thinMetadataUsed(p.Pool))
-		out.ThinDataPercent, out.ThinMetadataPercent = &data, &metadata
+		if p.Pool.Thin.Known {
+			data, metadata := int32(thinUsed(p.Pool)), int32(thinMetadataUsed(p.Pool))
+			out.ThinDataPercent, out.ThinMetadataPercent = &data, &metadata
+		}
 	}
 	return out
 }

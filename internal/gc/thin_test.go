@@ -21,7 +21,7 @@ func newThinScene() thinScene {
 	s := thinScene{newScene()}
 	s.pool(string(thinPool), 100)
 	s.group(thinPool).UUID = "of-the-pool"
-	s.group(thinPool).Thin = &node.ThinPool{GroupUUID: sceneUUID, Metadata: 100, MetadataUsed: 10}
+	s.group(thinPool).Thin = &node.ThinPool{GroupUUID: sceneUUID, Known: true, Metadata: 100, MetadataUsed: 10}
 	return s
 }
 
@@ -85,7 +85,7 @@ func TestThinClosed(t *testing.T) {
 		want  string
 	}{
 		"open":                   {func(thinScene) {}, ""},
-		"unfit":                  {func(s thinScene) { s.group(thinPool).Thin.Unfit = "it is not active" }, "thin pool flexlvm/thinpool: it is not active"},
+		"unfit":                  {func(s thinScene) { s.group(thinPool).Thin.Unfit = "it is ill" }, "thin pool flexlvm/thinpool: it is ill"},
 		"under the watermark":    {func(s thinScene) { s.group(thinPool).Free = 20*volume.GiB + 1 }, ""},
 		"at the watermark":       {func(s thinScene) { s.group(thinPool).Free = 20 * volume.GiB }, "is 80% full with what cannot be evicted, and --thin-data-watermark-percent is 80"},
 		"what may go is no harm": {func(s thinScene) { s.thin("a", unreferenced, 10); s.group(thinPool).Free = 18 * volume.GiB }, ""},
@@ -139,8 +139,21 @@ func TestThinMetadataEvicts(t *testing.T) {
 	require.Equal(t, []string{"HighThreshold old"}, evicted(s.plan()))
 	require.Contains(t, s.plan().Evictions[0].Message, "the metadata of thin pool flexlvm/thinpool is 85% full")
 	require.True(t, s.result(t).Pressure)
-	s.group(thinPool).Thin.Unfit = "it is not active"
-	require.Empty(t, evicted(s.plan()), "nobody knows")
+}
+
+// LVM does not tell how full a pool is that is not active. It looks full then, and
+// nothing may go for that.
+func TestThinPoolThatNobodyKnows(t *testing.T) {
+	s := newThinScene()
+	s.thin("old", unreferenced, 50, immediate)
+	p := s.group(thinPool)
+	p.Free, p.Thin.MetadataUsed, p.Thin.Known, p.Thin.Unfit = 0, p.Thin.Metadata, false, "it is not active"
+	require.Empty(t, s.plan().Evictions)
+	r := s.result(t)
+	require.Equal(t, "thin pool flexlvm/thinpool: it is not active", r.Closed)
+	require.False(t, r.Pressure)
+	require.Zero(t, r.Allocatable)
+	require.Zero(t, r.Shortfall)
 }
 
 func TestThinThreshold(t *testing.T) {

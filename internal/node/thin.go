@@ -9,6 +9,8 @@ import (
 // A ThinPool is what a pool is besides where it is a thin pool.
 type ThinPool struct {
 	GroupUUID string
+	// Known: LVM tells how full it is. Else Free and MetadataUsed mean nothing.
+	Known bool
 	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
@@ -56,6 +58,6 @@ func thinPool(p lvm.ThinPool, g Pool) Pool {
 		Size: p.Size, Free: p.Size - p.Used, Extent: p.Extent,
 		MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree,
 		LVs: p.Volumes, Missing: g.Missing, Devices: g.Devices,
-		Thin: &ThinPool{GroupUUID: g.UUID, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed, Unfit: p.Unfit()},
+		Thin: &ThinPool{GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed, Unfit: p.Unfit()},
 	}
 }

@@ -26,9 +26,10 @@ func TestAddThinPools(t *testing.T) {
 	require.Equal(t, 10*gib, got[1].Size)
 	require.Equal(t, Pool{
 		Name: "a/one", UUID: "1", Size: 50 * gib, Free: 30 * gib, LVs: 3,
-		Thin: &ThinPool{GroupUUID: "A", Metadata: 128 * mib, MetadataUsed: 64 * mib},
+		Thin: &ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib},
 	}, got[2])
 	require.Contains(t, got[3].Thin.Unfit, "is not active")
+	require.False(t, got[3].Thin.Known)
 
 	alone := addThinPools([]Pool{{Name: "a", UUID: "A", Size: gib}}, []lvm.ThinPool{{GroupUUID: "A", Size: gib}})
 	require.Zero(t, alone[0].Size, "never less than nothing")

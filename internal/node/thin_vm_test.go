@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -188,12 +189,7 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 }
 
 func isNoSpace(err error) bool {
-	for _, e := range []syscall.Errno{unix.ENOSPC, unix.EIO} {
-		if pe, is := err.(*os.PathError); is && pe.Err == e {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EIO)
 }
 
 // requireWritten reads what writeUntilError has synced.
