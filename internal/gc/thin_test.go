@@ -173,3 +173,32 @@ func TestJudgeThin(t *testing.T) {
 	require.Contains(t, verdicts[0].Why, "needs thin pool flexlvm/other, which is not on this node")
 	require.Equal(t, gc.ActionRelease, verdicts[1].Action, "a volume that was never made, in a pool that is gone, is nobody's")
 }
+
+// A thin pool is reported beside its group, and says how full it is where LVM does.
+func TestReportOfThinPools(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	thin := func(name volume.PoolName, known bool) node.Pool {
+		p := node.Pool{Name: name, UUID: string(name), Size: 100 * volume.GiB, Free: 40 * volume.GiB, Extent: 4 * volume.MiB}
+		p.Thin = &node.ThinPool{GroupUUID: sceneUUID, Known: known, Metadata: 100, MetadataUsed: 12}
+		if !known {
+			p.Thin.Unfit = "it is not active"
+		}
+		return p
+	}
+	r.engine.with(func() {
+		r.engine.pools = append(r.engine.pools, thin("flexlvm/here", true), thin("flexlvm/lost", false))
+	})
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	pools := r.api.report().Status.Pools
+	require.Len(t, pools, 3)
+	require.Nil(t, pools[0].ThinDataPercent)
+	here, lost := pools[1], pools[2]
+	require.Equal(t, []any{"flexlvm/here", "thin", int32(60), int32(12), ""}, []any{here.Name, here.Layout, *here.ThinDataPercent, *here.ThinMetadataPercent, here.Closed})
+	require.Equal(t, "thin pool flexlvm/lost: it is not active", lost.Closed)
+	require.Nil(t, lost.ThinDataPercent)
+	require.Equal(t, "0", lost.Allocatable.String())
+	require.InDelta(t, 12.0, r.metric("flexlvm_pool_thin_metadata_size_bytes")-r.metric("flexlvm_pool_thin_metadata_free_bytes"), 0)
+	require.InDelta(t, 1, r.metric("flexlvm_pool_closed"), 0)
+}
