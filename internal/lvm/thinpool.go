@@ -165,15 +165,16 @@ var errPool = errors.New("thin pool")
 // volume from being made, or grown by more, where it could not be written.
 func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Bytes) error {
 	p, err := c.ThinPool(ctx, lv.Group, lv.Shape.ThinPool)
-	if err == nil {
-		err = p.unfit()
-	}
 	if err != nil {
 		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
 	}
-	if free := p.Size - p.Used; free < need || p.MetadataUsed >= p.Metadata {
+	// First, for LVM calls a pool ill that is full.
+	if free := p.Size - p.Used; p.Active && (free < need || p.MetadataUsed >= p.Metadata) {
 		return fmt.Errorf("%w of volume %s: %w: %s has %d bytes free (%s) of %d and %d are needed (%s); its metadata is %d%% full; remove volumes, or extend it with `lvextend --size` and `lvextend --poolmetadatasize`",
 			errPool, lv.path(), ErrNoSpace, p.Path(), int64(free), free, int64(p.Size), int64(need), need, int64(p.MetadataUsed*100/max(p.Metadata, 1)))
+	}
+	if err := p.unfit(); err != nil {
+		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
 	}
 	return nil
 }
