@@ -97,10 +97,16 @@ func TestThinReport(t *testing.T) {
 		`--configreport seg -o lv_uuid,segtype,stripes,stripe_size,thin_count,chunk_size,zero -S 'segtype!=linear && lv_tags={"flexlvm"}' %s`, group))
 }
 
-func retries(t *testing.T, m *machine, n volume.Name) string {
+// retries are those of the file system of a volume that is mounted.
+func retries(t *testing.T, m *machine, n volume.Name) (out []string) {
 	t.Helper()
-	device := m.shell("basename $(readlink -f /dev/mapper/%s)", volume.DeviceName(group, n))
-	return m.shell("cat /sys/fs/xfs/%s/error/metadata/{ENOSPC,EIO,default}/max_retries 2>/dev/null || cat /sys/fs/xfs/%s/error/metadata/ENOSPC/max_retries /sys/fs/xfs/%s/error/metadata/EIO/max_retries /sys/fs/xfs/%s/error/metadata/default/max_retries", device, device, device, device)
+	d, err := lvm.FindDevice(group, n)
+	require.NoError(t, err)
+	name := m.shell("basename $(readlink -f /sys/dev/block/%d:%d)", unix.Major(d.Number), unix.Minor(d.Number))
+	for _, kind := range []string{"ENOSPC", "EIO", "default"} {
+		out = append(out, m.shell("cat /sys/fs/xfs/%s/error/metadata/%s/max_retries", name, kind))
+	}
+	return out
 }
 
 func TestRetriesAreBoundedAtEachMount(t *testing.T) {
@@ -108,13 +114,13 @@ func TestRetriesAreBoundedAtEachMount(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	for range 2 {
 		target := m.mount(s, "a")
-		require.Equal(t, "5\n5\n5", retries(t, m, s.Name))
+		require.Equal(t, []string{"5", "5", "5"}, retries(t, m, s.Name))
 		m.unmount(target)
 	}
 	m.shape = volume.Shape{Layout: volume.Linear}
 	thick := m.volume("thick", 64*volume.MiB)
 	m.mount(thick, "b")
-	require.Equal(t, "-1\n-1\n-1", retries(t, m, thick.Name), "left as it is")
+	require.Equal(t, []string{"-1", "-1", "-1"}, retries(t, m, thick.Name), "left as it is")
 }
 
 // writeUntilError writes and syncs until the kernel will not, and returns how much
