@@ -9,7 +9,7 @@ LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERS
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test setup lint generate generated test-unit test-vm test-cluster soak bench fuzz clean
+.PHONY: help build image demo test setup lint generate generated test-unit test-vm test-cluster campaign soak bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -61,6 +61,9 @@ test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
 	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
+
+campaign: setup ## test the engine with every kill and every race on every layout
+	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -v -timeout 100m -run '^TestEngine$$' ./test/vm/suite
 
 SOAK_CLAIMS ?= 300
 

@@ -82,6 +82,7 @@ type Daemon struct {
 	history   *history
 	claimants *claimants
 	removed   *uuids // removed by this process, and perhaps in an older inventory
+	begun     *begun
 	removals  *setbacks
 	releases  *setbacks
 	heals     *setbacks
@@ -111,6 +112,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		said:     newSaid(),
 		history:  &history{},
 		removed:  &uuids{},
+		begun:    newBegun(),
 		removals: newSetbacks(5*time.Second, 5*time.Minute),
 		releases: newSetbacks(time.Second, time.Minute),
 		heals:    newSetbacks(time.Minute, time.Hour),
@@ -199,7 +201,7 @@ func (d *Daemon) answer(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := d.cfg.Called(); now.After(last) {
+		if now := d.cfg.Called(); !now.Equal(last) { // clocks are set back, too
 			last = now
 			d.kick()
 		}

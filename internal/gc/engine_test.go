@@ -27,6 +27,8 @@ type fakeEngine struct {
 	fault func(call string) error
 	// wiping holds removals up after their commit until it is closed.
 	wiping chan struct{}
+	// committed is how the next removal fails when it has committed.
+	committed func() error
 }
 
 var _ gc.Engine = (*fakeEngine)(nil)
@@ -120,6 +122,10 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 			return fmt.Errorf("remove %s: %w", ref, node.ErrInUse)
 		}
 		v.State, v.Name = volume.Doomed, v.Name.Doomed()
+		if fails := e.committed; fails != nil {
+			e.committed = nil
+			return fails()
+		}
 	}
 	v := e.find(ref, ref.Name.Doomed())
 	if v == nil {

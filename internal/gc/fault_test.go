@@ -281,6 +281,38 @@ func TestRemovalIsFinished(t *testing.T) {
 	require.Len(t, r.engine.called("remove"), 1)
 }
 
+// An eviction whose removal fails after its commit is told as what it is, once,
+// whether the volume is still there or not.
+func TestEvictionIsToldThoughItsRemovalFails(t *testing.T) {
+	t.Parallel()
+	for name, left := range map[string]bool{"volume is left, doomed": true, "volume is gone all the same": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.full()
+			r.engine.with(func() {
+				r.engine.committed = func() error {
+					if !left {
+						r.engine.volumes = slices.DeleteFunc(r.engine.volumes, func(v node.Volume) bool { return v.State == volume.Doomed })
+						r.engine.pools[0].Free += 15 * volume.GiB
+					}
+					return errors.New("the device is busy")
+				}
+			})
+			r.start()
+			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "the failure is not told")
+			r.clock.pass(time.Minute)
+			r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"big ready", "settled ready"}) }, "left: %v", r.engine.names())
+			r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 1 }, "not told")
+			require.Contains(t, r.api.told("VolumeEvicted")[0], "flexlvm/old was evicted (HighThreshold)")
+			r.rounds(2)
+			require.Len(t, r.api.told("VolumeEvicted"), 1)
+			require.Empty(t, r.api.told("RemovalFinished"))
+			require.EqualValues(t, 1, r.metric("flexlvm_evictions_total"))
+		})
+	}
+}
+
 // Wiping may take hours: rounds go on, and so do removals that need none.
 func TestWipingHoldsNothingUp(t *testing.T) {
 	t.Parallel()

@@ -69,6 +69,7 @@ func (d *Daemon) look(ctx context.Context) (findings, error) {
 	}
 	f.busy = d.meter.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)
+	d.tellGone(ctx, f.inventory)
 	if d.cluster == "" {
 		if d.cluster, err = d.api.Cluster(ctx); err != nil {
 			return f, &failure{reasonAPI, err}

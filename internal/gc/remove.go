@@ -78,6 +78,9 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 		if ref, known := d.claimants.of(v.UUID); known {
 			j.claimant = &ref
 		}
+		if begun, known := d.begun.of(v.UUID); known && e == nil {
+			j.eviction, j.claimant, j.told = begun.eviction, begun.claimant, begun.told
+		}
 		out = append(out, j)
 	}
 	if f.confirmed {
@@ -112,6 +115,14 @@ func (d *Daemon) tellCommitted(ctx context.Context, f findings) map[string]bool 
 	return busy
 }
 
+// tellGone tells of evictions whose removal failed, as it seemed, and whose volumes
+// are gone all the same.
+func (d *Daemon) tellGone(ctx context.Context, in node.Inventory) {
+	for _, j := range d.begun.gone(in) {
+		j.told.Do(func() { d.tellEvicted(ctx, j) })
+	}
+}
+
 // remove does one job. It is the work of the lanes.
 func (d *Daemon) remove(ctx context.Context, j job) {
 	err := d.removeVolume(ctx, j)
@@ -123,6 +134,7 @@ func (d *Daemon) remove(ctx context.Context, j job) {
 	if err == nil {
 		d.removals.clear(id)
 		d.removed.add(id)
+		d.begun.drop(id)
 		d.said.over("removal " + id)
 		j.told.Do(func() {
 			if j.eviction == nil {
@@ -133,6 +145,7 @@ func (d *Daemon) remove(ctx context.Context, j job) {
 		})
 		return
 	}
+	d.begun.note(j)
 	now := d.cfg.Now()
 	b := d.removals.add(id, now, brief(err))
 	d.out.Metrics.removalFailed()

@@ -113,6 +113,17 @@ func (m *machine) thinPool(size volume.Bytes) lvm.ThinPool {
 	return p
 }
 
+// campaign is eachLayout where time does not matter (`make campaign`), and else a
+// test of linear volumes alone: what it is about does not depend on the layout.
+func campaign(t *testing.T, test func(t *testing.T, m *machine)) {
+	t.Helper()
+	if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
+		eachLayout(t, test)
+		return
+	}
+	test(t, newMachine(t))
+}
+
 func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), command.DefaultPath) }
 
 func machineAt(t *testing.T, dir, path string) *machine {

@@ -283,3 +283,38 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	room.see(pod)
 	require.Len(t, events.Events, 3, "and again while it lasts")
 }
+
+// The watches of claims and of pods know nothing of each other, and the scheduler
+// says the same thing of a pod only once.
+func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
+	s := newStage(t)
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	events := record.NewFakeRecorder(10)
+	room := newWaitingRoom(s.ledger, s.listers, events, func(*Refusal) {})
+	pods, err := newWaitingPods(s.client, 10*time.Millisecond)
+	require.NoError(t, err)
+	_, err = pods.informer.AddEventHandler(on(room.see, func(*corev1.Pod) {}))
+	require.NoError(t, err)
+	go pods.informer.RunWithContext(t.Context())
+
+	_, err = s.client.CoreV1().Pods("team").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod"},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "large"},
+		}}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(pods.informer.GetStore().List()) == 1 }, 5*time.Second, time.Millisecond)
+	_, err = s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "large", UID: "large"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptrTo("fast"), Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("20Gi")},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(events.Events) == 1 }, 5*time.Second, time.Millisecond)
+	require.Contains(t, <-events.Events, "Warning NoRoom no node has room for it")
+}

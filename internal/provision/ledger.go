@@ -280,26 +280,25 @@ func (l *Ledger) Nodes() []string {
 	return out
 }
 
-// room is what a pool can still promise, but for PersistentVolumes that are left
-// out of the account.
-func (l *Ledger) room(a *account, in volume.PoolName, without map[string]bool) volume.Bytes {
+// room is what a pool can still promise.
+func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
 	p, there := a.pools[in]
 	if !there || p.closed != "" {
 		return 0
 	}
 	left := p.allocatable
-	take := func(name string, c charge) {
-		if c.in == in && (c.uuid == "" || c.uuid == p.uuid) && !without[name] {
+	take := func(c charge) {
+		if c.in == in && (c.uuid == "" || c.uuid == p.uuid) {
 			left -= c.In(p.extent)
 		}
 	}
-	for name, c := range a.written {
-		take(name, c)
+	for _, c := range a.written {
+		take(c)
 	}
 	now := l.now()
 	for name, r := range a.reserved {
 		if now.Before(r.until) {
-			take(name, r.charge)
+			take(r.charge)
 		} else {
 			delete(a.reserved, name)
 			delete(l.where, name)

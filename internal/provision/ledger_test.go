@@ -191,6 +191,16 @@ func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
 	require.Error(t, b.reserve("node-2", want("d", volume.GiB)))
 }
 
+// A companion that has its PersistentVolume keeps its room: the others of its pod
+// must not be promised that.
+func TestLedgerCountsACompanionThatIsWritten(t *testing.T) {
+	b := newBooks(t, reported("node-1", 2*one+one/2))
+	b.Written(written("node-1", want("a", volume.GiB)))
+	b.Written(written("node-1", want("other", volume.GiB)))
+	require.ErrorContains(t, b.reserve("node-1", want("b", volume.GiB), want("a", volume.GiB)), "has no room")
+	require.Equal(t, one/2, b.room("node-1"))
+}
+
 func TestLedgerReservationsMoveAndLapse(t *testing.T) {
 	b := newBooks(t, reported("node-1", 2*one), reported("node-2", 2*one))
 	require.NoError(t, b.reserve("node-1", want("a", volume.GiB), want("b", volume.GiB)))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,11 @@ import (
 // the scheduler holds its pod back, so these are all that matter, and they are few.
 var unscheduled = fields.OneTermEqualSelector("spec.nodeName", "").String()
 
+// lookAgain is how often the pods that wait are looked at without a change: what
+// keeps one may change without a word of its own, and a claim may come into sight
+// after its pod.
+const lookAgain = 15 * time.Second
+
 // byClaim is the index of pods by the claims that they use.
 const byClaim = "claim"
 
@@ -27,8 +33,8 @@ type waitingPods struct {
 	informer cache.SharedIndexInformer
 }
 
-func newWaitingPods(client kubernetes.Interface) (*waitingPods, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
+func newWaitingPods(client kubernetes.Interface, again time.Duration) (*waitingPods, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, again,
 		informers.WithTransform(leanPod),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = unscheduled }))
 	informer := factory.Core().V1().Pods().Informer()

@@ -36,10 +36,11 @@ func (e *NoRoom) Error() string {
 }
 
 // Reserve keeps room on a node for all wants or for none, and tells the UUIDs of
-// the volume groups that the pools are, or lie in. The first want is about to be written, the others are its
-// companions, which will be reserved again when their turn comes. A want that has a reservation already, here or elsewhere,
-// moves; one whose PersistentVolume is written needs nothing. The error is a
-// *NoRoom, and then no want has a reservation.
+// the volume groups that the pools are, or lie in. The first want is about to be
+// written, the others are its
+// companions, which will be reserved again when their turn comes. A want that has a
+// reservation already, here or elsewhere, moves; one whose PersistentVolume is
+// written needs nothing. The error is a *NoRoom, and then no want has a reservation.
 func (l *Ledger) Reserve(node string, wants []Want) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -52,9 +53,7 @@ func (l *Ledger) Reserve(node string, wants []Want) (map[volume.PoolName]string,
 }
 
 func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.PoolName]string, touched []string, err error) {
-	mine := map[string]bool{}
-	for _, w := range wants {
-		mine[w.PV] = true
+	for _, w := range wants { // what they had is not in their way
 		if !l.written(w.PV) {
 			if was := l.drop(w.PV); was.label != "" {
 				touched = append(touched, was.label)
@@ -75,7 +74,7 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Poo
 			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
 		}
 		need, largest := l.need(wants, in, p.extent)
-		room := l.room(a, in, mine)
+		room := l.room(a, in)
 		why := ""
 		if need > room {
 			why = shortOf(wants, in, room, need)
@@ -215,7 +214,7 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 	if !there {
 		return Offer{}, false
 	}
-	o := Offer{Room: l.room(a, parameters.pool(), nil), Busy: p.busy}
+	o := Offer{Room: l.room(a, parameters.pool()), Busy: p.busy}
 	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
 	if spec := parameters.spec(); spec.Devices() > 1 {

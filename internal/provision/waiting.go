@@ -43,15 +43,16 @@ func newWaitingRoom(ledger *Ledger, listers Listers, events record.EventRecorder
 	return &waitingRoom{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]time.Time{}}
 }
 
-// see looks at a pod without a node.
+// see looks at a pod without a node. It is called for all of them every lookAgain;
+// a claim whose pod is seen before it is told the next time.
 func (w *waitingRoom) see(pod *corev1.Pod) {
 	if !unschedulable(pod) {
 		return
 	}
 	for _, key := range claimsOf(pod) {
 		claim, err := w.listers.Claims.PersistentVolumeClaims(pod.Namespace).Get(strings.TrimPrefix(key, pod.Namespace+"/"))
-		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil {
-			w.tell(claim) // one that is not in sight yet is seen when its pod is tried again
+		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.toldLately(claim.UID) {
+			w.tell(claim)
 		}
 	}
 }
@@ -64,13 +65,13 @@ func (w *waitingRoom) tell(claim *corev1.PersistentVolumeClaim) {
 	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class}
 	spec, parameters, err := request.Check()
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
-		if w.fresh(claim.UID) {
-			w.refused(refusal)
-			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
-		}
+		w.note(claim.UID)
+		w.refused(refusal)
+		w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
 		return
 	}
-	if message := w.why(class.Name, spec, parameters); message != "" && w.fresh(claim.UID) {
+	if message := w.why(class.Name, spec, parameters); message != "" {
+		w.note(claim.UID)
 		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
 	}
 }
@@ -108,8 +109,16 @@ func (w *waitingRoom) why(class string, spec volume.Spec, parameters Parameters)
 		amountOf(spec.Size), nodes, parameters.pool().Noun(), parameters.pool(), amountOf(most), best)
 }
 
-// fresh tells whether a claim was not told of lately, and notes that it is now.
-func (w *waitingRoom) fresh(claim types.UID) bool {
+// toldLately tells whether a claim knows what keeps it.
+func (w *waitingRoom) toldLately(claim types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, told := w.told[claim]
+	return told && w.now().Sub(at) < tellAgain
+}
+
+// note remembers that a claim is told now, and forgets those that were long ago.
+func (w *waitingRoom) note(claim types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
@@ -118,9 +127,5 @@ func (w *waitingRoom) fresh(claim types.UID) bool {
 			delete(w.told, uid)
 		}
 	}
-	if _, lately := w.told[claim]; lately {
-		return false
-	}
 	w.told[claim] = now
-	return true
 }

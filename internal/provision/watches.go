@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
@@ -39,7 +38,7 @@ func newWatches(config Config) (*watches, error) {
 		storage: cache.NewSharedIndexInformer(config.Storage.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
 	}
 	var err error
-	if w.pods, err = newWaitingPods(config.Client); err != nil {
+	if w.pods, err = newWaitingPods(config.Client, lookAgain); err != nil {
 		return nil, err
 	}
 	return w, w.storage.SetTransform(lean)
@@ -148,19 +147,4 @@ func eachVolume(ctx context.Context, client kubernetes.Interface, do func(*corev
 		do(obj.(*corev1.PersistentVolume))
 		return nil
 	})
-}
-
-// lean leaves out of the caches what nobody here looks at.
-func lean(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	switch o := obj.(type) {
-	case *corev1.Node:
-		o.Annotations = nil
-		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
-	case *flexlvmv1.NodeStorage:
-		o.Status.Orphans, o.Status.Evictions = nil, nil
-	}
-	return obj, nil
 }

@@ -1,5 +1,7 @@
 // Bench takes the figures of docs/benchmarks.md: ratios of medians, measured side
-// by side in one run, natively or in a virtual node. Run it on an idle machine.
+// by side in one run, natively, in a virtual node or before a real API server. Run
+// it on an idle machine; with the argument control it takes those of the control
+// side alone.
 package main
 
 import (
@@ -9,17 +11,20 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/flexlvm/flexlvm/test/bench/control"
 	"github.com/flexlvm/flexlvm/test/bench/figure"
+	"github.com/flexlvm/flexlvm/test/bench/start"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
+	err := run(ctx, slices.Contains(os.Args[1:], "control"))
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -27,12 +32,50 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, controlAlone bool) error {
 	dir, err := os.MkdirTemp("", "flexlvm-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if !controlAlone {
+		err = ofNodes(ctx, dir)
+	}
+	if err == nil && !controlAlone {
+		err = ofUsers(ctx)
+	}
+	if err == nil {
+		err = ofControl(ctx, dir)
+	}
+	return err
+}
+
+// ofUsers takes the figure of what a user waits for.
+func ofUsers(ctx context.Context) error {
+	f, err := start.Measure(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%s\n%s\n", figure.Header, f)
+	return nil
+}
+
+// ofControl takes the figures of the control side.
+func ofControl(ctx context.Context, dir string) error {
+	provisioner := filepath.Join(dir, "provisioner")
+	if err := build(ctx, provisioner, "./cmd/provisioner"); err != nil {
+		return err
+	}
+	table, beneath, err := control.Run(ctx, provisioner, dir, os.Stderr)
+	if err != nil {
+		return fmt.Errorf("the figures of the control side: %w", err)
+	}
+	fmt.Printf("\n%s\n%s\n\n%s\n", figure.Header, strings.Join(table, "\n"), strings.Join(beneath, "\n"))
+	return nil
+}
+
+// ofNodes takes the figures of the driver and of the node daemon.
+func ofNodes(ctx context.Context, dir string) error {
 	driver := filepath.Join(dir, "flexlvm")
 	files := map[string]string{"/flexlvm": driver, "/inside": filepath.Join(dir, "inside"), "/peak": filepath.Join(dir, "peak")}
 	for guest, pkg := range map[string]string{"/flexlvm": "./cmd/flexlvm", "/inside": "./test/bench/inside", "/peak": "./test/bench/peak"} {
@@ -41,13 +84,13 @@ func run(ctx context.Context) error {
 		}
 	}
 	fmt.Println(figure.Header)
-	start, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
+	began, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
 		figure.Side{Run: figure.Command(driver, "init")},
 		figure.Side{Run: figure.Command("/bin/true")})
 	if err != nil {
 		return err
 	}
-	fmt.Println(start)
+	fmt.Println(began)
 	plan, err := planTime(ctx)
 	if err != nil {
 		return err

@@ -39,6 +39,24 @@ func ShippedRelease() (string, error) {
 	return string(tag[1]), nil
 }
 
+// StartShipped is Start with the shipped release's image on the nodes; what it needs
+// is set up and built first.
+func StartShipped(ctx context.Context, cfg Config) (*Cluster, error) {
+	if err := Setup(ctx, cfg.Log); err != nil {
+		return nil, err
+	}
+	release, err := ShippedRelease()
+	if err != nil {
+		return nil, err
+	}
+	image, err := BuildImage(ctx, release)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Images = append(cfg.Images, image)
+	return Start(ctx, cfg)
+}
+
 // BuildImage builds flexlvm from this source as the given release and returns
 // an archive of its image, fit for Config.Images and LoadImage.
 func BuildImage(ctx context.Context, release string) (string, error) {

@@ -53,18 +53,7 @@ func runTests(m *testing.M) int {
 
 // startShared starts the cluster; flexlvm's image is on its nodes.
 func startShared(ctx context.Context) (*cluster.Cluster, error) {
-	if err := cluster.Setup(ctx, os.Stderr); err != nil {
-		return nil, err
-	}
-	release, err := cluster.ShippedRelease()
-	if err != nil {
-		return nil, err
-	}
-	image, err := cluster.BuildImage(ctx, release)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.Start(ctx, cluster.Config{Nodes: 2, DiskSize: 16 << 30, Images: []string{image}, Log: os.Stderr})
+	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 16 << 30, Log: os.Stderr})
 }
 
 // deadline is a context for one test.

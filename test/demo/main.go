@@ -64,22 +64,11 @@ func run(ctx context.Context, keep bool) (err error) {
 }
 
 func start(ctx context.Context, s *stage, keep bool) (*cluster.Cluster, error) {
-	if err := cluster.Setup(ctx, s.out); err != nil {
-		return nil, err
-	}
-	release, err := cluster.ShippedRelease()
-	if err != nil {
-		return nil, err
-	}
-	image, err := cluster.BuildImage(ctx, release)
-	if err != nil {
-		return nil, err
-	}
 	name := "demo"
 	if keep {
 		name = "dev" // where `make kubectl` and the others look
 	}
-	return cluster.Start(ctx, cluster.Config{Name: name, Images: []string{image}, Detach: keep, Log: s.out})
+	return cluster.StartShipped(ctx, cluster.Config{Name: name, Detach: keep, Log: s.out})
 }
 
 // stopCluster also works after an interrupt.

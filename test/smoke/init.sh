@@ -38,7 +38,8 @@ for bad in a/b .. -f snapshot1 pvmove0 a_tmeta "$(printf '%0300d' 0)" ""; do
 	fails "name \"$(printf %.20s "$bad")\"" "kubernetes.io/pvOrVolumeName" mount "$dir" "$(options "$bad" 4096)"
 	fails "option volume \"$(printf %.20s "$bad")\"" "volume" mount "$dir" "$(options a 4096 "\"volume\":\"$bad\"")"
 done
-fails "a layout of another release" "layout" mount "$dir" "$(options a 4096 '"layout":"striped"')"
+fails "a layout that there is not" "layout" mount "$dir" "$(options a 4096 '"layout":"raid6"')"
+fails "stripes of a linear volume" "stripes" mount "$dir" "$(options a 4096 '"stripes":"2"')"
 fails "a file system that is not XFS" "kubernetes.io/fsType" mount "$dir" "$(options a 4096 | sed 's/fsType":""/fsType":"ext4"/')"
 fails "a target that is not absolute" "mount directory" mount pods/x "$(options a 4096)"
 fails "a target that is a file" "mount directory" mount "$work/file" "$(options a 4096)"

@@ -57,12 +57,7 @@ func start(t *testing.T, args ...string) *bed {
 	began := time.Now()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	require.NoError(t, cluster.Setup(ctx, os.Stderr))
-	release, err := cluster.ShippedRelease()
-	require.NoError(t, err)
-	image, err := cluster.BuildImage(ctx, release)
-	require.NoError(t, err)
-	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d", os.Getpid()), Images: []string{image}, Log: os.Stderr})
+	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d", os.Getpid()), Log: os.Stderr})
 	require.NoError(t, err)
 	b := &bed{Cluster: c, began: began}
 	t.Cleanup(func() { b.stop(t) })

@@ -5,6 +5,8 @@ package gc_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -106,21 +108,25 @@ func (s *space) tidy() {
 	require.NoError(t, err)
 }
 
-// dump says how things stand where a test failed.
+// dump keeps how things stand where a test failed, beside the logs of the cluster.
 func (s *space) dump() {
 	ctx := context.WithoutCancel(s.t.Context())
+	var all strings.Builder
+	say := func(what, out string, err error) { fmt.Fprintln(&all, "# "+what, "\n"+out, err) }
 	for _, args := range [][]string{
-		{"-n", s.name, "get", "pods,pvc,events", "-o", "wide"},
-		{"get", "pv"},
+		{"get", "pods,pvc,events", "-A", "-o", "wide"},
+		{"get", "pv,csistoragecapacities", "-A", "-o", "wide"},
 		{"get", "nodestorage", "-o", "yaml"},
-		{"-n", system, "get", "pods", "-o", "wide"},
-		{"-n", system, "logs", "-l", "app.kubernetes.io/name=" + daemon, "--tail=60", "--prefix"},
+		{"-n", system, "logs", "-l", "app.kubernetes.io/name=" + daemon, "--tail=500", "--prefix"},
+		{"-n", system, "logs", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "--tail=200", "--prefix"},
 	} {
 		out, err := s.Kubectl(ctx, args...)
-		s.t.Log(strings.Join(args, " "), "\n", out, err)
+		say(strings.Join(args, " "), out, err)
 	}
 	out, err := s.Node(ctx, node, driver, "volumes", "list")
-	s.t.Log(out, err)
+	say("volumes list", out, err)
+	path := filepath.Join(filepath.Dir(s.AdminKubeconfig()), "state-"+s.name+".log")
+	s.t.Log("how things stood is among the logs, in", filepath.Base(path), os.WriteFile(path, []byte(all.String()), 0o600))
 }
 
 // claim makes a claim for the smallest volume, or of a size.

@@ -184,7 +184,18 @@ func (s *space) promised(n int) {
 	eventually(s.t, longest, func() string {
 		return missing(len(s.volumes(s.t.Context())) >= n, "%d volumes, not %d", len(s.volumes(s.t.Context())), n)
 	})
-	require.Never(s.t, func() bool { return len(s.volumes(s.t.Context())) != n }, 3*time.Second, 200*time.Millisecond)
+	stays(s.t, 3*time.Second, func() string {
+		now := len(s.volumes(s.t.Context()))
+		return missing(now == n, "%d volumes, not %d", now, n)
+	})
+}
+
+// stays requires that something is so, and stays so for a while.
+func stays(t *testing.T, while time.Duration, check func() string) {
+	t.Helper()
+	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		require.Empty(t, check())
+	}
 }
 
 // testWholePods: claims of one pod that fit one by one but not together end on a
@@ -256,7 +267,7 @@ func (b *bed) testCapacities(t *testing.T) {
 	time.Sleep(time.Second) // what the other tests have left is written
 	before := writes()
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 3 * gib})
-	require.Never(t, func() bool { return writes() != before }, 2*time.Second, 100*time.Millisecond, "nothing has changed")
+	stays(t, 2*time.Second, func() string { return missing(writes() == before, "it is written although nothing has changed") })
 
 	s.class("second", nil)
 	b.offered(t, "second", "sim-2", within(5*gib))

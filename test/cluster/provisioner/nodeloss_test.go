@@ -30,6 +30,7 @@ func TestNodeLoss(t *testing.T) {
 	b.flags = []string{"--node-loss-grace=6s"}
 	b.run(t, 8091)
 	b.ready(t, 8091)
+	b.reportRoomy(t)
 	t.Run("node deleted", b.testNodeDeleted)
 	b.testNothingWasForbidden(t)
 }
@@ -44,6 +45,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 			c.ReclaimPolicy = &policy
 		})
 	}
+	b.offered(t, "released", longNode, within(roomy))
 	s.statefulSet("web", "released", longNode)
 	web := s.volumeOf("data-web-0")
 	require.Equal(t, pv.NodeLabelValue(longNode), web.Labels[pv.LabelNode])

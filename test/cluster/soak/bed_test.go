@@ -71,13 +71,8 @@ func start(t *testing.T, s settings) *bed {
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	require.NoError(t, cluster.Setup(ctx, os.Stderr))
-	release, err := cluster.ShippedRelease()
-	require.NoError(t, err)
-	image, err := cluster.BuildImage(ctx, release)
-	require.NoError(t, err)
-	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("soak-%d", os.Getpid()),
-		Nodes: 2, DiskSize: s.diskMiB() << 20, Images: []string{image}, Log: os.Stderr})
+	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("soak-%d", os.Getpid()),
+		Nodes: 2, DiskSize: s.diskMiB() << 20, Log: os.Stderr})
 	require.NoError(t, err)
 	b := &bed{Cluster: c, nodes: []string{"node1", "node2"}, strangers: map[string]string{}}
 	t.Cleanup(func() { b.stop(t) })

@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 	fmt.Printf("soak: %d claims, SOAK_SEED=%d\n", s.claims, s.seed)
 	b := start(t, s)
 	h := newHistory(s, b.rooms(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute+time.Duration(s.claims)*20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute+time.Duration(s.claims)*40*time.Second)
 	defer cancel()
 	b.follow(ctx, t, h)
 

@@ -78,7 +78,8 @@ func TestEngine(t *testing.T) {
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
-	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.timeout", "55m")
+	env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
+	run(t, m, env, "/node.test", "-test.v", "-test.timeout", "55m")
 }
 
 // TestEngineBesideUdev runs the tests that make and find devices once more where

@@ -1,0 +1,97 @@
+package provision
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// lean leaves out of the caches what nobody here looks at: in a large cluster they
+// are most of what this process holds.
+func lean(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	switch o := obj.(type) {
+	case *corev1.Node:
+		o.Annotations = nil
+		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
+	case *flexlvmv1.NodeStorage:
+		o.Status.Orphans, o.Status.Evictions = nil, nil
+	case *corev1.PersistentVolumeClaim:
+		return leanClaim(o), nil
+	case *corev1.PersistentVolume:
+		return leanVolume(o), nil
+	}
+	return obj, nil
+}
+
+// leanClaim leaves a claim that waits for its volume as it is: the library writes
+// it back as a whole. Of others it matters whose they are and what volume they have.
+func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	if claim.Spec.VolumeName == "" {
+		return claim
+	}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: leanMeta(claim, only(claim.Annotations, annotationProvisioner, annotationProvisionerBeta)),
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName},
+	}
+}
+
+// leanVolume leaves of a PersistentVolume what claim.Of and judgeLoss read, and
+// what the library goes by when it deletes one. It writes only finalizers.
+func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
+	spec := volume.Spec
+	out := &corev1.PersistentVolume{
+		ObjectMeta: leanMeta(volume, only(volume.Annotations, pv.AnnotationProvisionedBy, annotationMigratedTo)),
+		Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: spec.PersistentVolumeReclaimPolicy},
+		Status:     corev1.PersistentVolumeStatus{Phase: volume.Status.Phase},
+	}
+	out.Finalizers = volume.Finalizers
+	if spec.CSI != nil {
+		out.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: spec.CSI.Driver}
+	}
+	if spec.FlexVolume == nil || spec.FlexVolume.Driver != pv.Driver {
+		return out
+	}
+	out.Labels = only(volume.Labels, pv.LabelNode)
+	out.Annotations = volume.Annotations
+	out.Spec.Capacity, out.Spec.NodeAffinity = spec.Capacity, spec.NodeAffinity
+	out.Spec.FlexVolume = &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, Options: spec.FlexVolume.Options}
+	if ref := spec.ClaimRef; ref != nil {
+		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
+	}
+	return out
+}
+
+// annotationMigratedTo is Kubernetes' own: it names the provisioner that a
+// PersistentVolume has gone over to.
+const annotationMigratedTo = "pv.kubernetes.io/migrated-to"
+
+// leanMeta is by what an object is known, and whether it is going.
+func leanMeta(object metav1.Object, annotations map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
+		ResourceVersion: object.GetResourceVersion(), DeletionTimestamp: object.GetDeletionTimestamp(),
+		Annotations: annotations,
+	}
+}
+
+// only gives those of the entries that are named; nil where there are none.
+func only(entries map[string]string, keys ...string) map[string]string {
+	var out map[string]string
+	for _, key := range keys {
+		value, has := entries[key]
+		if !has {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = value
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package provision
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// wholeClaim is one as the API server gives it.
+func wholeClaim(volume string) *corev1.PersistentVolumeClaim {
+	room := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team-a", Name: "data", UID: "0d5b7d52-93cb-4a87-a8a6-6d2ffb7f5c0e", ResourceVersion: "7",
+			Labels: map[string]string{"app": "db"}, DeletionTimestamp: &metav1.Time{}, Finalizers: []string{"kubernetes.io/pvc-protection"},
+			Annotations:   map[string]string{annotationProvisioner: pv.Provisioner, "other": "x"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: ptrTo("flexlvm"), VolumeName: volume, Resources: corev1.VolumeResourceRequirements{Requests: room},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: room},
+	}
+}
+
+func TestLeanClaims(t *testing.T) {
+	want := wholeClaim("")
+	want.ManagedFields = nil
+	got, err := lean(wholeClaim(""))
+	require.NoError(t, err)
+	require.Equal(t, want, got, "the library writes a claim that waits back as a whole")
+
+	got, err = lean(wholeClaim("pvc-1"))
+	require.NoError(t, err)
+	bound := got.(*corev1.PersistentVolumeClaim)
+	object := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: want.UID}},
+	}
+	require.True(t, boundTo(bound, object))
+	require.True(t, provisionedByUs(bound))
+	require.Equal(t, "7", bound.ResourceVersion, "a claim is deleted only as it was judged")
+	require.NotNil(t, bound.DeletionTimestamp)
+	require.Equal(t, []string{"team-a", "data"}, []string{bound.Namespace, bound.Name})
+	require.Empty(t, bound.Spec.Resources)
+	require.NotContains(t, bound.Annotations, "other")
+}
+
+// wholeVolume is a PersistentVolume of ours as the API server gives it.
+func wholeVolume(t *testing.T) *corev1.PersistentVolume {
+	t.Helper()
+	class := storageClass("flexlvm", "data")
+	class.Parameters["wipe"], class.Parameters["onNodeLoss"] = "zero", "release"
+	request := Request{PVName: "pvc-1", Claim: wholeClaim(""), Class: class, Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"}
+	spec, parameters, err := request.Check()
+	require.NoError(t, err)
+	out := request.PersistentVolume(spec, parameters, Node{"n1", "h1"})
+	out.UID, out.ResourceVersion = "b7c1", "8"
+	out.Annotations[pv.AnnotationProvisionedBy] = pv.Provisioner
+	out.Finalizers = append(out.Finalizers, "kubernetes.io/pv-protection")
+	out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "team-a", Name: "data", UID: "0d5b", ResourceVersion: "6"}
+	out.Status.Phase = corev1.VolumeReleased
+	out.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "flexlvm"}}
+	return out
+}
+
+// TestLeanVolumes: what is left is read as the whole would be.
+func TestLeanVolumes(t *testing.T) {
+	whole := wholeVolume(t)
+	want, err := claim.Of(whole)
+	require.NoError(t, err)
+	wantLocal, ours := localVolumeOf(whole, want.Cluster)
+	require.True(t, ours)
+
+	object, err := lean(wholeVolume(t))
+	require.NoError(t, err)
+	volume := object.(*corev1.PersistentVolume)
+	got, err := claim.Of(volume)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	local, ours := localVolumeOf(volume, want.Cluster)
+	require.True(t, ours)
+	require.Equal(t, []any{wantLocal.node, wantLocal.hostnames, wantLocal.onLoss()}, []any{local.node, local.hostnames, local.onLoss()})
+	require.Equal(t, "h1", hostnameOf(volume))
+	require.Equal(t, []string{"b7c1", "8"}, []string{string(volume.UID), volume.ResourceVersion})
+	require.Equal(t, whole.Finalizers, volume.Finalizers)
+	require.Nil(t, volume.ManagedFields)
+
+	broken := wholeVolume(t)
+	broken.Spec.FlexVolume.Options["unknown"] = "x"
+	object, err = lean(broken)
+	require.NoError(t, err)
+	_, err = claim.Of(object.(*corev1.PersistentVolume))
+	require.Error(t, err, "what cannot be read stays so")
+}
+
+func TestLeanVolumesOfOthers(t *testing.T) {
+	object, err := lean(&corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "nfs", UID: "1", Labels: map[string]string{pv.LabelNode: "n1"},
+			Annotations: map[string]string{pv.AnnotationProvisionedBy: "nfs.example.org", "other": "x"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: "nfs.example.org", VolumeAttributes: map[string]string{"share": "x"}},
+			},
+		},
+	})
+	require.NoError(t, err)
+	require.Equal(t, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "nfs", UID: "1", Annotations: map[string]string{pv.AnnotationProvisionedBy: "nfs.example.org"}},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "nfs.example.org"}},
+		},
+	}, object)
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
+	object, err = lean(class)
+	require.NoError(t, err)
+	require.Same(t, class, object)
+}

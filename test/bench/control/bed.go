@@ -1,0 +1,179 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	system  = "flexlvm-system"
+	account = "flexlvm-provisioner"
+	space   = "bench" // namespace of the claims
+	longest = 3 * time.Minute
+)
+
+// bed is an API server with the shipped manifests applied. Neither a scheduler nor a
+// controller manager runs: how fast they are is not what is measured, and all that
+// they do here would be to take the processor away from both sides.
+type bed struct {
+	cluster *cluster.Cluster
+	client  kubernetes.Interface // of an administrator; its rate is not limited
+	storage *kube.Client
+	plain   kubernetes.Interface // with the provisioner's rights, flags and encoding
+	classes []string
+	arrived *arrivals
+	blind   context.CancelFunc // ends the watch for arrivals
+
+	dir         string
+	binary      string
+	kubeconfig  string   // of the provisioner's service account
+	environment []string // of the provisioner, as the shipped manifest has it
+	log         io.Writer
+}
+
+// start brings everything up but the provisioner. binary is the provisioner's
+// program, dir for what it leaves.
+func start(ctx context.Context, binary, dir string, log io.Writer) (_ *bed, err error) {
+	source, err := vm.SourceDir()
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{binary: binary, dir: dir, log: log, classes: []string{"flexlvm", "second"}}
+	b.cluster, err = cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("bench-%d", os.Getpid()), ControlPlaneOnly: true, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.stop())
+		}
+	}()
+	if err := b.clients(); err != nil {
+		return nil, err
+	}
+	for _, args := range [][]string{
+		{"apply", "-k", filepath.Join(source, "installer")},
+		{"wait", "--for=condition=Established", "crd/nodestorages.flexlvm.io"},
+	} {
+		if _, err := b.cluster.Kubectl(ctx, args...); err != nil {
+			return nil, err
+		}
+	}
+	for _, idle := range []string{"kube-controller-manager", "kube-scheduler"} {
+		if err := b.cluster.Kill(ctx, idle); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.account(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.objects(ctx); err != nil {
+		return nil, err
+	}
+	watching, blind := context.WithCancel(ctx)
+	b.blind = blind
+	b.arrived, err = watchArrivals(watching, b.client)
+	return b, err
+}
+
+func (b *bed) stop() error {
+	if b.blind != nil {
+		b.blind()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return b.cluster.Stop(ctx)
+}
+
+func (b *bed) clients() error {
+	config, err := clientcmd.BuildConfigFromFlags("", b.cluster.AdminKubeconfig())
+	if err != nil {
+		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	config.Dial, config.QPS = b.cluster.Dial, -1
+	if b.storage, err = kube.NewClient(config); err != nil {
+		return err
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	b.client, err = kubernetes.NewForConfig(config)
+	return err
+}
+
+// account makes the kubeconfig of the provisioner's service account, and the plain
+// client, which has the same rights and keeps to the same limits.
+func (b *bed) account(ctx context.Context) error {
+	token, err := b.cluster.Kubectl(ctx, "create", "token", account, "-n", system, "--duration=2h")
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", b.cluster.AdminKubeconfig())
+	if err != nil {
+		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	authority := filepath.Join(b.cluster.Dir(), "pki/ca.crt")
+	token = strings.TrimSpace(token)
+	b.kubeconfig = filepath.Join(b.dir, "account.kubeconfig")
+	content := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: c
+clusters:
+- {name: c, cluster: {server: %q, certificate-authority: %q}}
+users:
+- {name: u, user: {token: %q}}
+contexts:
+- {name: c, context: {cluster: c, user: u}}
+`, config.Host, authority, token)
+	if err := os.WriteFile(b.kubeconfig, []byte(content), 0o600); err != nil {
+		return err
+	}
+	b.plain, err = kubernetes.NewForConfig(&rest.Config{
+		Host: config.Host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: authority},
+		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"},
+		Dial:          b.cluster.Dial, QPS: defaultQPS, Burst: defaultBurst,
+	})
+	return err
+}
+
+// objects makes what the claims need: a namespace, its service account, for which
+// the controller manager would care, and another class.
+func (b *bed) objects(ctx context.Context) error {
+	shipped, err := b.client.AppsV1().Deployments(system).Get(ctx, "flexlvm-provisioner", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, e := range shipped.Spec.Template.Spec.Containers[0].Env {
+		b.environment = append(b.environment, e.Name+"="+e.Value)
+	}
+	_, err = b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = b.client.CoreV1().ServiceAccounts(space).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	class, err := b.client.StorageV1().StorageClasses().Get(ctx, b.classes[0], metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	class.ObjectMeta = metav1.ObjectMeta{Name: b.classes[1]}
+	_, err = b.client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
+	return err
+}

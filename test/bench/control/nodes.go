@@ -1,0 +1,82 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// roomOfNode is what a simulated node has for PersistentVolumes.
+const roomOfNode = 10 * volume.TiB
+
+func nodeName(i int) string { return fmt.Sprintf("node-%04d.example.org", i) }
+
+// nodes makes the nodes from..to-1 and what their daemons report. They say as much
+// of themselves as a kubelet does, for the memory that takes.
+func (b *bed) nodes(ctx context.Context, from, to int) error {
+	return each(to-from, func(i int) error {
+		name := nodeName(from + i)
+		node, err := b.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+				corev1.LabelTopologyZone: "zone-1", corev1.LabelTopologyRegion: "region-1", corev1.LabelInstanceTypeStable: "metal",
+			}},
+			Status: statusOfNode(),
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		storage, err := b.storage.CreateNodeStorage(ctx, &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{
+			Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}},
+		}})
+		if err != nil {
+			return err
+		}
+		return b.report(ctx, storage, roomOfNode)
+	})
+}
+
+func statusOfNode() corev1.NodeStatus {
+	var status corev1.NodeStatus
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
+		condition := corev1.ConditionFalse
+		if kind == corev1.NodeReady {
+			condition = corev1.ConditionTrue
+		}
+		status.Conditions = append(status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: condition, Reason: "Simulated", Message: "a node of the bench, which has no kubelet",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		})
+	}
+	for i := range 50 {
+		name := fmt.Sprintf("registry.example.org/team/application-%02d", i)
+		status.Images = append(status.Images, corev1.ContainerImage{
+			Names: []string{name + ":v1.2.3", fmt.Sprintf("%s@sha256:%064d", name, i)}, SizeBytes: 100 << 20,
+		})
+	}
+	return status
+}
+
+// report does what the daemon of a node does after a round.
+func (b *bed) report(ctx context.Context, storage *flexlvmv1.NodeStorage, room volume.Bytes) error {
+	amount := *resource.NewQuantity(int64(room), resource.BinarySI)
+	storage.Status.ObservedTime = metav1.Now()
+	storage.Status.Version = "v0.1.0"
+	storage.Status.Conditions = []metav1.Condition{{
+		Type: flexlvmv1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Simulated", LastTransitionTime: metav1.Now(),
+		Message: "a node of the bench, which has no daemon",
+	}}
+	storage.Status.Pools = []flexlvmv1.Pool{{
+		Name: "flexlvm", UUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Layout: "linear",
+		Size: amount, Free: amount, Allocatable: amount, DeviceFree: []resource.Quantity{amount},
+		ExtentSize: resource.MustParse("4Mi"), VolumesByState: map[string]int32{"ready": 20},
+	}}
+	_, err := b.storage.UpdateNodeStorageStatus(ctx, storage)
+	return err
+}

@@ -1,0 +1,177 @@
+// Package start measures what a user waits for: from a claim and its pod to the pod
+// Running, on a virtual cluster.
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flexlvm/flexlvm/test/bench/figure"
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	namespace = "default"
+	driver    = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
+	rounds    = 12
+	patience  = 4 * time.Minute
+)
+
+// Measure compares a pod with a new claim of the shipped class with the same pod
+// with an emptyDir.
+func Measure(ctx context.Context) (f figure.Figure, err error) {
+	c, err := cluster1(ctx)
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, c.Stop(ctx))
+	}()
+	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	config.Dial, config.QPS, config.Burst = c.Dial, 500, 1000
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	if err := install(ctx, c); err != nil {
+		return figure.Figure{}, err
+	}
+	n := 0
+	side := func(claim bool) figure.Side {
+		name := ""
+		return figure.Side{
+			Before: func() error {
+				n++
+				name = fmt.Sprintf("pod-%d", n)
+				return nil
+			},
+			Run:   func() error { return run(ctx, client, name, claim) },
+			After: func() error { return end(ctx, client, name) },
+		}
+	}
+	return figure.Compare("claim and pod applied → Running ÷ the same pod with emptyDir", rounds, 1.5, side(true), side(false))
+}
+
+// cluster1 is a cluster of one node with flexlvm's image.
+func cluster1(ctx context.Context) (*cluster.Cluster, error) {
+	return cluster.StartShipped(ctx, cluster.Config{
+		Name: fmt.Sprintf("bench-start-%d", os.Getpid()), Nodes: 1, DiskSize: 16 << 30, Log: os.Stderr,
+	})
+}
+
+// install does what a user does, and waits until the scheduler knows of the room.
+func install(ctx context.Context, c *cluster.Cluster) error {
+	source, err := vm.SourceDir()
+	if err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "apply", "-k", filepath.Join(source, "installer")); err != nil {
+		return err
+	}
+	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
+		if _, err := c.Kubectl(ctx, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s"); err != nil {
+			return err
+		}
+	}
+	if out, err := c.Node(ctx, "node1", driver, "vg", "create", "/dev/vdb"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return await(ctx, func() (bool, error) {
+		out, err := c.Kubectl(ctx, "get", "csistoragecapacities", "-n", "flexlvm-system", "-o", "name")
+		return strings.Contains(out, "flexlvm"), err
+	})
+}
+
+func run(ctx context.Context, client kubernetes.Interface, name string, claim bool) error {
+	source := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	if claim {
+		source = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+		class := "flexlvm"
+		_, err := client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	grace := int64(0)
+	_, err := client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
+			Containers: []corev1.Container{{
+				Name: "main", Image: cluster.BusyboxImage, Command: []string{"sleep", "86400"},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: source}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return await(ctx, func() (bool, error) {
+		pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err == nil && pod.Status.Phase == corev1.PodRunning, err
+	})
+}
+
+// end takes pod and claim away, and waits until the node has let go of them.
+func end(ctx context.Context, client kubernetes.Interface, name string) error {
+	if err := client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	err := client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return await(ctx, func() (bool, error) {
+		_, err := client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		}
+		if apierrors.IsNotFound(err) {
+			volumes, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+			return err == nil && len(volumes.Items) == 0, err
+		}
+		return false, err
+	})
+}
+
+func await(ctx context.Context, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if yes, err := done(); yes || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
