@@ -280,7 +280,7 @@ func (p prober) checkBlkid(ctx context.Context, d candidate) error {
 		return unsure(d.path, "look for signatures", err)
 	}
 	found := strings.Join(strings.Fields(string(res.Stdout)), " ")
-	if onlyItsPlace(found) {
+	if onlyItsPlace(string(res.Stdout)) {
 		return nil
 	}
 	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)
@@ -289,12 +289,14 @@ func (p prober) checkBlkid(ctx context.Context, d candidate) error {
 // onlyItsPlace tells whether all that blkid knows of a device is where it lies: of a
 // partition it repeats what the table of the whole disk says (PART_ENTRY_…), which is
 // nothing that the partition holds.
-func onlyItsPlace(found string) bool {
+func onlyItsPlace(out string) bool {
 	place := false
-	for _, field := range strings.Fields(found) {
-		if strings.HasPrefix(field, "PART_ENTRY_") {
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, "PART_ENTRY_"):
 			place = true
-		} else if !strings.HasPrefix(field, "DEVNAME=") {
+		case strings.HasPrefix(line, "DEVNAME="), strings.TrimSpace(line) == "":
+		default:
 			return false
 		}
 	}

@@ -56,7 +56,7 @@ func (p probes) Run(_ context.Context, c command.Command) (command.Result, error
 func TestSignatureProbes(t *testing.T) {
 	nothing := &command.ExitError{Command: "blkid", Code: 2}
 	const heading = "# offset,uuid,label,type\n"
-	const partition = "DEVNAME=/dev/x2\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_UUID=f2cea37b-edc7-d24b-ada9-b8b5e9302e9d\nPART_ENTRY_NUMBER=2\nPART_ENTRY_SIZE=2048000\nPART_ENTRY_DISK=254:16\n"
+	const partition = "DEVNAME=/dev/x2\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_NAME=my\\ disk\nPART_ENTRY_UUID=f2cea37b-edc7-d24b-ada9-b8b5e9302e9d\nPART_ENTRY_NUMBER=2\nPART_ENTRY_SIZE=2048000\nPART_ENTRY_DISK=254:16\n"
 	for name, c := range map[string]struct {
 		probes probes
 		says   string
