@@ -124,5 +124,7 @@ func TestDaemonFlagsAreTheDefaults(t *testing.T) {
 		fmt.Sprintf("--evict-orphans=%t", policy.EvictOrphans),
 		fmt.Sprintf("--orphan-age=%gh", policy.OrphanAge.Hours()),
 		fmt.Sprintf("--orphan-share-percent=%d", policy.OrphanShare),
+		fmt.Sprintf("--thin-data-watermark-percent=%d", policy.ThinDataPercent),
+		fmt.Sprintf("--thin-metadata-watermark-percent=%d", policy.ThinMetadataPercent),
 	})
 }

@@ -61,7 +61,7 @@ type NodeStorageStatus struct {
 	Volumes int32 `json:"volumes"`
 	// OrphanCount is how many orphans the node has; Orphans may list fewer.
 	OrphanCount int32 `json:"orphanCount"`
-	// Pools of the node, one for each volume group.
+	// Pools of the node, one for each volume group and each thin pool of ours.
 	// +listType=map
 	// +listMapKey=name
 	// +optional

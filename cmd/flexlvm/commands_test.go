@@ -8,6 +8,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/doctor"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -58,4 +59,31 @@ func TestParseSize(t *testing.T) {
 func TestShellLine(t *testing.T) {
 	c := command.Command{Name: "vgcreate", Args: []string{"--name", "it's", "/dev/sdb", ""}}
 	require.Equal(t, `vgcreate --name 'it'\''s' /dev/sdb ''`, shellLine(c))
+}
+
+func TestThinPoolOfANewGroup(t *testing.T) {
+	o := vgCreateOptions{thin: true, thinPool: "thinpool"}
+	p, err := o.pool("flexlvm")
+	require.NoError(t, err)
+	require.Equal(t, lvm.NewThinPool{Group: "flexlvm", Name: "thinpool"}, p)
+	require.Equal(t, "would then make thin pool flexlvm/thinpool of all that its metadata leaves\n", o.plan(p))
+	o.thinSize = "800GiB"
+	p, err = o.pool("flexlvm")
+	require.NoError(t, err)
+	require.Equal(t, "would then make thin pool flexlvm/thinpool of 800 GiB\n", o.plan(p))
+
+	for says, o := range map[string]vgCreateOptions{
+		"--thin: is missing":            {thinPool: "thinpool", thinSize: "1G"},
+		"say what it makes":             {thinPool: "other"},
+		"--thin-pool":                   {thin: true, thinPool: "a/b"},
+		`--thin-size "x"`:               {thin: true, thinPool: "thinpool", thinSize: "x"},
+		"leave it out for all that is ": {thin: true, thinPool: "thinpool", thinSize: "0"},
+	} {
+		_, err := o.pool("flexlvm")
+		require.ErrorContains(t, err, says)
+	}
+	o = vgCreateOptions{thinPool: lvm.DefaultThinPool}
+	p, err = o.pool("flexlvm")
+	require.NoError(t, err)
+	require.Empty(t, o.plan(p))
 }

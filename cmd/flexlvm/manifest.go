@@ -97,7 +97,7 @@ func (m manifest) yaml() (string, error) {
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace,
 		// Of a layout that is none of ours, linear is as good as any: what exists is
 		// mounted as it is.
-		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors,
+		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
 	}
 	if err := spec.Validate(); err != nil {
 		return "", fmt.Errorf("bring volume %s back: %w", where(v), err)
@@ -105,7 +105,7 @@ func (m manifest) yaml() (string, error) {
 	values := map[string]string{
 		"name":       string(v.Name),
 		"node":       pv.NodeLabelValue(m.node),
-		"charged":    strconv.FormatInt(int64(v.Device), 10),
+		"charged":    strconv.FormatInt(int64(max(v.Device, v.Full)), 10),
 		"reclaim":    string(cmp.Or(v.Reclaim, volume.ReclaimLazy)),
 		"wipe":       string(cmp.Or(v.Wipe, volume.WipeNone)),
 		"onNodeLoss": string(volume.OnNodeLossKeep),

@@ -20,6 +20,9 @@ type vgCreateOptions struct {
 	global       *global
 	name         string
 	metadataSize string
+	thin         bool
+	thinPool     string
+	thinSize     string
 	dryRun       bool
 }
 
@@ -34,21 +37,33 @@ open. Whatever cannot be found out counts against a device, and LVM, which has t
 last word, is given no leave to overwrite anything.
 
 The metadata area is larger than LVM's default, which holds some 500 volumes and
-cannot be enlarged later.`,
+cannot be enlarged later.
+
+With --thin, a thin pool is made in the new group, for classes with layout thin: of
+all that its metadata leaves, or of --thin-size. When it is full, writing fails at
+once and nobody waits; see docs/limitations.md before you promise more than it has.`,
 		Example: `  flexlvm vg create --dry-run /dev/nvme1n1
   flexlvm vg create /dev/nvme1n1 /dev/nvme2n1
-  flexlvm vg create --name fast --metadata-size 64MiB /dev/disk/by-id/nvme-X`,
+  flexlvm vg create --name fast --metadata-size 64MiB /dev/disk/by-id/nvme-X
+  flexlvm vg create --thin --thin-size 800GiB /dev/nvme1n1`,
 		Args: cobra.ArbitraryArgs,
 		RunE: o.run,
 	}
 	cmd.Flags().StringVar(&o.name, "name", defaultGroup, "name of the group")
 	cmd.Flags().StringVar(&o.metadataSize, "metadata-size", "16MiB", "size of LVM's metadata area, at least 16MiB")
+	cmd.Flags().BoolVar(&o.thin, "thin", false, "make a thin pool in the group")
+	cmd.Flags().StringVar(&o.thinPool, "thin-pool", lvm.DefaultThinPool, "name of the thin pool")
+	cmd.Flags().StringVar(&o.thinSize, "thin-size", "", "size of the thin pool's data (default all that is left)")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check everything, and only say what would be run")
 	return cmd
 }
 
 func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	n, err := o.group(devices)
+	if err != nil {
+		return err
+	}
+	pool, err := o.pool(n.Name)
 	if err != nil {
 		return err
 	}
@@ -60,7 +75,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 		if err := client.CheckNewGroup(ctx, n); err != nil {
 			return asRoot(err)
 		}
-		_, err := fmt.Fprintf(out, "would run: %s\n", shellLine(n.Command()))
+		_, err := fmt.Fprintf(out, "would run: %s\n%s", shellLine(n.Command()), o.plan(pool))
 		return err
 	}
 	g, err := client.CreateGroup(ctx, n)
@@ -69,6 +84,15 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	}
 	if err := printGroup(out, g); err != nil {
 		return err
+	}
+	if o.thin {
+		p, err := client.CreateThinPool(ctx, pool)
+		if err != nil {
+			return fmt.Errorf("the group is made, its thin pool is not: %w; to begin again, run `vgremove %s`", asRoot(err), g.Name)
+		}
+		if err := printThinPool(out, p); err != nil {
+			return err
+		}
 	}
 	// The group is there in any case; at worst it is reported a minute later.
 	_ = node.Call(node.DefaultStateDir)
@@ -86,6 +110,45 @@ func (o *vgCreateOptions) group(devices []string) (lvm.NewGroup, error) {
 	}
 	n := lvm.NewGroup{Name: name, Devices: devices, MetadataSize: metadata}
 	return n, n.Validate()
+}
+
+// pool is the thin pool that is asked for; the zero value where none is.
+func (o *vgCreateOptions) pool(g volume.Group) (p lvm.NewThinPool, err error) {
+	if !o.thin {
+		if o.thinSize != "" || o.thinPool != lvm.DefaultThinPool {
+			return p, &volume.FieldError{Field: "--thin", Reason: "is missing: --thin-pool and --thin-size say what it makes"}
+		}
+		return p, nil
+	}
+	p.Group = g
+	if p.Name, err = volume.ParseThinPool("--thin-pool", o.thinPool); err != nil {
+		return p, err
+	}
+	if o.thinSize == "" {
+		return p, nil
+	}
+	if p.Size, err = parseSize("--thin-size", o.thinSize); err == nil && p.Size == 0 {
+		err = &volume.FieldError{Field: "--thin-size", Value: o.thinSize, Reason: "must be greater than 0; leave it out for all that is left"}
+	}
+	return p, err
+}
+
+// plan says what a dry run cannot show: how much is left is known when the group is
+// there.
+func (o *vgCreateOptions) plan(p lvm.NewThinPool) string {
+	if !o.thin {
+		return ""
+	}
+	size := "all that its metadata leaves"
+	if p.Size > 0 {
+		size = p.Size.String()
+	}
+	return fmt.Sprintf("would then make thin pool %s of %s\n", volume.PoolOf(p.Group, p.Name), size)
+}
+
+func printThinPool(w io.Writer, p lvm.ThinPool) error {
+	_, err := fmt.Fprintf(w, "created thin pool %s: %s in chunks of %s, metadata %s\n", p.Path(), p.Size, p.Chunk, p.Metadata)
+	return err
 }
 
 func printGroup(w io.Writer, g lvm.VolumeGroup) error {

@@ -87,6 +87,8 @@ func layout(v node.Volume) string {
 		return fmt.Sprintf("striped over %d devices, %d KiB each in turn", v.Stripes, v.StripeKiB)
 	case volume.Raid1:
 		return fmt.Sprintf("raid1, %d copies, %s %% alike", v.Devices(), dash(v.SyncPercent))
+	case volume.Thin:
+		return fmt.Sprintf("thin, in pool %s, at most %s of it", v.ThinPool, v.Full)
 	}
 	return dash(string(v.Layout))
 }

@@ -121,9 +121,10 @@ func TestLayoutInWords(t *testing.T) {
 		"linear": {Layout: volume.Linear},
 		"striped over 3 devices, 64 KiB each in turn": {Layout: volume.Striped, Stripes: 3, StripeKiB: 64},
 		"raid1, 2 copies, 12.50 % alike":              {Layout: volume.Raid1, Mirrors: 1},
-		"-":                                           {},
+		"thin, in pool thinpool, at most 2 GiB of it": {Layout: volume.Thin, ThinPool: "thinpool"},
+		"-": {},
 	} {
-		require.Equal(t, want, layout(node.Volume{Shape: h, SyncPercent: "12.50"}))
+		require.Equal(t, want, layout(node.Volume{Shape: h, SyncPercent: "12.50", Full: 2 * volume.GiB}))
 	}
 }
 

@@ -63,6 +63,10 @@ func TestManifests(t *testing.T) {
 		"undelete-raid1.yaml": {changed(func(v *node.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 2}
 		}), nil},
+		"undelete-thin.yaml": {changed(func(v *node.Volume) {
+			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
+			v.Device, v.Full = 70*volume.MiB, v.Device
+		}), nil},
 		"undelete-flags.yaml": {
 			changed(func(v *node.Volume) {
 				v.Group, v.Size, v.Cluster, v.State = "fast", 1000001536, "", volume.Retained
@@ -97,7 +101,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	require.Equal(t, []string{"flexlvm.io/volume"}, got.Finalizers)
 	require.Equal(t, map[string]string{
 		"pv.kubernetes.io/provisioned-by": "flexlvm.io",
-		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(v.Device), 10),
+		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(max(v.Device, v.Full)), 10),
 		"flexlvm.io/reclaim":              string(v.Reclaim),
 		"flexlvm.io/wipe":                 string(v.Wipe),
 		"flexlvm.io/on-node-loss":         "keep",
@@ -113,7 +117,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	}}}, got.Spec.NodeAffinity.Required.NodeSelectorTerms)
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster,
-		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors,
+		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
 	}
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
 
@@ -126,7 +130,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	require.Equal(t, v.Cluster, claim.Cluster)
 	require.Equal(t, spec.Shape(), claim.Shape)
 	require.Equal(t, v.Size, claim.Size)
-	require.Equal(t, v.Device, claim.Charged)
+	require.Equal(t, max(v.Device, v.Full), claim.Charged)
 	require.Equal(t, volume.Disposal{Reclaim: v.Reclaim, Wipe: v.Wipe}, claim.Disposal)
 }
 

@@ -90,6 +90,8 @@ func command() *cobra.Command {
 	f.DurationVar(&o.policy.MaxAge, "max-age", o.policy.MaxAge, "how long a volume may be unreferenced at most; 0 keeps it until its room is needed")
 	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "under pressure, evict volumes that no PersistentVolume explains, once nothing unreferenced is left")
 	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")
+	f.IntVar(&o.policy.ThinDataPercent, "thin-data-watermark-percent", o.policy.ThinDataPercent, "how full a thin pool may be, less what may be evicted, before no more volumes are promised in it")
+	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "how full the metadata of a thin pool may be before volumes are evicted from it and no more are promised in it")
 	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
 	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe in a second; 0 is no bound")

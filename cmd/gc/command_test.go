@@ -18,6 +18,8 @@ func TestFlagsThatAreWrong(t *testing.T) {
 		"interval":      {[]string{"--node-name=n", "--interval=1ms"}, "--interval is 1ms"},
 		"thresholds":    {[]string{"--node-name=n", "--low-threshold-percent=90"}, "--low-threshold-percent 90"},
 		"ages":          {[]string{"--node-name=n", "--max-age=1m"}, "--max-age 1m0s"},
+		"thin data":     {[]string{"--node-name=n", "--thin-data-watermark-percent=0"}, "--thin-data-watermark-percent 0"},
+		"thin metadata": {[]string{"--node-name=n", "--thin-metadata-watermark-percent=101"}, "--thin-metadata-watermark-percent 101"},
 		"orphan share":  {[]string{"--node-name=n", "--orphan-share-percent=0"}, "--orphan-share-percent 0"},
 		"wipe rate":     {[]string{"--node-name=n", "--wipe-rate=fast"}, `--wipe-rate is "fast"`},
 		"negative rate": {[]string{"--node-name=n", "--wipe-rate=-1Mi"}, `--wipe-rate is "-1Mi"`},

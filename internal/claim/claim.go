@@ -45,6 +45,9 @@ type Claim struct {
 	IOLimits string
 }
 
+// Pool is where the volume is cut from.
+func (c *Claim) Pool() volume.PoolName { return volume.PoolOf(c.Group, c.Shape.ThinPool) }
+
 // Of reads a PersistentVolume strictly: what is not understood is an error,
 // not a guess. A PersistentVolume that it cannot read is for a person to look
 // at, and the volumes it may mean (NamesOf) count as wanted.
@@ -124,6 +127,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		Stripes:   read(&r, volume.OptionStripes, volume.ParseStripes),
 		StripeKiB: read(&r, volume.OptionStripeKiB, volume.ParseStripeKiB),
 		Mirrors:   read(&r, volume.OptionMirrors, volume.ParseMirrors),
+		ThinPool:  read(&r, volume.OptionThinPool, volume.ParseThinPool),
 		Inodes:    read(&r, volume.OptionInodes, volume.ParseInodes),
 		Kind:      read(&r, volume.OptionKind, volume.ParseKind),
 		Cluster:   read(&r, volume.OptionCluster, volume.ParseCluster),
@@ -141,6 +145,13 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	if spec.Layout == "" {
 		spec.Layout = volume.Linear
 	}
+	if text, noted := object.Annotations[pv.AnnotationRatio]; noted && spec.Layout == volume.Thin {
+		ratio, err := volume.ParseRatio(pv.AnnotationRatio, text)
+		if err != nil {
+			return volume.Spec{}, err
+		}
+		spec.Ratio = ratio
+	}
 	if spec.Kind == "" {
 		spec.Kind = volume.Claim
 	}
@@ -151,7 +162,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 var knownOptions = []string{
 	volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
 	volume.OptionMirrors, volume.OptionSize, volume.OptionStripeKiB, volume.OptionStripes,
-	volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
+	volume.OptionThinPool, volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
 }
 
 // checkOptions refuses what a later release, or a slip of the hand, has added:

@@ -48,6 +48,7 @@ type Dir struct {
 // Inventory is what is asked about LVM and the volumes.
 type Inventory interface {
 	Groups(ctx context.Context) ([]lvm.VolumeGroup, error)
+	ThinPools(ctx context.Context) ([]lvm.ThinPool, error)
 	List(ctx context.Context) ([]node.Volume, error)
 }
 
@@ -78,6 +79,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 		d.checkXFS,
 		d.checkTools,
 		d.checkGroup,
+		d.checkThinPools,
 		d.checkDevicesFile,
 		d.checkDirs,
 		d.checkPluginDir,

@@ -50,10 +50,12 @@ func (k kernel) OpenXFS() error           { return k.xfs }
 type inventory struct {
 	groups  []lvm.VolumeGroup
 	volumes []node.Volume
+	pools   []lvm.ThinPool
 	err     error
 }
 
 func (i inventory) Groups(context.Context) ([]lvm.VolumeGroup, error) { return i.groups, i.err }
+func (i inventory) ThinPools(context.Context) ([]lvm.ThinPool, error) { return i.pools, i.err }
 func (i inventory) List(context.Context) ([]node.Volume, error)       { return i.volumes, i.err }
 
 func goodTools() script {
@@ -69,6 +71,14 @@ func goodGroup() lvm.VolumeGroup {
 	return lvm.VolumeGroup{
 		Name: "flexlvm", UUID: "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk", Size: 100 * volume.GiB, Free: 60 * volume.GiB,
 		Extent: 4 * volume.MiB, MetadataSize: 17 * volume.MiB, MetadataFree: 8 * volume.MiB, Volumes: 3, Devices: 1,
+	}
+}
+
+func goodPool() lvm.ThinPool {
+	return lvm.ThinPool{
+		Group: "flexlvm", GroupUUID: goodGroup().UUID, Name: "thinpool", Size: 30 * volume.GiB, Used: 3 * volume.GiB,
+		Metadata: 64 * volume.MiB, MetadataUsed: 8 * volume.MiB, Chunk: 64 * volume.KiB, Volumes: 2,
+		Active: true, ErrorWhenFull: true, Zero: true,
 	}
 }
 
@@ -121,6 +131,19 @@ func TestHealthyNode(t *testing.T) {
 	require.GreaterOrEqual(t, len(findings), 15)
 }
 
+func TestHealthyThinPool(t *testing.T) {
+	p := healthy(t)
+	tools := goodTools()
+	tools["thin_check -V"] = "0.9.0\n"
+	p.host.Tools = tools
+	full := goodGroup()
+	full.Free, full.Size = 0, 30*volume.GiB+192*volume.MiB
+	p.host.Inventory = inventory{groups: []lvm.VolumeGroup{full}, pools: []lvm.ThinPool{goodPool()}}
+	findings := p.examine()
+	require.Equal(t, OK, Worst(findings), "that nothing is left beside a thin pool is no fault: %+v", findings)
+	require.Contains(t, findings, Finding{Level: OK, Check: "thin pool flexlvm/thinpool", Detail: "30 GiB, 27 GiB free, metadata 12 % full, 2 volumes"})
+}
+
 func TestFindings(t *testing.T) {
 	group := func(change func(*lvm.VolumeGroup)) func(*testing.T, *patient) {
 		return func(_ *testing.T, p *patient) {
@@ -141,6 +164,16 @@ func TestFindings(t *testing.T) {
 				}
 			}
 			p.host.Tools = s
+		}
+	}
+	pool := func(change func(*lvm.ThinPool)) func(*testing.T, *patient) {
+		return func(_ *testing.T, p *patient) {
+			one := goodPool()
+			change(&one)
+			tools := goodTools()
+			tools["thin_check -V"] = "0.9.0\n"
+			p.host.Tools = tools
+			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{one}}
 		}
 	}
 	volumes := func(v node.Volume) func(*testing.T, *patient) {
@@ -182,6 +215,13 @@ func TestFindings(t *testing.T) {
 		"small metadata":   {group(func(g *lvm.VolumeGroup) { g.MetadataSize, g.MetadataFree = volume.MiB, 500*volume.KiB }), Warn, "group flexlvm metadata", "some hundreds", "flexlvm vg create"},
 		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "cannot enlarge"},
 		"metadata full":    {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %)", "cannot enlarge"},
+
+		"thin pool queues":   {pool(func(p *lvm.ThinPool) { p.ErrorWhenFull = false }), Fail, "thin pool flexlvm/thinpool", "lvchange --errorwhenfull y flexlvm/thinpool", "no volume is promised"},
+		"thin pool filling":  {pool(func(p *lvm.ThinPool) { p.Used = 24 * volume.GiB }), Warn, "thin pool flexlvm/thinpool", "80 % full", "lvextend"},
+		"thin pool metadata": {pool(func(p *lvm.ThinPool) { p.MetadataUsed = 60 * volume.MiB }), Warn, "thin pool flexlvm/thinpool", "metadata is 93 % full", "--poolmetadatasize"},
+		"no thin_check": {func(_ *testing.T, p *patient) {
+			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{goodPool()}}
+		}, Warn, "thin_check", "thin-provisioning-tools", "install"},
 
 		"lock directory in the way": {func(t *testing.T, p *patient) { p.write(t, "run/lock/flexlvm", "") }, Fail, "lock directory", "not a directory", "move it away"},
 		"no kubelet":                {func(t *testing.T, p *patient) { p.write(t, "proc/77/comm", "sshd\n") }, Warn, "plugin directory", "no kubelet", "--volume-plugin-dir"},

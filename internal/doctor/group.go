@@ -28,7 +28,8 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 	}
 	for _, g := range groups {
 		if g.Name == d.cfg.Group {
-			return judgeGroup(check, g)
+			pools, _ := d.host.Inventory.ThinPools(ctx) // checkThinPools tells of an error
+			return judgeGroup(check, g, pools)
 		}
 	}
 	if len(groups) > 0 {
@@ -42,11 +43,17 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 }
 
 // judgeGroup is pure.
-func judgeGroup(check string, g lvm.VolumeGroup) []Finding {
+func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding {
+	own := g.Size // what is not a thin pool's
+	for _, p := range pools {
+		if p.GroupUUID == g.UUID {
+			own -= p.Takes() + p.Metadata // and its reserve
+		}
+	}
 	all := ok(check, fmt.Sprintf("%s, %s free, %d volumes on %d devices, UUID %s", g.Size, g.Free, g.Volumes, g.Devices, g.UUID))
 	if g.Missing > 0 {
 		all = fail(check, fmt.Sprintf("%d of %d devices are missing", g.Missing, g.Devices), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
-	} else if percent(g.Free, g.Size) < lowSpace {
+	} else if percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace {
 		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), "make room, or add a device with `vgextend`")
 	}
 	if g.Extent > volume.DefaultExtent {

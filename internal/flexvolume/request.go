@@ -165,6 +165,7 @@ func parseSpec(object map[string]string) (volume.Spec, error) {
 		{volume.OptionStripes, store(&s.Stripes, volume.ParseStripes)},
 		{volume.OptionStripeKiB, store(&s.StripeKiB, volume.ParseStripeKiB)},
 		{volume.OptionMirrors, store(&s.Mirrors, volume.ParseMirrors)},
+		{volume.OptionThinPool, store(&s.ThinPool, volume.ParseThinPool)},
 		{volume.OptionGroupUUID, store(&s.GroupUUID, volume.ParseGroupUUID)},
 		{volume.OptionInodes, store(&s.Inodes, volume.ParseInodes)},
 		{volume.OptionCluster, store(&s.Cluster, volume.ParseCluster)},

@@ -55,6 +55,8 @@ func TestParseRequestUnderstands(t *testing.T) {
 	}
 	raid1 := spec
 	raid1.Layout, raid1.Mirrors = volume.Raid1, 2
+	thin := spec
+	thin.Layout, thin.ThinPool = volume.Thin, "thinpool"
 	for name, c := range map[string]struct {
 		options string
 		want    request
@@ -73,6 +75,7 @@ func TestParseRequestUnderstands(t *testing.T) {
 		"striped":             {with(map[string]string{"layout": "striped"}), request{spec: striped(0, 0), pod: "web-0"}},
 		"striped, as it must": {with(map[string]string{"layout": "striped", "stripes": "3", "stripeSizeKiB": "256"}), request{spec: striped(3, 256), pod: "web-0"}},
 		"raid1":               {with(map[string]string{"layout": "raid1", "mirrors": "2"}), request{spec: raid1, pod: "web-0"}},
+		"thin":                {with(map[string]string{"layout": "thin", "thinPool": "thinpool"}), request{spec: thin, pod: "web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseRequest(c.options, mountNeeds...)
@@ -151,7 +154,9 @@ func TestParseRequestRefuses(t *testing.T) {
 		"name of 300 letters":     {with(map[string]string{"kubernetes.io/pvOrVolumeName": strings.Repeat("a", 300)}), "kubernetes.io/pvOrVolumeName", "300 characters"},
 		"names too long together": {with(map[string]string{"volumeGroup": strings.Repeat("g", 60), "volume": strings.Repeat("v", 90)}), "volume", "too long"},
 
-		"layout thin":        {with(map[string]string{"layout": "thin", "thinPool": "p"}), `layout "thin"`, "not supported"},
+		"thin, no pool":      {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
+		"thin, a path":       {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
+		"stripes in thin":    {with(map[string]string{"layout": "thin", "thinPool": "p", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
 		"layout unknown":     {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
 		"stripes in raid1":   {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
 		"one stripe":         {with(map[string]string{"layout": "striped", "stripes": "1"}), `stripes "1"`, "fewest devices"},

@@ -22,6 +22,9 @@ const fullMetadata = 95
 // until it may be evicted, so that its room is never counted twice while its
 // PersistentVolume goes.
 func (p *planner) allocatable(in *pool) volume.Bytes {
+	if in.Thin != nil {
+		return p.thinAllocatable(in)
+	}
 	sum := in.Free + in.pending
 	if p.result.Blocked == "" {
 		sum += in.reclaimable()
@@ -39,7 +42,7 @@ func (p *planner) charges(in *pool) map[key]volume.Bytes {
 	out := map[key]volume.Bytes{}
 	for i := range p.view.Claims {
 		c := &p.view.Claims[i]
-		if c.Group != in.Name || c.GroupUUID != "" && c.GroupUUID != in.UUID || p.view.givenUp(c) {
+		if c.Pool() != in.Name || c.GroupUUID != "" && c.GroupUUID != in.GroupUUID() || p.view.givenUp(c) {
 			continue
 		}
 		k := keyOfClaim(c)
@@ -49,12 +52,15 @@ func (p *planner) charges(in *pool) map[key]volume.Bytes {
 }
 
 // closed says why no new volume may be promised in a pool, or nothing.
-func (in *pool) closed() string {
+func (p *planner) closed(in *pool) string {
 	if in.ailing != "" {
 		return in.ailing
 	}
 	if used := metadataUsed(in.Pool); used >= fullMetadata {
-		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name, used)
+		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
+	}
+	if in.Thin != nil {
+		return p.thinClosed(in)
 	}
 	return ""
 }

@@ -47,7 +47,7 @@ func (b *begun) gone(in node.Inventory) (out []job) {
 	defer b.mu.Unlock()
 	for uuid, j := range b.byUUID {
 		at := slices.IndexFunc(in.Volumes, func(v node.Volume) bool { return v.UUID == uuid })
-		seen := slices.ContainsFunc(in.Pools, func(p node.Pool) bool { return p.Name == j.volume.Group })
+		seen := slices.ContainsFunc(in.Pools, func(p node.Pool) bool { return p.Name == j.volume.Pool() })
 		switch {
 		case at < 0 && seen:
 			out = append(out, j)

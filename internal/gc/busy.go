@@ -23,7 +23,7 @@ type meter struct {
 	// ioTime is how long a device has had something to do since some instant.
 	ioTime  func(device string) (time.Duration, error)
 	devices map[string]sample
-	told    map[volume.Group]int
+	told    map[volume.PoolName]int
 }
 
 type sample struct {
@@ -33,17 +33,17 @@ type sample struct {
 }
 
 func newMeter(ioTime func(string) (time.Duration, error)) *meter {
-	return &meter{ioTime: ioTime, devices: map[string]sample{}, told: map[volume.Group]int{}}
+	return &meter{ioTime: ioTime, devices: map[string]sample{}, told: map[volume.PoolName]int{}}
 }
 
 // measure gives the load of each pool in percent, that of its busiest device. A
 // device that cannot be read counts as idle.
-func (m *meter) measure(now time.Time, pools []node.Pool) map[volume.Group]int {
+func (m *meter) measure(now time.Time, pools []node.Pool) map[volume.PoolName]int {
 	if m.ioTime == nil {
 		return nil
 	}
 	seen := map[string]sample{}
-	out := map[volume.Group]int{}
+	out := map[volume.PoolName]int{}
 	for _, p := range pools {
 		most := 0.0
 		for _, device := range p.Devices {
@@ -79,7 +79,7 @@ func (m *meter) sample(now time.Time, device string) sample {
 
 // steady rounds to steps, and stays where it was told before unless it has moved
 // by most of a step: a load between two steps would else be told anew every round.
-func (m *meter) steady(pool volume.Group, percent float64) int {
+func (m *meter) steady(pool volume.PoolName, percent float64) int {
 	was := m.told[pool]
 	if math.Abs(percent-float64(was)) < 0.8*busyStep {
 		return was

@@ -21,18 +21,18 @@ func TestMeter(t *testing.T) {
 		return total, nil
 	})
 	pools := []node.Pool{{Name: "one", Devices: []string{"/dev/a", "/dev/b"}}, {Name: "two", Devices: []string{"/dev/b", "/dev/gone"}}}
-	after := func(span time.Duration, share float64) map[volume.Group]int {
+	after := func(span time.Duration, share float64) map[volume.PoolName]int {
 		now = now.Add(span)
 		used["/dev/a"] += time.Duration(share * float64(span))
 		return m.measure(now, pools)
 	}
-	idle := map[volume.Group]int{"one": 0, "two": 0}
+	idle := map[volume.PoolName]int{"one": 0, "two": 0}
 	require.Equal(t, idle, m.measure(now, pools), "what was before the start says nothing")
 	require.Equal(t, idle, after(5*time.Second, 1), "a moment's burst")
 	for range 30 {
 		after(time.Minute, 1)
 	}
-	require.Equal(t, map[volume.Group]int{"one": 100, "two": 0}, after(time.Minute, 1), "as busy as the busiest device")
+	require.Equal(t, map[volume.PoolName]int{"one": 100, "two": 0}, after(time.Minute, 1), "as busy as the busiest device")
 	half := after(time.Minute, 0.5)["one"]
 	require.Greater(t, half, 50, "what is older counts too")
 	for range 30 {

@@ -24,8 +24,8 @@ func (p *planner) addDemands() {
 			by[keyOfClaim(c)] = demand{claim: c, need: need}
 		}
 	}
-	for k, d := range by {
-		in := p.byGroup[k.group]
+	for _, d := range by {
+		in := p.byName[d.claim.Pool()]
 		in.demands = append(in.demands, d)
 		in.result.Promised += d.need
 	}
@@ -39,13 +39,13 @@ func (p *planner) addDemands() {
 // need is what a claim still needs, 0 for nothing. A claim that no pod can use
 // needs nothing: one that is released, or made for another cluster or group.
 func (p *planner) need(c *Claim) volume.Bytes {
-	in, there := p.byGroup[c.Group]
+	in, there := p.byName[c.Pool()]
 	switch {
 	case !there, !c.Usable(), p.view.givenUp(c):
 		return 0
 	case c.Cluster != "" && c.Cluster != p.view.Cluster:
 		return 0
-	case c.GroupUUID != "" && c.GroupUUID != in.UUID:
+	case c.GroupUUID != "" && c.GroupUUID != in.GroupUUID():
 		return 0
 	}
 	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Size, c.Inodes)
@@ -55,6 +55,9 @@ func (p *planner) need(c *Claim) volume.Bytes {
 		return c.Charge().In(in.Extent)
 	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster:
 		return 0
+	case in.Thin != nil:
+		// What it was promised and has not written yet.
+		return max(0, c.Charge().In(in.Extent)-v.Device)
 	case v.Size >= c.Size:
 		// Its tag says that it is as large as promised; that a later release would
 		// make its device larger is no reason to take anybody's data away.

@@ -144,7 +144,7 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 		v = e.find(ref, ref.Name.Doomed())
 	}
 	for i := range e.pools {
-		if e.pools[i].Name == v.Group {
+		if e.pools[i].Name == v.Pool() {
 			e.pools[i].Free += v.Device
 			e.pools[i].LVs--
 		}

@@ -93,7 +93,7 @@ func (x *index) obstacle(c *Claim) string {
 	if x.unread[c.Volume] {
 		return "another PersistentVolume, which cannot be read, may mean it; put that one right"
 	}
-	if _, there := x.pools[c.Group]; !there {
+	if _, there := x.group(c); !there {
 		return fmt.Sprintf("volume group %s is not on this node, so nothing can be said of it; bring its disks back, or remove the finalizer %s if they are lost for good", c.Group, pv.Finalizer)
 	}
 	if why, ailing := x.ailing[c.Group]; ailing {
@@ -137,12 +137,15 @@ func (x *index) amiss(view View, c *Claim) string {
 	if !c.Usable() {
 		return ""
 	}
-	pool, there := x.pools[c.Group]
+	pool, there := x.group(c)
+	_, cut := x.pools[c.Pool()]
 	switch {
 	case !there:
 		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.User())
 	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
 		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
+	case !cut:
+		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not bear the tags of one of ours; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
 	}
 	if v, there := x.volumes[keyOfClaim(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, keyOfClaim(c), v.State, c.Volume)

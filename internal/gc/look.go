@@ -52,8 +52,8 @@ type findings struct {
 	view       View
 	verdicts   []Verdict
 	result     Result
-	busy       map[volume.Group]int // percent
-	confirmed  bool                 // objects come from the API server itself, in this round
+	busy       map[volume.PoolName]int // percent
+	confirmed  bool                    // objects come from the API server itself, in this round
 }
 
 // look finds out how things stand and what is to be done. Any error means that

@@ -32,16 +32,19 @@ type Metrics struct {
 
 // Gauges of each pool, and what they mean.
 var poolGauges = map[string]string{
-	"flexlvm_pool_size_bytes":          "Size of the pool.",
-	"flexlvm_pool_free_bytes":          "What no logical volume holds.",
-	"flexlvm_pool_reclaimable_bytes":   "What volumes hold that may be evicted.",
-	"flexlvm_pool_promised_bytes":      "What PersistentVolumes of this node still need.",
-	"flexlvm_pool_shortfall_bytes":     "Room that is missing even if all that may be evicted were.",
-	"flexlvm_pool_metadata_size_bytes": "Size of LVM's metadata area.",
-	"flexlvm_pool_metadata_free_bytes": "What is free of LVM's metadata area.",
-	"flexlvm_pool_missing_devices":     "Devices of the volume group that LVM cannot find.",
-	"flexlvm_pool_foreign_volumes":     "Logical volumes that are not ours, or another cluster's.",
-	"flexlvm_pool_pressure":            "1 where the pool is over its high threshold or cannot give what is promised.",
+	"flexlvm_pool_size_bytes":               "Size of the pool.",
+	"flexlvm_pool_free_bytes":               "What no logical volume holds.",
+	"flexlvm_pool_reclaimable_bytes":        "What volumes hold that may be evicted.",
+	"flexlvm_pool_promised_bytes":           "What PersistentVolumes of this node still need.",
+	"flexlvm_pool_shortfall_bytes":          "Room that is missing even if all that may be evicted were.",
+	"flexlvm_pool_metadata_size_bytes":      "Size of LVM's metadata area.",
+	"flexlvm_pool_metadata_free_bytes":      "What is free of LVM's metadata area.",
+	"flexlvm_pool_thin_metadata_size_bytes": "Size of the metadata of a thin pool.",
+	"flexlvm_pool_thin_metadata_free_bytes": "What is free of the metadata of a thin pool.",
+	"flexlvm_pool_closed":                   "1 where no new volume is promised in the pool.",
+	"flexlvm_pool_missing_devices":          "Devices of the volume group that LVM cannot find.",
+	"flexlvm_pool_foreign_volumes":          "Logical volumes that are not ours, or another cluster's.",
+	"flexlvm_pool_pressure":                 "1 where the pool is over its high threshold or cannot give what is promised.",
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -150,8 +153,13 @@ func (m *Metrics) pool(p PoolResult) {
 		"flexlvm_pool_missing_devices":     float64(p.Pool.Missing),
 		"flexlvm_pool_foreign_volumes":     float64(p.Foreign),
 		"flexlvm_pool_pressure":            one(p.Pressure),
+		"flexlvm_pool_closed":              one(p.Closed != ""),
 	} {
 		m.pools[gauge].WithLabelValues(name).Set(value)
+	}
+	if thin := p.Pool.Thin; thin != nil && thin.Known {
+		m.pools["flexlvm_pool_thin_metadata_size_bytes"].WithLabelValues(name).Set(float64(thin.Metadata))
+		m.pools["flexlvm_pool_thin_metadata_free_bytes"].WithLabelValues(name).Set(float64(thin.Metadata - thin.MetadataUsed))
 	}
 	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))

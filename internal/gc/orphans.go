@@ -23,7 +23,7 @@ func (p *planner) findOrphans() {
 		}
 		o := Orphan{Volume: *v, Age: max(0, p.view.Now.Sub(lastSeen(v))), Message: p.unexplained(v) + p.whatToDo(v)}
 		p.result.Orphans = append(p.result.Orphans, o)
-		in, there := p.byGroup[v.Group]
+		in, there := p.byName[v.Pool()]
 		if !there {
 			continue
 		}

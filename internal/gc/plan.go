@@ -113,7 +113,7 @@ type planner struct {
 	policy       Policy
 	index        index
 	pools        []*pool // by name
-	byGroup      map[volume.Group]*pool
+	byName       map[volume.PoolName]*pool
 	ready        int // volumes of this cluster in state ready
 	ours         int // volumes of this cluster
 	orphanBudget int
@@ -121,9 +121,9 @@ type planner struct {
 }
 
 func (p *planner) openPools() {
-	p.byGroup = make(map[volume.Group]*pool, len(p.view.Pools))
+	p.byName = make(map[volume.PoolName]*pool, len(p.view.Pools))
 	for _, given := range p.view.Pools {
-		one := &pool{Pool: given, ailing: p.index.ailing[given.Name]}
+		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()]}
 		one.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
 		p.pools = append(p.pools, one)
 	}
@@ -131,7 +131,7 @@ func (p *planner) openPools() {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
 	})
 	for _, one := range p.pools {
-		p.byGroup[one.Name] = one
+		p.byName[one.Name] = one
 	}
 }
 
@@ -145,7 +145,7 @@ func (p *planner) sort(v *node.Volume) {
 	if v.Problem != "" || v.State == "" {
 		p.result.Problems = append(p.result.Problems, *v)
 	}
-	one, there := p.byGroup[v.Group]
+	one, there := p.byName[v.Pool()]
 	if there {
 		one.result.Foreign = max(0, one.result.Foreign-1)
 	}

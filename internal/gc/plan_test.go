@@ -199,11 +199,11 @@ func TestPlanSeveralPools(t *testing.T) {
 		require.Equal(t, volume.Group("flexlvm"), e.Volume.Group, "room elsewhere is no help")
 	}
 	require.Len(t, r.Pools, 3)
-	require.Equal(t, volume.Group("another"), r.Pools[0].Pool.Name)
+	require.Equal(t, volume.PoolName("another"), r.Pools[0].Pool.Name)
 	require.Equal(t, 70*volume.GiB, r.Pools[0].Reclaimable)
 	require.Equal(t, 70, r.Pools[0].UsedPercent)
 	require.False(t, r.Pools[0].Pressure)
-	require.Equal(t, volume.Group("empty"), r.Pools[1].Pool.Name)
+	require.Equal(t, volume.PoolName("empty"), r.Pools[1].Pool.Name)
 	require.False(t, r.Pools[1].Pressure, "a pool of nothing is not full")
 	require.True(t, r.Pools[2].Pressure)
 }

@@ -26,6 +26,10 @@ type Policy struct {
 	// OrphanShare is how many of the node's volumes, in percent, may go as orphans
 	// at one go; it always allows one.
 	OrphanShare int
+	// ThinDataPercent and ThinMetadataPercent of a thin pool in use close it to new
+	// volumes; 100 does when it is full.
+	ThinDataPercent     int
+	ThinMetadataPercent int
 }
 
 // DefaultPolicy is what the daemon does unless told otherwise.
@@ -36,17 +40,22 @@ func DefaultPolicy() Policy {
 		MinAge:      2 * time.Minute,
 		OrphanAge:   24 * time.Hour,
 		OrphanShare: 10,
+
+		ThinDataPercent:     80,
+		ThinMetadataPercent: 80,
 	}
 }
 
 // Flags of the daemon that a Policy is made from.
 const (
-	flagHigh        = "--high-threshold-percent"
-	flagLow         = "--low-threshold-percent"
-	flagMinAge      = "--min-age"
-	flagMaxAge      = "--max-age"
-	flagOrphanAge   = "--orphan-age"
-	flagOrphanShare = "--orphan-share-percent"
+	flagHigh         = "--high-threshold-percent"
+	flagLow          = "--low-threshold-percent"
+	flagMinAge       = "--min-age"
+	flagMaxAge       = "--max-age"
+	flagOrphanAge    = "--orphan-age"
+	flagOrphanShare  = "--orphan-share-percent"
+	flagThinData     = "--thin-data-watermark-percent"
+	flagThinMetadata = "--thin-metadata-watermark-percent"
 )
 
 // Validate checks what the flags say. The error names every flag that is wrong,
@@ -67,6 +76,14 @@ func (p Policy) Validate() error {
 	}
 	if p.OrphanShare < 1 || p.OrphanShare > 100 {
 		wrong = append(wrong, fmt.Sprintf("%s %d: is not a share; give 1 to 100, or leave --evict-orphans out to keep them all", flagOrphanShare, p.OrphanShare))
+	}
+	for _, w := range []struct {
+		flag    string
+		percent int
+	}{{flagThinData, p.ThinDataPercent}, {flagThinMetadata, p.ThinMetadataPercent}} {
+		if w.percent < 1 || w.percent > 100 {
+			wrong = append(wrong, fmt.Sprintf("%s %d: is not a percentage; give 1 to 100", w.flag, w.percent))
+		}
 	}
 	if len(wrong) == 0 {
 		return nil

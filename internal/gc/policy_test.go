@@ -12,7 +12,7 @@ import (
 func TestDefaultPolicy(t *testing.T) {
 	p := gc.DefaultPolicy()
 	require.NoError(t, p.Validate())
-	require.Equal(t, gc.Policy{HighPercent: 85, LowPercent: 80, MinAge: 2 * time.Minute, OrphanAge: 24 * time.Hour, OrphanShare: 10}, p)
+	require.Equal(t, gc.Policy{HighPercent: 85, LowPercent: 80, MinAge: 2 * time.Minute, OrphanAge: 24 * time.Hour, OrphanShare: 10, ThinDataPercent: 80, ThinMetadataPercent: 80}, p)
 }
 
 func TestPolicyValidate(t *testing.T) {
@@ -20,6 +20,9 @@ func TestPolicyValidate(t *testing.T) {
 		change func(*gc.Policy)
 		want   []string // parts of the error; none for a policy that is good
 	}{
+		"thin off":          {change: func(p *gc.Policy) { p.ThinDataPercent, p.ThinMetadataPercent = 100, 100 }},
+		"thin data":         {func(p *gc.Policy) { p.ThinDataPercent = 0 }, []string{"--thin-data-watermark-percent 0"}},
+		"thin metadata":     {func(p *gc.Policy) { p.ThinMetadataPercent = 101 }, []string{"--thin-metadata-watermark-percent 101"}},
 		"thresholds off":    {change: func(p *gc.Policy) { p.HighPercent = 100 }},
 		"all that there is": {change: func(p *gc.Policy) { p.HighPercent, p.LowPercent = 1, 0 }},
 		"no least age":      {change: func(p *gc.Policy) { p.MinAge = 0 }},

@@ -49,9 +49,13 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 
 // decide is the plan for one pool.
 func (p *planner) decide(in *pool) []Eviction {
+	if in.Thin != nil && !in.Thin.Known {
+		in.result.Closed = p.closed(in)
+		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
+	}
 	slices.SortFunc(in.queue, evictionOrder)
 	in.result.Reclaimable = in.reclaimable()
-	in.result.Allocatable, in.result.Closed = p.allocatable(in), in.closed()
+	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
 	p.press(in)
 	if p.result.Blocked != "" {
 		in.queue = nil
@@ -64,6 +68,9 @@ func (p *planner) decide(in *pool) []Eviction {
 	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool { return v.Device <= 0 })
 	out = append(out, p.evictForPromises(in)...)
 	out = append(out, p.evictForThreshold(in)...)
+	if len(out) == 0 {
+		out = p.evictForThinMetadata(in)
+	}
 	p.reportShortfall(in)
 	for _, e := range out {
 		if e.Reason == ReasonOrphan {
@@ -92,7 +99,8 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 }
 
 // evictForPromises makes room for as many promised volumes as can be served, the
-// smallest first, and for none that cannot: data is not given up for nothing.
+// smallest first, and for none that cannot: data is not given up for nothing. In a
+// thin pool any room serves, for there a volume takes it bit by bit.
 func (p *planner) evictForPromises(in *pool) []Eviction {
 	if in.result.Promised <= in.coming() {
 		return nil
@@ -104,6 +112,9 @@ func (p *planner) evictForPromises(in *pool) []Eviction {
 		}
 		target += d.need
 		served++
+	}
+	if in.Thin != nil {
+		target = min(in.result.Promised, reach)
 	}
 	if target <= in.coming() {
 		return nil

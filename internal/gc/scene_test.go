@@ -38,11 +38,11 @@ func newScene() *scene {
 func (s *scene) pool(name string, size int) {
 	bytes := volume.Bytes(size) * volume.GiB
 	s.view.Pools = append(s.view.Pools, node.Pool{
-		Name: volume.Group(name), UUID: sceneUUID, Size: bytes, Free: bytes, Extent: 4 * volume.MiB,
+		Name: volume.PoolName(name), UUID: sceneUUID, Size: bytes, Free: bytes, Extent: 4 * volume.MiB,
 	})
 }
 
-func (s *scene) group(name volume.Group) *node.Pool {
+func (s *scene) group(name volume.PoolName) *node.Pool {
 	i := slices.IndexFunc(s.view.Pools, func(p node.Pool) bool { return p.Name == name })
 	return &s.view.Pools[i]
 }
@@ -68,7 +68,7 @@ func (s *scene) volume(name string, state volume.State, size int, change ...func
 		c(&v)
 	}
 	s.view.Volumes = append(s.view.Volumes, v)
-	g := s.group(v.Group)
+	g := s.group(v.Pool())
 	g.Free -= v.Device
 	g.LVs++
 }

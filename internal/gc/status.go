@@ -105,7 +105,7 @@ func poolStatus(p PoolResult) flexlvmv1.Pool {
 	for state, n := range p.ByState {
 		byState[string(state)] = int32(n)
 	}
-	return flexlvmv1.Pool{
+	out := flexlvmv1.Pool{
 		Name: string(p.Pool.Name), UUID: p.Pool.UUID, Layout: string(volume.Linear),
 		Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free),
 		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
@@ -113,6 +113,14 @@ func poolStatus(p PoolResult) flexlvmv1.Pool {
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(metadataUsed(p.Pool)), MissingDevices: int32(p.Pool.Missing),
 	}
+	if p.Pool.Thin != nil {
+		out.Layout = string(volume.Thin)
+		if p.Pool.Thin.Known {
+			data, metadata := int32(thinUsed(p.Pool)), int32(thinMetadataUsed(p.Pool))
+			out.ThinDataPercent, out.ThinMetadataPercent = &data, &metadata
+		}
+	}
+	return out
 }
 
 // mostDevices is how many the NodeStorage shows; no layout needs more.

@@ -81,7 +81,7 @@ func (d *Daemon) tellOrphans(ctx context.Context, f findings) {
 // tellShortfall tells the node, and the claims that have to wait.
 func (d *Daemon) tellShortfall(ctx context.Context, f findings) {
 	log := klog.FromContext(ctx)
-	var waiting map[volume.Group][]*Claim
+	var waiting map[volume.PoolName][]*Claim
 	for _, p := range f.result.Pools {
 		topic := "shortfall " + p.Pool.UUID
 		if p.Shortfall == 0 {
@@ -115,17 +115,17 @@ func claimOfObject(pv *corev1.PersistentVolume) *corev1.ObjectReference {
 
 // waitingFor are the claims of each pool that do not fit, even into what may be
 // evicted: the smallest are served first.
-func waitingFor(f findings) map[volume.Group][]*Claim {
+func waitingFor(f findings) map[volume.PoolName][]*Claim {
 	p := planner{view: f.view, index: newIndex(f.view)}
 	p.openPools()
 	p.addDemands()
-	out := map[volume.Group][]*Claim{}
+	out := map[volume.PoolName][]*Claim{}
 	for _, result := range f.result.Pools {
-		in := p.byGroup[result.Pool.Name]
+		in := p.byName[result.Pool.Name]
 		room := result.Pool.Free + result.Reclaimable
 		for i := range f.inventory.Volumes {
 			v := &f.inventory.Volumes[i]
-			if v.State == volume.Doomed && v.Group == result.Pool.Name && v.Cluster == f.view.Cluster {
+			if v.State == volume.Doomed && v.Pool() == result.Pool.Name && v.Cluster == f.view.Cluster {
 				room += v.Device
 			}
 		}

@@ -44,8 +44,8 @@ func keyOfClaim(c *Claim) key { return key{c.Group, c.Volume} }
 
 // An index is a View by name.
 type index struct {
-	pools   map[volume.Group]node.Pool
-	ailing  map[volume.Group]string // why nothing in the pool may be changed
+	pools   map[volume.PoolName]node.Pool
+	ailing  map[volume.Group]string // why nothing in the group may be changed
 	volumes map[key]*node.Volume
 	named   map[key]bool   // by any claim, also one that is given up
 	wanted  map[key]string // by a claim that is not; the PersistentVolume
@@ -57,7 +57,7 @@ type index struct {
 
 func newIndex(view View) index {
 	x := index{
-		pools:    make(map[volume.Group]node.Pool, len(view.Pools)),
+		pools:    make(map[volume.PoolName]node.Pool, len(view.Pools)),
 		ailing:   map[volume.Group]string{},
 		volumes:  make(map[key]*node.Volume, len(view.Volumes)),
 		named:    make(map[key]bool, len(view.Claims)),
@@ -66,10 +66,11 @@ func newIndex(view View) index {
 		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
 	}
 	for _, p := range view.Pools {
-		if _, twice := x.pools[p.Name]; twice {
-			x.ailing[p.Name] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", p.Name)
+		group := p.Name.Group()
+		if _, twice := x.pools[p.Name]; twice && p.Thin == nil {
+			x.ailing[group] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", group)
 		} else if p.Missing > 0 {
-			x.ailing[p.Name] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", counted(p.Missing, "device", "devices"), p.Name)
+			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", counted(p.Missing, "device", "devices"), group)
 		}
 		x.pools[p.Name] = p
 	}
@@ -92,6 +93,12 @@ func newIndex(view View) index {
 		}
 	}
 	return x
+}
+
+// group gives the volume group of a claim, whichever of its pools it is for.
+func (x *index) group(c *Claim) (node.Pool, bool) {
+	p, there := x.pools[volume.PoolOf(c.Group, "")]
+	return p, there
 }
 
 // keepLeast makes the order of the lists all one.

@@ -116,6 +116,9 @@ func (p *planner) press(in *pool) {
 	if in.result.Promised > in.Free {
 		why = append(why, fmt.Sprintf("%s, and pool %s has %s", in.promises(), in.Name, in.room()))
 	}
+	if full := p.thinMetadataFull(in); full != "" {
+		why = append(why, full)
+	}
 	in.result.Pressure = len(why) > 0
 	in.result.PressureMessage = strings.Join(why, "; ")
 }
@@ -163,6 +166,9 @@ func (p *planner) outlook(in *pool) (out []string) {
 	}
 	if in.orphaned.volumes > 0 {
 		out = append(out, fmt.Sprintf("%s in %s that no PersistentVolume explains: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
+	}
+	if in.Thin != nil {
+		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", in.Name))
 	}
 	return append(out, fmt.Sprintf("extend volume group %s (vgextend), or delete claims that nobody needs", in.Name))
 }

@@ -9,9 +9,11 @@ import (
 
 // Fields of the reports (man 7 lvmreport).
 const (
-	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent"
+	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent," + thinFields
+	// thinFields are empty but for thin pools and the volumes in them.
+	thinFields = "pool_lv,data_percent,metadata_percent,lv_metadata_size,lv_when_full"
 	// shapeFields are of segments: a report that holds them has a row for each.
-	shapeFields  = "segtype,stripes,stripe_size"
+	shapeFields  = "segtype,stripes,stripe_size,thin_count,chunk_size,zero"
 	deviceFields = "pv_name,pv_free,pv_missing,pv_allocatable"
 	groupFields  = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
 )
@@ -67,13 +69,19 @@ func devicesArgs(g volume.Group) []string {
 
 // createArgs make lv on these devices, or, without any, wherever LVM wants.
 func createArgs(lv LogicalVolume, on []string) []string {
+	size := "--size"
 	// -W and -Z wipe what an earlier tenant of the extents left, so that neither
 	// mkfs nor udev takes it for something living; -y lets them without asking.
-	args := append([]string{"--yes", "--wipesignatures", "y", "--zero", "y"}, shapeArgs(lv.Shape)...)
+	args := []string{"--yes", "--wipesignatures", "y", "--zero", "y"}
+	if lv.Shape.Layout == volume.Thin {
+		// Its pool zeroes each chunk before it is read, and LVM takes no -Z then.
+		size, args = "--virtualsize", []string{"--yes"}
+	}
+	args = append(args, shapeArgs(lv.Shape)...)
 	for _, t := range lv.Tags {
 		args = append(args, "--addtag", t)
 	}
-	args = append(args, "--size", bytesArg(lv.Size), "--name", string(lv.Name), "--", string(lv.Group))
+	args = append(args, size, bytesArg(lv.Size), "--name", string(lv.Name), "--", string(lv.Group))
 	return append(args, on...)
 }
 
@@ -85,6 +93,8 @@ func shapeArgs(h volume.Shape) []string {
 		// The copies are made alike in the background, while the volume is in use:
 		// without that (--nosync), a read after a crash might tell two stories.
 		return []string{"--type", "raid1", "--mirrors", strconv.Itoa(h.Mirrors)}
+	case volume.Thin:
+		return []string{"--type", "thin", "--thinpool", string(h.ThinPool)}
 	}
 	return []string{"--type", "linear"}
 }

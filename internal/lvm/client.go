@@ -129,22 +129,38 @@ func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list logical volumes: %w", err)
 	}
-	return parseVolumes(out)
+	all, err := parseVolumes(out)
+	return withoutPools(all), err
 }
 
-// Everything returns all volume groups of the host and all logical volumes that
-// bear our tag, in one report.
-func (c *Client) Everything(ctx context.Context) ([]VolumeGroup, []LogicalVolume, error) {
+// withoutPools drops the thin pools of ours: they bear our tag and are no volumes.
+func withoutPools(all []LogicalVolume) []LogicalVolume {
+	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.Pool && volume.OwnedPool(lv.Tags) })
+}
+
+// An Overview is what LVM says of one moment.
+type Overview struct {
+	Groups    []VolumeGroup   // of the host
+	ThinPools []ThinPool      // of ours
+	Volumes   []LogicalVolume // that bear our tag
+}
+
+// Everything returns all volume groups of the host and all thin pools and logical
+// volumes that bear our tags, in one report.
+func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	out, err := c.lvm(ctx, "lvm", everythingArgs()...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list volume groups and logical volumes: %w", err)
+		return Overview{}, fmt.Errorf("list volume groups and logical volumes: %w", err)
 	}
-	groups, err := parseGroups(out)
-	if err != nil {
-		return nil, nil, err
+	if o.Groups, err = parseGroups(out); err != nil {
+		return Overview{}, err
 	}
-	volumes, err := parseVolumes(out)
-	return groups, volumes, err
+	if o.ThinPools, err = parseThinPools(out); err != nil {
+		return Overview{}, err
+	}
+	o.Volumes, err = parseVolumes(out)
+	o.Volumes = withoutPools(o.Volumes)
+	return o, err
 }
 
 // Activate makes the volume's device appear. It may be called again.

@@ -102,7 +102,7 @@ func TestVolumesOfEveryState(t *testing.T) {
 }
 
 func TestShapesThatAreNotOurs(t *testing.T) {
-	for kind, stripes := range map[string]int{"raid5": 3, "mirror": 2, "thin": 1, "raid10": 4, "snapshot": 1, "striped": 1, "raid1": 1} {
+	for kind, stripes := range map[string]int{"raid5": 3, "mirror": 2, "thin-pool": 1, "raid10": 4, "snapshot": 1, "striped": 1, "raid1": 1} {
 		require.Empty(t, shapeOf(kind, stripes, 0), kind)
 	}
 }
@@ -237,7 +237,7 @@ func TestSplitUUID(t *testing.T) {
 }
 
 func FuzzReport(f *testing.F) {
-	for _, name := range []string{"volumes.json", "no-volumes.json", "groups.json", "everything.json", "degraded.json"} {
+	for _, name := range []string{"volumes.json", "no-volumes.json", "groups.json", "everything.json", "degraded.json", "thin.json"} {
 		f.Add(golden(f, name))
 	}
 	f.Add(`{"report":[{"lv":[{"lv_size":"-1"}]}]}`)
@@ -251,13 +251,20 @@ func FuzzReport(f *testing.F) {
 			}
 		}
 		_, _ = parseGroups([]byte(s))
+		pools, _ := parseThinPools([]byte(s))
+		for _, p := range pools {
+			require.LessOrEqual(t, p.Used, p.Size)
+			p.Unfit()
+		}
 	})
 }
 
 func TestEverythingIsOneReport(t *testing.T) {
 	c, s := client(t, map[string][]answer{"lvm": {{out: golden(t, "everything.json")}}})
-	groups, volumes, err := c.Everything(context.Background())
+	all, err := c.Everything(context.Background())
 	require.NoError(t, err)
+	groups, volumes := all.Groups, all.Volumes
+	require.Empty(t, all.ThinPools)
 	require.Len(t, s.ran, 1)
 	require.Len(t, groups, 2)
 	empty, g := groups[0], groups[1]
@@ -279,7 +286,7 @@ func TestEverythingIsOneReport(t *testing.T) {
 
 	for name, out := range map[string]string{"no report": "{}", "nothing": "", "half": golden(t, "everything.json")[:900]} {
 		c, _ := client(t, map[string][]answer{"lvm": {{out: out}}})
-		_, _, err := c.Everything(context.Background())
+		_, err := c.Everything(context.Background())
 		require.Error(t, err, name)
 	}
 }
@@ -287,8 +294,9 @@ func TestEverythingIsOneReport(t *testing.T) {
 // A disk is gone: what lies on it is told, and its room is nobody's.
 func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"lvm": {{out: golden(t, "degraded.json")}}})
-	groups, volumes, err := c.Everything(t.Context())
+	all, err := c.Everything(t.Context())
 	require.NoError(t, err)
+	groups, volumes := all.Groups, all.Volumes
 	require.Equal(t, 1, groups[1].Missing)
 	require.Equal(t, []volume.Bytes{300 * volume.MiB, 84 * volume.MiB}, groups[1].DeviceFree)
 	health := map[volume.Name]string{}

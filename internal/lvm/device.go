@@ -85,6 +85,32 @@ func DeviceByNumber(number uint64) (Device, error) {
 	return d, nil
 }
 
+// Thin tells whether a device is a volume in a thin pool, whatever anybody believes
+// of it: device-mapper's UUID of what it stands on ends as LVM marks such a pool.
+func Thin(number uint64) (bool, error) {
+	return thin(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(number), unix.Minor(number)))
+}
+
+func thin(dir string) (bool, error) {
+	below, err := os.ReadDir(dir + "/slaves")
+	if err != nil {
+		return false, fmt.Errorf("see what the device stands on: %w", err)
+	}
+	for _, d := range below {
+		uuid, err := readLine(dir + "/slaves/" + d.Name() + "/dm/uuid")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // no device-mapper's
+		}
+		if err != nil {
+			return false, fmt.Errorf("see what the device stands on: %w", err)
+		}
+		if strings.HasSuffix(uuid, "-tpool") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // IOTime is how long a block device has had something to do since the node's boot.
 // The field is the tenth of Linux' Documentation/block/stat.rst, io_ticks, in
 // milliseconds; device is a path in /dev, and may be a symbolic link.

@@ -1,6 +1,8 @@
 package lvm
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,4 +20,24 @@ func TestParseIOTime(t *testing.T) {
 	}
 	_, err = IOTime("/dev/there-is-no-such-disk")
 	require.ErrorContains(t, err, "/dev/there-is-no-such-disk")
+}
+
+func TestThin(t *testing.T) {
+	dir := t.TempDir()
+	_, err := thin(dir)
+	require.Error(t, err)
+	stands := func(name, uuid string) {
+		at := filepath.Join(dir, "slaves", name, "dm")
+		require.NoError(t, os.MkdirAll(at, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(at, "uuid"), []byte(uuid+"\n"), 0o600))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "slaves/sda"), 0o755))
+	stands("dm-1", "LVM-x")
+	is, err := thin(dir)
+	require.NoError(t, err)
+	require.False(t, is)
+	stands("dm-2", "LVM-x-tpool")
+	is, err = thin(dir)
+	require.NoError(t, err)
+	require.True(t, is)
 }

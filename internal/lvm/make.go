@@ -25,7 +25,7 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 		return nil
 	}
 	var exit *command.ExitError
-	if !errors.As(err, &exit) && !errors.Is(err, errNoPlace) {
+	if !errors.As(err, &exit) && !errors.Is(err, errNoPlace) && !errors.Is(err, errPool) {
 		return fmt.Errorf("create logical volume %s: %w", lv.path(), err)
 	}
 	group, gerr := c.Group(ctx, lv.Group)
@@ -34,6 +34,9 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	}
 	if _, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil {
 		return fmt.Errorf("%w: %s", ErrExists, lv.path())
+	}
+	if errors.Is(err, errPool) {
+		return err
 	}
 	if short := c.shortOf(ctx, group, lv.Shape, lv.Shape.Share(lv.Size, group.Extent), nil); short != nil {
 		return short
@@ -49,6 +52,9 @@ var errNoPlace = errors.New("no place")
 // that is the only way, or where devices are in pieces, and its loss would then be
 // the loss of both. It returns none where the choice is LVM's.
 func (c *Client) place(ctx context.Context, lv LogicalVolume) ([]string, error) {
+	if lv.Shape.Layout == volume.Thin {
+		return nil, c.fitPool(ctx, lv, 1)
+	}
 	if lv.Shape.Layout != volume.Raid1 {
 		return nil, nil
 	}
@@ -95,6 +101,9 @@ func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 		return nil
 	}
 	on, err := c.home(ctx, lv)
+	if err == nil && lv.Shape.Layout == volume.Thin {
+		err = c.fitPool(ctx, lv, size-lv.Size)
+	}
 	if err == nil {
 		_, err = c.lvm(ctx, "lvextend", extendArgs(lv, size, on)...)
 	}
@@ -141,6 +150,9 @@ func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, share volume.Bytes, on []string) error {
 	if g.Missing > 0 {
 		return fmt.Errorf("%w: %s lacks %d of its %d devices, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, g.Devices)
+	}
+	if h.Layout == volume.Thin {
+		return nil // it takes nothing of its group
 	}
 	n := h.Devices()
 	if need := share * volume.Bytes(n); g.Free < need {

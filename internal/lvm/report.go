@@ -20,7 +20,9 @@ type LogicalVolume struct {
 	UUID      string
 	Size      volume.Bytes // what can be written to its device
 	Extent    volume.Bytes // of its group
+	Pool      bool         // it is a thin pool itself
 	Shape     volume.Shape // empty where it is none of our layouts
+	Data      volume.Bytes // what a thin one holds of its pool; Size where LVM does not tell
 	Tags      []string
 	Active    bool
 	Open      bool // its device is mounted or otherwise in use, in any namespace
@@ -30,8 +32,13 @@ type LogicalVolume struct {
 	Sync      string // per cent of a RAID's copies that are alike
 }
 
-// Takes is what the volume takes from its group.
-func (lv LogicalVolume) Takes() volume.Bytes { return lv.Shape.Takes(lv.Size, lv.Extent) }
+// Takes is what the volume takes from its pool: a thin one what was written to it.
+func (lv LogicalVolume) Takes() volume.Bytes {
+	if lv.Shape.Layout == volume.Thin {
+		return lv.Data
+	}
+	return lv.Shape.Takes(lv.Size, lv.Extent)
+}
 
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
 
@@ -109,14 +116,24 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 				continue // another of its segments
 			}
 			seen[lv.UUID] = true
-			lv.Shape = volume.Shape{Layout: volume.Linear}
-			if h, told := shapes[lv.UUID]; told {
-				lv.Shape = h
-			}
+			lv.shape(shapes)
 			all = append(all, lv)
 		}
 	}
 	return all, nil
+}
+
+// shape gives the volume the shape that its segments tell of, or, where nothing is
+// told, a linear one.
+func (lv *LogicalVolume) shape(told map[string]segment) {
+	thinPool := lv.Shape.ThinPool
+	lv.Shape = volume.Shape{Layout: volume.Linear}
+	if s, is := told[lv.UUID]; is {
+		lv.Shape, lv.Pool = s.shape, s.kind == kindPool
+	}
+	if lv.Shape.Layout == volume.Thin {
+		lv.Shape.ThinPool = thinPool
+	}
 }
 
 func parseVolume(fields map[string]string) (LogicalVolume, error) {
@@ -136,13 +153,23 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 		Health:    row.field("lv_health_status"),
 		Sync:      row.field("sync_percent"),
 	}
+	if pool := row.field("pool_lv"); pool != "" {
+		lv.Shape.ThinPool = volume.Name(pool)
+		lv.Data, _ = row.share("data_percent", lv.Size)
+	}
 	return lv, row.err
+}
+
+// A segment is what the last one of a volume tells.
+type segment struct {
+	kind  string
+	shape volume.Shape
 }
 
 // parseShapes reads rows of segments, by the UUID of their volume. That of the
 // last segment counts, as it does to LVM when the volume is to grow.
-func parseShapes(rows []map[string]string) (map[string]volume.Shape, error) {
-	shapes := make(map[string]volume.Shape, len(rows))
+func parseShapes(rows []map[string]string) (map[string]segment, error) {
+	shapes := make(map[string]segment, len(rows))
 	for _, f := range rows {
 		row := row{fields: f}
 		uuid, kind := row.text("lv_uuid"), row.text("segtype")
@@ -150,12 +177,13 @@ func parseShapes(rows []map[string]string) (map[string]volume.Shape, error) {
 		if row.err != nil {
 			return nil, row.err
 		}
-		shapes[uuid] = shapeOf(kind, int(stripes), stripe)
+		shapes[uuid] = segment{kind, shapeOf(kind, int(stripes), stripe)}
 	}
 	return shapes, nil
 }
 
 // shapeOf is the layout of a segment: to LVM the copies of a RAID are stripes too.
+// Which thin pool a thin one lies in, its volume tells.
 func shapeOf(kind string, stripes int, stripe volume.Bytes) volume.Shape {
 	switch {
 	case kind == "linear":
@@ -164,6 +192,8 @@ func shapeOf(kind string, stripes int, stripe volume.Bytes) volume.Shape {
 		return volume.Shape{Layout: volume.Striped, Stripes: stripes, StripeKiB: int(stripe / volume.KiB)}
 	case kind == "raid1" && stripes > 1:
 		return volume.Shape{Layout: volume.Raid1, Mirrors: stripes - 1}
+	case kind == kindThin:
+		return volume.Shape{Layout: volume.Thin}
 	}
 	return volume.Shape{}
 }
@@ -315,6 +345,25 @@ func (r *row) number(name string) int64 {
 		r.err = fmt.Errorf("read LVM's report: %s is %q, not a number", name, v)
 	}
 	return n
+}
+
+// share reads a percentage with two decimals, and gives so much of whole, rounded
+// up; all of it, and false, where LVM does not tell.
+func (r *row) share(name string, whole volume.Bytes) (volume.Bytes, bool) {
+	v := r.field(name)
+	if v == "" {
+		return whole, false
+	}
+	percent, hundredths, pointed := strings.Cut(v, ".")
+	n, err := strconv.ParseInt(percent+hundredths, 10, 64)
+	if (err != nil || !pointed || len(hundredths) != 2 || n < 0 || n > 100_00) && r.err == nil {
+		r.err = fmt.Errorf("read LVM's report: %s is %q, not a percentage with two decimals", name, v)
+	}
+	if r.err != nil {
+		return whole, false
+	}
+	share := volume.Bytes(n)
+	return whole/100_00*share + (whole%100_00*share+100_00-1)/100_00, true
 }
 
 func (r *row) bytes(name string) volume.Bytes { return volume.Bytes(r.number(name)) }

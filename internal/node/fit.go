@@ -22,6 +22,9 @@ func (e *Engine) fitted(ctx context.Context, f found, spec volume.Spec) (*mount.
 		return nil, err
 	}
 	e.after("attach")
+	if err := e.boundRetries(f.device); err != nil {
+		return nil, errors.Join(err, fs.Close())
+	}
 	if err := e.fit(ctx, fs.Root(), f, spec.Inodes); err != nil {
 		return nil, errors.Join(fmt.Errorf("limit volume %s/%s: %w", f.device.Group, f.device.Name, err), fs.Close())
 	}

@@ -95,6 +95,7 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 
 // What exists is served as it is, whatever the option says by now.
 func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
+	newMachine(t).thinPool(4 * volume.GiB)
 	for _, was := range shapes {
 		for _, is := range shapes {
 			if is == was {
@@ -107,6 +108,7 @@ func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
 			require.NoError(t, os.WriteFile(target+"/f", []byte("kept"), 0o600))
 			m.unmount(target)
 			s.Layout, s.Stripes, s.StripeKiB, s.Mirrors = is.Layout, is.Stripes, is.StripeKiB, is.Mirrors
+			s.ThinPool = is.ThinPool
 			for range 2 { // with a record and without
 				require.FileExists(t, m.mount(s, "a")+"/f")
 				require.NoError(t, m.records.remove(s.Group, s.Name))

@@ -19,7 +19,8 @@ type Volume struct {
 	UUID      string       `json:"uuid"`
 	State     volume.State `json:"state,omitempty"`
 	Size      volume.Bytes `json:"size"`       // what the user may write
-	Device    volume.Bytes `json:"deviceSize"` // what it takes from the group
+	Device    volume.Bytes `json:"deviceSize"` // what it takes from its pool, as of now
+	Full      volume.Bytes `json:"fullSize"`   // what it takes once all of it is written; the same unless it is thin
 	// Shape is what LVM says it is; empty where that is none of our layouts.
 	volume.Shape
 	Namespace string      `json:"namespace,omitempty"`
@@ -44,6 +45,9 @@ type Volume struct {
 	// SyncPercent is how much of a RAID's copies is alike, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
+
+// Pool is where the volume is cut from.
+func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.ThinPool) }
 
 // List returns every volume of ours on this node, also those whose tags make no
 // sense; those bear a Problem. Logical volumes without our tag are nobody's
@@ -75,7 +79,7 @@ func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]Volume, error) {
 func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 	v := Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		Device: lv.Takes(), Shape: lv.Shape, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
 		Active: lv.Active, Open: lv.Open, Origin: lv.Origin,
 	}
 	if v.LastUsed.IsZero() {

@@ -68,7 +68,11 @@ var shapes = []volume.Shape{
 	{Layout: volume.Linear},
 	{Layout: volume.Striped, Stripes: 3, StripeKiB: 128},
 	{Layout: volume.Raid1, Mirrors: 1},
+	{Layout: volume.Thin, ThinPool: testPool},
 }
+
+// testPool is there while a test of thin volumes runs.
+const testPool = volume.Name("thinpool")
 
 // eachLayout runs a test with volumes of every layout.
 func eachLayout(t *testing.T, test func(t *testing.T, m *machine)) {
@@ -77,9 +81,36 @@ func eachLayout(t *testing.T, test func(t *testing.T, m *machine)) {
 		t.Run(string(h.Layout), func(t *testing.T) {
 			m := newMachine(t)
 			m.shape = h
+			if h.Layout == volume.Thin {
+				m.thinPool(6 * volume.GiB)
+			}
 			test(t, m)
 		})
 	}
+}
+
+// eachThickLayout is for what takes its room when it is made.
+func eachThickLayout(t *testing.T, test func(t *testing.T, m *machine)) {
+	t.Helper()
+	for _, h := range shapes {
+		if h.Layout == volume.Thin {
+			continue
+		}
+		t.Run(string(h.Layout), func(t *testing.T) {
+			m := newMachine(t)
+			m.shape = h
+			test(t, m)
+		})
+	}
+}
+
+// thinPool makes the thin pool, and takes it away when the test ends.
+func (m *machine) thinPool(size volume.Bytes) lvm.ThinPool {
+	m.t.Helper()
+	p, err := m.lvm.CreateThinPool(m.ctx(), lvm.NewThinPool{Group: group, Name: testPool, Size: size})
+	require.NoError(m.t, err)
+	m.t.Cleanup(func() { m.shell("lvremove --yes %s/%s", group, testPool) })
+	return p
 }
 
 // campaign is eachLayout where time does not matter (`make campaign`), and else a
@@ -144,6 +175,7 @@ func (m *machine) volume(name string, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	s := specOf(name, size)
 	s.Layout, s.Stripes, s.StripeKiB, s.Mirrors = m.shape.Layout, m.shape.Stripes, m.shape.StripeKiB, m.shape.Mirrors
+	s.ThinPool = m.shape.ThinPool
 	m.t.Cleanup(func() { m.clear(s.Name) })
 	return s
 }
@@ -205,9 +237,9 @@ func shellOut(line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// lvs lists what is in the group, whoever owns it.
+// lvs lists what is in the group, whoever owns it, but for the thin pool.
 func lvs() []string {
-	return strings.Fields(shellOut("lvs --noheadings -o lv_name " + string(group)))
+	return strings.Fields(shellOut("lvs --noheadings -o lv_name -S 'lv_name!=" + string(testPool) + "' " + string(group)))
 }
 
 func tagsOf(t *testing.T, n volume.Name) volume.Tags {

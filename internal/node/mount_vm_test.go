@@ -163,7 +163,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 		"kind":        {func(s *volume.Spec) { s.Kind = volume.Dataset }, `is of kind "claim"`},
 		"group UUID":  {func(s *volume.Spec) { s.GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" }, "is another one"},
 		"larger size": {func(s *volume.Spec) { s.Size++ }, "holds only 67108864 bytes"},
-		"layout":      {func(s *volume.Spec) { s.Layout = volume.Thin }, `layout "thin"`},
+		"layout":      {func(s *volume.Spec) { s.Layout = "raid6" }, `layout "raid6"`},
 	} {
 		bad := s
 		c.spoil(&bad)
@@ -295,7 +295,7 @@ func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {
 	require.Empty(t, lvs())
 }
 
-func TestFullGroup(t *testing.T) { eachLayout(t, testFullGroup) }
+func TestFullGroup(t *testing.T) { eachThickLayout(t, testFullGroup) }
 
 func testFullGroup(t *testing.T, m *machine) {
 	s := m.volume("huge", volume.TiB)

@@ -162,7 +162,7 @@ func testExpandIntoFullGroupChangesNothing(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	before := tagsOf(t, s.Name)
 	err := m.Expand(m.ctx(), s, 10*volume.TiB)
-	require.ErrorContains(t, err, "not enough free space in the volume group: flexlvm-test has")
+	require.ErrorContains(t, err, "not enough free space in the volume group: flexlvm-test")
 	require.ErrorContains(t, err, "are needed")
 	require.Equal(t, before, tagsOf(t, s.Name))
 	got, _, _ := df(t, target)
@@ -197,7 +197,7 @@ func testGrowthGivesWhatWasChargedAndNoMore(t *testing.T, m *machine) {
 		s.Size = size
 		all, err := m.List(m.ctx())
 		require.NoError(t, err)
-		require.Equal(t, s.Charge(), all[0].Device)
+		require.Equal(t, s.Charge(), all[0].Full)
 	}
 	m.unmount(target)
 	m.mount(s, "b")

@@ -25,6 +25,11 @@ const (
 // wipe overwrites or discards the content of a doomed volume. Repeating it is
 // harmless; killed, it goes on where the last note in the volume's record says.
 func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
+	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
+		// To overwrite it would take room of its pool for all that was never written,
+		// and the pool zeroes what it gives out anyhow. No class can ask for it.
+		w = volume.WipeDiscard
+	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
 		return err

@@ -53,15 +53,15 @@ func NewLedger(now func() time.Time, changed func(node string)) *Ledger {
 type account struct {
 	node     string    // its name; empty without a report
 	report   types.UID // of the NodeStorage
-	pools    map[volume.Group]pool
+	pools    map[volume.PoolName]pool
 	written  map[string]charge
 	reserved map[string]reservation
-	holds    map[volume.Group]hold
+	holds    map[volume.PoolName]hold
 }
 
-// A pool is what a node reports of a volume group.
+// A pool is what a node reports of a volume group, or of a thin pool in one.
 type pool struct {
-	uuid        string
+	uuid        string // of the group
 	extent      volume.Bytes
 	allocatable volume.Bytes
 	reclaimable volume.Bytes   // of it
@@ -77,8 +77,8 @@ func (p pool) equal(q pool) bool {
 
 // A charge is what a PersistentVolume takes of a pool.
 type charge struct {
-	group volume.Group
-	uuid  string // of the group; empty: any of that name
+	in   volume.PoolName
+	uuid string // of the group; empty: any of that name
 	claim.Charge
 }
 
@@ -99,7 +99,7 @@ type hold struct {
 func (l *Ledger) account(label string) *account {
 	a, there := l.accounts[label]
 	if !there {
-		a = &account{written: map[string]charge{}, reserved: map[string]reservation{}, holds: map[volume.Group]hold{}}
+		a = &account{written: map[string]charge{}, reserved: map[string]reservation{}, holds: map[volume.PoolName]hold{}}
 		l.accounts[label] = a
 	}
 	return a
@@ -132,16 +132,21 @@ func (l *Ledger) Forget(node string) {
 	l.changed(label)
 }
 
-func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.Group]pool {
-	out := make(map[volume.Group]pool, len(storage.Status.Pools))
+func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
+	out := make(map[volume.PoolName]pool, len(storage.Status.Pools))
 	ailing := ailingNode(storage)
+	// Volumes are tied to their group, also those of a thin pool in it.
+	uuids := make(map[volume.Group]string, len(storage.Status.Pools))
 	for _, p := range storage.Status.Pools {
-		group, err := volume.ParseGroup("name", p.Name)
+		uuids[volume.Group(p.Name)] = p.UUID
+	}
+	for _, p := range storage.Status.Pools {
+		in, err := volume.ParsePool("name", p.Name)
 		if err != nil {
 			continue // a pool of a kind that this release does not know
 		}
 		one := pool{
-			uuid: p.UUID, closed: p.Closed, busy: int(p.BusyPercent),
+			uuid: uuids[in.Group()], closed: p.Closed, busy: int(p.BusyPercent),
 			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
@@ -152,7 +157,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.Group]pool {
 		if one.closed == "" {
 			one.closed = ailing
 		}
-		out[group] = one
+		out[in] = one
 	}
 	return out
 }
@@ -181,7 +186,7 @@ func (l *Ledger) Written(object *corev1.PersistentVolume) {
 		l.Gone(object.Name)
 		return
 	}
-	now := charge{group: c.Group, uuid: c.GroupUUID, Charge: c.Charge()}
+	now := charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}
 	l.mu.Lock()
 	before := l.drop(object.Name)
 	a := l.account(label)
@@ -221,7 +226,7 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	defer l.mu.Unlock()
 	if !l.written(object.Name) {
 		l.drop(object.Name)
-		l.reserveFor(label, object.Name, charge{group: c.Group, uuid: c.GroupUUID, Charge: c.Charge()}, reservationTime)
+		l.reserveFor(label, object.Name, charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}, reservationTime)
 	}
 }
 
@@ -276,14 +281,14 @@ func (l *Ledger) Nodes() []string {
 }
 
 // room is what a pool can still promise.
-func (l *Ledger) room(a *account, group volume.Group) volume.Bytes {
-	p, there := a.pools[group]
+func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
+	p, there := a.pools[in]
 	if !there || p.closed != "" {
 		return 0
 	}
 	left := p.allocatable
 	take := func(c charge) {
-		if c.group == group && (c.uuid == "" || c.uuid == p.uuid) {
+		if c.in == in && (c.uuid == "" || c.uuid == p.uuid) {
 			left -= c.In(p.extent)
 		}
 	}

@@ -95,7 +95,7 @@ func want(name string, size volume.Bytes) provision.Want {
 func (b *books) reserve(node string, wants ...provision.Want) error {
 	uuids, err := b.Reserve(node, wants)
 	if err == nil {
-		require.Equal(b.t, map[volume.Group]string{"flexlvm": groupUUID}, uuids)
+		require.Equal(b.t, map[volume.PoolName]string{"flexlvm": groupUUID}, uuids)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ const (
 	parameterReclaim    = "reclaim"
 	parameterWipe       = "wipe"
 	parameterOnNodeLoss = "onNodeLoss"
+	parameterRatio      = "overprovisionRatio"
 	parameterReadBps    = "readBps"
 	parameterWriteBps   = "writeBps"
 	parameterReadIOPS   = "readIops"
@@ -31,7 +32,7 @@ const (
 // knownParameters in the order in which people are told of them.
 var knownParameters = []string{
 	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB,
-	volume.OptionMirrors, volume.OptionInodes, parameterReclaim, parameterWipe, parameterOnNodeLoss,
+	volume.OptionMirrors, parameterRatio, volume.OptionInodes, parameterReclaim, parameterWipe, parameterOnNodeLoss,
 	parameterReadBps, parameterWriteBps, parameterReadIOPS, parameterWriteIOPS,
 	parameterFSType, parameterCSIFSType,
 }
@@ -39,6 +40,7 @@ var knownParameters = []string{
 // layoutOf says which layout a parameter belongs to.
 var layoutOf = map[string]volume.Layout{
 	volume.OptionThinPool:  volume.Thin,
+	parameterRatio:         volume.Thin,
 	volume.OptionStripes:   volume.Striped,
 	volume.OptionStripeKiB: volume.Striped,
 	volume.OptionMirrors:   volume.Raid1,
@@ -48,10 +50,12 @@ var layoutOf = map[string]volume.Layout{
 type Parameters struct {
 	Group      volume.Group
 	Layout     volume.Layout
-	Stripes    int   // 0, and so the next two: the layout's default
-	StripeKiB  int   // striped
-	Mirrors    int   // raid1
-	Inodes     int64 // 0: no limit
+	Stripes    int // 0, and so the next two: the layout's default
+	StripeKiB  int // striped
+	Mirrors    int // raid1
+	ThinPool   volume.Name
+	Ratio      volume.Ratio // thin; 0: 1
+	Inodes     int64        // 0: no limit
 	Reclaim    volume.Reclaim
 	Wipe       volume.Wipe
 	OnNodeLoss volume.OnNodeLoss
@@ -83,11 +87,14 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	readNumber(given, volume.OptionStripes, volume.ParseStripes, &out.Stripes, &wrong)
 	readNumber(given, volume.OptionStripeKiB, volume.ParseStripeKiB, &out.StripeKiB, &wrong)
 	readNumber(given, volume.OptionMirrors, volume.ParseMirrors, &out.Mirrors, &wrong)
+	readNumber(given, volume.OptionThinPool, volume.ParseThinPool, &out.ThinPool, &wrong)
+	readNumber(given, parameterRatio, volume.ParseRatio, &out.Ratio, &wrong)
 	readNumber(given, volume.OptionInodes, volume.ParseInodes, &out.Inodes, &wrong)
 	out.Reclaim, err = volume.ParseReclaim(parameterReclaim, given[parameterReclaim])
 	wrong.check(err)
 	out.Wipe, err = volume.ParseWipe(parameterWipe, given[parameterWipe])
 	wrong.check(err)
+	checkThin(out, given, &wrong)
 	out.OnNodeLoss, err = volume.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
 	wrong.check(err)
 	out.IOLimits = parseIOLimits(given, &wrong)
@@ -99,6 +106,22 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	}
 	return out, nil
 }
+
+// checkThin refuses what a thin volume cannot be.
+func checkThin(p Parameters, given map[string]string, wrong *problems) {
+	if p.Layout != volume.Thin {
+		return
+	}
+	if _, named := given[volume.OptionThinPool]; !named {
+		wrong.add(fmt.Sprintf("%s: is required with layout %q; name the thin pool of the nodes (`flexlvm vg create --thin` makes %q)", volume.OptionThinPool, volume.Thin, "thinpool"))
+	}
+	if p.Wipe == volume.WipeZero {
+		wrong.add(fmt.Sprintf("%s %q: is not supported with layout %q: it would take room of the pool for all that was never written; use %q", parameterWipe, p.Wipe, volume.Thin, volume.WipeDiscard))
+	}
+}
+
+// pool is where the volumes are cut from.
+func (p Parameters) pool() volume.PoolName { return volume.PoolOf(p.Group, p.ThinPool) }
 
 func parseIOLimits(given map[string]string, wrong *problems) (out volume.IOLimits) {
 	readNumber(given, parameterReadBps, volume.ParseBps, &out.ReadBps, wrong)
@@ -122,7 +145,7 @@ func readNumber[T any](given map[string]string, name string, parse func(field, s
 // spec is what every volume of these parameters is, but for its size and its name.
 func (p Parameters) spec() volume.Spec {
 	return volume.Spec{
-		Group: p.Group, Layout: p.Layout, Stripes: p.Stripes, StripeKiB: p.StripeKiB, Mirrors: p.Mirrors, Inodes: p.Inodes,
+		Group: p.Group, Layout: p.Layout, Stripes: p.Stripes, StripeKiB: p.StripeKiB, Mirrors: p.Mirrors, ThinPool: p.ThinPool, Ratio: p.Ratio, Inodes: p.Inodes,
 	}
 }
 

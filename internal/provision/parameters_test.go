@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, overprovisionRatio, inodes, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
@@ -47,6 +47,13 @@ func TestParseParameters(t *testing.T) {
 				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
+		"thin": {
+			given: map[string]string{"layout": "thin", "thinPool": "pool", "overprovisionRatio": "1.5"},
+			want: provision.Parameters{
+				Group: "flexlvm", Layout: volume.Thin, ThinPool: "pool", Ratio: 1500,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+			},
+		},
 		"numbers of a layout": {
 			given: map[string]string{"layout": "striped", "stripes": "1", "stripeSizeKiB": "65"},
 			err:   `stripes "1": is less than 2, the fewest devices that a volume can be striped over; use layout "linear"; stripeSizeKiB "65": is not a power of two from 4 to 4096`,
@@ -79,9 +86,25 @@ func TestParseParameters(t *testing.T) {
 			given: map[string]string{"volumeGroup": "../etc"},
 			err:   `volumeGroup "../etc": holds '/'; a name is made of letters, digits and _ . + -`,
 		},
-		"layout of a later release": {
-			given: map[string]string{"layout": "thin", "thinPool": "pool"},
-			err:   `layout "thin": is not supported by this release; use "linear", "striped" or "raid1"`,
+		"thin without a pool": {
+			given: map[string]string{"layout": "thin"},
+			err:   "thinPool: is required with layout \"thin\"; name the thin pool of the nodes (`flexlvm vg create --thin` makes \"thinpool\")",
+		},
+		"ratio": {
+			given: map[string]string{"layout": "thin", "thinPool": "pool", "overprovisionRatio": "0.5"},
+			err:   `overprovisionRatio "0.5": is less than 1: volumes would be promised less than they were asked for; give 1 or more, as 1.5`,
+		},
+		"ratio of what is not thin": {
+			given: map[string]string{"overprovisionRatio": "2"},
+			err:   `overprovisionRatio: belongs to layout "thin", and the layout is "linear"; leave it out`,
+		},
+		"thin pool is a path": {
+			given: map[string]string{"layout": "thin", "thinPool": "a/b"},
+			err:   `thinPool "a/b": holds '/'; a name is made of letters, digits and _ . + -`,
+		},
+		"thin and overwritten": {
+			given: map[string]string{"layout": "thin", "thinPool": "pool", "wipe": "zero"},
+			err:   `wipe "zero": is not supported with layout "thin": it would take room of the pool for all that was never written; use "discard"`,
 		},
 		"no layout": {
 			given: map[string]string{"layout": "raid7"},

@@ -65,6 +65,9 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 		pv.AnnotationWipe:       string(parameters.Wipe),
 		pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),
 	}
+	if spec.Ratio.Over() {
+		annotations[pv.AnnotationRatio] = spec.Ratio.String()
+	}
 	if !parameters.IOLimits.IsZero() {
 		annotations[pv.AnnotationIOLimits] = parameters.IOLimits.String()
 	}

@@ -108,7 +108,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, controller.ProvisioningReschedule, err
 	}
-	spec.GroupUUID = uuids[spec.Group]
+	spec.GroupUUID = uuids[spec.Pool()]
 	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
 }
 
@@ -127,7 +127,7 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
-	spec.GroupUUID = uuids[spec.Group]
+	spec.GroupUUID = uuids[spec.Pool()]
 	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
 }
 
@@ -182,7 +182,7 @@ func (p *Provisioner) needs(pod *corev1.Pod, asked Want) ([]Want, error) {
 
 // reserveOne reserves the first set that fits: a pod that does not fit must not keep
 // another from a claim that they share.
-func (p *Provisioner) reserveOne(node string, sets [][]Want) (map[volume.Group]string, error) {
+func (p *Provisioner) reserveOne(node string, sets [][]Want) (map[volume.PoolName]string, error) {
 	var first error
 	for _, set := range sets {
 		uuids, err := p.Ledger.Reserve(node, set)

@@ -20,7 +20,7 @@ type Want struct {
 }
 
 func (w Want) charge() charge {
-	return charge{group: w.Spec.Group, Charge: claim.Charge{
+	return charge{in: w.Spec.Pool(), Charge: claim.Charge{
 		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: volume.DeviceSize(w.Spec.Size, w.Spec.Inodes),
 	}}
 }
@@ -36,11 +36,12 @@ func (e *NoRoom) Error() string {
 }
 
 // Reserve keeps room on a node for all wants or for none, and tells the UUIDs of
-// the volume groups. The first want is about to be written, the others are its
+// the volume groups that the pools are, or lie in. The first want is about to be
+// written, the others are its
 // companions, which will be reserved again when their turn comes. A want that has a
 // reservation already, here or elsewhere, moves; one whose PersistentVolume is
 // written needs nothing. The error is a *NoRoom, and then no want has a reservation.
-func (l *Ledger) Reserve(node string, wants []Want) (map[volume.Group]string, error) {
+func (l *Ledger) Reserve(node string, wants []Want) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
 	uuids, touched, err := l.reserve(label, node, wants)
@@ -51,7 +52,7 @@ func (l *Ledger) Reserve(node string, wants []Want) (map[volume.Group]string, er
 	return uuids, err
 }
 
-func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Group]string, touched []string, err error) {
+func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.PoolName]string, touched []string, err error) {
 	for _, w := range wants { // what they had is not in their way
 		if !l.written(w.PV) {
 			if was := l.drop(w.PV); was.label != "" {
@@ -63,37 +64,37 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Gro
 	if a.node == "" {
 		return nil, touched, &NoRoom{node, "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"}
 	}
-	uuids = map[volume.Group]string{}
-	for _, group := range groupsOf(wants) {
-		p, there := a.pools[group]
+	uuids = map[volume.PoolName]string{}
+	for _, in := range poolsFor(wants) {
+		p, there := a.pools[in]
 		if !there {
-			return nil, touched, &NoRoom{node, fmt.Sprintf("has no volume group %q; it has %s", group, named(a.pools))}
+			return nil, touched, &NoRoom{node, fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
 		}
 		if p.closed != "" {
-			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in volume group %q: %s", group, p.closed)}
+			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
 		}
-		need, largest := l.need(wants, group, p.extent)
-		room := l.room(a, group)
+		need, largest := l.need(wants, in, p.extent)
+		room := l.room(a, in)
 		why := ""
 		if need > room {
-			why = shortOf(wants, group, room, need)
+			why = shortOf(wants, in, room, need)
 		} else {
-			why = l.lacksDevices(p, wants, group, room)
+			why = l.lacksDevices(p, wants, in, room)
 		}
 		if why != "" {
 			if len(wants) > 1 && largest.charge().In(p.extent) <= room {
-				a.holds[group] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
+				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
 			return nil, touched, &NoRoom{node, why}
 		}
-		uuids[group] = p.uuid
+		uuids[in] = p.uuid
 	}
 	lasts := reservationTime
 	for _, w := range wants {
 		if !l.written(w.PV) {
 			c := w.charge()
-			c.uuid = uuids[c.group]
+			c.uuid = uuids[c.in]
 			l.reserveFor(label, w.PV, c, lasts)
 		}
 		lasts = companionTime
@@ -103,9 +104,9 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Gro
 
 // need is what those of the wants need that have no PersistentVolume yet, and the
 // largest of them.
-func (l *Ledger) need(wants []Want, group volume.Group, extent volume.Bytes) (sum volume.Bytes, largest Want) {
+func (l *Ledger) need(wants []Want, in volume.PoolName, extent volume.Bytes) (sum volume.Bytes, largest Want) {
 	for _, w := range wants {
-		if l.written(w.PV) || w.Spec.Group != group {
+		if l.written(w.PV) || w.Spec.Pool() != in {
 			continue
 		}
 		sum += w.charge().In(extent)
@@ -135,17 +136,17 @@ func (p pool) free(room volume.Bytes) []volume.Bytes {
 
 // lacksDevices says why wants that need several physical devices cannot have them,
 // or nothing.
-func (l *Ledger) lacksDevices(p pool, wants []Want, group volume.Group, room volume.Bytes) string {
+func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room volume.Bytes) string {
 	free := p.free(room)
 	for _, w := range wants {
-		if w.Spec.Group != group || l.written(w.PV) {
+		if w.Spec.Pool() != in || l.written(w.PV) {
 			continue
 		}
 		shape, device := w.Spec.Shape(), volume.DeviceSize(w.Spec.Size, w.Spec.Inodes)
 		share := shape.Share(device, p.extent)
 		if shape.Devices() > 1 && !shape.Holds(free, device, p.extent) {
-			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and volume group %q, of %d devices, has not so much free on as many",
-				shape.Layout, amountOf(share), shape.Devices(), group, len(free))
+			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and %s %q, of %d devices, has not so much free on as many",
+				shape.Layout, amountOf(share), shape.Devices(), in.Noun(), in, len(free))
 		}
 		for i := range free {
 			free[i] = max(0, free[i]-share)
@@ -154,18 +155,18 @@ func (l *Ledger) lacksDevices(p pool, wants []Want, group volume.Group, room vol
 	return ""
 }
 
-func groupsOf(wants []Want) []volume.Group {
-	var out []volume.Group
+func poolsFor(wants []Want) []volume.PoolName {
+	var out []volume.PoolName
 	for _, w := range wants {
-		if !slices.Contains(out, w.Spec.Group) {
-			out = append(out, w.Spec.Group)
+		if !slices.Contains(out, w.Spec.Pool()) {
+			out = append(out, w.Spec.Pool())
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-func named(pools map[volume.Group]pool) string {
+func named(pools map[volume.PoolName]pool) string {
 	if len(pools) == 0 {
 		return "none"
 	}
@@ -176,18 +177,18 @@ func named(pools map[volume.Group]pool) string {
 	return strings.Join(names, ", ")
 }
 
-func shortOf(wants []Want, group volume.Group, room, need volume.Bytes) string {
+func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {
 	whom := "for it"
 	if len(wants) > 1 {
 		var names []string
 		for _, w := range wants {
-			if w.Spec.Group == group {
+			if w.Spec.Pool() == in {
 				names = append(names, w.Claim)
 			}
 		}
 		whom = fmt.Sprintf("for the claims %s together, which are used by one pod", strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("has no room %s: %s are needed and volume group %q can still promise %s", whom, amountOf(need), group, amountOf(room))
+	return fmt.Sprintf("has no room %s: %s are needed and %s %q can still promise %s", whom, amountOf(need), in.Noun(), in, amountOf(room))
 }
 
 // amountOf is a number of bytes for people and for those who compare.
@@ -209,22 +210,22 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 	if !there || a.node != node {
 		return Offer{}, false
 	}
-	p, there := a.pools[parameters.Group]
+	p, there := a.pools[parameters.pool()]
 	if !there {
 		return Offer{}, false
 	}
-	o := Offer{Room: l.room(a, parameters.Group), Busy: p.busy}
+	o := Offer{Room: l.room(a, parameters.pool()), Busy: p.busy}
 	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
 	if spec := parameters.spec(); spec.Devices() > 1 {
 		free = p.free(o.Room)
 	}
 	o.Most = volume.Largest(free, parameters.spec(), p.extent)
-	if h, held := a.holds[parameters.Group]; held {
+	if h, held := a.holds[parameters.pool()]; held {
 		if l.now().Before(h.until) {
 			o.Most = min(o.Most, h.size)
 		} else {
-			delete(a.holds, parameters.Group)
+			delete(a.holds, parameters.pool())
 		}
 	}
 	return o, true
@@ -252,11 +253,11 @@ func (l *Ledger) lapses(label string) (next time.Time) {
 			l.drop(name)
 		}
 	}
-	for group, h := range a.holds {
+	for in, h := range a.holds {
 		if now.Before(h.until) {
 			sooner(h.until)
 		} else {
-			delete(a.holds, group)
+			delete(a.holds, in)
 		}
 	}
 	return next

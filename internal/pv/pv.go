@@ -21,6 +21,9 @@ const (
 	// AnnotationCharged is what the volume takes from its pool, in decimal bytes:
 	// the size that was asked for and the file system's overhead.
 	AnnotationCharged = "flexlvm.io/charged-bytes"
+	// AnnotationRatio holds a volume.Ratio: how many times over the thin pool is
+	// promised that the volume lies in. It is absent where that is once.
+	AnnotationRatio = "flexlvm.io/overprovision-ratio"
 	// AnnotationReclaim holds a volume.Reclaim.
 	AnnotationReclaim = "flexlvm.io/reclaim"
 	// AnnotationWipe holds a volume.Wipe.

@@ -8,7 +8,7 @@ import (
 // Layout is how a volume lies on its pool's devices.
 type Layout string
 
-// The layouts of the design. Thin cannot be made by this release.
+// The layouts of the design.
 const (
 	// Linear volumes lie wherever the group has room.
 	Linear Layout = "linear"
@@ -16,7 +16,8 @@ const (
 	Striped Layout = "striped"
 	// Raid1 volumes lie whole on each of several devices.
 	Raid1 Layout = "raid1"
-	Thin  Layout = "thin"
+	// Thin volumes take of a thin pool what is written to them.
+	Thin Layout = "thin"
 )
 
 // ParseLayout checks a layout; empty means Linear. The error is a *FieldError.
@@ -24,16 +25,10 @@ func ParseLayout(field, s string) (Layout, error) {
 	switch l := Layout(s); l {
 	case "":
 		return Linear, nil
-	case Linear, Striped, Raid1:
+	case Linear, Striped, Raid1, Thin:
 		return l, nil
-	case Thin:
-		return "", notInThisRelease(field, s)
 	}
 	return "", invalid(field, s, "is not a layout; it is one of linear, striped, raid1, thin")
-}
-
-func notInThisRelease(field, layout string) error {
-	return invalid(field, layout, "is not supported by this release; use %q, %q or %q", Linear, Striped, Raid1)
 }
 
 // What a layout is where its options are not set.
@@ -86,6 +81,10 @@ type Shape struct {
 	Stripes   int    `json:"stripes,omitempty"`
 	StripeKiB int    `json:"stripeSizeKiB,omitempty"`
 	Mirrors   int    `json:"mirrors,omitempty"`
+	ThinPool  Name   `json:"thinPool,omitempty"`
+	// Ratio is how many times over its pool's data a thin volume is promised. LVM does
+	// not know it.
+	Ratio Ratio `json:"-"`
 }
 
 // Shape is the layout of s, with the defaults put in.
@@ -97,6 +96,8 @@ func (s Spec) Shape() Shape {
 		out.StripeKiB = or(out.StripeKiB, DefaultStripeKiB)
 	case Raid1:
 		out.Mirrors = or(out.Mirrors, DefaultMirrors)
+	case Thin:
+		out.ThinPool, out.Ratio = s.ThinPool, s.Ratio
 	}
 	return out
 }
@@ -108,41 +109,56 @@ func or(n, otherwise int) int {
 	return n
 }
 
-// options are those that belong to one layout alone.
-func (h Shape) options() []shapeOption {
-	return []shapeOption{
-		{OptionStripes, Striped, h.Stripes},
-		{OptionStripeKiB, Striped, h.StripeKiB},
-		{OptionMirrors, Raid1, h.Mirrors},
+// layoutOptions are those that belong to one layout alone.
+func (s Spec) layoutOptions() []layoutOption {
+	h := s.Shape()
+	return []layoutOption{
+		{OptionStripes, Striped, number(h.Stripes)},
+		{OptionStripeKiB, Striped, number(h.StripeKiB)},
+		{OptionMirrors, Raid1, number(h.Mirrors)},
+		{OptionThinPool, Thin, string(s.ThinPool)},
 	}
 }
 
-type shapeOption struct {
+type layoutOption struct {
 	name   string
 	layout Layout
-	value  int
+	value  string // empty where it is not set
 }
 
-func (h Shape) addOptions(out map[string]string) {
-	for _, o := range h.options() {
-		if o.value != 0 {
-			out[o.name] = strconv.Itoa(o.value)
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func (s Spec) addLayoutOptions(out map[string]string) {
+	for _, o := range s.layoutOptions() {
+		if o.value != "" {
+			out[o.name] = o.value
 		}
 	}
 }
 
-func (h Shape) validate() error {
-	switch h.Layout {
-	case Linear, Striped, Raid1:
-	case Thin:
-		return notInThisRelease(OptionLayout, string(h.Layout))
+func (s Spec) validateLayout() error {
+	switch s.Layout {
+	case Linear, Striped, Raid1, Thin:
 	default:
-		return invalid(OptionLayout, string(h.Layout), "is not a layout; it is one of linear, striped, raid1, thin")
+		return invalid(OptionLayout, string(s.Layout), "is not a layout; it is one of linear, striped, raid1, thin")
 	}
-	for _, o := range h.options() {
-		if o.value != 0 && o.layout != h.Layout {
-			return invalid(o.name, strconv.Itoa(o.value), "belongs to layout %s, and the layout is %s; remove it", o.layout, h.Layout)
+	for _, o := range s.layoutOptions() {
+		if o.value != "" && o.layout != s.Layout {
+			return invalid(o.name, o.value, "belongs to layout %s, and the layout is %s; remove it", o.layout, s.Layout)
 		}
+	}
+	switch {
+	case s.Layout == Thin && s.ThinPool == "":
+		return invalid(OptionThinPool, "", "is required with layout %s: name the thin pool that volumes are made in", Thin)
+	case s.Layout == Thin && s.ThinPool == s.Name:
+		return invalid(OptionThinPool, string(s.ThinPool), "is the name of the volume itself")
+	case s.Layout == Thin:
+		return checkDeviceName(OptionThinPool, s.Group, s.ThinPool, Thin)
 	}
 	return nil
 }
@@ -170,18 +186,21 @@ func (h Shape) Extents(size, extent Bytes) Bytes {
 }
 
 // Share is what each of its devices gives to a logical volume of this size; of a
-// linear one any number of devices give it together.
+// linear one any number of devices give it together, and of a thin one its pool.
 func (h Shape) Share(size, extent Bytes) Bytes {
 	switch size = h.Extents(size, extent); h.Layout {
 	case Striped:
 		return size / Bytes(h.Stripes)
 	case Raid1:
 		return size + raidMetadata(extent)
+	case Thin:
+		return h.Ratio.Of(size)
 	}
 	return size
 }
 
-// Takes is what a logical volume of this size takes from its group.
+// Takes is what a logical volume of this size takes from its group; a thin one of
+// its pool, once all of it is written, over its ratio.
 func (h Shape) Takes(size, extent Bytes) Bytes {
 	return h.Share(size, extent) * Bytes(h.Devices())
 }

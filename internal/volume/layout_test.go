@@ -129,3 +129,21 @@ func TestLargest(t *testing.T) {
 	require.Zero(t, Largest([]Bytes{299 * MiB}, Spec{}, DefaultExtent))
 	require.Equal(t, MaxSize, Largest([]Bytes{1 << 60}, Spec{}, DefaultExtent), "no more than may be asked for")
 }
+
+func TestThinCharge(t *testing.T) {
+	device := DeviceSize(GiB, 0)
+	spec := Spec{Layout: Thin, ThinPool: "thinpool", Size: GiB}
+	require.Equal(t, device, spec.Charge(), "never more than there is")
+	require.Equal(t, 1, spec.Devices())
+	require.True(t, Fits([]Bytes{device}, spec, DefaultExtent))
+	require.False(t, Fits([]Bytes{device - DefaultExtent}, spec, DefaultExtent))
+	spec.Ratio = 2000
+	require.Equal(t, device/2, spec.Charge())
+	require.True(t, Fits([]Bytes{(device / 2).RoundUp(DefaultExtent)}, spec, DefaultExtent))
+	require.Equal(t, PoolName("g/thinpool"), Spec{Group: "g", ThinPool: "thinpool"}.Pool())
+
+	once, twice := Largest([]Bytes{10 * GiB}, Spec{Layout: Thin}, DefaultExtent), Largest([]Bytes{10 * GiB}, spec, DefaultExtent)
+	require.Greater(t, once, 9*GiB)
+	require.Greater(t, twice, 2*once-GiB/4)
+	require.Less(t, once, 10*GiB)
+}

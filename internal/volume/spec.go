@@ -13,9 +13,13 @@ type Spec struct {
 	Name      Name
 	Size      Bytes // what the user may write
 	Layout    Layout
-	Stripes   int   // striped: over how many devices; 0 means DefaultStripes
-	StripeKiB int   // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
-	Mirrors   int   // raid1: copies besides the first; 0 means DefaultMirrors
+	Stripes   int  // striped: over how many devices; 0 means DefaultStripes
+	StripeKiB int  // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
+	Mirrors   int  // raid1: copies besides the first; 0 means DefaultMirrors
+	ThinPool  Name // thin: the pool that it lies in
+	// Ratio is how many times over a thin pool is promised. It is the provisioner's
+	// alone and no option: the node makes the volume just the same.
+	Ratio     Ratio
 	Inodes    int64 // hard limit on inodes; 0 means none
 	Kind      Kind
 	Cluster   string // UID of the cluster's kube-system namespace, or empty
@@ -50,7 +54,7 @@ func (s Spec) Options() map[string]string {
 		OptionLayout: string(s.Layout),
 		OptionKind:   string(s.Kind),
 	}
-	s.Shape().addOptions(out)
+	s.addLayoutOptions(out)
 	if s.GroupUUID != "" {
 		out[OptionGroupUUID] = s.GroupUUID
 	}
@@ -140,8 +144,11 @@ func (s Spec) Validate() error {
 	case s.Size <= 0:
 		return invalid(OptionSize, "", "is required")
 	}
-	if err := s.Shape().validate(); err != nil {
+	if err := s.validateLayout(); err != nil {
 		return err
 	}
 	return checkDeviceName(OptionVolume, s.Group, s.Name, s.Layout)
 }
+
+// Pool is where the volume is cut from.
+func (s Spec) Pool() PoolName { return PoolOf(s.Group, s.ThinPool) }

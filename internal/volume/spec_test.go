@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +22,9 @@ func TestWordsOfTheOptions(t *testing.T) {
 	l, err := ParseLayout("layout", "")
 	require.NoError(t, err)
 	require.Equal(t, Linear, l)
-	_, err = ParseLayout("layout", "thin")
-	require.EqualError(t, err, `layout "thin": is not supported by this release; use "linear", "striped" or "raid1"`)
+	l, err = ParseLayout("layout", "thin")
+	require.NoError(t, err)
+	require.Equal(t, Thin, l)
 	_, err = ParseLayout("layout", "raid6")
 	require.ErrorContains(t, err, "is not a layout")
 	k, err := ParseKind("kind", "")
@@ -47,11 +49,12 @@ func TestValidate(t *testing.T) {
 		OptionGroup:  func(s *Spec) { s.Group = "" },
 		OptionVolume: func(s *Spec) { s.Name = "" },
 		OptionSize:   func(s *Spec) { s.Size = 0 },
-		OptionLayout: func(s *Spec) { s.Layout = Thin },
+		OptionLayout: func(s *Spec) { s.Layout = "raid6" },
 		// Of another layout than the volume's.
 		OptionStripes:   func(s *Spec) { s.Stripes = 2 },
 		OptionStripeKiB: func(s *Spec) { s.Layout, s.StripeKiB = Raid1, 64 },
 		OptionMirrors:   func(s *Spec) { s.Layout, s.Mirrors = Striped, 1 },
+		OptionThinPool:  func(s *Spec) { s.ThinPool = "thinpool" },
 	} {
 		s := whole
 		spoil(&s)
@@ -59,7 +62,15 @@ func TestValidate(t *testing.T) {
 		require.ErrorAs(t, s.Validate(), &err)
 		require.Equal(t, field, err.Field)
 	}
-	whole.Layout = "raid6"
+	whole.Layout = Thin
+	require.ErrorContains(t, whole.Validate(), "thinPool: is required with layout thin")
+	whole.ThinPool = whole.Name
+	require.ErrorContains(t, whole.Validate(), "is the name of the volume itself")
+	whole.ThinPool = "thinpool"
+	require.NoError(t, whole.Validate())
+	whole.ThinPool = Name(strings.Repeat("-", 60))
+	require.ErrorContains(t, whole.Validate(), "thinPool")
+	whole.Layout, whole.ThinPool = "raid6", ""
 	require.ErrorContains(t, whole.Validate(), "is not a layout")
 	whole.Layout, whole.Stripes, whole.StripeKiB = Striped, 3, 128
 	require.NoError(t, whole.Validate())
@@ -89,4 +100,10 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "raid1", "kind": "claim", "mirrors": "2",
 	}, raid1.Options())
+
+	thin := least
+	thin.Layout, thin.ThinPool, thin.Ratio = Thin, "thinpool", 1500
+	require.Equal(t, map[string]string{
+		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "thin", "kind": "claim", "thinPool": "thinpool",
+	}, thin.Options(), "the ratio is the provisioner's alone")
 }

@@ -69,8 +69,10 @@ var refusals = map[string]struct {
 		event: []string{`volumeGroup "../sda": holds '/'`},
 	},
 	"thin": {
-		class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"layout": "thin"} },
-		event: []string{`layout "thin": is not supported by this release; use "linear", "striped" or "raid1"`},
+		class: func(c *storagev1.StorageClass) {
+			c.Parameters = map[string]string{"layout": "thin", "overprovisionRatio": "0.5"}
+		},
+		event: []string{`thinPool: is required with layout "thin"`, `overprovisionRatio "0.5": is less than 1`},
 	},
 	"ext4": {
 		class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "ext4"} },

@@ -1,0 +1,273 @@
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// DefaultThinPool is the name of a thin pool that is given none.
+const DefaultThinPool = "thinpool"
+
+// What a thin pool is made of. Its metadata takes 64 bytes for each chunk that it
+// maps (lvmthin(7)). The chunk is LVM's least as long as the metadata stays under
+// mostThinMetadata, which keeps its check at every boot short.
+const (
+	minThinChunk      = 64 * volume.KiB
+	thinMapping       = 64 // bytes
+	leastThinMetadata = 64 * volume.MiB
+	mostThinMetadata  = volume.GiB
+)
+
+// ErrPoolExists: the group holds a logical volume of the thin pool's name already.
+var ErrPoolExists = errors.New("thin pool exists")
+
+// A NewThinPool is a thin pool that is to be made in a group.
+type NewThinPool struct {
+	Group volume.Group
+	Name  volume.Name
+	Size  volume.Bytes // of its data; 0: what its metadata leaves of the group
+}
+
+// A thinPlan is what a new thin pool takes of its group: size, and metadata twice,
+// for LVM keeps as much in reserve to repair it.
+type thinPlan struct {
+	size, metadata, chunk volume.Bytes
+}
+
+// plan sizes the pool for what is free in its group. It is pure.
+func (n NewThinPool) plan(free, extent volume.Bytes) (thinPlan, error) {
+	free -= free % grainOf(extent)
+	p := thinPlan{size: n.Size.RoundUp(grainOf(extent)), chunk: minThinChunk}
+	if n.Size == 0 {
+		p.size = free
+	}
+	for p.size/p.chunk*thinMapping > mostThinMetadata {
+		p.chunk *= 2
+	}
+	p.metadata = max((p.size / p.chunk * thinMapping).RoundUp(grainOf(extent)), leastThinMetadata.RoundUp(grainOf(extent)))
+	if n.Size == 0 {
+		p.size = free - 2*p.metadata
+	}
+	if need := max(p.size, minPool) + 2*p.metadata; need > free {
+		return p, fmt.Errorf("%w: thin pool %s/%s needs %d bytes (%s), twice its metadata included, and the group has %d free (%s)",
+			ErrNoSpace, n.Group, n.Name, int64(need), need, int64(free), free)
+	}
+	return p, nil
+}
+
+func grainOf(extent volume.Bytes) volume.Bytes { return max(extent, volume.DefaultExtent) }
+
+// command makes the pool. A full pool is to give errors at once instead of keeping
+// writers waiting, nobody is to read what another tenant has left in a chunk, and
+// what is deleted is to come back. --thin says what --type thin-pool says, with which
+// LVM (2.03.16) takes --errorwhenfull for a mistake.
+func (n NewThinPool) command(p thinPlan) command.Command {
+	args := []string{
+		"--yes", "--thin", "--size", bytesArg(p.size),
+		"--poolmetadatasize", bytesArg(p.metadata), "--poolmetadataspare", "y", "--chunksize", bytesArg(p.chunk),
+		"--zero", "y", "--errorwhenfull", "y", "--discards", "passdown",
+	}
+	for _, t := range volume.PoolTags() {
+		args = append(args, "--addtag", t)
+	}
+	return command.Command{Name: "lvcreate", Args: append(args, "--thinpool", string(n.Name), "--", string(n.Group))}
+}
+
+// CreateThinPool makes a thin pool. Killed at any instant it leaves nothing, or the
+// pool with its tags; a pool that LVM was kept from finishing is an error of the
+// next call (ErrPoolExists).
+func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, error) {
+	g, err := c.Group(ctx, n.Group)
+	if err != nil {
+		return ThinPool{}, err
+	}
+	p, err := n.plan(g.Free, g.Extent)
+	if err != nil {
+		return ThinPool{}, err
+	}
+	switch _, err := c.Volume(ctx, n.Group, n.Name); {
+	case err == nil:
+		return ThinPool{}, fmt.Errorf("%w: %s/%s; choose another name", ErrPoolExists, n.Group, n.Name)
+	case !errors.Is(err, ErrNoVolume):
+		return ThinPool{}, err
+	}
+	cmd := n.command(p)
+	if _, err := c.lvm(ctx, cmd.Name, cmd.Args...); err != nil {
+		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is not whole, and make it by hand with `%s`", n.Group, n.Name, err, n.Group, cmd)
+	}
+	pool, err := c.ThinPool(ctx, n.Group, n.Name)
+	if err != nil {
+		return ThinPool{}, err
+	}
+	return pool, pool.unfit()
+}
+
+// A ThinPool is what LVM reports of one that bears our tags.
+type ThinPool struct {
+	Group     volume.Group
+	GroupUUID string
+	Name      volume.Name
+	UUID      string
+	Extent    volume.Bytes // of its group
+	Size      volume.Bytes // of its data
+	Used      volume.Bytes // of it; Size where LVM does not tell
+	Metadata  volume.Bytes // size of its metadata
+	// MetadataUsed of it; Metadata where LVM does not tell.
+	MetadataUsed  volume.Bytes
+	Chunk         volume.Bytes
+	Volumes       int  // in it, whoever owns them
+	Active        bool // else LVM does not tell how full it is
+	ErrorWhenFull bool
+	Zero          bool   // chunks are zeroed before anybody reads them
+	Health        string // what LVM says is wrong with it; empty for nothing
+}
+
+// Path is the pool's name for LVM's programs, and for people.
+func (p ThinPool) Path() string { return string(volume.PoolOf(p.Group, p.Name)) }
+
+// Takes is what it takes of its group, less the reserve that it shares with others.
+func (p ThinPool) Takes() volume.Bytes { return p.Size + p.Metadata }
+
+// unfit is why no volume may be made in the pool whatever room it has, or nil.
+func (p ThinPool) unfit() error {
+	if why := p.Unfit(); why != "" {
+		return fmt.Errorf("thin pool %s: %s", p.Path(), why)
+	}
+	return nil
+}
+
+// Unfit says why no volume may be made in the pool, whatever room it has, and what
+// to do about it; empty where one may.
+func (p ThinPool) Unfit() string {
+	switch {
+	case p.Health != "":
+		return fmt.Sprintf("LVM says %q of it; see `lvs -a -o +lv_health_status %s`, and lvmthin(7) on data space exhaustion and metadata check and repair", p.Health, p.Path())
+	case !p.Active:
+		return fmt.Sprintf("it is not active, so nobody can tell how full it is; run `lvchange --activate y %s`", p.Path())
+	case !p.ErrorWhenFull:
+		return fmt.Sprintf("it would keep writers waiting when it is full, and pods with them; run `lvchange --errorwhenfull y %s`", p.Path())
+	case !p.Zero:
+		return fmt.Sprintf("it does not zero its chunks, so pods could read what others have deleted; run `lvchange --zero y %s`", p.Path())
+	}
+	return ""
+}
+
+// errPool: a thin pool that a volume needs is not as it should be.
+var errPool = errors.New("thin pool")
+
+// fitPool fails unless the pool of a thin volume is ours, in order, and has so much
+// free. What pods are promised is the provisioner's to reckon; this only keeps a
+// volume from being made, or grown by more, where it could not be written.
+func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Bytes) error {
+	p, err := c.ThinPool(ctx, lv.Group, lv.Shape.ThinPool)
+	if err != nil {
+		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
+	}
+	// First, for LVM calls a pool ill that is full.
+	if free := p.Size - p.Used; p.Active && (free < need || p.MetadataUsed >= p.Metadata) {
+		return fmt.Errorf("%w of volume %s: %w: %s has %d bytes free (%s) of %d and %d are needed (%s); its metadata is %d%% full; remove volumes, or extend it with `lvextend --size` and `lvextend --poolmetadatasize`",
+			errPool, lv.path(), ErrNoSpace, p.Path(), int64(free), free, int64(p.Size), int64(need), need, int64(p.MetadataUsed*100/max(p.Metadata, 1)))
+	}
+	if err := p.unfit(); err != nil {
+		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
+	}
+	return nil
+}
+
+// ErrNoPool: the group has no such thin pool, or it does not bear our tags.
+var ErrNoPool = errors.New("thin pool not found")
+
+// ThinPool returns one thin pool of ours, or ErrNoPool.
+func (c *Client) ThinPool(ctx context.Context, g volume.Group, n volume.Name) (ThinPool, error) {
+	out, err := c.lvm(ctx, "lvs", volumeArgs(g, n)...)
+	if err != nil {
+		return ThinPool{}, c.explainLookup(ctx, g, err)
+	}
+	all, err := parseThinPools(out)
+	if err != nil {
+		return ThinPool{}, fmt.Errorf("look up thin pool %s/%s: %w", g, n, err)
+	}
+	if len(all) == 0 {
+		return ThinPool{}, fmt.Errorf("%w: group %s has none of the name %s that bears the tags %s; make it with `flexlvm vg create --thin`, or, if it is there and meant for flexlvm, tag it with `lvchange --addtag %s %s/%s`",
+			ErrNoPool, g, n, strings.Join(volume.PoolTags(), " and "), strings.Join(volume.PoolTags(), " --addtag "), g, n)
+	}
+	return all[0], nil
+}
+
+// ThinPools returns every thin pool of ours on the host.
+func (c *Client) ThinPools(ctx context.Context) ([]ThinPool, error) {
+	out, err := c.lvm(ctx, "lvs", volumesArgs()...)
+	if err != nil {
+		return nil, fmt.Errorf("list thin pools: %w", err)
+	}
+	return parseThinPools(out)
+}
+
+// kindPool is LVM's segment type of a thin pool, kindThin of a volume in one.
+const (
+	kindPool = "thin-pool"
+	kindThin = "thin"
+)
+
+// parseThinPools reads the thin pools of ours out of a report that parseVolumes
+// reads too.
+func parseThinPools(out []byte) ([]ThinPool, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var all []ThinPool
+	for _, rep := range r.Report {
+		segments := rep.Seg
+		if segments == nil {
+			segments = rep.LV
+		}
+		found := map[string]map[string]string{}
+		for _, f := range segments {
+			if f["segtype"] == kindPool {
+				found[f["lv_uuid"]] = f
+			}
+		}
+		for _, f := range rep.LV {
+			segment, is := found[f["lv_uuid"]]
+			if !is {
+				continue
+			}
+			p, err := parseThinPool(f, segment)
+			if err != nil {
+				return nil, err
+			}
+			if volume.OwnedPool(strings.Split(f["lv_tags"], ",")) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all, nil
+}
+
+func parseThinPool(fields, segment map[string]string) (ThinPool, error) {
+	row, seg := row{fields: fields}, row{fields: segment}
+	p := ThinPool{
+		Group:         volume.Group(row.text("vg_name")),
+		GroupUUID:     row.text("vg_uuid"),
+		Name:          volume.Name(row.text("lv_name")),
+		UUID:          row.text("lv_uuid"),
+		Extent:        row.bytes("vg_extent_size"),
+		Size:          row.bytes("lv_size"),
+		Metadata:      row.bytes("lv_metadata_size"),
+		ErrorWhenFull: row.field("lv_when_full") == "error",
+		Health:        row.field("lv_health_status"),
+		Chunk:         seg.bytes("chunk_size"),
+		Volumes:       int(seg.number("thin_count")),
+		Zero:          seg.field("zero") == "zero",
+	}
+	data, told := row.share("data_percent", p.Size)
+	metadata, alsoTold := row.share("metadata_percent", p.Metadata)
+	p.Used, p.MetadataUsed, p.Active = data, metadata, told && alsoTold
+	return p, errors.Join(row.err, seg.err)
+}

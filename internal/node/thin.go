@@ -1,0 +1,63 @@
+package node
+
+import (
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// A ThinPool is what a pool is besides where it is a thin pool.
+type ThinPool struct {
+	GroupUUID string
+	// Known: LVM tells how full it is. Else Free and MetadataUsed mean nothing.
+	Known bool
+	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
+	Metadata     volume.Bytes
+	MetadataUsed volume.Bytes
+	// Unfit says why no volume may be made in it whatever room it has; empty where
+	// one may.
+	Unfit string
+}
+
+// boundRetries makes XFS give a thin volume up whose pool takes no more, instead of
+// trying for ever. Any other device is left as it is: it has its room, and an error
+// of its disk may pass.
+func (e *Engine) boundRetries(d lvm.Device) error {
+	thin, err := lvm.Thin(d.Number)
+	if err != nil || !thin {
+		return err
+	}
+	return xfs.BoundRetries(d.Number)
+}
+
+// addThinPools puts the thin pools of ours beside the groups that they lie in, and
+// takes off the groups what is theirs: nothing is counted twice.
+func addThinPools(groups []Pool, all []lvm.ThinPool) []Pool {
+	var thin []Pool
+	reserve := map[string]volume.Bytes{} // by the group's UUID
+	for _, p := range all {
+		for i := range groups {
+			g := &groups[i]
+			if g.UUID != p.GroupUUID {
+				continue
+			}
+			// LVM keeps as much as the largest metadata in reserve, once for a group.
+			more := max(0, p.Metadata-reserve[g.UUID])
+			reserve[g.UUID] += more
+			g.Size = max(g.Free, g.Size-p.Takes()-more)
+			g.LVs = max(0, g.LVs-1-p.Volumes)
+			thin = append(thin, thinPool(p, *g))
+		}
+	}
+	return append(groups, thin...)
+}
+
+func thinPool(p lvm.ThinPool, g Pool) Pool {
+	return Pool{
+		Name: volume.PoolOf(p.Group, p.Name), UUID: p.UUID,
+		Size: p.Size, Free: p.Size - p.Used, Extent: p.Extent,
+		MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree,
+		LVs: p.Volumes, Missing: g.Missing, Devices: g.Devices,
+		Thin: &ThinPool{GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed, Unfit: p.Unfit()},
+	}
+}

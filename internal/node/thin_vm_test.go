@@ -1,0 +1,230 @@
+//go:build vm
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// thinMachine is a machine for thin volumes in a pool of this size.
+func thinMachine(t *testing.T, size volume.Bytes) (*machine, lvm.ThinPool) {
+	t.Helper()
+	m := newMachine(t)
+	m.shape = volume.Shape{Layout: volume.Thin, ThinPool: testPool}
+	return m, m.thinPool(size)
+}
+
+// requireThinInventory is for an inventory of one thin volume of 64 MiB.
+func requireThinInventory(t *testing.T, in Inventory) {
+	t.Helper()
+	p, v := in.Pools[1], in.Volumes[0]
+	require.Equal(t, volume.PoolOf(group, testPool), p.Name)
+	require.Equal(t, 6*volume.GiB, p.Size)
+	require.Equal(t, in.Pools[0].UUID, p.GroupUUID())
+	require.Equal(t, 1, p.LVs)
+	require.Empty(t, p.Thin.Unfit)
+	require.Positive(t, p.Thin.MetadataUsed)
+	require.Less(t, p.Thin.MetadataUsed, p.Thin.Metadata)
+	require.Less(t, v.Device, v.Full)
+	require.Greater(t, v.Device, volume.LogSize(v.Size)/2, "the log is written by mkfs")
+	require.InDelta(t, float64(v.Device), float64(p.Size-p.Free), float64(2*volume.MiB), "the pool holds what the volume does")
+}
+
+func TestThinPoolAsItIsMade(t *testing.T) {
+	m, p := thinMachine(t, 0)
+	g, err := m.lvm.Group(m.ctx(), group)
+	require.NoError(t, err)
+	require.Zero(t, g.Free, "all of the group")
+	require.Empty(t, p.Unfit())
+	require.Equal(t, 64*volume.KiB, p.Chunk)
+	require.Zero(t, p.Volumes)
+	listed, err := m.lvm.ThinPools(m.ctx())
+	require.NoError(t, err)
+	require.Equal(t, []lvm.ThinPool{p}, listed)
+	all, err := m.List(m.ctx())
+	require.NoError(t, err)
+	require.Empty(t, all, "a pool is no volume")
+	in, err := m.Inventory(m.ctx())
+	require.NoError(t, err)
+	require.Zero(t, in.Pools[0].Size, "nothing of the group is left beside it")
+	t.Logf("what LVM says of it:\n%s", m.shell("lvs -a -o +lv_tags,chunk_size,lv_when_full,zero,discards,lv_metadata_size %s", group))
+
+	_, err = m.lvm.CreateThinPool(m.ctx(), lvm.NewThinPool{Group: group, Name: testPool})
+	require.ErrorIs(t, err, lvm.ErrNoSpace)
+	// Nobody makes a volume of it, and nobody removes it as one.
+	ref := Ref{Group: group, Name: testPool, Cluster: cluster}
+	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}), ErrRefused)
+	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused)
+	_, err = m.Restate(m.ctx(), group, testPool, volume.Unreferenced)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorIs(t, m.Mount(m.ctx(), specOf(string(testPool), 64*volume.MiB), m.target("a"), false), ErrRefused)
+}
+
+// What LVM reports of thin volumes, for the golden files.
+func TestThinReport(t *testing.T) {
+	m, _ := thinMachine(t, 2*volume.GiB)
+	for _, name := range []string{"pvc-1", "pvc-2"} {
+		m.unmount(m.mount(m.volume(name, 64*volume.MiB), name))
+	}
+	m.shell("lvchange -an %s/pvc-2", group)
+	o, err := m.lvm.Everything(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, o.ThinPools, 1)
+	require.Len(t, o.Volumes, 2)
+	for i, v := range o.Volumes {
+		require.Equal(t, m.shape, v.Shape)
+		require.Equal(t, i == 1, v.Takes() == v.Size, "LVM does not tell of what is inactive")
+	}
+	log, err := os.ReadFile(filepath.Join(m.dir, "log"))
+	require.NoError(t, err)
+	require.Contains(t, string(log), "fullreport")
+	t.Log(m.shell(`lvm fullreport --reportformat json --units b --nosuffix --configreport vg -o vg_name,vg_size,vg_free,lv_count `+
+		`--configreport lv -o lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_health_status,sync_percent,pool_lv,data_percent,metadata_percent,lv_metadata_size,lv_when_full -S 'lv_tags={"flexlvm"}' `+
+		`--configreport pv -o pv_name --configreport pvseg -o pvseg_start -S 'pvseg_start=1 && pvseg_start=2' `+
+		`--configreport seg -o lv_uuid,segtype,stripes,stripe_size,thin_count,chunk_size,zero -S 'segtype!=linear && lv_tags={"flexlvm"}' %s`, group))
+}
+
+// retries are those of the file system of a volume that is mounted.
+func retries(t *testing.T, m *machine, n volume.Name) (out []string) {
+	t.Helper()
+	d, err := lvm.FindDevice(group, n)
+	require.NoError(t, err)
+	name := m.shell("basename $(readlink -f /sys/dev/block/%d:%d)", unix.Major(d.Number), unix.Minor(d.Number))
+	for _, kind := range []string{"ENOSPC", "EIO", "default"} {
+		out = append(out, m.shell("cat /sys/fs/xfs/%s/error/metadata/%s/max_retries", name, kind))
+	}
+	return out
+}
+
+func TestRetriesAreBoundedAtEachMount(t *testing.T) {
+	m, _ := thinMachine(t, 2*volume.GiB)
+	s := m.volume("data", 64*volume.MiB)
+	for range 2 {
+		target := m.mount(s, "a")
+		require.Equal(t, []string{"5", "5", "5"}, retries(t, m, s.Name))
+		m.unmount(target)
+	}
+	m.shape = volume.Shape{Layout: volume.Linear}
+	thick := m.volume("thick", 64*volume.MiB)
+	m.mount(thick, "b")
+	require.Equal(t, []string{"-1", "-1", "-1"}, retries(t, m, thick.Name), "left as it is")
+}
+
+// writeUntilError writes and syncs until the kernel will not, and returns how much
+// was synced.
+func writeUntilError(t *testing.T, file string) (volume.Bytes, error) {
+	t.Helper()
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	piece := []byte(strings.Repeat("flexlvm\n", int(volume.MiB)/8))
+	for sum := volume.Bytes(0); ; sum += volume.MiB {
+		if _, err := f.Write(piece); err != nil {
+			return sum, err
+		}
+		if err := f.Sync(); err != nil {
+			return sum, err
+		}
+	}
+}
+
+// A pool that is promised more than once over and filled: writers get an error at
+// once, nobody hangs, the volume can be unmounted, and what was synced is there when
+// there is room again, made by removing another volume.
+func TestThinPoolFilledByWriters(t *testing.T) {
+	m, p := thinMachine(t, 768*volume.MiB)
+	a, b := m.volume("a", 600*volume.MiB), m.volume("b", 600*volume.MiB)
+	targetA, targetB := m.mount(a, "a"), m.mount(b, "b")
+
+	began := time.Now()
+	inA, errA := writeUntilError(t, targetA+"/data")
+	require.ErrorIs(t, errA, syscall.ENOSPC, "at the end of its quota")
+	require.Less(t, inA, 600*volume.MiB+1)
+	inB, errB := writeUntilError(t, targetB+"/data")
+	t.Logf("%s in a, then %v; %s in b, then %v; %s", inA, errA, inB, errB, time.Since(began))
+	require.Less(t, inB, p.Size-inA)
+	require.True(t, errB == nil || isNoSpace(errB), "%v", errB)
+
+	full, err := m.lvm.ThinPool(m.ctx(), group, testPool)
+	require.NoError(t, err)
+	t.Logf("the pool: %+v", full)
+	require.ErrorIs(t, m.Mount(m.ctx(), m.volume("c", 64*volume.MiB), m.target("c"), false), lvm.ErrNoSpace, "nothing new is made in it")
+
+	// The pool grows beside its volumes, and who was refused goes on; and once more.
+	for _, file := range []string{"/second", "/third"} {
+		began = time.Now()
+		m.shell("lvextend -qq --size +128M %s/%s", group, testPool)
+		grown := time.Since(began)
+		in, err := writeUntilError(t, targetB+file)
+		t.Logf("extended in %s; %s in b, then %v", grown, in, err)
+		require.Greater(t, in, 16*volume.MiB)
+		require.True(t, isNoSpace(err), "%v", err)
+		requireWritten(t, targetB+file, in)
+	}
+	requireWritten(t, targetB+"/data", inB)
+	began = time.Now()
+	m.unmount(targetB)
+	require.Less(t, time.Since(began), time.Minute)
+
+	// Room is made by removing a.
+	m.unmount(targetA)
+	ref := Ref{Group: group, Name: a.Name, Cluster: cluster}
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Remove(m.ctx(), ref))
+	targetB = m.mount(b, "b")
+	requireWritten(t, targetB+"/data", inB)
+	require.NoError(t, os.WriteFile(targetB+"/more", make([]byte, 64*volume.MiB), 0o600))
+	m.shell("sync -f %s", targetB)
+}
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EIO)
+}
+
+// requireWritten reads what writeUntilError has synced.
+func requireWritten(t *testing.T, file string, size volume.Bytes) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, volume.Bytes(len(b)), size)
+	require.Equal(t, strings.Repeat("flexlvm\n", int(size)/8), string(b[:size]))
+}
+
+// A pool that is not as it should be takes no new volumes; those that are there
+// go on.
+func TestUnfitThinPool(t *testing.T) {
+	m, _ := thinMachine(t, 2*volume.GiB)
+	old := m.volume("old", 64*volume.MiB)
+	m.unmount(m.mount(old, "a"))
+	path := fmt.Sprintf("%s/%s", group, testPool)
+	for change, c := range map[string]struct{ back, says string }{
+		"--errorwhenfull n":          {"--errorwhenfull y", "lvchange --errorwhenfull y " + path},
+		"--deltag flexlvm.kind=pool": {"--addtag flexlvm.kind=pool", "tag it with `lvchange --addtag flexlvm --addtag flexlvm.kind=pool " + path},
+		"--zero n":                   {"--zero y", "lvchange --zero y " + path},
+	} {
+		m.shell("lvchange --yes %s %s", change, path)
+		s := m.volume("new", 64*volume.MiB)
+		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("n"), false), c.says, change)
+		require.Equal(t, []string{"old"}, lvs())
+		m.unmount(m.mount(old, "a"))
+		m.shell("lvchange --yes %s %s", c.back, path)
+	}
+	m.mount(m.volume("new", 64*volume.MiB), "n")
+
+	s := m.volume("other", 64*volume.MiB)
+	s.ThinPool = "nowhere"
+	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("o"), false), lvm.ErrNoPool)
+}

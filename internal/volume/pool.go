@@ -1,0 +1,66 @@
+package volume
+
+import "strings"
+
+// A PoolName names where volumes are cut from: a volume group, or GROUP/POOL for a
+// thin pool in one. Only PoolOf and ParsePool make one.
+type PoolName string
+
+// PoolOf is the pool of a group; of the group itself where no thin pool is named.
+func PoolOf(g Group, thinPool Name) PoolName {
+	if thinPool == "" {
+		return PoolName(g)
+	}
+	return PoolName(string(g) + "/" + string(thinPool))
+}
+
+// ParsePool reads the name of a pool. The error is a *FieldError.
+func ParsePool(field, s string) (PoolName, error) {
+	group, thin, isThin := strings.Cut(s, "/")
+	g, err := ParseGroup(field, group)
+	if err != nil || !isThin {
+		return PoolName(g), err
+	}
+	n, err := ParseThinPool(field, thin)
+	if err != nil {
+		return "", err
+	}
+	return PoolOf(g, n), nil
+}
+
+// Group is the volume group that the pool is, or lies in.
+func (p PoolName) Group() Group {
+	group, _, _ := strings.Cut(string(p), "/")
+	return Group(group)
+}
+
+// Thin tells whether it is a thin pool.
+func (p PoolName) Thin() bool { return strings.Contains(string(p), "/") }
+
+// Noun is what the pool is, for messages that name it next.
+func (p PoolName) Noun() string {
+	if p.Thin() {
+		return "thin pool"
+	}
+	return "volume group"
+}
+
+// ParseThinPool checks the name of a thin pool within its group. The error is a
+// *FieldError.
+func ParseThinPool(field, s string) (Name, error) { return ParseName(field, s) }
+
+// tagPool is the kind of a thin pool. ParseKind does not know it: what bears it is
+// never taken for a volume.
+const tagPool = tagKind + "pool"
+
+// PoolTags are the tags of a thin pool that volumes of ours may be made in.
+func PoolTags() []string { return []string{TagOwned, tagPool} }
+
+// OwnedPool tells whether a thin pool with these tags is for volumes of ours.
+func OwnedPool(tags []string) bool {
+	kind := false
+	for _, t := range tags {
+		kind = kind || t == tagPool
+	}
+	return kind && Owned(tags)
+}
