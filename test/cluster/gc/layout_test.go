@@ -129,16 +129,19 @@ func (s *space) has(claim string, size int64) {
 	})
 }
 
-// fillsToTheByte requires that a volume takes exactly its size, beside what its pod
-// has there.
+// fillsToTheByte requires that a volume can be written to its last block and no
+// further: its size is a multiple of a block.
 func (s *space) fillsToTheByte(claim string, size int64) {
 	s.t.Helper()
-	out := s.sh(claim, fmt.Sprintf(`cd /data/%s; dd if=/dev/zero of=fill bs=64k 2>&1; du -k -s . | cut -f1; rm fill; sync -f .`, claim))
-	require.Contains(s.t, out, "No space left on device")
-	lines := strings.Fields(out)
-	used, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	out := s.sh(claim, fmt.Sprintf(`cd /data/%s; for bs in 64k 4k; do dd if=/dev/zero of=fill$bs bs=$bs 2>&1; done
+		stat -f -c '%%S %%b %%f' .; rm fill*; sync -f .`, claim))
+	require.Equal(s.t, 2, strings.Count(out, "No space left on device"), out)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var block, blocks, free int64
+	_, err := fmt.Sscan(lines[len(lines)-1], &block, &blocks, &free)
 	require.NoError(s.t, err, out)
-	require.Equal(s.t, size, used<<10, out)
+	require.Equal(s.t, size, block*blocks, out)
+	require.Zero(s.t, free, out)
 }
 
 // grow asks for a larger volume.
