@@ -23,7 +23,7 @@ type settings struct {
 
 func fromEnvironment(t *testing.T) settings {
 	t.Helper()
-	s := settings{claims: 15, workers: 4, seed: uint64(time.Now().UnixNano())}
+	s := settings{claims: 10, workers: 4, seed: uint64(time.Now().UnixNano())}
 	if text := os.Getenv("SOAK_CLAIMS"); text != "" {
 		n, err := strconv.Atoi(text)
 		require.NoError(t, err, "SOAK_CLAIMS")
