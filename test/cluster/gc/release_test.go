@@ -50,9 +50,11 @@ func (b *bed) testReleased(t *testing.T) {
 // readableReport requires that `kubectl get nodestorage` is of use to people.
 func (b *bed) readableReport(t *testing.T) {
 	t.Helper()
-	const quantities = `[0-9.]+([MG]i)?B,[0-9.]+([MG]i)?B`
-	like := regexp.MustCompile(strings.ReplaceAll(`^node1 True flexlvm,small `+quantities+` \d+%,\d+% `+quantities+` `+quantities+
-		` \S+,\S+ \d+ \d+ False False \d\S*$`, " ", " +"))
+	pools := strings.Join([]string{wide, several, small, thinGroup, thinGroup + "/" + thinPool}, ",")
+	each := func(one string) string { return "(" + one + ",){4}" + one + " " }
+	quantities := each(`[0-9.]+([MG]i)?B`)
+	like := regexp.MustCompile(strings.ReplaceAll(`^node1 True `+pools+" "+quantities+each(`\d+%`)+quantities+quantities+quantities+
+		`\d+ \d+ False False \d\S*$`, " ", " +"))
 	eventually(t, longest, func() string {
 		table := b.kubectl(t, "get", "nodestorage")
 		head, line, _ := strings.Cut(strings.TrimSpace(table), "\n")
