@@ -35,6 +35,12 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	if !known && spec.CloneOf != "" {
+		// To make a copy takes what it is a copy of; one that is there needs that no more.
+		if known, err = e.there(ctx, spec); err != nil {
+			return found{}, err
+		}
+	}
 	if !known {
 		// Creating first and asking afterwards is as safe as open(2) with O_EXCL:
 		// LVM refuses a name that is taken and touches nothing.
@@ -44,6 +50,15 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 		}
 	}
 	return e.adopt(ctx, spec)
+}
+
+// there tells whether LVM has the volume.
+func (e *Engine) there(ctx context.Context, spec volume.Spec) (bool, error) {
+	_, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // remembered answers from the record and the kernel, or with errAskLVM. Any
