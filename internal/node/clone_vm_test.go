@@ -61,7 +61,7 @@ func writes(wg *sync.WaitGroup, dir string, stop chan struct{}) {
 	})
 }
 
-func requireClone(t *testing.T, m *machine, s volume.Spec) {
+func requireClone(t *testing.T, s volume.Spec) {
 	t.Helper()
 	tags := tagsOf(t, s.Name)
 	require.Equal(t, volume.Ready, tags.State)
@@ -86,7 +86,7 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 
 	same := m.cloneOf(s, "same", s.Size)
 	require.NoError(t, m.MakeClone(m.ctx(), same))
-	requireClone(t, m, same)
+	requireClone(t, same)
 	require.NoError(t, m.MakeClone(m.ctx(), same), "it is there already")
 	size, used, _ := df(t, m.mount(same, "same"))
 	require.Equal(t, s.Size, size)
@@ -103,7 +103,7 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 	t.Logf("the copy of a volume that is being written to took %s", time.Since(began))
 	close(stop)
 	wg.Wait()
-	requireClone(t, m, c)
+	requireClone(t, c)
 
 	to := m.mount(c, "b")
 	require.Equal(t, sum, sumOf(t, to+"/kept"))
@@ -146,7 +146,7 @@ func TestCloneThatIsLarger(t *testing.T) {
 	c := m.cloneOf(s, "copy", grown)
 	c.Inodes = 1000
 	to := m.mount(c, "b")
-	requireClone(t, m, c)
+	requireClone(t, c)
 	size, used, _ := df(t, to)
 	require.Equal(t, grown, size)
 	require.Equal(t, sum, sumOf(t, to+"/kept"))
@@ -166,7 +166,7 @@ func TestCloneThatIsLarger(t *testing.T) {
 	again := m.cloneOf(c, "again", 2*grown)
 	again.Inodes = 1000
 	require.NoError(t, m.MakeClone(m.ctx(), again))
-	requireClone(t, m, again)
+	requireClone(t, again)
 	require.Equal(t, sum, sumOf(t, m.mount(again, "c")+"/kept"))
 	m.unmount(m.target("c"))
 	requireWhole(t, m, again)
@@ -186,7 +186,7 @@ func TestCloneKilledAfterEveryStep(t *testing.T) {
 	deaths := 0
 	check := func(step int) {
 		deaths++
-		requireClone(t, m, c)
+		requireClone(t, c)
 		require.ElementsMatch(t, []string{"source", "copy"}, lvs(), "after death %d", step)
 		to := m.mount(c, "b")
 		require.Equal(t, sum, sumOf(t, to+"/kept"))
@@ -234,7 +234,7 @@ func TestCloneKilledAnywhere(t *testing.T) {
 			killed++
 		}
 		require.Eventually(t, func() bool { return m.MakeClone(m.ctx(), c) == nil }, 30*time.Second, 50*time.Millisecond)
-		requireClone(t, m, c)
+		requireClone(t, c)
 		to := m.mount(c, "b")
 		require.Equal(t, sum, sumOf(t, to+"/kept"))
 		m.unmount(to)
@@ -263,7 +263,7 @@ func TestCloneAndSourceGoApart(t *testing.T) {
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
 	m.shell("lvchange -an %s/%s", group, s.Name)
 	require.NoError(t, m.MakeClone(m.ctx(), second))
-	requireClone(t, m, second)
+	requireClone(t, second)
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 	require.Equal(t, []string{"second"}, lvs())
 	to := m.mount(second, "b")
