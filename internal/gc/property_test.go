@@ -76,6 +76,7 @@ func randomScene(r *rand.Rand) *scene {
 	s := &scene{view: gc.View{Now: sceneNow, Cluster: sceneCluster}}
 	s.policy = gc.Policy{
 		HighPercent: 60 + r.IntN(41), LowPercent: 30 + r.IntN(30), MinAge: pick(r, 0, time.Minute, time.Hour),
+		ThinDataPercent: 80, ThinMetadataPercent: 80,
 		MaxAge: pick(r, 0, 0, 48*time.Hour), EvictOrphans: !one(r, 3), OrphanAge: pick(r, 0, 24*time.Hour), OrphanShare: 1 + r.IntN(40),
 	}
 	if one(r, 5) {
@@ -87,12 +88,18 @@ func randomScene(r *rand.Rand) *scene {
 		if one(r, 12) {
 			s.group(volume.PoolName(g)).Missing = 1
 		}
+		s.pool(g+"/thin", 0)
+		thin := s.group(volume.PoolName(g + "/thin"))
+		thin.UUID, thin.Missing = "of-the-pool", s.group(volume.PoolName(g)).Missing
+		thin.Thin = &node.ThinPool{GroupUUID: sceneUUID, Known: !one(r, 12), Metadata: 100, MetadataUsed: 10}
 	}
 	for i := range r.IntN(50) {
 		s.randomVolume(r, fmt.Sprintf("v%d", i), pick(r, groups...))
 	}
 	for i := range r.IntN(5) {
-		s.claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *gc.Claim) { c.Group = volume.Group(pick(r, groups...)) })
+		s.claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *gc.Claim) {
+			c.Group, c.Shape = volume.Group(pick(r, groups...)), randomShape(r)
+		})
 	}
 	for i := range s.view.Pools { // some room, and some that others have
 		p := &s.view.Pools[i]
@@ -104,8 +111,9 @@ func randomScene(r *rand.Rand) *scene {
 
 func (s *scene) randomVolume(r *rand.Rand, name, group string) {
 	state := pick(r, volume.Ready, volume.Ready, volume.Creating, unreferenced, unreferenced, unreferenced, volume.Retained, volume.Doomed)
-	size := r.IntN(20)
+	size, shape := r.IntN(20), randomShape(r)
 	s.volume(name, state, size, inGroup(volume.Group(group)), func(v *node.Volume) {
+		v.Shape, v.Full = shape, v.Device+volume.Bytes(r.IntN(20))*volume.GiB
 		// Few different times and sizes, so that there are ties.
 		v.LastUsed, v.Released = hoursAgo(float64(r.IntN(8))), hoursAgo(pick(r, 0.0, 0.5, 3, 60))
 		v.Created = hoursAgo(pick(r, 1.0, 100, 100))
@@ -135,12 +143,20 @@ func (s *scene) randomVolume(r *rand.Rand, name, group string) {
 	}
 	if has := one(r, 8); has && claimed == 8 || claimed < 8 && !has {
 		s.claim(name, size, randomClaim(r), func(c *gc.Claim) {
-			c.Group = volume.Group(group)
+			c.Group, c.Shape = volume.Group(group), shape
 			if one(r, 10) {
 				c.Size += 5 * volume.GiB
 			}
 		})
 	}
+}
+
+// randomShape is thin for one volume in three.
+func randomShape(r *rand.Rand) volume.Shape {
+	if one(r, 3) {
+		return volume.Shape{Layout: volume.Thin, ThinPool: "thin"}
+	}
+	return volume.Shape{Layout: volume.Linear}
 }
 
 func randomClaim(r *rand.Rand) func(*gc.Claim) {

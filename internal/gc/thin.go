@@ -59,6 +59,9 @@ func (p *planner) thinClosed(in *pool) string {
 	if in.Thin.Unfit != "" {
 		return fmt.Sprintf("thin pool %s: %s", in.Name, in.Thin.Unfit)
 	}
+	if !in.Thin.Known {
+		return fmt.Sprintf("LVM does not tell how full thin pool %s is; see `lvs -a %s`", in.Name, in.Name.Group())
+	}
 	kept := in.Size - in.Free - in.pending
 	if p.result.Blocked == "" {
 		kept -= in.reclaimable()

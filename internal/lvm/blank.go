@@ -280,5 +280,25 @@ func (p prober) checkBlkid(ctx context.Context, d candidate) error {
 		return unsure(d.path, "look for signatures", err)
 	}
 	found := strings.Join(strings.Fields(string(res.Stdout)), " ")
+	if onlyItsPlace(string(res.Stdout)) {
+		return nil
+	}
 	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)
+}
+
+// onlyItsPlace tells whether all that blkid knows of a device is where it lies: of a
+// partition it repeats what the table of the whole disk says (PART_ENTRY_…), which is
+// nothing that the partition holds.
+func onlyItsPlace(out string) bool {
+	place := false
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, "PART_ENTRY_"):
+			place = true
+		case strings.HasPrefix(line, "DEVNAME="), strings.TrimSpace(line) == "":
+		default:
+			return false
+		}
+	}
+	return place
 }

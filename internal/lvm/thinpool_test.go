@@ -91,9 +91,9 @@ func TestThinPools(t *testing.T) {
 	all, err := c.Everything(t.Context())
 	require.NoError(t, err)
 	want := ThinPool{
-		Group: "flexlvm", GroupUUID: "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE", Name: "thinpool", UUID: "0PK3ff-A6bG-64ya-hshk-Ct4R-4a60-dtuCd1",
-		Extent: 4 * volume.MiB, Size: 2 * volume.GiB, Used: 256 * volume.MiB, Metadata: 64 * volume.MiB, MetadataUsed: 6751152,
-		Chunk: 64 * volume.KiB, Volumes: 3, Active: true, ErrorWhenFull: true, Zero: true,
+		Group: "flexlvm", GroupUUID: "fcQlVh-uvo5-yGlq-XZ0Z-f0qs-v39g-YwyVIv", Name: "thinpool", UUID: "xnUhCb-ybZu-Lce1-2UVs-nIlq-HBEk-1uG2fo",
+		Extent: 4 * volume.MiB, Size: 2 * volume.GiB, Used: 104797203, Metadata: 64 * volume.MiB, MetadataUsed: 6798128,
+		Chunk: 64 * volume.KiB, Volumes: 2, Active: true, ErrorWhenFull: true, Zero: true,
 	}
 	require.Equal(t, []ThinPool{want}, all.ThinPools)
 	require.Len(t, all.Volumes, 2, "the pool is no volume")
@@ -138,8 +138,8 @@ func TestUnfitThinPools(t *testing.T) {
 		"keep writers waiting":  strings.ReplaceAll(good, `"error"`, `"queue"`),
 		"does not zero":         strings.ReplaceAll(good, `"zero":"zero"`, `"zero":""`),
 		`LVM says "out_of_dat`:  strings.ReplaceAll(good, `"lv_health_status":""`, `"lv_health_status":"out_of_data"`),
-		"is not active":         strings.ReplaceAll(good, `"12.50"`, `""`),
-		"lvchange --activate y": strings.ReplaceAll(good, `"10.06"`, `""`),
+		"is not active":         strings.ReplaceAll(good, `"4.88"`, `""`),
+		"lvchange --activate y": strings.ReplaceAll(good, `"10.13"`, `""`),
 	} {
 		c, _ := client(t, map[string][]answer{"lvs": {{out: out}}})
 		p, err := c.ThinPool(t.Context(), "flexlvm", "thinpool")
@@ -148,7 +148,7 @@ func TestUnfitThinPools(t *testing.T) {
 		require.Equal(t, says == "", p.Unfit() == "")
 	}
 	for _, bad := range []string{"12.5", "12,50", "101.00", "-1.00", "x"} {
-		c, _ := client(t, map[string][]answer{"lvs": {{out: strings.ReplaceAll(good, "12.50", bad)}}})
+		c, _ := client(t, map[string][]answer{"lvs": {{out: strings.ReplaceAll(good, "4.88", bad)}}})
 		_, err := c.ThinPool(t.Context(), "flexlvm", "thinpool")
 		require.ErrorContains(t, err, "not a percentage", bad)
 	}
@@ -165,7 +165,7 @@ func TestThinVolumes(t *testing.T) {
 	require.Equal(t, "lvcreate --yes --type thin --thinpool thinpool --addtag flexlvm --addtag flexlvm.state=creating --virtualsize 314572800b --name pvc-9 -- flexlvm", s.ran[1])
 
 	c, s = client(t, map[string][]answer{"lvs": {pool}, "lvextend": {{}}})
-	require.NoError(t, c.Extend(t.Context(), lv, 2048*volume.MiB), "the pool has 1792 MiB free, and 1748 more are asked for")
+	require.NoError(t, c.Extend(t.Context(), lv, 2048*volume.MiB), "the pool has 1948 MiB free, and 1748 more are asked for")
 	require.Equal(t, "lvextend --yes --size 2147483648b -- flexlvm/pvc-9", s.ran[1])
 
 	snapshot := LogicalVolume{Group: "flexlvm", Name: "pvc-10", Tags: lv.Tags, Shape: lv.Shape}
@@ -174,8 +174,8 @@ func TestThinVolumes(t *testing.T) {
 	require.Equal(t, "lvcreate --yes --snapshot --setactivationskip n --addtag flexlvm --addtag flexlvm.state=creating --name pvc-10 -- flexlvm/pvc-9", s.ran[1])
 
 	groups, gone, taken := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}, answer{out: reportOf(t, "pvc-1")}
-	full := answer{out: strings.NewReplacer(`"12.50"`, `"100.00"`, `"lv_health_status":""`, `"lv_health_status":"out_of_data"`).Replace(pool.out)}
-	noMetadata := answer{out: strings.ReplaceAll(pool.out, `"10.06"`, `"100.00"`)}
+	full := answer{out: strings.NewReplacer(`"4.88"`, `"100.00"`, `"lv_health_status":""`, `"lv_health_status":"out_of_data"`).Replace(pool.out)}
+	noMetadata := answer{out: strings.ReplaceAll(pool.out, `"10.13"`, `"100.00"`)}
 	for name, c := range map[string]struct {
 		answers map[string][]answer
 		is      error

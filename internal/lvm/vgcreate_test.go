@@ -56,6 +56,7 @@ func (p probes) Run(_ context.Context, c command.Command) (command.Result, error
 func TestSignatureProbes(t *testing.T) {
 	nothing := &command.ExitError{Command: "blkid", Code: 2}
 	const heading = "# offset,uuid,label,type\n"
+	const partition = "DEVNAME=/dev/x2\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_NAME=my\\ disk\nPART_ENTRY_UUID=f2cea37b-edc7-d24b-ada9-b8b5e9302e9d\nPART_ENTRY_NUMBER=2\nPART_ENTRY_SIZE=2048000\nPART_ENTRY_DISK=254:16\n"
 	for name, c := range map[string]struct {
 		probes probes
 		says   string
@@ -66,6 +67,9 @@ func TestSignatureProbes(t *testing.T) {
 		"wipefs fails":               {probes{wipefsErr: &command.ExitError{Code: 1}, blkidErr: nothing}, "cannot tell whether it is blank"},
 		"wipefs is missing":          {probes{wipefsErr: &command.MissingError{Name: "wipefs"}, blkidErr: nothing}, "util-linux"},
 		"blkid finds a file system":  {probes{blkid: "DEVNAME=/dev/x\nTYPE=ext4\n"}, "DEVNAME=/dev/x TYPE=ext4"},
+		"blkid finds a partition":    {probes{blkid: partition}, ""},
+		"blkid finds more in it":     {probes{blkid: partition + "TYPE=xfs\n"}, "TYPE=xfs"},
+		"blkid names but the device": {probes{blkid: "DEVNAME=/dev/x\n"}, "not blank"},
 		"blkid succeeds and is mute": {probes{}, "not blank"},
 		"blkid is of two minds":      {probes{blkidErr: &command.ExitError{Code: 8}}, "cannot tell whether it is blank"},
 		"blkid cannot read":          {probes{blkidErr: &command.ExitError{Code: 4}}, "cannot tell whether it is blank"},

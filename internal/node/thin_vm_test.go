@@ -161,10 +161,23 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	full, err := m.lvm.ThinPool(m.ctx(), group, testPool)
 	require.NoError(t, err)
 	t.Logf("the pool: %+v", full)
+	require.ErrorIs(t, m.Mount(m.ctx(), m.volume("c", 64*volume.MiB), m.target("c"), false), lvm.ErrNoSpace, "nothing new is made in it")
+
+	// The pool grows beside its volumes, and who was refused goes on; and once more.
+	for _, file := range []string{"/second", "/third"} {
+		began = time.Now()
+		m.shell("lvextend -qq --size +128M %s/%s", group, testPool)
+		grown := time.Since(began)
+		in, err := writeUntilError(t, targetB+file)
+		t.Logf("extended in %s; %s in b, then %v", grown, in, err)
+		require.Greater(t, in, 16*volume.MiB)
+		require.True(t, isNoSpace(err), "%v", err)
+		requireWritten(t, targetB+file, in)
+	}
+	requireWritten(t, targetB+"/data", inB)
 	began = time.Now()
 	m.unmount(targetB)
 	require.Less(t, time.Since(began), time.Minute)
-	require.ErrorIs(t, m.Mount(m.ctx(), m.volume("c", 64*volume.MiB), m.target("c"), false), lvm.ErrNoSpace, "nothing new is made in it")
 
 	// Room is made by removing a.
 	m.unmount(targetA)

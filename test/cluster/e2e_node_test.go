@@ -3,6 +3,8 @@
 package cluster_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,6 +81,65 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		}, patience, time.Second)
 		require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), "ready")
 	})
+}
+
+// What docs/node-loss.md says of a node that is drained for a repair, and of a pod
+// that is to leave for good.
+func TestDrainedNodeKeepsItsVolumes(t *testing.T) {
+	n := newTenant(t, "drain")
+	require.NoError(t, n.apply(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: main
+        image: %s
+        command: [sleep, "86400"]
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      storageClassName: flexlvm
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 64Mi}}
+`, cluster.BusyboxImage)))
+	ready := func() string {
+		t.Helper()
+		n.kubectl("wait", "--for=create", "pod/web-0", "--timeout=60s")
+		n.kubectl("wait", "--for=condition=Ready", "pod/web-0", "--timeout=240s")
+		return n.kubectl("get", "pod", "web-0", "-o", "jsonpath={.spec.nodeName}")
+	}
+	node := ready()
+	n.exec("web-0", "echo precious >/data/file; sync")
+	volume := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}")
+	t.Cleanup(func() {
+		out, err := shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node)
+		require.NoError(t, err, out)
+	})
+
+	kubectl(n.ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s")
+	n.kubectl("wait", "--for=create", "pod/web-0", "--timeout=60s")
+	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", "--timeout=60s")
+	require.Equal(t, "Bound "+volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.phase} {.spec.volumeName}"))
+	require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), volume)
+	require.Equal(t, "2", kubectl(n.ctx, t, "-n", "flexlvm-system", "get", "daemonset", "flexlvm-gc", "-o", "jsonpath={.status.numberReady}"),
+		"the node's daemon goes on")
+	kubectl(n.ctx, t, "uncordon", node)
+	require.Equal(t, node, ready(), "it comes back to its volume")
+	require.Equal(t, "precious\n", n.exec("web-0", "cat /data/file"))
+
+	kubectl(n.ctx, t, "cordon", node)
+	n.kubectl("delete", "pvc", "data-web-0", "--wait=false")
+	n.kubectl("delete", "pod", "web-0")
+	require.NotEqual(t, node, ready(), "it has left for good")
+	n.execFails("web-0", "cat /data/file")
+	require.NotEqual(t, volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}"))
 }
 
 func TestExamples(t *testing.T) {

@@ -150,13 +150,16 @@ find_device() {
 	device=$loop
 }
 
-# make_group makes the scratch group, with the driver's own command. What is on
-# the device from here on is ours.
-make_group() {
+# make_group makes the scratch group as people do.
+make_group() { make_group_with --metadata-size 16MiB; }
+
+# make_group_with FLAGS makes the scratch group with the driver's own command. What
+# is on the device from here on is ours.
+make_group_with() {
 	find_device
-	"$driver" vg create --dry-run --name "$group" "$device" >"$work/vg" 2>&1 || bail_out "$(cat "$work/vg")"
+	"$driver" vg create --dry-run "$@" --name "$group" "$device" >"$work/vg" 2>&1 || bail_out "$(cat "$work/vg")"
 	touched=yes
-	"$driver" vg create --name "$group" "$device" >"$work/vg" 2>&1 || bail_out "$(cat "$work/vg")"
+	"$driver" vg create "$@" --name "$group" "$device" >"$work/vg" 2>&1 || bail_out "$(cat "$work/vg")"
 	sed 's/^/# /' "$work/vg"
 }
 

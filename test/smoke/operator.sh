@@ -56,6 +56,12 @@ case $out in *"not blank"*) pass "vg create refuses a device of LVM's" ;; *) flu
 size=$((64 * mib))
 dir=$(target one)
 succeeds "mount" mount "$dir" "$(options pvc-1 $size)"
+# Its tags follow a moment after the reply.
+waited=0
+while "$driver" volumes list --group "$group" | grep -q creating && [ $waited -lt 60 ]; do
+	sleep 1
+	waited=$((waited + 1))
+done
 line=$("$driver" volumes list --group "$group" | awk 'NR == 2 { print $1, $2, $3, $4, $6, $7, $9 }')
 equal "volumes list shows the volume" "$line" "$group pvc-1 ready 64MiB $namespace claim mounted"
 check "volumes show tells its exact size" sh -c "'$driver' volumes show pvc-1 --group '$group' | grep -q '^Size: *$size (64 MiB)'"

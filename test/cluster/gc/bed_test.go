@@ -32,12 +32,13 @@ const (
 	mib     = 1 << 20
 )
 
-// The node's disk has two partitions, and a volume group on each: a wide one, and
-// one that holds four of the smallest volumes and no fifth.
+// The node's disk has partitions, and volume groups on them: one that holds four of
+// the smallest volumes and no fifth, those for layouts, and a wide one.
 const (
 	wide               = "flexlvm" // the group of the shipped class
 	small              = "small"
 	smallMiB, leastMiB = 1340, 300 // of the partition, of the smallest volume's device
+	layoutMiB          = 1000      // of each of the four partitions for layouts
 )
 
 // bed is a cluster of one node with flexlvm on it.
@@ -57,7 +58,7 @@ func start(t *testing.T, args ...string) *bed {
 	began := time.Now()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d", os.Getpid()), Log: os.Stderr})
+	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d", os.Getpid()), DiskSize: 12 << 30, Log: os.Stderr})
 	require.NoError(t, err)
 	b := &bed{Cluster: c, began: began}
 	t.Cleanup(func() { b.stop(t) })
@@ -78,8 +79,10 @@ func start(t *testing.T, args ...string) *bed {
 	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/" + daemon} {
 		b.kubectl(t, "-n", system, "rollout", "status", what, "--timeout=4m")
 	}
-	b.onNode(t, fmt.Sprintf(`printf 'label: gpt\n,%dM\n,\n' | sfdisk -q /dev/vdb; udevadm settle
-		vgcreate -qq --metadatasize 16m %s /dev/vdb1; vgcreate -qq --metadatasize 16m %s /dev/vdb2`, smallMiB, small, wide))
+	b.onNode(t, fmt.Sprintf(`printf 'label: gpt\n,%dM\n,%[2]dM\n,%[2]dM\n,%[2]dM\n,%[2]dM\n,\n' | sfdisk -q /dev/vdb; udevadm settle
+		vgcreate -qq --metadatasize 16m %[3]s /dev/vdb1; vgcreate -qq --metadatasize 16m %[4]s /dev/vdb6
+		%[5]s vg create --name %[6]s /dev/vdb2 /dev/vdb3 /dev/vdb4
+		%[5]s vg create --name %[7]s --thin /dev/vdb5`, smallMiB, layoutMiB, small, wide, driver, several, thinGroup))
 	b.classes(t)
 	b.say(t, "flexlvm is installed")
 	return b

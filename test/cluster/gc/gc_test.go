@@ -52,6 +52,7 @@ func TestNodeDaemon(t *testing.T) {
 		"PersistentVolume deleted by hand": b.testDeletedByHand,
 	})
 	ok = ok && t.Run("pressure", b.testPressure)
+	ok = ok && t.Run("layouts", b.testLayouts)
 	ok = ok && t.Run("IO limits", b.testIOLimits)
 	ok = ok && t.Run("copied", b.testCopied)
 	if ok {

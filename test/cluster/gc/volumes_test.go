@@ -43,7 +43,7 @@ func (lv logicalVolume) state() volume.State {
 	return ""
 }
 
-// logicalVolumes of the node, whoever owns them.
+// logicalVolumes of the node, whoever owns them, but for thin pools of ours.
 func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
 	t.Helper()
 	out := b.onNode(t, "lvs --reportformat json --units b --nosuffix -o vg_name,lv_name,lv_uuid,lv_tags,lv_size")
@@ -55,7 +55,11 @@ func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
 	require.NoError(t, json.Unmarshal([]byte(out), &report), out)
 	var all []logicalVolume
 	for _, r := range report.Report {
-		all = append(all, r.LV...)
+		for _, lv := range r.LV {
+			if !volume.OwnedPool(strings.Split(lv.Tags, ",")) {
+				all = append(all, lv)
+			}
+		}
 	}
 	return all
 }

@@ -1,0 +1,148 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// The groups for layouts: one of three devices, and one with a thin pool.
+const (
+	several, thinGroup, thinPool = "several", "thin", "thinpool"
+)
+
+// A layoutCase is a layout, a volume that takes so much of its pool that another
+// cannot grow, and the size that this one wants.
+type layoutCase struct {
+	group, pool    string // in pool, or in the group itself
+	parameters     map[string]string
+	ballast, wants string
+}
+
+var layoutCases = map[string]layoutCase{
+	"striped": {several, several, map[string]string{"layout": "striped", "stripes": "3"}, "2000Mi", "1000Mi"},
+	"raid1":   {several, several, map[string]string{"layout": "raid1"}, "400Mi", "700Mi"},
+	"thin":    {thinGroup, thinGroup + "/" + thinPool, map[string]string{"layout": "thin", "thinPool": thinPool, "overprovisionRatio": "2"}, "500Mi", "700Mi"},
+}
+
+// testLayouts: on a real node a volume of each layout has exactly its size, to the
+// byte, grows in use, and where its pool cannot, everybody is told and it goes on as
+// soon as there is room.
+func (b *bed) testLayouts(t *testing.T) {
+	for name, c := range layoutCases {
+		t.Run(name, func(t *testing.T) { b.testLayout(t, name, c) })
+	}
+}
+
+func (b *bed) testLayout(t *testing.T, class string, c layoutCase) {
+	parameters := maps.Clone(c.parameters)
+	parameters["volumeGroup"] = c.group
+	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: pv.Provisioner, Parameters: parameters,
+		ReclaimPolicy: ptr(corev1.PersistentVolumeReclaimDelete), AllowVolumeExpansion: ptr(true),
+		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := b.space(t, "layout-"+class)
+	s.claimOf(class, "data", "200Mi")
+	s.claimOf(class, "ballast", c.ballast)
+	s.pod("data", "data")
+	s.pod("ballast", "ballast")
+	s.running("data", "ballast")
+	sum := s.sums("data")
+	require.Equal(t, class, s.layoutOf(s.volumeOf("data"), c.group))
+
+	require.EqualValues(t, 200*mib, s.sizeOf("data"))
+	s.fillsToTheByte("data", 200*mib)
+	s.grow("data", "250Mi")
+	s.has("data", 250*mib)
+	s.fillsToTheByte("data", 250*mib)
+	require.Equal(t, sum, s.sums("data"))
+	b.say(t, "grown in use")
+	s.sh("ballast", "dd if=/dev/zero of=/data/ballast/fill bs=1M count=480; sync -f /data/ballast/fill")
+
+	s.grow("data", c.wants)
+	told := b.event(t, s.name, "Pod", "data", "VolumeResizeFailed", "free", "needed")
+	b.say(t, "kubelet says %s", told)
+	require.EqualValues(t, 250*mib, s.sizeOf("data"))
+	require.Equal(t, sum, s.sums("data"), "what cannot grow goes on")
+	require.Equal(t, c.pool, poolOf(t, b.storage(t), c.pool).Name)
+
+	given := s.volumeOf("ballast")
+	s.end("ballast")
+	s.deleteClaims("ballast")
+	began := time.Now()
+	s.has("data", bytesOf(t, c.wants))
+	b.say(t, "grown %.0f s after another claim was deleted", time.Since(began).Seconds())
+	b.becomes(t, given, "")
+	s.fillsToTheByte("data", bytesOf(t, c.wants))
+	require.Equal(t, sum, s.sums("data"))
+}
+
+func bytesOf(t *testing.T, size string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(strings.TrimSuffix(size, "Mi"), 10, 64)
+	require.NoError(t, err)
+	return n * mib
+}
+
+// sh runs a line of shell in a pod and gives what it prints.
+func (s *space) sh(pod, line string) string {
+	s.t.Helper()
+	return s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-c", line)
+}
+
+// layoutOf is what LVM calls a volume's kind, as a class names it.
+func (s *space) layoutOf(name, group string) string {
+	s.t.Helper()
+	return strings.TrimSpace(s.onNode(s.t, fmt.Sprintf("lvs --noheadings -o segtype %s/%s", group, name)))
+}
+
+// sizeOf is the size of a volume as its pod sees it.
+func (s *space) sizeOf(claim string) int64 {
+	s.t.Helper()
+	var block, blocks int64
+	out := s.sh(claim, "stat -f -c '%S %b' /data/"+claim)
+	_, err := fmt.Sscan(out, &block, &blocks)
+	require.NoError(s.t, err, out)
+	return block * blocks
+}
+
+// has waits until a pod sees its volume at a size.
+func (s *space) has(claim string, size int64) {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		is := s.sizeOf(claim)
+		return missing(is == size, "the volume of %s has %d bytes and should have %d; %v", claim, is, size, s.events(s.name, "Pod", claim))
+	})
+}
+
+// fillsToTheByte requires that a volume takes exactly its size, beside what its pod
+// has there.
+func (s *space) fillsToTheByte(claim string, size int64) {
+	s.t.Helper()
+	out := s.sh(claim, fmt.Sprintf(`cd /data/%s; dd if=/dev/zero of=fill bs=64k 2>&1; du -k -s . | cut -f1; rm fill; sync -f .`, claim))
+	require.Contains(s.t, out, "No space left on device")
+	lines := strings.Fields(out)
+	used, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	require.NoError(s.t, err, out)
+	require.Equal(s.t, size, used<<10, out)
+}
+
+// grow asks for a larger volume.
+func (s *space) grow(claim, size string) {
+	s.t.Helper()
+	s.kubectl(s.t, "-n", s.name, "patch", "pvc", claim, "-p", `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)
+}
