@@ -20,16 +20,16 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// thin makes a thin pool and two classes of it, and takes them away when the test
+// clonable makes a thin pool and two classes of it, and takes them away when the test
 // ends.
-func (b *bed) thin(t *testing.T) {
+func (b *bed) clonable(t *testing.T) {
 	t.Helper()
 	b.onNode(t, `lvcreate -qq --yes --thin --size 1536m --poolmetadatasize 64m --zero y --errorwhenfull y \
 		--addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool `+wide+`; mkdir -p /var/lib/flexlvm; touch /var/lib/flexlvm/called`)
 	t.Cleanup(func() { b.onNode(t, "lvremove -qq -y "+wide+"/thinpool") })
 	classes := b.client.StorageV1().StorageClasses()
 	for name, mode := range map[string]storagev1.VolumeBindingMode{
-		"thin": storagev1.VolumeBindingWaitForFirstConsumer, "thin-at-once": storagev1.VolumeBindingImmediate,
+		"clonable": storagev1.VolumeBindingWaitForFirstConsumer, "clonable-at-once": storagev1.VolumeBindingImmediate,
 	} {
 		_, err := classes.Create(t.Context(), &storagev1.StorageClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: pv.Provisioner, VolumeBindingMode: &mode,
@@ -45,9 +45,9 @@ func (b *bed) thin(t *testing.T) {
 // testCopied: the daemon copies a claim that is in use before any pod has the copy,
 // and not later than its source goes.
 func (b *bed) testCopied(t *testing.T) {
-	b.thin(t)
+	b.clonable(t)
 	s := b.space(t, "copied")
-	s.claim("thin", "source")
+	s.claim("clonable", "source")
 	s.pod("main", "source")
 	s.running("main")
 	sum, source := s.sums("main"), s.volumeOf("source")
@@ -55,7 +55,7 @@ func (b *bed) testCopied(t *testing.T) {
 	copied := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "copy"},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: ptr("thin-at-once"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: ptr("clonable-at-once"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			DataSource: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"},
 			Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("128Mi")}},
 		},
