@@ -160,7 +160,7 @@ func TestBadCalls(t *testing.T) {
 		"an array":               {[]string{"mount", empty, "[]"}, "options"},
 		"an empty argument":      {[]string{"mount", empty, ""}, "options"},
 		"not UTF-8":              {[]string{"mount", empty, "{\"\xff\":1}"}, "\ufffd"},
-		"unknown option":         {[]string{"mount", empty, options(t, "colour", "blue")}, "colour: is not an option of flexlvm; the options are clusterUID"},
+		"unknown option":         {[]string{"mount", empty, options(t, "colour", "blue")}, "colour: is not an option of flexlvm; the options are cloneOf, clusterUID"},
 		"no size":                {[]string{"mount", empty, options(t, "size", "")}, "size: is missing"},
 		"size twice":             {[]string{"mount", empty, `{"size":"1","size":"1"}`}, "size: stands twice"},
 		"size -1":                {[]string{"mount", empty, options(t, "size", "-1")}, `size "-1"`},

@@ -55,7 +55,7 @@ func printVolume(w io.Writer, v node.Volume, f format) error {
 		{"Group", string(v.Group)},
 		{"Group UUID", v.GroupUUID},
 		{"Volume UUID", v.UUID},
-		{"State", dash(string(v.State))},
+		{"State", dash(standing(v))},
 		{"Size", exact(v.Size)},
 		{"Device size", exact(v.Device)},
 		{"Layout", layout(v)},
@@ -78,6 +78,14 @@ func printVolume(w io.Writer, v node.Volume, f format) error {
 		}
 	}
 	return nil
+}
+
+// standing is the state of a volume, and of a copy that is being made what it is.
+func standing(v node.Volume) string {
+	if v.Clone == "" {
+		return string(v.State)
+	}
+	return string(v.State) + ", half a copy of file system " + v.Clone
 }
 
 // layout says how the volume lies on the group's devices.

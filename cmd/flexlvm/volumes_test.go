@@ -138,6 +138,10 @@ func TestPrintVolume(t *testing.T) {
 	out.Reset()
 	require.NoError(t, printVolume(&out, released(), asTable))
 	require.Contains(t, out.String(), "Released:       2026-11-20T19:00:00Z\nReclaim:        lazy\nWipe:           zero\n")
+	out.Reset()
+	half := changed(func(v *node.Volume) { v.State, v.Clone = volume.Creating, "6e2c0b0a" })
+	require.NoError(t, printVolume(&out, half, asTable))
+	require.Contains(t, out.String(), "State:          creating, half a copy of file system 6e2c0b0a\n")
 }
 
 // changed is a volume like released, but for what is given.

@@ -143,6 +143,8 @@ func (o *volumesUndeleteOptions) mayReturn(v node.Volume) error {
 		return err
 	}
 	switch {
+	case v.Clone != "" && v.State != volume.Creating:
+		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", where(v))
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", where(v), v.Namespace)
 	case v.State == volume.Creating:

@@ -172,6 +172,9 @@ func TestUndelete(t *testing.T) {
 
 		"ready":               {volume: changed(func(v *node.Volume) { v.State = volume.Ready }), err: "Ask `kubectl get pv pvc-3`"},
 		"creating":            {volume: changed(func(v *node.Volume) { v.State = volume.Creating }), set: dryRun, err: "is creating"},
+		"half a copy":         {volume: changed(func(v *node.Volume) { v.Clone = "a" }), err: "Make a claim for the copy again"},
+		"half a copy, shown":  {volume: changed(func(v *node.Volume) { v.Clone = "a" }), set: dryRun, err: "was never finished"},
+		"a copy being made":   {volume: changed(func(v *node.Volume) { v.State, v.Clone = volume.Creating, "a" }), set: dryRun, err: "is creating"},
 		"doomed":              {volume: changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "there is no way back"},
 		"doomed, a dry run":   {volume: changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "there is no way back"},
 		"nonsense":            {volume: changed(func(v *node.Volume) { v.State, v.Problem = "", "two states" }), err: "lvchange"},

@@ -32,7 +32,8 @@ type Claim struct {
 	// Charged is what the volume takes from its pool when it is made: what its
 	// provisioner charged, or more where the claim has grown since.
 	Charged        volume.Bytes
-	ClaimNamespace string // empty where no claim is named
+	CloneOf        volume.Name // the volume whose copy it begins as, or empty
+	ClaimNamespace string      // empty where no claim is named
 	ClaimName      string
 	Phase          corev1.PersistentVolumePhase
 	ReclaimPolicy  corev1.PersistentVolumeReclaimPolicy
@@ -79,7 +80,7 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 	c := Claim{
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
-		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(),
+		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf,
 		Deleting: object.DeletionTimestamp != nil, IOLimits: object.Annotations[pv.AnnotationIOLimits],
 	}
 	for _, f := range object.Finalizers {
@@ -128,6 +129,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		StripeKiB: read(&r, volume.OptionStripeKiB, volume.ParseStripeKiB),
 		Mirrors:   read(&r, volume.OptionMirrors, volume.ParseMirrors),
 		ThinPool:  read(&r, volume.OptionThinPool, volume.ParseThinPool),
+		CloneOf:   read(&r, volume.OptionCloneOf, volume.ParseName),
 		Inodes:    read(&r, volume.OptionInodes, volume.ParseInodes),
 		Kind:      read(&r, volume.OptionKind, volume.ParseKind),
 		Cluster:   read(&r, volume.OptionCluster, volume.ParseCluster),
@@ -160,7 +162,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 
 // knownOptions of the layouts that there are so far.
 var knownOptions = []string{
-	volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
+	volume.OptionCloneOf, volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
 	volume.OptionMirrors, volume.OptionSize, volume.OptionStripeKiB, volume.OptionStripes,
 	volume.OptionThinPool, volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
 }

@@ -108,6 +108,16 @@ func TestClaimOf(t *testing.T) {
 			},
 			func(c *claim.Claim) { c.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128} },
 		},
+		"clone": {
+			func(o *corev1.PersistentVolume) {
+				o.Spec.FlexVolume.Options[volume.OptionLayout] = "thin"
+				o.Spec.FlexVolume.Options[volume.OptionThinPool] = "thinpool"
+				o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "pvc-1"
+			},
+			func(c *claim.Claim) {
+				c.Shape, c.CloneOf = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}, "pvc-1"
+			},
+		},
 		"raid1, no charge noted": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.FlexVolume.Options[volume.OptionLayout] = "raid1"
@@ -169,6 +179,8 @@ func TestClaimOfNonsense(t *testing.T) {
 		"layout of later":        {option(volume.OptionLayout, "raid6"), volume.OptionLayout},
 		"thin without a pool":    {option(volume.OptionLayout, "thin"), volume.OptionThinPool},
 		"thin pool of linear":    {option(volume.OptionThinPool, "p"), volume.OptionThinPool},
+		"clone of linear":        {option(volume.OptionCloneOf, "pvc-1"), volume.OptionCloneOf},
+		"clone of nothing":       {option(volume.OptionCloneOf, ""), volume.OptionCloneOf},
 		"stripes":                {option(volume.OptionStripes, "0"), volume.OptionStripes},
 		"mirrors of linear":      {option(volume.OptionMirrors, "1"), volume.OptionMirrors},
 		"group":                  {option(volume.OptionGroup, "a/b"), volume.OptionGroup},

@@ -62,7 +62,7 @@ func goodTools() script {
 	const lvm = "  LVM version:     2.03.16(2) (2022-05-18)\n"
 	return script{
 		"lvs --version": lvm, "lvcreate --version": lvm, "vgcreate --version": lvm,
-		"mkfs.xfs -V": "mkfs.xfs version 6.1.0\n", "wipefs --version": "wipefs from util-linux 2.38.1\n",
+		"mkfs.xfs -V": "mkfs.xfs version 6.1.0\n", "xfs_db -V": "xfs_db version 6.1.0\n", "wipefs --version": "wipefs from util-linux 2.38.1\n",
 		"blkid --version": "blkid from util-linux 2.38.1  (libblkid 2.38.1, 04-Aug-2022)\n",
 	}
 }

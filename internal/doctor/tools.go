@@ -26,6 +26,7 @@ func tools() []tool {
 	return []tool{
 		named("lvs"), named("lvcreate"), named("vgcreate"),
 		{name: "mkfs.xfs", ask: "-V", least: "4.10", why: "the options that fix a file system's size"},
+		{name: "xfs_db", ask: "-V", least: "4.3", why: "another UUID for the copy of a volume"},
 		{name: "wipefs", ask: "--version"},
 		{name: "blkid", ask: "--version"},
 	}

@@ -31,6 +31,7 @@ type option struct {
 
 // options is sorted by name.
 var options = [...]option{
+	{name: volume.OptionCloneOf, layout: volume.Thin},
 	{name: volume.OptionCluster},
 	{name: volume.OptionInodes},
 	{name: volume.OptionKind},
@@ -166,6 +167,7 @@ func parseSpec(object map[string]string) (volume.Spec, error) {
 		{volume.OptionStripeKiB, store(&s.StripeKiB, volume.ParseStripeKiB)},
 		{volume.OptionMirrors, store(&s.Mirrors, volume.ParseMirrors)},
 		{volume.OptionThinPool, store(&s.ThinPool, volume.ParseThinPool)},
+		{volume.OptionCloneOf, store(&s.CloneOf, volume.ParseName)},
 		{volume.OptionGroupUUID, store(&s.GroupUUID, volume.ParseGroupUUID)},
 		{volume.OptionInodes, store(&s.Inodes, volume.ParseInodes)},
 		{volume.OptionCluster, store(&s.Cluster, volume.ParseCluster)},

@@ -57,6 +57,8 @@ func TestParseRequestUnderstands(t *testing.T) {
 	raid1.Layout, raid1.Mirrors = volume.Raid1, 2
 	thin := spec
 	thin.Layout, thin.ThinPool = volume.Thin, "thinpool"
+	clone := thin
+	clone.CloneOf = "pvc-1"
 	for name, c := range map[string]struct {
 		options string
 		want    request
@@ -76,6 +78,7 @@ func TestParseRequestUnderstands(t *testing.T) {
 		"striped, as it must": {with(map[string]string{"layout": "striped", "stripes": "3", "stripeSizeKiB": "256"}), request{spec: striped(3, 256), pod: "web-0"}},
 		"raid1":               {with(map[string]string{"layout": "raid1", "mirrors": "2"}), request{spec: raid1, pod: "web-0"}},
 		"thin":                {with(map[string]string{"layout": "thin", "thinPool": "thinpool"}), request{spec: thin, pod: "web-0"}},
+		"clone":               {with(map[string]string{"layout": "thin", "thinPool": "thinpool", "cloneOf": "pvc-1"}), request{spec: clone, pod: "web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseRequest(c.options, mountNeeds...)
@@ -119,7 +122,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"no namespace":         {with(map[string]string{"kubernetes.io/pod.namespace": ""}), "kubernetes.io/pod.namespace", "missing"},
 		"no name":              {with(map[string]string{"kubernetes.io/pvOrVolumeName": ""}), "kubernetes.io/pvOrVolumeName", "missing"},
 		"no readwrite":         {with(map[string]string{"kubernetes.io/readwrite": ""}), "kubernetes.io/readwrite", "missing"},
-		"unknown option":       {with(map[string]string{"sise": "1"}), "sise", "the options are clusterUID, inodes, kind, layout,"},
+		"unknown option":       {with(map[string]string{"sise": "1"}), "sise", "the options are cloneOf, clusterUID, inodes, kind, layout,"},
 		"two unknown":          {with(map[string]string{"b": "1", "a": "1"}), "a, b", "not an option"},
 		"case of an option":    {with(map[string]string{"Size": "1"}), "Size", "not an option"},
 		"foreign domain":       {with(map[string]string{"x.kubernetes.io/pod.namespace": "kube-system"}), "x.kubernetes.io/pod.namespace", "not an option"},
@@ -156,6 +159,11 @@ func TestParseRequestRefuses(t *testing.T) {
 
 		"thin, no pool":      {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
 		"thin, a path":       {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
+		"clone in linear":    {with(map[string]string{"cloneOf": "pvc-1"}), `cloneOf "pvc-1"`, "belongs to layout thin"},
+		"clone, a path":      {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "../x"}), `cloneOf "../x"`, "holds '/'"},
+		"clone of the pool":  {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "p"}), `cloneOf "p"`, "its thin pool"},
+		"clone of doomed":    {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "doomed_x"}), `cloneOf "doomed_x"`, "being removed"},
+		"clone, a replica":   {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "x", "kind": "dataset"}), `cloneOf "x"`, "filled from its source"},
 		"stripes in thin":    {with(map[string]string{"layout": "thin", "thinPool": "p", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
 		"layout unknown":     {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
 		"stripes in raid1":   {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},

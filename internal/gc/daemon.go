@@ -67,7 +67,8 @@ type Daemon struct {
 	events  events
 	watches *watches
 
-	quick, slow *lane
+	quick, slow *lane[job]
+	copier      *lane[copyJob]
 	limiter     *limiter // nil where nothing is limited
 	kicks       chan struct{}
 	ended       atomic.Int64 // when a round last ended, in nanoseconds
@@ -86,6 +87,7 @@ type Daemon struct {
 	removals  *setbacks
 	releases  *setbacks
 	heals     *setbacks
+	copies    *setbacks
 }
 
 // New makes a daemon. It begins nothing.
@@ -116,13 +118,14 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		removals: newSetbacks(5*time.Second, 5*time.Minute),
 		releases: newSetbacks(time.Second, time.Minute),
 		heals:    newSetbacks(time.Minute, time.Hour),
+		copies:   newSetbacks(5*time.Second, time.Minute),
 
 		claimants: newClaimants(), meter: newMeter(cfg.IOTime),
 	}
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = newLimiter(cfg.IO, cfg.Now, d.said, d.events, out.Metrics)
 	}
-	d.quick, d.slow = newLane(d.remove), newLane(d.remove)
+	d.quick, d.slow, d.copier = newLane(d.remove), newLane(d.remove), newLane(d.makeCopy)
 	d.ended.Store(cfg.Now().UnixNano())
 	return d, nil
 }
@@ -155,6 +158,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.watches.run(ctx) })
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
+	all.Go(func() { d.copier.run(ctx) })
 	all.Go(func() { d.limiter.run(ctx) })
 	all.Go(func() { d.answer(ctx) })
 	d.awaitWatches(ctx)
@@ -260,7 +264,7 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 func (d *Daemon) next(f findings) time.Duration {
 	now := d.cfg.Now()
 	next := d.cfg.Interval
-	for _, s := range []*setbacks{d.removals, d.releases} {
+	for _, s := range []*setbacks{d.removals, d.releases, d.copies} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

@@ -20,6 +20,9 @@ type Engine interface {
 	// Remove takes an unreferenced volume away, and finishes what it or another has
 	// begun to. It may take as long as wiping takes.
 	Remove(ctx context.Context, ref node.Ref) error
+	// MakeClone makes a volume that begins as a copy of another, with all that it holds
+	// by then, where it is not there yet.
+	MakeClone(ctx context.Context, spec volume.Spec) error
 }
 
 func refOf(v node.Volume) node.Ref {

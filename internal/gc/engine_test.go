@@ -153,6 +153,25 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	return nil
 }
 
+func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("clone %s/%s of %s", spec.Group, spec.Name, spec.CloneOf); err != nil {
+		return err
+	}
+	source := e.find(node.Ref{Group: spec.Group}, spec.CloneOf)
+	switch {
+	case e.find(node.Ref{Group: spec.Group}, spec.Name) != nil:
+		return nil
+	case source == nil || source.State == volume.Creating || source.Namespace != spec.Namespace:
+		return errors.New("nothing to copy")
+	}
+	made := *source
+	made.Name, made.UUID, made.State, made.Size = spec.Name, "uuid-"+string(spec.Name), volume.Ready, spec.Size
+	e.volumes = append(e.volumes, made)
+	return nil
+}
+
 // names are the volumes that are there, with their states.
 func (e *fakeEngine) names() (out []string) {
 	e.with(func() {

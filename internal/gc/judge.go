@@ -19,6 +19,8 @@ const (
 	// go: delete it unless that has happened already (preconditions UID and
 	// resourceVersion), and drop our finalizer.
 	ActionRelease Action = "release"
+	// ActionWait: do nothing yet; nobody need be told.
+	ActionWait Action = "wait"
 	// ActionReport: do nothing and tell a person.
 	ActionReport Action = "report"
 )
@@ -54,6 +56,9 @@ func Judge(view View) []Verdict {
 		case x.letGo(c):
 		case x.obstacle(c) != "":
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
+		case x.beingCopied(c) != "":
+			v.Action = ActionWait
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to begin as a copy of it, which is not made yet; it goes when that is done, or when that one is deleted", c.Evidence(), x.beingCopied(c))
 		default:
 			v.Action = ActionRelease
 			v.To, v.Why = x.release(c, retained[keyOfClaim(c)])

@@ -18,25 +18,24 @@ type job struct {
 	told     *sync.Once
 }
 
-// A lane removes volumes, one after the other, beside the rounds. What waits in
+// A lane does jobs that take long, one after the other, beside the rounds. What waits in
 // it is what the last round has decided: every round puts its own list in the
-// place of the one before, so that nothing is removed on the strength of an old
-// one.
-type lane struct {
-	work func(context.Context, job)
+// place of the one before, so that nothing is done on the strength of an old one.
+type lane[J any] struct {
+	work func(context.Context, J)
 	wake chan struct{}
 
 	mu      sync.Mutex
-	waiting []job
-	busy    *job
+	waiting []J
+	busy    *J
 }
 
-func newLane(work func(context.Context, job)) *lane {
-	return &lane{work: work, wake: make(chan struct{}, 1)}
+func newLane[J any](work func(context.Context, J)) *lane[J] {
+	return &lane[J]{work: work, wake: make(chan struct{}, 1)}
 }
 
 // run works until ctx ends, and returns when what it had begun has returned.
-func (l *lane) run(ctx context.Context) {
+func (l *lane[J]) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,26 +53,26 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-func (l *lane) take(ctx context.Context) (job, bool) {
+func (l *lane[J]) take(ctx context.Context) (next J, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ctx.Err() != nil || len(l.waiting) == 0 {
-		return job{}, false
+		return next, false
 	}
-	next := l.waiting[0]
+	next = l.waiting[0]
 	l.waiting = l.waiting[1:]
 	l.busy = &next
 	return next, true
 }
 
-func (l *lane) done() {
+func (l *lane[J]) done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy = nil
 }
 
 // set gives the lane a new list. What it is at now goes on.
-func (l *lane) set(jobs []job) {
+func (l *lane[J]) set(jobs []J) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = jobs
@@ -87,11 +86,11 @@ func (l *lane) set(jobs []job) {
 }
 
 // at gives what the lane is at.
-func (l *lane) at() (job, bool) {
+func (l *lane[J]) at() (now J, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy == nil {
-		return job{}, false
+		return now, false
 	}
 	return *l.busy, true
 }

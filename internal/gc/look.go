@@ -101,6 +101,7 @@ func (d *Daemon) look(ctx context.Context) (findings, error) {
 		there[string(f.view.Claims[i].UID)] = true
 	}
 	d.releases.keep(there)
+	d.copies.keep(there)
 	return f, nil
 }
 

@@ -57,9 +57,10 @@ func lastSeen(v *node.Volume) time.Time {
 // mayGo tells whether an orphan may be evicted at all.
 func (p *planner) mayGo(v *node.Volume, in *pool) bool {
 	_, wanted := p.index.anywhere[v.Name]
+	_, copied := p.index.copied[keyOf(v)]
 	busy := v.Open || len(v.Mounts) > 0 || v.Origin
 	known := !v.Created.IsZero() && !v.LastUsed.IsZero()
-	return p.policy.EvictOrphans && !wanted && !busy && known && v.Problem == "" && in.ailing == "" &&
+	return p.policy.EvictOrphans && !wanted && !copied && !busy && known && v.Problem == "" && in.ailing == "" &&
 		p.view.Now.Sub(lastSeen(v)) > p.policy.OrphanAge
 }
 

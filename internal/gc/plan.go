@@ -179,15 +179,16 @@ const (
 	standingFree   standing = iota // nothing
 	standingYoung                  // it is not old enough
 	standingBusy                   // its device is open, it is mounted, snapshots hang on it
-	standingWanted                 // a PersistentVolume names it
+	standingWanted                 // a PersistentVolume names it, or is to begin as a copy of it
 	standingIll                    // it, or its pool, has a problem
 	standings
 )
 
 func (p *planner) standing(v *node.Volume, in *pool) standing {
 	_, wanted := p.index.wanted[keyOf(v)]
+	_, copied := p.index.copied[keyOf(v)]
 	switch {
-	case wanted || p.index.unread[v.Name]:
+	case wanted || copied || p.index.unread[v.Name]:
 		return standingWanted
 	case v.Problem != "" || in.ailing != "":
 		return standingIll

@@ -48,6 +48,7 @@ func (u *uuids) keep(there map[string]bool) {
 func (d *Daemon) hold() {
 	d.quick.set(nil)
 	d.slow.set(nil)
+	d.copier.set(nil)
 }
 
 // enqueue hands the removals of a round to the lanes. Wiping may take hours, and
@@ -100,7 +101,7 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 // committed and are being wiped: that may take hours more.
 func (d *Daemon) tellCommitted(ctx context.Context, f findings) map[string]bool {
 	busy := map[string]bool{}
-	for _, l := range []*lane{d.quick, d.slow} {
+	for _, l := range []*lane[job]{d.quick, d.slow} {
 		j, at := l.at()
 		if !at {
 			continue

@@ -34,6 +34,7 @@ func (d *Daemon) round(ctx context.Context) (findings, error) {
 		d.sayPlan(ctx, f)
 	default:
 		d.enqueue(ctx, f)
+		d.enqueueCopies(f)
 	}
 	// The report goes out before any PersistentVolume does: by then it does not count
 	// the room of what is released as a claim's any more, or that room would be

@@ -52,7 +52,10 @@ type index struct {
 	// anywhere holds the PersistentVolumes of wanted whatever their group: groups
 	// can be renamed under the API's feet.
 	anywhere map[volume.Name]string
-	unread   map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
+	// copied holds the volumes that a copy is still to be taken of; the copy's
+	// PersistentVolume.
+	copied map[key]string
+	unread map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
 }
 
 func newIndex(view View) index {
@@ -63,6 +66,7 @@ func newIndex(view View) index {
 		named:    make(map[key]bool, len(view.Claims)),
 		wanted:   make(map[key]string, len(view.Claims)),
 		anywhere: make(map[volume.Name]string, len(view.Claims)),
+		copied:   map[key]string{},
 		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
 	}
 	for _, p := range view.Pools {
@@ -90,6 +94,9 @@ func newIndex(view View) index {
 		if !view.givenUp(c) {
 			keepLeast(x.wanted, keyOfClaim(c), c.PV)
 			keepLeast(x.anywhere, c.Volume, c.PV)
+		}
+		if x.unmadeCopy(view, c) {
+			keepLeast(x.copied, key{c.Group, c.CloneOf}, c.PV)
 		}
 	}
 	return x

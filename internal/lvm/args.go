@@ -85,6 +85,17 @@ func createArgs(lv LogicalVolume, on []string) []string {
 	return append(args, on...)
 }
 
+// snapshotArgs make lv a thin snapshot of origin, active at once and at every boot:
+// LVM leaves a snapshot inactive where nothing is said. Without a size LVM makes
+// none of a volume that is not thin.
+func snapshotArgs(origin, lv LogicalVolume) []string {
+	args := []string{"--yes", "--snapshot", "--setactivationskip", "n"}
+	for _, t := range lv.Tags {
+		args = append(args, "--addtag", t)
+	}
+	return append(args, "--name", string(lv.Name), "--", origin.path())
+}
+
 func shapeArgs(h volume.Shape) []string {
 	switch h.Layout {
 	case volume.Striped:

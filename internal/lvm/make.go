@@ -21,6 +21,22 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	if err == nil {
 		_, err = c.lvm(ctx, "lvcreate", createArgs(lv, on)...)
 	}
+	return c.whyNotMade(ctx, lv, err)
+}
+
+// Snapshot makes a logical volume of lv's name and tags that holds what the thin
+// volume origin holds at this moment, and is as large. LVM freezes a file system
+// that is mounted there for as long as that takes. Else it is as Create is.
+func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
+	_, err := c.place(ctx, lv)
+	if err == nil {
+		_, err = c.lvm(ctx, "lvcreate", snapshotArgs(origin, lv)...)
+	}
+	return c.whyNotMade(ctx, lv, err)
+}
+
+// whyNotMade looks at what is really there after a failure; without one it is nil.
+func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -168,6 +168,11 @@ func TestThinVolumes(t *testing.T) {
 	require.NoError(t, c.Extend(t.Context(), lv, 2048*volume.MiB), "the pool has 1948 MiB free, and 1748 more are asked for")
 	require.Equal(t, "lvextend --yes --size 2147483648b -- flexlvm/pvc-9", s.ran[1])
 
+	snapshot := LogicalVolume{Group: "flexlvm", Name: "pvc-10", Tags: lv.Tags, Shape: lv.Shape}
+	c, s = client(t, map[string][]answer{"lvs": {pool}, "lvcreate": {{}}})
+	require.NoError(t, c.Snapshot(t.Context(), lv, snapshot))
+	require.Equal(t, "lvcreate --yes --snapshot --setactivationskip n --addtag flexlvm --addtag flexlvm.state=creating --name pvc-10 -- flexlvm/pvc-9", s.ran[1])
+
 	groups, gone, taken := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}, answer{out: reportOf(t, "pvc-1")}
 	full := answer{out: strings.NewReplacer(`"4.88"`, `"100.00"`, `"lv_health_status":""`, `"lv_health_status":"out_of_data"`).Replace(pool.out)}
 	noMetadata := answer{out: strings.ReplaceAll(pool.out, `"10.13"`, `"100.00"`)}
@@ -185,6 +190,11 @@ func TestThinVolumes(t *testing.T) {
 		client, _ := client(t, c.answers)
 		require.ErrorIs(t, client.Create(t.Context(), lv), c.is, name)
 	}
+	c, _ = client(t, map[string][]answer{"lvs": {pool, taken}, "vgs": {groups}, "lvcreate": {{err: failed}}})
+	require.ErrorIs(t, c.Snapshot(t.Context(), lv, snapshot), ErrExists)
+	c, s = client(t, map[string][]answer{"lvs": {full, gone}, "vgs": {groups, groups}})
+	require.ErrorIs(t, c.Snapshot(t.Context(), lv, snapshot), ErrNoSpace)
+	require.NotContains(t, strings.Join(s.ran, "\n"), "lvcreate")
 	c, _ = client(t, map[string][]answer{"lvs": {pool}})
 	require.ErrorIs(t, c.Extend(t.Context(), lv, 4*volume.GiB), ErrNoSpace)
 }

@@ -30,12 +30,23 @@ type Attached struct {
 // always writable: a log that is dirty after a crash must be replayed). Several
 // mounts of one device share one file system.
 func AttachXFS(device string, readOnly bool) (*Attached, error) {
+	return attach(device, readOnly, "prjquota")
+}
+
+// AttachXFSCopy is AttachXFS for a file system that bears the UUID of another which
+// may be mounted beside it. It is to replay the log of a copy before that gets a UUID
+// of its own, and for nothing else.
+func AttachXFSCopy(device string) (*Attached, error) {
+	return attach(device, false, "prjquota", "nouuid")
+}
+
+func attach(device string, readOnly bool, options ...string) (*Attached, error) {
 	ctx, err := unix.Fsopen("xfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("mount %s: open XFS in the kernel: %w; load the module xfs (kernel 5.6 or later)", device, err)
 	}
 	defer func() { _ = unix.Close(ctx) }()
-	if err := configure(ctx, device); err != nil {
+	if err := configure(ctx, device, options); err != nil {
 		why := kernelSays(ctx)
 		if errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("mount %s: %w: a formatter or another program holds the device%s", device, ErrBusy, why)
@@ -58,12 +69,14 @@ func AttachXFS(device string, readOnly bool) (*Attached, error) {
 	return &Attached{fd: fd, root: os.NewFile(uintptr(root), "the root of "+device)}, nil
 }
 
-func configure(ctx int, device string) error {
+func configure(ctx int, device string, options []string) error {
 	if err := unix.FsconfigSetString(ctx, "source", device); err != nil {
 		return err
 	}
-	if err := unix.FsconfigSetFlag(ctx, "prjquota"); err != nil {
-		return err
+	for _, o := range options {
+		if err := unix.FsconfigSetFlag(ctx, o); err != nil {
+			return err
+		}
 	}
 	return unix.FsconfigCreate(ctx)
 }

@@ -46,6 +46,9 @@ func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 	}
 	switch t.State {
 	case volume.Creating, volume.Ready:
+		if t.Clone != "" && (t.State == volume.Ready || spec.CloneOf == "") {
+			return refused("volume %s/%s is a copy of another that was never finished, and %s %q does not say of which; delete its claim", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
+		}
 		return nil
 	case volume.Unreferenced:
 		return refused("volume %s/%s is unreferenced: its claim was deleted and its space may be taken back at any time; bring it back first (`flexlvm volumes undelete %s`)", spec.Group, spec.Name, spec.Name)
@@ -64,7 +67,7 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
-	case spec.Size > t.Size:
+	case spec.Size > t.Size && t.Clone == "": // half a copy is taken anew, in the size that is asked for
 		return refused("%s %d: volume %s/%s holds only %d bytes; the option never changes and the volume never shrinks, so this is not the volume that the PersistentVolume was made for", volume.OptionSize, int64(spec.Size), spec.Group, spec.Name, int64(t.Size))
 	}
 	return nil

@@ -35,6 +35,12 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	if !known && spec.CloneOf != "" {
+		// To make a copy takes what it is a copy of; one that is there needs that no more.
+		if known, err = e.there(ctx, spec); err != nil {
+			return found{}, err
+		}
+	}
 	if !known {
 		// Creating first and asking afterwards is as safe as open(2) with O_EXCL:
 		// LVM refuses a name that is taken and touches nothing.
@@ -44,6 +50,15 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 		}
 	}
 	return e.adopt(ctx, spec)
+}
+
+// there tells whether LVM has the volume.
+func (e *Engine) there(ctx context.Context, spec volume.Spec) (bool, error) {
+	_, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // remembered answers from the record and the kernel, or with errAskLVM. Any
@@ -64,7 +79,8 @@ func (e *Engine) remembered(spec volume.Spec) (found, error) {
 	return f, admit(spec, f.tags, d.GroupUUID)
 }
 
-// create makes the volume, with all its tags in state creating, and formats it.
+// create makes the volume, with all its tags in state creating, and formats it, or
+// makes it as a copy.
 func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 	if spec.GroupUUID != "" {
 		g, err := e.lvm.Group(ctx, spec.Group)
@@ -74,6 +90,9 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 		if err := checkGroup(spec, g.UUID); err != nil {
 			return found{}, err
 		}
+	}
+	if spec.CloneOf != "" {
+		return e.copyOf(ctx, spec)
 	}
 	id, err := xfs.NewUUID()
 	if err != nil {
@@ -104,6 +123,9 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 	lv, tags, err := e.lookUp(ctx, spec)
 	if err != nil {
 		return found{}, err
+	}
+	if tags.Clone != "" {
+		return e.copyAgain(ctx, spec, lv)
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
@@ -165,6 +187,9 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, hande
 func (e *Engine) format(ctx context.Context, spec volume.Spec, d lvm.Device, tags volume.Tags) error {
 	if tags.State != volume.Creating {
 		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, tags.State)
+	}
+	if spec.CloneOf != "" || tags.Clone != "" {
+		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
 	f := xfs.Format{Device: d.Path, UUID: tags.FS, Size: tags.Size, Inodes: spec.Inodes}
 	if err := xfs.Mkfs(ctx, e.run, f); err != nil {

@@ -57,7 +57,7 @@ func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) 
 	if err := e.grow(root, f.device.Path); err != nil {
 		return err
 	}
-	if f.tags.State == volume.Creating {
+	if f.tags.State == volume.Creating && f.tags.Clone == "" {
 		if err := e.makeRoom(ctx, root, f, want.Size); err != nil {
 			return err
 		}

@@ -27,8 +27,11 @@ type Volume struct {
 	Cluster   string      `json:"cluster,omitempty"`
 	Kind      volume.Kind `json:"kind,omitempty"`
 	FS        string      `json:"filesystemUUID,omitempty"`
-	Created   time.Time   `json:"created"`
-	LastUsed  time.Time   `json:"lastUsed"` // Created where nothing else is known
+	// Clone is the UUID of the file system whose copy the volume is to be, until that
+	// is done.
+	Clone    string    `json:"cloneOfFilesystemUUID,omitempty"`
+	Created  time.Time `json:"created"`
+	LastUsed time.Time `json:"lastUsed"` // Created where nothing else is known
 	// Released is when the volume left state ready: it became unreferenced or
 	// retained then. LastUsed where nothing else is known.
 	Released time.Time      `json:"released"`
@@ -95,7 +98,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 		return v
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
-	v.Reclaim, v.Wipe = t.Reclaim, t.Wipe
+	v.Reclaim, v.Wipe, v.Clone = t.Reclaim, t.Wipe, t.Clone
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}

@@ -387,6 +387,8 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	switch c.Verb {
 	case "mount":
 		return e.Mount(ctx, c.Spec, c.Target, false)
+	case "clone":
+		return e.MakeClone(ctx, c.Spec)
 	case "unmount":
 		return e.Unmount(ctx, c.Target)
 	case "expand":

@@ -62,6 +62,8 @@ func mayRestate(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
 	case tags.State == volume.Creating:
 		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing", ref)
+	case tags.Clone != "" && to != volume.Unreferenced:
+		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own; make the copy again", ref)
 	case tags.State == volume.Doomed:
 		return refused("volume %s is being removed", ref)
 	case to == volume.Unreferenced && lv.Open:

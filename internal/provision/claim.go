@@ -21,9 +21,7 @@ func checkClaim(claim *corev1.PersistentVolumeClaim, wrong *problems) {
 	if spec.Selector != nil {
 		wrong.add("spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
 	}
-	if kind, name := dataSource(spec); kind != "" {
-		wrong.add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes; leave dataSource and dataSourceRef out", kind, name))
-	}
+	checkSource(claim, wrong)
 	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
 		wrong.add(fmt.Sprintf("volumeAttributesClassName %q is not supported: only CSI volumes can have one; leave it out", *class))
 	}
@@ -41,17 +39,6 @@ func checkAccessMode(mode corev1.PersistentVolumeAccessMode, wrong *problems) {
 	default:
 		wrong.add(fmt.Sprintf("access mode %s is not supported; use ReadWriteOnce or ReadOnlyMany", mode))
 	}
-}
-
-// dataSource gives kind and name of what the claim wants to be filled from.
-func dataSource(spec corev1.PersistentVolumeClaimSpec) (kind, name string) {
-	switch {
-	case spec.DataSourceRef != nil:
-		return spec.DataSourceRef.Kind, spec.DataSourceRef.Name
-	case spec.DataSource != nil:
-		return spec.DataSource.Kind, spec.DataSource.Name
-	}
-	return "", ""
 }
 
 // checkClass refuses what the parameters of a class do not say.

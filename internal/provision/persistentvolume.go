@@ -39,6 +39,8 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	parameters, err := ParseParameters(r.Class.Parameters)
 	if err != nil {
 		wrong.add(fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err))
+	} else {
+		r.checkCloning(parameters, &wrong)
 	}
 	name, err := volume.ParseName("the name of the PersistentVolume", r.PVName)
 	wrong.check(err)

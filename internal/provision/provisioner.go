@@ -34,6 +34,15 @@ type Provisioner struct {
 	Parts
 }
 
+// What becomes of a claim, in the library's words.
+type state = controller.ProvisioningState
+
+const (
+	finished   = controller.ProvisioningFinished
+	unchanged  = controller.ProvisioningNoChange
+	reschedule = controller.ProvisioningReschedule
+)
+
 // Parts are what a provisioner works with.
 type Parts struct {
 	Events  record.EventRecorder
@@ -48,6 +57,9 @@ type Listers struct {
 	Nodes   corelisters.NodeLister
 	Claims  corelisters.PersistentVolumeClaimLister
 	Classes storagelisters.StorageClassLister
+	Volumes corelisters.PersistentVolumeLister
+	// Claim gives a claim as it is now, where Claims may be behind.
+	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	// Pods gives the pods without a node that use a claim.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 }
@@ -87,11 +99,15 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster}
 	spec, parameters, err := request.Check()
-	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
-		p.Refused(refusal)
-	}
 	if err != nil {
-		return nil, controller.ProvisioningFinished, err
+		return nil, finished, p.told(err)
+	}
+	if request.clones() {
+		spec, node, state, err := p.provisionCopy(ctx, request, spec, o.SelectedNodeName != "")
+		if err != nil {
+			return nil, state, p.told(err)
+		}
+		return request.PersistentVolume(spec, parameters, node), finished, nil
 	}
 	if o.SelectedNodeName == "" {
 		return p.provisionAnywhere(request, spec, parameters)
@@ -100,9 +116,9 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, state, err
 	}
-	sets, err := p.together(ctx, request, spec)
+	sets, err := p.together(ctx, request, spec, node.Name)
 	if err != nil {
-		return nil, controller.ProvisioningNoChange, err
+		return nil, again(err), err
 	}
 	uuids, err := p.reserveOne(node.Name, sets)
 	if err != nil {
@@ -131,12 +147,20 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
 }
 
+// told counts a Refusal, and gives every error back.
+func (p *Provisioner) told(err error) error {
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		p.Refused(refusal)
+	}
+	return err
+}
+
 // together are the volume that is asked for and those that a pod needs with it and
 // has not yet, for each pod that waits for it; the pod that needs most comes first.
 // A pod of which one claim had its volume and another found no room would hold the
 // one for ever. A pod that another of its claims keeps from ever starting does not
 // count, unless there is none but such.
-func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec) ([][]Want, error) {
+func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec, node string) ([][]Want, error) {
 	namespace, asked := request.Claim.Namespace, Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
 	pods, err := p.Listers.Pods(ctx, namespace, asked.Claim)
 	if err != nil {
@@ -148,7 +172,7 @@ func (p *Provisioner) together(ctx context.Context, request Request, spec volume
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		set, err := p.needs(pod, asked)
+		set, err := p.needs(ctx, pod, asked, node)
 		if err != nil {
 			hopeless = err
 			continue
@@ -165,11 +189,11 @@ func (p *Provisioner) together(ctx context.Context, request Request, spec volume
 	return [][]Want{{asked}}, nil
 }
 
-// needs are asked and what else its pod needs.
-func (p *Provisioner) needs(pod *corev1.Pod, asked Want) ([]Want, error) {
+// needs are asked and what else its pod needs on the node.
+func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked Want, node string) ([]Want, error) {
 	wants := []Want{asked}
 	for _, name := range companions(pod, asked.Claim) {
-		want, needed, err := p.companion(pod.Namespace, name)
+		want, needed, err := p.companion(ctx, pod.Namespace, name, node)
 		if err != nil {
 			return nil, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
 		}
@@ -196,14 +220,18 @@ func (p *Provisioner) reserveOne(node string, sets [][]Want) (map[volume.PoolNam
 	return nil, first
 }
 
-// companion is what a claim of the same pod will want; false where it is served
-// already, by others, or wherever it likes.
-func (p *Provisioner) companion(namespace, name string) (Want, bool, error) {
+// companion is what a claim of the same pod will want on the node; false where it is
+// served already, by others, or wherever it likes. The error is an *Elsewhere where it
+// cannot be there.
+func (p *Provisioner) companion(ctx context.Context, namespace, name, node string) (Want, bool, error) {
 	other, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
 		return Want{}, false, err
 	}
-	if other.Spec.VolumeName != "" || other.Spec.StorageClassName == nil || *other.Spec.StorageClassName == "" {
+	if other.Spec.VolumeName != "" {
+		return Want{}, false, p.settledElsewhere(other, node)
+	}
+	if other.Spec.StorageClassName == nil || *other.Spec.StorageClassName == "" {
 		return Want{}, false, nil
 	}
 	class, err := p.Listers.Classes.Get(*other.Spec.StorageClassName)
@@ -215,6 +243,9 @@ func (p *Provisioner) companion(namespace, name string) (Want, bool, error) {
 	}
 	request := Request{PVName: "pvc-" + string(other.UID), Claim: other, Class: class, Cluster: p.Cluster}
 	spec, _, err := request.Check()
+	if err == nil && request.clones() {
+		err = p.copyElsewhere(ctx, request, &spec, node)
+	}
 	return Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
 }
 

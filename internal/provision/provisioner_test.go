@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +40,7 @@ type cast struct {
 	claims  []*corev1.PersistentVolumeClaim
 	classes []*storagev1.StorageClass
 	pods    []*corev1.Pod
+	volumes []*corev1.PersistentVolume
 	refused int
 	away    error // what asking for pods comes to
 }
@@ -68,7 +70,16 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 			Nodes:   corelisters.NewNodeLister(store(objects(c.nodes)...)),
 			Claims:  corelisters.NewPersistentVolumeClaimLister(store(objects(c.claims)...)),
 			Classes: storagelisters.NewStorageClassLister(store(objects(c.classes)...)),
-			Pods:    func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
+			Volumes: corelisters.NewPersistentVolumeLister(store(objects(c.volumes)...)),
+			Claim: func(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+				for _, one := range c.claims {
+					if one.Namespace == namespace && one.Name == name {
+						return one, nil
+					}
+				}
+				return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+			},
+			Pods: func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
 		},
 		Refused: func(*provision.Refusal) { c.refused++ },
 	})

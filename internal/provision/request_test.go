@@ -95,13 +95,33 @@ func TestCheckRefuses(t *testing.T) {
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 			},
-			err: `the data source PersistentVolumeClaim "other" is not supported: flexlvm makes empty volumes; leave dataSource and dataSourceRef out`,
+			err: `dataSource: cloning needs layout "thin"; StorageClass "flexlvm" has "linear"`,
+		},
+		"data source of a group": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr("example.com"), Kind: "PersistentVolumeClaim", Name: "other"}
+			},
+			class: thinly,
+			err:   `the data source PersistentVolumeClaim "other" is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out`,
+		},
+		"data source in another namespace": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "other", Namespace: ptr("team-b")}
+			},
+			class: thinly,
+			err:   `dataSourceRef.namespace "team-b": is not the claim's own; only a claim of namespace "team-a" can be copied`,
+		},
+		"data source is itself": {
+			claim: cloning("data"),
+			class: thinly,
+			err:   `dataSource "data": is the claim itself; name the claim that it is to be a copy of`,
 		},
 		"data source reference": {
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "VolumeSnapshot", Name: "monday"}
 			},
-			err: `the data source VolumeSnapshot "monday" is not supported: flexlvm makes empty volumes; leave dataSource and dataSourceRef out`,
+			class: thinly,
+			err:   `the data source VolumeSnapshot "monday" is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out`,
 		},
 		"attributes class": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },

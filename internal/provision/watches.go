@@ -49,6 +49,8 @@ func (w *watches) listers() Listers {
 		Nodes:   w.factory.Core().V1().Nodes().Lister(),
 		Claims:  w.factory.Core().V1().PersistentVolumeClaims().Lister(),
 		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
+		Volumes: w.factory.Core().V1().PersistentVolumes().Lister(),
+		Claim:   claimNow(w.pods.client),
 		Pods:    w.pods.using,
 	}
 }

@@ -117,6 +117,7 @@ func (s Spec) layoutOptions() []layoutOption {
 		{OptionStripeKiB, Striped, number(h.StripeKiB)},
 		{OptionMirrors, Raid1, number(h.Mirrors)},
 		{OptionThinPool, Thin, string(s.ThinPool)},
+		{OptionCloneOf, Thin, string(s.CloneOf)},
 	}
 }
 
@@ -157,6 +158,10 @@ func (s Spec) validateLayout() error {
 		return invalid(OptionThinPool, "", "is required with layout %s: name the thin pool that volumes are made in", Thin)
 	case s.Layout == Thin && s.ThinPool == s.Name:
 		return invalid(OptionThinPool, string(s.ThinPool), "is the name of the volume itself")
+	case s.CloneOf != "" && (s.CloneOf == s.Name || s.CloneOf == s.ThinPool):
+		return invalid(OptionCloneOf, string(s.CloneOf), "is the name of the volume itself, or of its thin pool")
+	case s.CloneOf != "" && s.Kind == Dataset:
+		return invalid(OptionCloneOf, string(s.CloneOf), "is given and the kind is %s; a replica is filled from its source", Dataset)
 	case s.Layout == Thin:
 		return checkDeviceName(OptionThinPool, s.Group, s.ThinPool, Thin)
 	}

@@ -17,6 +17,7 @@ type Spec struct {
 	StripeKiB int  // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
 	Mirrors   int  // raid1: copies besides the first; 0 means DefaultMirrors
 	ThinPool  Name // thin: the pool that it lies in
+	CloneOf   Name // thin: the volume in the same pool whose copy it begins as, or empty
 	// Ratio is how many times over a thin pool is promised. It is the provisioner's
 	// alone and no option: the node makes the volume just the same.
 	Ratio     Ratio
@@ -34,6 +35,7 @@ const (
 	OptionSize      = "size"
 	OptionLayout    = "layout"
 	OptionThinPool  = "thinPool"
+	OptionCloneOf   = "cloneOf"
 	OptionStripes   = "stripes"
 	OptionStripeKiB = "stripeSizeKiB"
 	OptionMirrors   = "mirrors"

@@ -106,4 +106,6 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"volumeGroup": "flexlvm", "size": "1073741824", "layout": "thin", "kind": "claim", "thinPool": "thinpool",
 	}, thin.Options(), "the ratio is the provisioner's alone")
+	thin.CloneOf = "pvc-1"
+	require.Equal(t, "pvc-1", thin.Options()["cloneOf"])
 }

@@ -17,6 +17,7 @@ const (
 	tagKind      = "flexlvm.kind="
 	tagReclaim   = "flexlvm.reclaim="
 	tagWipe      = "flexlvm.wipe="
+	tagClone     = "flexlvm.clone="
 )
 
 // Tags is what a volume says of itself in LVM's metadata. They are short: the
@@ -32,6 +33,11 @@ type Tags struct {
 	// released. Their defaults take no tag.
 	Reclaim Reclaim
 	Wipe    Wipe
+	// Clone is the UUID of the file system whose copy the volume is, from the moment
+	// that the copy is taken until it is a volume of its own. While it is there, the
+	// volume holds that file system, perhaps under its UUID: it is neither formatted
+	// nor given to a pod.
+	Clone string
 }
 
 // Owned tells whether a logical volume with these tags is ours at all.
@@ -57,8 +63,14 @@ func (t Tags) Strings() []string {
 	if t.Cluster != "" {
 		out = append(out, tagCluster+t.Cluster)
 	}
+	if t.Clone != "" {
+		out = append(out, CloneTag(t.Clone))
+	}
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
+
+// CloneTag is the tag of a copy of the file system with this UUID that is being made.
+func CloneTag(fs string) string { return tagClone + fs }
 
 // DisposalTags are the tags that bear r and w; the defaults take none.
 func DisposalTags(r Reclaim, w Wipe) []string {
@@ -143,6 +155,11 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 	wipe, _ := take(tagWipe)
 	if t.Wipe, err = ParseWipe(tagWipe, wipe); err != nil {
 		return Tags{}, err
+	}
+	if clone, ok := take(tagClone); ok {
+		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
+			return Tags{}, invalid(tagClone, clone, "is not the UUID of another file system")
+		}
 	}
 	for key := range found {
 		return Tags{}, invalid("tag", key, "is not known to this release")

@@ -17,12 +17,14 @@ var good = Tags{
 func TestTagsRoundTrip(t *testing.T) {
 	without := good
 	without.Cluster, without.Reclaim, without.Wipe = "", ReclaimLazy, WipeNone
-	for _, want := range []Tags{good, without} {
+	half := good
+	half.State, half.Clone = Creating, "1d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+	for _, want := range []Tags{good, without, half} {
 		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for _, tag := range good.Strings() {
+	for _, tag := range half.Strings() {
 		require.Regexp(t, `^[A-Za-z0-9_+.=/!:&#-]+$`, tag, "LVM must take it")
 	}
 }
@@ -39,23 +41,26 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 	}
 	for name, tags := range map[string][]string{
-		"not ours":        {"backup=yes"},
-		"only the mark":   {TagOwned},
-		"no state":        replace("flexlvm.state=", ""),
-		"unknown state":   replace("flexlvm.state=", "flexlvm.state=happy"),
-		"two states":      append(good.Strings(), "flexlvm.state=creating"),
-		"no fs":           replace("flexlvm.fs=", ""),
-		"fs upper case":   replace("flexlvm.fs=", "flexlvm.fs=0D9EE5BA-5B9B-4C8E-8D7E-0F4B8F0C6A11"),
-		"size in words":   replace("flexlvm.size=", "flexlvm.size=large"),
-		"negative size":   replace("flexlvm.size=", "flexlvm.size=-1"),
-		"namespace":       replace("flexlvm.ns=", "flexlvm.ns=a/b"),
-		"no namespace":    replace("flexlvm.ns=", ""),
-		"kind":            replace("flexlvm.kind=", "flexlvm.kind=cat"),
-		"cluster":         replace("flexlvm.cluster=", "flexlvm.cluster="),
-		"reclaim":         replace("flexlvm.reclaim=", "flexlvm.reclaim=never"),
-		"wipe":            replace("flexlvm.wipe=", "flexlvm.wipe=twice"),
-		"of a later day":  append(good.Strings(), "flexlvm.colour=red"),
-		"no value at all": append(good.Strings(), "flexlvm.colour"),
+		"not ours":         {"backup=yes"},
+		"only the mark":    {TagOwned},
+		"no state":         replace("flexlvm.state=", ""),
+		"unknown state":    replace("flexlvm.state=", "flexlvm.state=happy"),
+		"two states":       append(good.Strings(), "flexlvm.state=creating"),
+		"no fs":            replace("flexlvm.fs=", ""),
+		"fs upper case":    replace("flexlvm.fs=", "flexlvm.fs=0D9EE5BA-5B9B-4C8E-8D7E-0F4B8F0C6A11"),
+		"size in words":    replace("flexlvm.size=", "flexlvm.size=large"),
+		"negative size":    replace("flexlvm.size=", "flexlvm.size=-1"),
+		"namespace":        replace("flexlvm.ns=", "flexlvm.ns=a/b"),
+		"no namespace":     replace("flexlvm.ns=", ""),
+		"kind":             replace("flexlvm.kind=", "flexlvm.kind=cat"),
+		"cluster":          replace("flexlvm.cluster=", "flexlvm.cluster="),
+		"reclaim":          replace("flexlvm.reclaim=", "flexlvm.reclaim=never"),
+		"wipe":             replace("flexlvm.wipe=", "flexlvm.wipe=twice"),
+		"a copy of none":   append(good.Strings(), "flexlvm.clone="),
+		"a copy of a name": append(good.Strings(), "flexlvm.clone=pvc-1"),
+		"a copy of itself": append(good.Strings(), "flexlvm.clone="+good.FS),
+		"of a later day":   append(good.Strings(), "flexlvm.colour=red"),
+		"no value at all":  append(good.Strings(), "flexlvm.colour"),
 	} {
 		_, err := ParseTags(tags)
 		var field *FieldError
@@ -65,6 +70,7 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 
 func FuzzParseTags(f *testing.F) {
 	f.Add(strings.Join(good.Strings(), ","))
+	f.Add(strings.Join(good.Strings(), ",") + ",flexlvm.clone=1d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11")
 	f.Add("flexlvm,flexlvm.state=ready,flexlvm.fs=,flexlvm.size=0")
 	f.Fuzz(func(t *testing.T, s string) {
 		tags, err := ParseTags(strings.Split(s, ","))

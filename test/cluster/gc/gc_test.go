@@ -54,6 +54,7 @@ func TestNodeDaemon(t *testing.T) {
 	ok = ok && t.Run("pressure", b.testPressure)
 	ok = ok && t.Run("layouts", b.testLayouts)
 	ok = ok && t.Run("IO limits", b.testIOLimits)
+	ok = ok && t.Run("copied", b.testCopied)
 	if ok {
 		b.configure(t, watchful...)
 		ok = t.Run("in use elsewhere", b.testInUseElsewhere) &&

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func (b *bed) testManifests(t *testing.T) {
@@ -157,12 +159,18 @@ func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 func (b *bed) testExamples(t *testing.T) {
 	s := b.namespace(t, "examples")
 	t.Cleanup(func() {
-		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1", "flexlvm-thin"} {
+		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1", "flexlvm-thin", "flexlvm-clonable"} {
 			require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), class, metav1.DeleteOptions{}))
 		}
 	})
 	b.kubectl(t, "apply", "-n", s.name, "-f", filepath.Join(b.source, "examples"))
 	s.pod("explained", "") // the class has a claim, and here it has a pod
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": roomy, "flexlvm/thinpool": roomy})
+	t.Cleanup(func() { b.reportRoomy(t) })
+	s.pod("original", "")
+	original := s.volumeOf("original")
+	s.pod("original-copy", "")
+	require.Equal(t, original.Name, s.volumeOf("original-copy").Spec.FlexVolume.Options["cloneOf"])
 	for claim, size := range map[string]string{
 		"data": "1Gi", "explained": "64Mi",
 		"data-shards-0": "512Mi", "data-shards-1": "512Mi", "data-shards-2": "512Mi",

@@ -40,6 +40,7 @@ func TestProvisioner(t *testing.T) {
 		t.Run("room for ten", b.testRoomForTen)
 		t.Run("whole pods", b.testWholePods)
 		t.Run("bound at once", b.testBoundAtOnce)
+		t.Run("copies", b.testCopies)
 		t.Run("capacities", b.testCapacities)
 		t.Run("50 at once", b.testMany)
 		t.Run("examples", b.testExamples)

@@ -46,7 +46,13 @@ var refusals = map[string]struct {
 		claim: func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 		},
-		event: []string{`data source PersistentVolumeClaim "other" is not supported`, "leave dataSource and dataSourceRef out"},
+		event: []string{`dataSource: cloning needs layout "thin"; StorageClass "flexlvm" has "linear"`},
+	},
+	"snapshot": {
+		claim: func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "monday"}
+		},
+		event: []string{`data source VolumeSnapshot "monday" is not supported`, "leave dataSource and dataSourceRef out"},
 	},
 	"attributes": {
 		claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },

@@ -1,0 +1,267 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// MakeClone makes the volume of a spec that begins as a copy of another
+// (Spec.CloneOf), ahead of its first mount, so that it holds what the other holds
+// now. A volume that is there and whole is left alone. A mount does the same where
+// nobody has called.
+func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	if spec.CloneOf == "" || spec.Namespace == "" {
+		return &volume.FieldError{Field: volume.OptionCloneOf, Value: string(spec.CloneOf), Reason: "and the namespace are required to make a copy"}
+	}
+	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	_, err = e.find(ctx, spec)
+	return err
+}
+
+// copyOf makes the volume of a spec as a copy of another: a thin snapshot of it,
+// whose file system gets a UUID of its own, its size and its limits.
+//
+// It becomes ready last, in the write of LVM's metadata that takes away the tag of a
+// copy; until then nobody gets it. Killed before, it leaves half a copy, which the
+// next call takes anew: the program that gives it its UUID cannot go on where it was
+// killed. The volume that it is a copy of has to stay until then.
+func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
+	tags, err := e.snapshot(ctx, spec)
+	if err != nil {
+		return found{}, err
+	}
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return found{}, err
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return found{}, err
+	}
+	f := found{device: d, tags: tags}
+	if err := e.makeItsOwn(ctx, f); err != nil {
+		return found{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
+	}
+	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(spec.Size, spec.Inodes)); err != nil {
+		return found{}, err
+	}
+	e.after("lvextend")
+	fs, err := e.fitted(ctx, f, spec)
+	if err != nil {
+		return found{}, err
+	}
+	// What was set must be on the disk before the tags say that it is.
+	if err := errors.Join(fs.Close(), awaitClosed(ctx, d.Path)); err != nil {
+		return found{}, err
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}, []string{volume.Ready.Tag()}); err != nil {
+		return found{}, err
+	}
+	e.after("tag ready")
+	f.tags.State, f.tags.Clone = volume.Ready, ""
+	return f, nil
+}
+
+// copyAgain takes a copy anew that an earlier call has left half-made. As long as
+// there is nothing to take it of, what there is stays, for a person.
+func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) (found, error) {
+	if handed, err := e.handedOut(lv); err != nil || handed {
+		return found{}, errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
+	}
+	if err := e.locked(ctx, spec.Group, spec.CloneOf, func() error {
+		_, _, _, err := e.source(ctx, spec)
+		return err
+	}); err != nil {
+		return found{}, err
+	}
+	if err := e.lvm.Remove(ctx, lv); err != nil {
+		return found{}, err
+	}
+	e.after("remove half")
+	return e.copyOf(ctx, spec)
+}
+
+func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
+	release, err := e.lockVolume(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return do()
+}
+
+// snapshot takes the copy, under the lock of the volume that it is taken of, and
+// gives its tags.
+func (e *Engine) snapshot(ctx context.Context, spec volume.Spec) (tags volume.Tags, err error) {
+	id, err := xfs.NewUUID()
+	if err != nil {
+		return tags, err
+	}
+	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
+		origin, of, d, err := e.source(ctx, spec)
+		if err != nil {
+			return err
+		}
+		if err := flush(origin, d); err != nil {
+			return err
+		}
+		tags = volume.Tags{
+			State: volume.Creating, FS: id, Size: spec.Size, Clone: of.FS,
+			Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
+		}
+		return e.lvm.Snapshot(ctx, origin, lvm.LogicalVolume{
+			Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape(),
+		})
+	})
+	if err == nil {
+		e.after("snapshot")
+	}
+	return tags, err
+}
+
+// source looks up the volume that a copy is to be taken of. Its lock is held.
+func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, lvm.Device, error) {
+	fail := func(err error) (lvm.LogicalVolume, volume.Tags, lvm.Device, error) {
+		return lvm.LogicalVolume{}, volume.Tags{}, lvm.Device{}, err
+	}
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.CloneOf)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return fail(fmt.Errorf("%s %q: there is nothing to copy, and no empty volume takes its place: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return fail(err)
+	}
+	if tags, err = e.settled(ctx, lv, tags); err != nil {
+		return fail(err)
+	}
+	if err := mayCopy(spec, lv, tags); err != nil {
+		return fail(err)
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return fail(err)
+	}
+	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
+		return fail(err)
+	}
+	return lv, tags, d, nil
+}
+
+// mayCopy decides whether the volume of a spec may be made as a copy of one with
+// these tags: any that holds data still, of the same cluster and namespace. It is
+// pure.
+func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
+	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
+	switch {
+	case t.Cluster != spec.Cluster:
+		return refused("%s was made for cluster %q, not for %q", what, t.Cluster, spec.Cluster)
+	case t.Namespace != spec.Namespace:
+		return refused("%s belongs to namespace %q, not to %q", what, t.Namespace, spec.Namespace)
+	case t.Kind != spec.Kind:
+		return refused("%s is of kind %q, not %q", what, t.Kind, spec.Kind)
+	case lv.Shape.Layout != volume.Thin || lv.Shape.ThinPool != spec.ThinPool:
+		return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
+	case t.State == volume.Doomed || lv.Name.IsDoomed():
+		return refused("%s is being removed", what)
+	case t.State == volume.Creating || t.Clone != "":
+		return refused("%s is not made yet, so there is nothing to copy; it is tried again", what)
+	case t.Size > spec.Size:
+		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
+	}
+	return nil
+}
+
+// flush writes back what the users of a volume have not synced, if it is in use:
+// then they wait only a moment while LVM freezes it.
+func flush(lv lvm.LogicalVolume, d lvm.Device) error {
+	if !lv.Open {
+		return nil
+	}
+	fs, err := mount.AttachXFS(d.Path, false)
+	if err != nil {
+		return err
+	}
+	if err := unix.Syncfs(int(fs.Root().Fd())); err != nil {
+		return errors.Join(fmt.Errorf("write back %s: %w", d.Path, err), fs.Close())
+	}
+	return fs.Close()
+}
+
+// makeItsOwn gives a copy the UUID of its tags. Its log is replayed first, by a mount
+// in no tree; the kernel takes no two file systems of one UUID without being told.
+func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
+	fs, err := mount.AttachXFSCopy(f.device.Path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(e.boundRetries(f.device), fs.Close()); err != nil {
+		return err
+	}
+	if err := awaitClosed(ctx, f.device.Path); err != nil {
+		return err
+	}
+	e.after("replay log")
+	if err := xfs.SetUUID(ctx, e.run, f.device.Path, f.tags.FS); err != nil {
+		return err
+	}
+	sb, err := superblock(f.device.Path)
+	if err != nil {
+		return err
+	}
+	if sb.UUID != f.tags.FS {
+		return fmt.Errorf("its file system should bear the UUID %s by now and has %s; it is taken anew", f.tags.FS, sb.UUID)
+	}
+	e.after("set UUID")
+	return nil
+}
+
+const (
+	// closedPoll is how often a device is asked for that is about to be closed.
+	closedPoll = 5 * time.Millisecond
+	// closedWait is how long that may take.
+	closedWait = 30 * time.Second
+)
+
+// awaitClosed waits until nobody has the device mounted: a process that is just
+// being forked may keep a mount for a moment longer than we do.
+func awaitClosed(ctx context.Context, device string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, closedWait, fmt.Errorf("it is still mounted after %s; unmount it", closedWait))
+	defer cancel()
+	for {
+		f, err := os.OpenFile(device, os.O_RDONLY|unix.O_EXCL, 0)
+		if err == nil {
+			return f.Close()
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("open device: %w", err)
+		}
+		poll := time.NewTimer(closedPoll)
+		select {
+		case <-ctx.Done():
+			poll.Stop()
+			return fmt.Errorf("wait until %s is closed: %w", device, context.Cause(ctx))
+		case <-poll.C:
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package node
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	sourceFS = "11111111-1111-4111-8111-111111111111"
+	copyFS   = "22222222-2222-4222-8222-222222222222"
+)
+
+// cloneSpec is a copy of 64 MiB, and sourceTags are those of what it is a copy of.
+func cloneSpec() volume.Spec {
+	return volume.Spec{
+		Group: "flexlvm", Name: "copy", Size: 64 * volume.MiB, Layout: volume.Thin, ThinPool: "pool", CloneOf: "source",
+		Kind: volume.Claim, Cluster: "c", Namespace: "shop",
+	}
+}
+
+func sourceTags() volume.Tags {
+	return volume.Tags{State: volume.Ready, FS: sourceFS, Size: 64 * volume.MiB, Namespace: "shop", Cluster: "c", Kind: volume.Claim}
+}
+
+func halfTags() volume.Tags {
+	t := sourceTags()
+	t.State, t.FS, t.Clone = volume.Creating, copyFS, sourceFS
+	return t
+}
+
+// A ranNothing fails the test where a program is run.
+type ranNothing struct{ t *testing.T }
+
+func (r ranNothing) Run(_ context.Context, c command.Command) (command.Result, error) {
+	r.t.Fatalf("ran %s", c)
+	return command.Result{}, nil
+}
+
+// Whatever the state, nothing that is to be a copy is formatted.
+func TestACopyIsNeverFormatted(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	require.NoError(t, err)
+	plain := cloneSpec()
+	plain.CloneOf = ""
+	creating := sourceTags()
+	creating.State = volume.Creating
+	for name, c := range map[string]struct {
+		spec volume.Spec
+		tags volume.Tags
+	}{
+		"half a copy":                             {cloneSpec(), halfTags()},
+		"half a copy, the option is lost":         {plain, halfTags()},
+		"to be a copy, and the tag of it is lost": {cloneSpec(), creating},
+		"ready": {plain, sourceTags()},
+	} {
+		require.Error(t, e.format(t.Context(), c.spec, lvm.Device{Path: "/dev/null"}, c.tags), name)
+	}
+}
+
+func TestMayCopy(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.Spec, *lvm.LogicalVolume, *volume.Tags)
+		says   string // empty: it may
+	}{
+		"ready":             {nil, ""},
+		"larger":            {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Size *= 2 }, ""},
+		"unreferenced":      {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Unreferenced }, ""},
+		"retained":          {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Retained }, ""},
+		"creating":          {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Creating }, "is not made yet"},
+		"half a copy":       {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { *v = halfTags() }, "is not made yet"},
+		"doomed":            {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Doomed }, "is being removed"},
+		"doomed by name":    {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Name = l.Name.Doomed() }, "is being removed"},
+		"another cluster's": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "d" }, `was made for cluster "d", not for "c"`},
+		"no cluster's":      {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "" }, `for cluster ""`},
+		"another tenant's":  {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Namespace = "db" }, `belongs to namespace "db", not to "shop"`},
+		"a replica":         {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Kind = volume.Dataset }, `is of kind "dataset"`},
+		"linear": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
+			l.Shape = volume.Shape{Layout: volume.Linear}
+		}, "is no thin volume in pool flexlvm/pool"},
+		"another pool": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Shape.ThinPool = "other" }, "is no thin volume in pool flexlvm/pool"},
+		"grown":        {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Size++ }, "holds 67108865 bytes by now and the copy 67108864"},
+	} {
+		s, tags := cloneSpec(), sourceTags()
+		lv := lvm.LogicalVolume{Group: "flexlvm", Name: "source", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "pool"}}
+		if c.change != nil {
+			c.change(&s, &lv, &tags)
+		}
+		err := mayCopy(s, lv, tags)
+		if c.says == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorIs(t, err, ErrRefused, name)
+		require.ErrorContains(t, err, c.says, name)
+	}
+}
+
+// Half a copy is for whoever makes it, and nobody else.
+func TestAdmitHalfACopy(t *testing.T) {
+	half := halfTags()
+	require.NoError(t, admit(cloneSpec(), half, ""))
+	grown := cloneSpec()
+	grown.Size *= 2
+	require.NoError(t, admit(grown, half, ""), "it is taken anew, in the size that is asked for")
+
+	plain := cloneSpec()
+	plain.CloneOf = ""
+	require.ErrorIs(t, admit(plain, half, ""), ErrRefused)
+	half.State = volume.Ready
+	require.ErrorIs(t, admit(cloneSpec(), half, ""), ErrRefused)
+
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy"}
+	half.State = volume.Unreferenced
+	require.ErrorContains(t, mayRestate(lv, half, volume.Ready), "was never finished")
+	require.ErrorContains(t, mayRestate(lv, half, volume.Retained), "was never finished")
+	require.NoError(t, mayRestate(lv, half, volume.Unreferenced))
+	done := sourceTags()
+	done.State = volume.Unreferenced
+	require.NoError(t, mayRestate(lv, done, volume.Ready))
+}
+
+func TestMakeCloneOfNothing(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	require.NoError(t, err)
+	s := cloneSpec()
+	s.CloneOf = ""
+	require.ErrorContains(t, e.MakeClone(t.Context(), s), "cloneOf")
+	s = cloneSpec()
+	s.Namespace = ""
+	require.ErrorContains(t, e.MakeClone(t.Context(), s), "namespace")
+	s = cloneSpec()
+	s.Layout, s.ThinPool = volume.Linear, ""
+	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to layout thin")
+}

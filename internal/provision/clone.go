@@ -1,0 +1,237 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	claims "github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A dataSource is what a claim is to be filled from; the zero value is nothing.
+type dataSource struct {
+	group     string
+	kind      string
+	name      string
+	namespace string // empty: the claim's own
+}
+
+// sourceOf reads both fields: the API server keeps them alike where it can, and
+// dataSourceRef says more.
+func sourceOf(spec corev1.PersistentVolumeClaimSpec) dataSource {
+	switch {
+	case spec.DataSourceRef != nil:
+		r := spec.DataSourceRef
+		return dataSource{group: deref(r.APIGroup), kind: r.Kind, name: r.Name, namespace: deref(r.Namespace)}
+	case spec.DataSource != nil:
+		r := spec.DataSource
+		return dataSource{group: deref(r.APIGroup), kind: r.Kind, name: r.Name}
+	}
+	return dataSource{}
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// checkSource refuses what no volume can be filled from.
+func checkSource(claim *corev1.PersistentVolumeClaim, wrong *problems) {
+	s := sourceOf(claim.Spec)
+	switch {
+	case s == dataSource{}:
+	case s.group != "" || s.kind != "PersistentVolumeClaim":
+		wrong.add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out", s.kind, s.name))
+	case s.namespace != "" && s.namespace != claim.Namespace:
+		wrong.add(fmt.Sprintf("dataSourceRef.namespace %q: is not the claim's own; only a claim of namespace %q can be copied", s.namespace, claim.Namespace))
+	case s.name == claim.Name:
+		wrong.add(fmt.Sprintf("dataSource %q: is the claim itself; name the claim that it is to be a copy of", s.name))
+	}
+}
+
+// checkCloning refuses copies where the layout knows none.
+func (r Request) checkCloning(p Parameters, wrong *problems) {
+	if sourceOf(r.Claim.Spec).kind != "" && p.Layout != volume.Thin {
+		wrong.add(fmt.Sprintf("dataSource: cloning needs layout %q; StorageClass %q has %q", volume.Thin, r.Class.Name, p.Layout))
+	}
+}
+
+// clones tells whether the claim is to begin as a copy of another. Check has passed.
+func (r Request) clones() bool { return sourceOf(r.Claim.Spec).kind != "" }
+
+// An origin is the volume that a claim is to begin as a copy of.
+type origin struct {
+	claim     string
+	volume    volume.Name
+	groupUUID string // of the volume group that it was made in; empty: any of that name
+	node      string // where it lies, and its copy has to
+}
+
+// origin finds the volume that a claim is to begin as a copy of. A *Refusal says that
+// it never can; any other error is for the time being.
+func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.Spec) (origin, error) {
+	name := sourceOf(request.Claim.Spec).name
+	wait := func(format string, args ...any) (origin, error) {
+		return origin{}, fmt.Errorf("dataSource %q: %s; the copy is tried again by itself", name, fmt.Sprintf(format, args...))
+	}
+	from, err := p.Listers.Claim(ctx, request.Claim.Namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return wait("namespace %q has no such claim; create it", request.Claim.Namespace)
+	case err != nil:
+		return origin{}, err
+	case from.DeletionTimestamp != nil:
+		return wait("that claim is being deleted; name another")
+	case from.Spec.VolumeName == "" || from.Status.Phase != corev1.ClaimBound:
+		return wait("that claim is not bound to a volume yet; start a pod that uses it")
+	}
+	object, err := p.Listers.Volumes.Get(from.Spec.VolumeName)
+	if err != nil {
+		return wait("its PersistentVolume cannot be looked up: %s", err)
+	}
+	if object.Spec.FlexVolume == nil || object.Spec.FlexVolume.Driver != pv.Driver {
+		return origin{}, &Refusal{Problems: []string{fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name)}}
+	}
+	c, err := claims.Of(object)
+	switch {
+	case err != nil:
+		return wait("%s", err)
+	case c.Deleting || !c.Usable() || object.Spec.ClaimRef == nil || object.Spec.ClaimRef.UID != from.UID:
+		return wait("PersistentVolume %q is not bound to that claim, or is being deleted", object.Name)
+	}
+	if err := p.mayCopy(request, spec, name, &c); err != nil {
+		return origin{}, err
+	}
+	node, _, reported := p.Ledger.nodeOf(object.Labels[pv.LabelNode])
+	if !reported {
+		return wait("its node %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
+	}
+	return origin{claim: name, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
+}
+
+// mayCopy refuses what will never be possible as the claims and the class stand.
+func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *claims.Claim) error {
+	var wrong problems
+	switch {
+	case c.Kind != volume.Claim:
+		wrong.add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
+	case c.Cluster != p.Cluster:
+		wrong.add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
+	case c.Shape.Layout != volume.Thin:
+		wrong.add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied", name, c.Shape.Layout, volume.Thin))
+	case c.Pool() != spec.Pool():
+		wrong.add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
+	case c.Size > spec.Size:
+		wrong.add(fmt.Sprintf("spec.resources.requests.storage: %s are asked for and dataSource %q has %s; a copy is as large as its source or larger", amountOf(spec.Size), name, amountOf(c.Size)))
+	}
+	return wrong.refusal()
+}
+
+// provisionCopy serves a claim that is to begin as a copy of another, on the node
+// where that lies. Where a scheduler has chosen another, it sees the volume then and
+// moves the pod; claims of that pod that have no volume yet are given back until it
+// has (see Elsewhere).
+func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec volume.Spec, waited bool) (volume.Spec, Node, state, error) {
+	from, err := p.origin(ctx, request, spec)
+	if err != nil {
+		return spec, Node{}, finished, err
+	}
+	on := func(err error) error {
+		return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", from.claim, from.node, err)
+	}
+	spec.CloneOf = from.volume
+	node, _, err := p.node(from.node)
+	if err != nil {
+		return spec, Node{}, finished, on(err)
+	}
+	if object, err := p.Listers.Nodes.Get(from.node); err != nil || !allowed(request.Class, object) {
+		return spec, Node{}, finished, on(fmt.Errorf("StorageClass %q does not allow that node", request.Class.Name))
+	}
+	sets, failed := [][]Want{{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}, finished
+	if waited {
+		if sets, err = p.together(ctx, request, spec, from.node); err != nil {
+			return spec, Node{}, again(err), err
+		}
+		failed = reschedule
+	}
+	uuids, err := p.reserveOne(from.node, sets)
+	if err != nil {
+		return spec, Node{}, failed, on(err)
+	}
+	spec.GroupUUID = uuids[spec.Pool()]
+	if from.groupUUID != "" && from.groupUUID != spec.GroupUUID {
+		return spec, Node{}, finished, on(fmt.Errorf("volume group %s there is another one than it was made in, so it is lost", spec.Group))
+	}
+	return spec, node, finished, nil
+}
+
+// Elsewhere says that a claim was to be on a node, and another claim of its pod has
+// to be, or is, on another one.
+type Elsewhere struct {
+	Claim string // the other one
+	Why   string
+	Node  string // where it is
+	Meant string // where this one was to be
+}
+
+func (e *Elsewhere) Error() string {
+	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Meant)
+}
+
+// settledElsewhere tells whether a claim of a pod that has its volume has it on
+// another node than is meant for the rest.
+func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
+	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
+	if err != nil || object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node) {
+		return nil
+	}
+	return &Elsewhere{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
+}
+
+// copyElsewhere fills in what a claim of a pod is to be a copy of, and tells whether
+// that has to be on another node than is meant for the rest.
+func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *volume.Spec, node string) error {
+	from, err := p.origin(ctx, request, *spec)
+	if err != nil {
+		return err
+	}
+	spec.CloneOf = from.volume
+	if from.node != node {
+		return &Elsewhere{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of claim %q, which is", from.claim), Node: from.node, Meant: node}
+	}
+	return nil
+}
+
+// again is what becomes of a claim whose pod has others that are in its way.
+func again(err error) state {
+	if elsewhere := (*Elsewhere)(nil); errors.As(err, &elsewhere) {
+		return reschedule
+	}
+	return unchanged
+}
+
+// claimNow gives a claim by the API server's own word: one that was deleted a moment
+// ago must not be copied, for its volume may go.
+func claimNow(client kubernetes.Interface) func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+		list, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil {
+			return nil, fmt.Errorf("look up claim %s/%s: %w", namespace, name, err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Name == name {
+				return &list.Items[i], nil
+			}
+		}
+		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+	}
+}
