@@ -60,6 +60,16 @@ func Of(object *corev1.PersistentVolume) (Claim, error) {
 	return c, nil
 }
 
+// Reads tells whether Of reads an annotation of a PersistentVolume: caches may leave
+// the others out.
+func Reads(annotation string) bool {
+	switch annotation {
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
+		return true
+	}
+	return false
+}
+
 // NamesOf are the names of the volumes that a PersistentVolume may mean which
 // Of could not read.
 func NamesOf(object *corev1.PersistentVolume) []string {

@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +16,6 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/kube"
-	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // watches follow what the API says of one node: its PersistentVolumes, the pods
@@ -169,18 +169,12 @@ func (w *watches) uses(pod *corev1.Pod) bool {
 	return false
 }
 
-// leanVolume keeps of a PersistentVolume what ClaimOf and kube.LetGo read.
+// leanVolume keeps of a PersistentVolume what claim.Of and kube.LetGo read.
 func leanVolume(o any) (any, error) {
 	if volume, ok := o.(*corev1.PersistentVolume); ok {
 		volume.ManagedFields = nil
 		volume.Spec.NodeAffinity = nil
-		for name := range volume.Annotations {
-			switch name {
-			case pv.AnnotationCharged, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
-			default:
-				delete(volume.Annotations, name)
-			}
-		}
+		maps.DeleteFunc(volume.Annotations, func(name, _ string) bool { return !claim.Reads(name) })
 	}
 	return o, nil
 }

@@ -242,9 +242,9 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	refused := 0
 	room := newWaitingRoom(s.ledger, s.listers, events, func(*Refusal) { refused++ })
 	room.now = func() time.Time { return s.now }
-	claim := func(name, class, size string) {
+	claim := func(name, class, size string, nodes ...string) {
 		_, err := s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), Annotations: selected(nodes)},
 			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 			}},
@@ -256,11 +256,12 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	claim("lost", "slow", "1Gi")
 	claim("foreign", "foreign", "1Gi")
 	claim("wrong", "wrong", "1Gi")
+	claim("asked", "wrong", "1Gi", "node-1") // refused when it was asked for
 	require.Eventually(t, func() bool {
-		return len(s.factory.Core().V1().PersistentVolumeClaims().Informer().GetStore().List()) == 5
+		return len(s.factory.Core().V1().PersistentVolumeClaims().Informer().GetStore().List()) == 6
 	}, 5*time.Second, time.Millisecond)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod"}}
-	for _, name := range []string{"large", "small", "lost", "foreign", "wrong", "unknown"} {
+	for _, name := range []string{"large", "small", "lost", "foreign", "wrong", "asked", "unknown"} {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 		}})
@@ -317,4 +318,13 @@ func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(events.Events) == 1 }, 5*time.Second, time.Millisecond)
 	require.Contains(t, <-events.Events, "Warning NoRoom no node has room for it")
+}
+
+// selected are the annotations of a claim that the scheduler has chosen a node for, if
+// it has.
+func selected(nodes []string) map[string]string {
+	if len(nodes) == 0 {
+		return nil
+	}
+	return map[string]string{annotationSelectedNode: nodes[0]}
 }

@@ -20,6 +20,9 @@ const (
 	eventNoRoom = "NoRoom"
 	// eventFailed is the library's reason for a claim that cannot be served.
 	eventFailed = "ProvisioningFailed"
+	// annotationSelectedNode is where the scheduler names the node of a claim; only
+	// then is its volume asked for.
+	annotationSelectedNode = "volume.kubernetes.io/selected-node"
 	// tellAgain is how often it is told while it lasts.
 	tellAgain = 5 * time.Minute
 )
@@ -65,6 +68,9 @@ func (w *waitingRoom) tell(claim *corev1.PersistentVolumeClaim) {
 	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class}
 	spec, parameters, err := request.Check()
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		if claim.Annotations[annotationSelectedNode] != "" {
+			return // it has been asked for, and told then
+		}
 		w.note(claim.UID)
 		w.refused(refusal)
 		w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
