@@ -133,8 +133,8 @@ func (s *space) has(claim string, size int64) {
 // further: its size is a multiple of a block.
 func (s *space) fillsToTheByte(claim string, size int64) {
 	s.t.Helper()
-	out := s.sh(claim, fmt.Sprintf(`cd /data/%s; for bs in 64k 4k; do dd if=/dev/zero of=fill$bs bs=$bs 2>&1; done
-		stat -f -c '%%S %%b %%f' .; rm fill*; sync -f .`, claim))
+	out := s.sh(claim, fmt.Sprintf(`cd /data/%s; for bs in 64k 4k; do dd if=/dev/zero bs=$bs 2>&1 >>fill; done
+		stat -f -c '%%S %%b %%f' .; rm fill; sync -f .`, claim))
 	require.Equal(s.t, 2, strings.Count(out, "No space left on device"), out)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var block, blocks, free int64
