@@ -30,9 +30,11 @@ func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...str
 	return out, nil
 }
 
-// KubectlCommand is kubectl, to be run as the caller likes.
+// KubectlCommand is kubectl, to be run as the caller likes. What it learns of the
+// API's kinds is kept with the cluster: the next one has the same address.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	kubectl := []string{filepath.Join(c.dir, "kubectl"), "--kubeconfig=" + filepath.Join(c.dir, adminKubeconfig)}
+	kubectl := []string{filepath.Join(c.dir, "kubectl"), "--kubeconfig=" + filepath.Join(c.dir, adminKubeconfig),
+		"--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")}
 	return c.inside(ctx, append(kubectl, args...)...)
 }
 
