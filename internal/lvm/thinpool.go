@@ -164,7 +164,7 @@ var errPool = errors.New("thin pool")
 // free. What pods are promised is the provisioner's to reckon; this only keeps a
 // volume from being made, or grown by more, where it could not be written.
 func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Bytes) error {
-	p, err := c.ThinPool(ctx, lv.Group, lv.Shape.ThinPool)
+	p, err := c.activePool(ctx, lv.Group, lv.Shape.ThinPool)
 	if err != nil {
 		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
 	}
@@ -177,6 +177,19 @@ func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Byte
 		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
 	}
 	return nil
+}
+
+// activePool is ThinPool of one that is active, if LVM can make it so: after a boot
+// it may not be, and then nobody can tell how full it is.
+func (c *Client) activePool(ctx context.Context, g volume.Group, n volume.Name) (ThinPool, error) {
+	p, err := c.ThinPool(ctx, g, n)
+	if err != nil || p.Active {
+		return p, err
+	}
+	if _, err := c.lvm(ctx, "lvchange", "--yes", "--activate", "y", "--", p.Path()); err != nil {
+		return ThinPool{}, fmt.Errorf("activate thin pool %s: %w", p.Path(), err)
+	}
+	return c.ThinPool(ctx, g, n)
 }
 
 // ErrNoPool: the group has no such thin pool, or it does not bear our tags.

@@ -173,6 +173,11 @@ func TestThinVolumes(t *testing.T) {
 	require.NoError(t, c.Snapshot(t.Context(), lv, snapshot))
 	require.Equal(t, "lvcreate --yes --snapshot --setactivationskip n --addtag flexlvm --addtag flexlvm.state=creating --name pvc-10 -- flexlvm/pvc-9", s.ran[1])
 
+	inactive := answer{out: strings.NewReplacer(`"4.88"`, `""`, `"10.13"`, `""`).Replace(pool.out)}
+	c, s = client(t, map[string][]answer{"lvs": {inactive, pool}, "lvchange": {{}}, "lvcreate": {{}}})
+	require.NoError(t, c.Create(t.Context(), lv), "a boot has left the pool inactive")
+	require.Equal(t, "lvchange --yes --activate y -- flexlvm/thinpool", s.ran[1])
+
 	groups, gone, taken := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}, answer{out: reportOf(t, "pvc-1")}
 	full := answer{out: strings.NewReplacer(`"4.88"`, `"100.00"`, `"lv_health_status":""`, `"lv_health_status":"out_of_data"`).Replace(pool.out)}
 	noMetadata := answer{out: strings.ReplaceAll(pool.out, `"10.13"`, `"100.00"`)}
@@ -184,6 +189,7 @@ func TestThinVolumes(t *testing.T) {
 		"no pool, and it is made": {map[string][]answer{"lvs": {gone, taken}, "vgs": {groups}}, ErrExists},
 		"full":                    {map[string][]answer{"lvs": {full, gone}, "vgs": {groups, groups}}, ErrNoSpace},
 		"no metadata":             {map[string][]answer{"lvs": {noMetadata, gone}, "vgs": {groups, groups}}, ErrNoSpace},
+		"not to be activated":     {map[string][]answer{"lvs": {inactive, gone}, "vgs": {groups, groups}, "lvchange": {{err: failed}}}, failed},
 		"LVM fails":               {map[string][]answer{"lvs": {pool, gone}, "vgs": {groups, groups}, "lvcreate": {{err: failed}}}, failed},
 		"LVM fails, it is there":  {map[string][]answer{"lvs": {pool, taken}, "vgs": {groups}, "lvcreate": {{err: failed}}}, ErrExists},
 	} {

@@ -19,7 +19,7 @@ const (
 	target  = "/var/lib/kubelet/pods/1/volumes/data"
 	size    = 64 << 20
 	options = `{"volumeGroup":"flexlvm","size":"67108864","kubernetes.io/fsType":"xfs","kubernetes.io/readwrite":"rw",` +
-		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default","layout":"LAYOUT"}`
+		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default","layout":LAYOUT}`
 )
 
 // powered is a node whose power can fail, and the layout of its volume.
@@ -33,7 +33,7 @@ type powered struct {
 func eachLayout(t *testing.T, test func(t *testing.T, m powered)) {
 	t.Helper()
 	binary := build(t, "flexlvm", "build")
-	for _, layout := range []string{"linear", "striped", "raid1"} {
+	for _, layout := range []string{"linear", "striped", "raid1", "thin"} {
 		t.Run(layout, func(t *testing.T) {
 			m := powered{start(t, vm.Config{
 				// Raw images with flushes honoured: what the guest has flushed is there
@@ -41,13 +41,27 @@ func eachLayout(t *testing.T, test func(t *testing.T, m powered)) {
 				Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}},
 				Files: map[string]string{"/flexlvm": binary},
 			}), t, layout}
-			m.sh("/flexlvm vg create /dev/vda /dev/vdb")
+			m.sh("/flexlvm vg create " + m.groupFlags() + " /dev/vda /dev/vdb")
 			test(t, m)
 		})
 	}
 }
 
-func (m powered) options() string { return strings.Replace(options, "LAYOUT", m.layout, 1) }
+func (m powered) options() string {
+	layout := `"` + m.layout + `"`
+	if m.layout == "thin" {
+		layout += `,"thinPool":"thinpool"`
+	}
+	return strings.Replace(options, "LAYOUT", layout, 1)
+}
+
+// groupFlags are what the layout's group is made with.
+func (m powered) groupFlags() string {
+	if m.layout == "thin" {
+		return "--thin"
+	}
+	return ""
+}
 
 // mount is the command that kubelet runs.
 func (m powered) mount() string {
@@ -98,7 +112,7 @@ func testPowerCutDuringFirstMount(t *testing.T, m powered) {
 		states[m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")]++
 
 		require.Contains(t, m.sh(m.mount()), `"status":"Success"`, "round %d", i)
-		require.Equal(t, "pvc-1", m.sh("lvs --noheadings -o lv_name flexlvm | tr -d ' '"))
+		require.Equal(t, "pvc-1", m.sh("lvs --noheadings -o lv_name -S 'lv_name!=thinpool' flexlvm | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
 	}
