@@ -128,6 +128,12 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 		return e.copyAgain(ctx, spec, lv)
 	}
 	d, err := e.activeDevice(ctx, lv)
+	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {
+		if undelivered := e.deliver(ctx, lv, tags); undelivered != nil {
+			return found{}, errors.Join(err, undelivered)
+		}
+		d, err = e.activeDevice(ctx, lv)
+	}
 	if err != nil {
 		return found{}, err
 	}

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
@@ -28,6 +31,25 @@ func (e *Engine) boundRetries(d lvm.Device) error {
 		return err
 	}
 	return xfs.BoundRetries(d.Number)
+}
+
+// deliver makes LVM tell a thin pool of a volume that it has noted in its metadata
+// and has not made in the pool: the power failed in between. LVM (2.03.16) keeps such
+// notes, and sends them only when it makes another volume in the pool, not when it
+// activates one; till then the kernel knows no such device. The other volume is made
+// as one that is being removed, so that the node daemon takes it away where this is
+// killed.
+func (e *Engine) deliver(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) error {
+	tags.State = volume.Unreferenced
+	other := lvm.LogicalVolume{Group: lv.Group, Name: lv.Name.Doomed(), Size: volume.DefaultExtent, Shape: lv.Shape, Tags: tags.Strings()}
+	if err := e.lvm.Create(ctx, other); err != nil {
+		return fmt.Errorf("make LVM tell its thin pool of volume %s/%s: %w", lv.Group, lv.Name, err)
+	}
+	other, err := e.lvm.Volume(ctx, other.Group, other.Name)
+	if err != nil {
+		return err
+	}
+	return e.lvm.Remove(ctx, other)
 }
 
 // addThinPools puts the thin pools of ours beside the groups that they lie in, and

@@ -228,3 +228,36 @@ func TestUnfitThinPool(t *testing.T) {
 	s.ThinPool = "nowhere"
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("o"), false), lvm.ErrNoPool)
 }
+
+// The power fails after LVM has noted a new volume and before its pool has made it:
+// the note says so, and the pool's count of its transactions.
+func TestThinVolumeThatItsPoolWasNotToldOf(t *testing.T) {
+	m, _ := thinMachine(t, 2*volume.GiB)
+	m.unmount(m.mount(m.volume("other", 64*volume.MiB), "other"))
+	s := m.volume("data", 64*volume.MiB)
+	tags := volume.Tags{
+		State: volume.Creating, FS: "11111111-2222-4333-8444-555555555555", Size: s.Size,
+		Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind,
+	}
+	require.NoError(t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{
+		Group: group, Name: s.Name, Size: volume.DeviceSize(s.Size, 0), Shape: m.shape, Tags: tags.Strings(),
+	}))
+	m.shell(`set -e
+		vgcfgbackup -qq -f %[2]s/after %[1]s
+		id=$(sed -n '/^\t\tdata {/,/^\t\t}/s/.*device_id = //p' %[2]s/after)
+		lvchange -an %[1]s/data
+		pool=$(dmsetup ls | awk '/tpool/ { print $1 }')
+		now=$(dmsetup status $pool | cut -d' ' -f4)
+		dmsetup message $pool 0 "delete $id"
+		dmsetup message $pool 0 "set_transaction_id $now $((now-1))"
+		vgchange -qq -an %[1]s
+		sed "s/^\t*transaction_id = $now\$/&\nmessage1 {\ncreate = \"data\"\n}/" %[2]s/after >%[2]s/before
+		vgcfgrestore -qq --force -f %[2]s/before %[1]s
+		! lvchange -ay %[1]s/data 2>/dev/null`, group, t.TempDir())
+
+	target := m.mount(s, "a")
+	require.Equal(t, []string{"data", "other"}, lvs())
+	require.NoError(t, os.WriteFile(target+"/file", []byte("x"), 0o600))
+	m.unmount(target)
+	m.unmount(m.mount(m.volume("other", 64*volume.MiB), "other"))
+}

@@ -33,7 +33,7 @@ type layoutCase struct {
 
 var layoutCases = map[string]layoutCase{
 	"striped": {several, several, map[string]string{"layout": "striped", "stripes": "3"}, "2000Mi", "1000Mi"},
-	"raid1":   {several, several, map[string]string{"layout": "raid1"}, "400Mi", "700Mi"},
+	"raid1":   {several, several, map[string]string{"layout": "raid1"}, "450Mi", "780Mi"},
 	"thin":    {thinGroup, thinGroup + "/" + thinPool, map[string]string{"layout": "thin", "thinPool": thinPool, "overprovisionRatio": "2"}, "500Mi", "700Mi"},
 }
 
