@@ -231,6 +231,7 @@ func (m *Machine) qemu(port *os.File) Qemu {
 	c := m.config
 	args := []string{
 		"console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "net.ifnames=0",
+		"no_timer_check", // on a busy machine the emulated timer is late, and the kernel panics over it
 		"random.trust_cpu=on", "mitigations=off",
 	}
 	if c.Root != "" {
