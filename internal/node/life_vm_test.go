@@ -123,7 +123,7 @@ func TestLastUseOutlivesRelease(t *testing.T) {
 	require.Equal(t, volume.WipeDiscard, all[0].Wipe)
 }
 
-func TestRestate(t *testing.T) { eachLayout(t, testRestate) }
+func TestRestate(t *testing.T) { linearAndThin(t, testRestate) }
 
 func testRestate(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
@@ -182,7 +182,7 @@ func TestRestateKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-func TestHeal(t *testing.T) { eachLayout(t, testHeal) }
+func TestHeal(t *testing.T) { linearAndThin(t, testHeal) }
 
 func testHeal(t *testing.T, m *machine) {
 	behind(m)
@@ -224,7 +224,7 @@ func TestHealFormatsNothing(t *testing.T) {
 	m.mount(s, "a")
 }
 
-func TestInventory(t *testing.T) { eachLayout(t, testInventory) }
+func TestInventory(t *testing.T) { linearAndThin(t, testInventory) }
 
 func testInventory(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)

@@ -77,28 +77,35 @@ const testPool = volume.Name("thinpool")
 // eachLayout runs a test with volumes of every layout.
 func eachLayout(t *testing.T, test func(t *testing.T, m *machine)) {
 	t.Helper()
+	overLayouts(t, test, func(volume.Layout) bool { return true })
+}
+
+// eachThickLayout is for what takes its room when it is made.
+func eachThickLayout(t *testing.T, test func(t *testing.T, m *machine)) {
+	t.Helper()
+	overLayouts(t, test, func(l volume.Layout) bool { return l != volume.Thin })
+}
+
+// linearAndThin is eachLayout where time does not matter (`make campaign`), and else a
+// test of these two: striped and raid1 volumes differ from linear ones in how they lie.
+func linearAndThin(t *testing.T, test func(t *testing.T, m *machine)) {
+	t.Helper()
+	all := os.Getenv("FLEXLVM_CAMPAIGN") != ""
+	overLayouts(t, test, func(l volume.Layout) bool { return all || l == volume.Linear || l == volume.Thin })
+}
+
+func overLayouts(t *testing.T, test func(t *testing.T, m *machine), wanted func(volume.Layout) bool) {
+	t.Helper()
 	for _, h := range shapes {
+		if !wanted(h.Layout) {
+			continue
+		}
 		t.Run(string(h.Layout), func(t *testing.T) {
 			m := newMachine(t)
 			m.shape = h
 			if h.Layout == volume.Thin {
 				m.thinPool(6 * volume.GiB)
 			}
-			test(t, m)
-		})
-	}
-}
-
-// eachThickLayout is for what takes its room when it is made.
-func eachThickLayout(t *testing.T, test func(t *testing.T, m *machine)) {
-	t.Helper()
-	for _, h := range shapes {
-		if h.Layout == volume.Thin {
-			continue
-		}
-		t.Run(string(h.Layout), func(t *testing.T) {
-			m := newMachine(t)
-			m.shape = h
 			test(t, m)
 		})
 	}

@@ -37,7 +37,7 @@ func testMountAgainKeepsData(t *testing.T, m *machine) {
 // A volume that exists is mounted without a single program: on a host without
 // any it works.
 func TestMountOfExistingVolumeForksNothing(t *testing.T) {
-	eachLayout(t, testMountOfExistingVolumeForksNothing)
+	linearAndThin(t, testMountOfExistingVolumeForksNothing)
 }
 
 func testMountOfExistingVolumeForksNothing(t *testing.T, m *machine) {
@@ -51,7 +51,7 @@ func testMountOfExistingVolumeForksNothing(t *testing.T, m *machine) {
 	require.ErrorAs(t, err, &missing, "the bare host must really have nothing")
 }
 
-func TestSharedAndReadOnlyMounts(t *testing.T) { eachLayout(t, testSharedAndReadOnlyMounts) }
+func TestSharedAndReadOnlyMounts(t *testing.T) { linearAndThin(t, testSharedAndReadOnlyMounts) }
 
 func testSharedAndReadOnlyMounts(t *testing.T, m *machine) {
 	s := m.volume("shared", 64*volume.MiB)
@@ -238,7 +238,7 @@ func TestDamagedVolumesAreNotFormatted(t *testing.T) {
 
 // A volume left in state creating is finished, whatever lies on its device; one
 // whose file system is whole is not formatted again.
-func TestCreatingIsFinished(t *testing.T) { eachLayout(t, testCreatingIsFinished) }
+func TestCreatingIsFinished(t *testing.T) { linearAndThin(t, testCreatingIsFinished) }
 
 func testCreatingIsFinished(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
@@ -269,7 +269,7 @@ func TestReleasedVolumesAreNotMounted(t *testing.T) {
 	}
 }
 
-func TestInactiveAfterReboot(t *testing.T) { eachLayout(t, testInactiveAfterReboot) }
+func TestInactiveAfterReboot(t *testing.T) { linearAndThin(t, testInactiveAfterReboot) }
 
 func testInactiveAfterReboot(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
@@ -282,7 +282,7 @@ func testInactiveAfterReboot(t *testing.T, m *machine) {
 }
 
 // A node that lost a volume it has served must not hand out an empty one.
-func TestLostVolumeIsNotReplaced(t *testing.T) { eachLayout(t, testLostVolumeIsNotReplaced) }
+func TestLostVolumeIsNotReplaced(t *testing.T) { linearAndThin(t, testLostVolumeIsNotReplaced) }
 
 func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)

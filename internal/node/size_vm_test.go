@@ -48,7 +48,7 @@ func testSizeIsExact(t *testing.T, m *machine) {
 }
 
 // A size that is no multiple of a block is given whole blocks, never less.
-func TestSizeThatIsNotWholeBlocks(t *testing.T) { eachLayout(t, testSizeThatIsNotWholeBlocks) }
+func TestSizeThatIsNotWholeBlocks(t *testing.T) { linearAndThin(t, testSizeThatIsNotWholeBlocks) }
 
 func testSizeThatIsNotWholeBlocks(t *testing.T, m *machine) {
 	s := m.volume("odd", 100*volume.MiB+1)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -29,11 +30,16 @@ type powered struct {
 	layout string
 }
 
-// eachLayout runs a test on nodes of their own.
+// eachLayout runs a test on nodes of their own: of linear and thin volumes, and of
+// all layouts where time does not matter (`make campaign`).
 func eachLayout(t *testing.T, test func(t *testing.T, m powered)) {
 	t.Helper()
+	layouts := []string{"linear", "thin"}
+	if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
+		layouts = append(layouts, "striped", "raid1")
+	}
 	binary := build(t, "flexlvm", "build")
-	for _, layout := range []string{"linear", "striped", "raid1", "thin"} {
+	for _, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {
 			m := powered{start(t, vm.Config{
 				// Raw images with flushes honoured: what the guest has flushed is there
