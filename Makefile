@@ -62,7 +62,7 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
 	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
 
-campaign: setup ## test the engine with every kill and every race on every layout
+campaign: setup ## test the engine with every kill, race and power cut on every layout
 	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -v -timeout 100m -run '^(TestEngine|TestPowerCut.*)$$' ./test/vm/suite
 
 SOAK_CLAIMS ?= 300

@@ -79,8 +79,11 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 		if ref, known := d.claimants.of(v.UUID); known {
 			j.claimant = &ref
 		}
-		if begun, known := d.begun.of(v.UUID); known && e == nil {
-			j.eviction, j.claimant, j.told = begun.eviction, begun.claimant, begun.told
+		if begun, known := d.begun.of(v.UUID); known {
+			j.told = begun.told // one volume is told of once, however often it is tried
+			if e == nil {
+				j.eviction, j.claimant = begun.eviction, begun.claimant
+			}
 		}
 		out = append(out, j)
 	}
