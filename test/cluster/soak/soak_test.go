@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// settings of a run come from the environment: SOAK_CLAIMS and SOAK_SEED.
+// settings of a run come from the environment: SOAK_CLAIMS, SOAK_WORKERS and
+// SOAK_SEED.
 type settings struct {
 	claims  int
 	workers int
@@ -24,11 +25,13 @@ type settings struct {
 func fromEnvironment(t *testing.T) settings {
 	t.Helper()
 	s := settings{claims: 10, workers: 4, seed: uint64(time.Now().UnixNano())}
-	if text := os.Getenv("SOAK_CLAIMS"); text != "" {
-		n, err := strconv.Atoi(text)
-		require.NoError(t, err, "SOAK_CLAIMS")
-		require.Positive(t, n, "SOAK_CLAIMS")
-		s.claims = n
+	for name, number := range map[string]*int{"SOAK_CLAIMS": &s.claims, "SOAK_WORKERS": &s.workers} {
+		if text := os.Getenv(name); text != "" {
+			n, err := strconv.Atoi(text)
+			require.NoError(t, err, name)
+			require.Positive(t, n, name)
+			*number = n
+		}
 	}
 	if text := os.Getenv("SOAK_SEED"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -49,7 +52,7 @@ func (s settings) diskMiB() int64 { return 1400 + 16*int64(s.claims) }
 // wait, and nothing was evicted that somebody wanted.
 func TestSoak(t *testing.T) {
 	s := fromEnvironment(t)
-	fmt.Printf("soak: %d claims, SOAK_SEED=%d\n", s.claims, s.seed)
+	fmt.Printf("soak: %d claims, %d workers, SOAK_SEED=%d\n", s.claims, s.workers, s.seed)
 	b := start(t, s)
 	h := newHistory(s, b.rooms(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute+time.Duration(s.claims)*40*time.Second)
