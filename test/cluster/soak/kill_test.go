@@ -48,9 +48,10 @@ func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func())
 }
 
 // Kills keep pace with the work, however slow the machine is: a kubelet that is
-// killed again before it has seen its pods gets nowhere.
+// killed again before it has seen its pods gets nowhere, and claims wait for room
+// that a daemon has not told of yet.
 const (
-	stepsForAKill  = 2
+	stepsForAKill  = 6
 	longestToAKill = 2 * time.Minute
 )
 
