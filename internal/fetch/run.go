@@ -298,7 +298,7 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 	r.stop = func(err error) { cancel(err) }
 	r.queue = newQueue(objects)
 	defer context.AfterFunc(ctx, r.queue.stop)()
-	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuse}
+	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
 	r.commit.start(r.stop)
 
 	bytes := int64(0)
@@ -347,6 +347,12 @@ func (r *run) refuse(o Object, err error) {
 	r.progress.filesTotal.Add(-1)
 	r.progress.bytesTotal.Add(-o.Size)
 	r.note(Refusal{o.Key, err.Error()})
+}
+
+// refuseArrived refuses an object that was received already.
+func (r *run) refuseArrived(o Object, err error) {
+	r.arrived(-o.Size)
+	r.refuse(o, err)
 }
 
 func (r *run) note(refusal Refusal) {

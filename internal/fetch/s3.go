@@ -154,7 +154,7 @@ func (b *bucket) listFrom(ctx context.Context, after *string, each func(Object) 
 		Prefix: b.source.listPrefix(), Recursive: true, StartAfter: *after, FetchOwner: &noOwner,
 	}) {
 		if info.Err != nil {
-			return cause(ctx, info.Err)
+			return hint(cause(ctx, info.Err))
 		}
 		dog.reset()
 		*after = info.Key
@@ -251,7 +251,10 @@ func hint(err error) error {
 	if err == nil {
 		return nil
 	}
-	r := minio.ToErrorResponse(err)
+	var r minio.ErrorResponse
+	if !errors.As(err, &r) {
+		return err
+	}
 	advice := ""
 	switch {
 	case r.Code == "InvalidAccessKeyId" || r.Code == "SignatureDoesNotMatch" || r.Code == "InvalidToken" || r.Code == "ExpiredToken":
