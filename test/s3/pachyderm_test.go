@@ -67,5 +67,5 @@ func TestPachyderm(t *testing.T) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = read(ctx, client, "master.images", "dir/file 3")
-	require.ErrorContains(t, err, "EOF", "it is cut off")
+	require.ErrorContains(t, err, "Connection closed", "it is cut off")
 }
