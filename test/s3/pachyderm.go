@@ -103,7 +103,7 @@ func (p *Pachyderm) commit(bucket string) (string, bool) {
 	p.buckets = append(p.buckets, bucket)
 	parts := strings.Split(bucket, ".")
 	commit, branch, project := "", "master", "default"
-	if len(parts) > 2 && isCommit.MatchString(parts[0]) {
+	if len(parts) > 1 && isCommit.MatchString(parts[0]) {
 		commit, parts = parts[0], parts[1:]
 	}
 	if len(parts) > 2 {

@@ -31,7 +31,7 @@ func TestPachyderm(t *testing.T) {
 
 	client := connect(t, p.Endpoint, p.Token, p.Token)
 	for bucket, want := range map[string][]string{
-		"images": {"dir/file 0", "dir/file 1", "dir/file 2", "dir/file 3", "dir/file 4"}, first + ".master.images": {"old"},
+		"images": {"dir/file 0", "dir/file 1", "dir/file 2", "dir/file 3", "dir/file 4"}, first + ".master.images": {"old"}, first + ".images": {"old"},
 		"dev.images.other": {"theirs"}, first + ".master.images.default": {"old"},
 	} {
 		var keys []string
