@@ -13,8 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +141,7 @@ type running struct {
 	cmd            *exec.Cmd
 	result         string
 	stdout, stderr bytes.Buffer
+	peak           chan float64
 }
 
 func (b *bed) start(source string, flags ...string) *running {
@@ -161,7 +162,29 @@ func (b *bed) launch(args ...string) *running {
 	r.cmd.Env = append([]string{"HOME=" + b.t.TempDir(), "PATH=/nonexistent"}, b.env...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	require.NoError(b.t, r.cmd.Start())
+	r.peak = make(chan float64, 1)
+	go func() { r.peak <- peakOf(r.cmd.Process.Pid) }()
 	return r
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// peakOf is the most memory that a process has had, in MiB, as it was seen last
+// before it ended. What wait4 tells is of the process that started it, too.
+func peakOf(pid int) float64 {
+	for peak := 0.0; ; {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		match := highWater.FindSubmatch(status)
+		if err != nil || match == nil {
+			return peak
+		}
+		kib, err := strconv.Atoi(string(match[1]))
+		if err != nil {
+			return peak
+		}
+		peak = float64(kib) / 1024
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // wait waits for the end. Where the program was not killed its result must be there
@@ -174,7 +197,7 @@ func (r *running) wait() outcome {
 	require.True(t, err == nil || errors.As(err, &exit), "%v", err)
 	require.NoError(t, r.bed.ctx.Err(), "it takes too long: %s", r.stderr.String())
 	o := outcome{code: r.cmd.ProcessState.ExitCode(), stdout: r.stdout.String(), stderr: r.stderr.String()}
-	o.peak = float64(r.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+	o.peak = <-r.peak
 	require.NotContains(t, o.stdout+o.stderr, server.Secret)
 	content, err := os.ReadFile(r.result)
 	if o.code == -1 || o.code == 2 {

@@ -15,32 +15,46 @@ import (
 
 // Keys that cannot be paths are refused by name, the rest goes on.
 func TestHostileKeys(t *testing.T) {
-	for name, key := range map[string]string{
-		"up":               "../out",
-		"up, deeper":       "a/../../out",
-		"up and down":      "a/../a/x",
-		"absolute":         "/etc/out",
-		"dot":              "a/./x",
-		"empty part":       "a//x",
-		"ours":             ".flexlvm/complete",
-		"long part":        strings.Repeat("x", 300),
-		"a file as folder": "a/first/x",
-		"a folder as file": "a",
-		"only dots":        "..",
+	for name, c := range map[string]struct {
+		key     string
+		refused int
+	}{
+		"up":               {"../out", 1},
+		"up, deeper":       {"a/../../out", 1},
+		"up and down":      {"a/../a/x", 1},
+		"absolute":         {"/etc/out", 1},
+		"dot":              {"a/./x", 1},
+		"empty part":       {"a//x", 1},
+		"ours":             {".flexlvm/complete", 1},
+		"long part":        {strings.Repeat("x", 300), 1},
+		"only dots":        {"..", 1},
+		"control":          {"a\tb", 1},
+		"a folder as file": {"a", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
 			b.put(some())
-			b.proxy.Inject(s3.Fault{Method: "GET", Query: "list-type", Edit: s3.Entries(key)})
+			b.proxy.Inject(s3.Fault{Method: "GET", Query: "list-type", Edit: s3.Entries(c.key)})
 			o := b.fetch(b.url(""))
 			require.Equal(t, 3, o.code, o.stderr)
-			require.Equal(t, 1, o.result.Refused)
-			require.Contains(t, o.stderr+o.result.Message, key[:min(len(key), 40)])
+			require.Equal(t, c.refused, o.result.Refused)
+			require.Contains(t, o.stderr+o.result.Message, strings.Split(c.key[:min(len(c.key), 40)], "\t")[0])
 			require.Equal(t, some(), b.whole(some()))
 			require.True(t, b.complete())
 			require.NoFileExists(t, filepath.Join(b.dest, "../out"))
 		})
 	}
+}
+
+// Of a file and a folder of one name the folder stays: it may hold many files.
+func TestFileAndFolderOfOneName(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"x/1": "one", "x/2": "two", "y": "why"})
+	b.proxy.Inject(s3.Fault{Method: "GET", Query: "list-type", Edit: s3.Entries("x")})
+	o := b.fetch(b.url(""))
+	require.Equal(t, 3, o.code, o.stderr)
+	require.Equal(t, 1, o.result.Refused)
+	require.Equal(t, tree{"x/1": "one", "x/2": "two", "y": "why"}, b.files())
 }
 
 // Markers of folders, as consoles make them, are no files and no harm.

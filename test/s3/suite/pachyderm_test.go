@@ -94,7 +94,7 @@ func TestPachydermListsPages(t *testing.T) {
 // Requests that are cut off in their middle are taken up again.
 func TestPachydermCutsRequests(t *testing.T) {
 	b, p, flags := gateway(t)
-	p.Patience = 500 * time.Millisecond
+	p.Patience = 1500 * time.Millisecond
 	want := tree{"big": noise(81, 12<<20)}
 	_, err := p.Commit(b.ctx, "default", "images", "master", bytesOf(want))
 	require.NoError(t, err)

@@ -77,7 +77,7 @@ func TestRoomForTheRest(t *testing.T) {
 	require.Zero(t, b.fetch(b.url("")).code)
 	objects["b"] = noise(55, 3<<20)
 	b.put(objects)
-	o := b.fetch(b.url(""))
+	o := b.fetch(b.url(""), "--sync")
 	require.Zero(t, o.code, o.stderr)
 	require.Len(t, b.whole(objects), 2)
 }
