@@ -95,6 +95,19 @@ func (s *Server) forgetChecksum(bucket, key string) error {
 	return nil
 }
 
+// Upload is Put for content that is not to be held in memory: size bytes of body.
+func (s *Server) Upload(ctx context.Context, bucket, key string, body io.Reader, size int64, checksummed bool) error {
+	client, err := s.Client()
+	if err != nil {
+		return err
+	}
+	how := options(true) // the server computes the MD5 by itself
+	if _, err := upload(ctx, client, bucket, key, body, size, how); err != nil || checksummed {
+		return err
+	}
+	return s.forgetChecksum(bucket, key)
+}
+
 func options(checksummed bool) minio.PutObjectOptions {
 	how := minio.PutObjectOptions{DisableMultipart: true, SendContentMd5: !checksummed, DisableContentSha256: true}
 	if checksummed {
