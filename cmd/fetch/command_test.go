@@ -61,7 +61,9 @@ func TestExitCodes(t *testing.T) {
 		{"time is over", []string{"--endpoint=http://127.0.0.1:1", "--anonymous", "--timeout=100ms", "s3://bucket/x/", dest}, 75},
 		{"prepare", []string{"prepare", dest + "2"}, 0},
 		{"prepare a file", []string{"prepare", filepath.Join(from, "a")}, 1},
-		{"put to a file", []string{"put", from, "file:///x"}, 1},
+		{"put to a file", []string{"put", from, "file:///x"}, 2},
+		{"address style", []string{"--address-style=x", "s3://bucket/x/", dest}, 2},
+		{"pattern", []string{"--include=[", "file://" + from + "/", dest}, 2},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
