@@ -9,7 +9,7 @@ LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERS
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test setup lint generate generated test-unit test-vm test-cluster campaign soak bench fuzz clean
+.PHONY: help build image demo test setup lint generate generated test-unit test-s3 test-vm test-cluster campaign soak bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -26,7 +26,7 @@ image: setup build ## build the container image into bin/image.tar
 demo: setup ## show claims, the way back and eviction on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
-test: setup lint test-unit test-vm test-cluster ## run every check and every test
+test: setup lint test-unit test-s3 test-vm test-cluster ## run every check and every test
 	@echo "All tests passed."
 
 setup:
@@ -54,6 +54,10 @@ test-unit: ## test what needs no machine of its own
 	@echo "== unit tests"
 	@go test ./...
 
+test-s3: setup ## test the loader against a real S3 server and its faults
+	@echo "== tests with a real S3 server (the first time builds it: some minutes)"
+	@go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
+
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@echo "== tests in virtual nodes"
 	@go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
@@ -76,7 +80,7 @@ bench: setup ## measure, side by side with the plain commands
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall claim:FuzzClaimOf; do \
+	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall claim:FuzzClaimOf fetch:FuzzCheckPath; do \
 		echo "== $$target"; \
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
 	done

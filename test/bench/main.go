@@ -1,11 +1,12 @@
 // Bench takes the figures of docs/benchmarks.md: ratios of medians, measured side
-// by side in one run, natively, in a virtual node or before a real API server. Run
-// it on an idle machine; with the argument control it takes those of the control
-// side alone.
+// by side in one run, natively, in a virtual node, before a real API server or a
+// real S3 server. Run it on an idle machine. Its arguments are the parts to take:
+// nodes, users, control, fetch; without any it takes them all.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,14 +18,32 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/test/bench/control"
+	"github.com/flexlvm/flexlvm/test/bench/fetch"
 	"github.com/flexlvm/flexlvm/test/bench/figure"
 	"github.com/flexlvm/flexlvm/test/bench/start"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
+var (
+	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
+	rounds  = flag.Int("rounds", 3, "how often each side fetches")
+)
+
+// parts are what there is to take, in this order.
+var parts = []struct {
+	name string
+	take func(ctx context.Context, dir string) error
+}{
+	{"nodes", ofNodes},
+	{"users", func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
+	{"control", ofControl},
+	{"fetch", ofFetch},
+}
+
 func main() {
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, slices.Contains(os.Args[1:], "control"))
+	err := run(ctx, flag.Args())
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -32,22 +51,44 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, controlAlone bool) error {
+func run(ctx context.Context, wanted []string) error {
+	known := map[string]bool{}
+	for _, part := range parts {
+		known[part.name] = true
+	}
+	for _, name := range wanted {
+		if !known[name] {
+			return fmt.Errorf("there is no part %q; there are nodes, users, control and fetch", name)
+		}
+	}
 	dir, err := os.MkdirTemp("", "flexlvm-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if !controlAlone {
-		err = ofNodes(ctx, dir)
+	for _, part := range parts {
+		if len(wanted) > 0 && !slices.Contains(wanted, part.name) {
+			continue
+		}
+		if err := part.take(ctx, dir); err != nil {
+			return err
+		}
 	}
-	if err == nil && !controlAlone {
-		err = ofUsers(ctx)
+	return nil
+}
+
+// ofFetch takes the figures of the loader.
+func ofFetch(ctx context.Context, dir string) error {
+	loader := filepath.Join(dir, "fetch")
+	if err := build(ctx, loader, "./cmd/fetch"); err != nil {
+		return err
 	}
-	if err == nil {
-		err = ofControl(ctx, dir)
+	lines, err := fetch.Run(ctx, fetch.Config{Loader: loader, Dir: dir, Quarter: *quarter, Rounds: *rounds, Log: os.Stderr})
+	if err != nil {
+		return fmt.Errorf("the figures of the loader: %w", err)
 	}
-	return err
+	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
+	return nil
 }
 
 // ofUsers takes the figure of what a user waits for.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 
+	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
@@ -53,13 +54,13 @@ func kubernetesBinaries(ctx context.Context, log io.Writer) (string, error) {
 	if version == nil {
 		return "", fmt.Errorf("read Kubernetes version: %s/go.mod does not require k8s.io/kubernetes", module)
 	}
-	return cached(ctx, "kubernetes", keyOf(inputs...), func(dir string) error {
+	return built.Once(ctx, "kubernetes", built.Key(inputs...), func(dir string) error {
 		fmt.Fprintf(log, "building Kubernetes %s, once; this takes some minutes\n", version[1])
 		const pkg = "k8s.io/component-base/version."
 		flags := fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
 			pkg, version[1], version[2], version[3])
 		binary := filepath.Join(dir, "kubernetes")
-		if err := goBuild(ctx, module, binary, ".", "-trimpath", "-ldflags", flags); err != nil {
+		if err := built.Go(ctx, module, binary, ".", "-trimpath", "-ldflags", flags); err != nil {
 			return err
 		}
 		for _, name := range programs {
@@ -79,5 +80,5 @@ func buildCtl(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "ctl")
-	return binary, goBuild(ctx, root, binary, "./test/cluster/ctl")
+	return binary, built.Go(ctx, root, binary, "./test/cluster/ctl")
 }

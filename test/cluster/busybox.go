@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/flexlvm/flexlvm/test/built"
 )
 
 // BusyboxImage is what test pods run: a shell and the usual tools. Every node
@@ -45,7 +47,7 @@ func testImages(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list busybox applets: %w", err)
 	}
-	dir, err := cached(ctx, "images", keyOf(binary, applets, []byte(BusyboxImage+pauseImage)), func(dir string) error {
+	dir, err := built.Once(ctx, "images", built.Key(binary, applets, []byte(BusyboxImage+pauseImage)), func(dir string) error {
 		layer, err := busyboxLayer(binary, strings.Fields(string(applets)))
 		if err != nil {
 			return err

@@ -10,13 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/flexlvm/flexlvm/test/built"
 )
 
 // toolsDisk is the read-only disk that all nodes share: the Kubernetes binary
 // and the images that every node imports.
 func toolsDisk(ctx context.Context, binaries, images string) (string, error) {
-	key := keyOf([]byte(filepath.Base(binaries)), []byte(filepath.Dir(images)))
-	dir, err := cached(ctx, "node-tools", key, func(dir string) error {
+	key := built.Key([]byte(filepath.Base(binaries)), []byte(filepath.Dir(images)))
+	dir, err := built.Once(ctx, "node-tools", key, func(dir string) error {
 		tree := filepath.Join(dir, "tree")
 		if err := os.MkdirAll(filepath.Join(tree, "images"), 0o755); err != nil {
 			return err

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
@@ -80,7 +80,7 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 	inputs := [][]byte{dockerfile, []byte(release)}
 	for name := range strings.FieldsSeq(string(names[1])) {
 		binary := filepath.Join(tmp, name)
-		if err := goBuild(ctx, root, binary, "./cmd/"+name,
+		if err := built.Go(ctx, root, binary, "./cmd/"+name,
 			"-trimpath", "-ldflags", "-s -w -X github.com/flexlvm/flexlvm/internal/version.String="+release); err != nil {
 			return "", err
 		}
@@ -90,7 +90,7 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 		}
 		inputs = append(inputs, content)
 	}
-	dir, err := cached(ctx, "image-"+release, keyOf(inputs...), func(dir string) error {
+	dir, err := built.Once(ctx, "image-"+release, built.Key(inputs...), func(dir string) error {
 		return packImage(ctx, root, tmp, "docker.io/"+imageName+":"+release, filepath.Join(dir, "flexlvm.tar"))
 	})
 	return filepath.Join(dir, "flexlvm.tar"), err
@@ -109,15 +109,4 @@ func packImage(ctx context.Context, root, binaries, name, archive string) (err e
 		return err
 	}
 	return run(ctx, "buildah", append(buildah, "push", "--quiet", name, "docker-archive:"+archive+":"+name)...)
-}
-
-// goBuild builds one static program.
-func goBuild(ctx context.Context, dir, to, pkg string, flags ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), pkg)...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", pkg, err, strings.TrimSpace(string(out)))
-	}
-	return nil
 }

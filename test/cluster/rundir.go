@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
@@ -134,7 +135,7 @@ func keepLogs(dir string) (string, error) {
 	if err := os.RemoveAll(kept); err != nil {
 		return "", fmt.Errorf("keep logs: %w", err)
 	}
-	if err := removeUnused(filepath.Join(parent, "*")); err != nil {
+	if err := built.RemoveUnused(filepath.Join(parent, "*")); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(kept, 0o755); err != nil {

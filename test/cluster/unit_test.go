@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -73,33 +72,6 @@ func content(t *testing.T, archive []byte, name string) []byte {
 			return all
 		}
 	}
-}
-
-func TestCached(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv(vm.CacheEnv, cache)
-	const key = "0123456789abcdef"
-	builds := 0
-	build := func(dir string) error {
-		builds++
-		return os.WriteFile(filepath.Join(dir, "part"), nil, 0o600)
-	}
-
-	_, err := cached(t.Context(), "thing", key, func(dir string) error {
-		return errors.Join(build(dir), errors.New("no room"))
-	})
-	require.EqualError(t, err, "build thing: no room")
-	left, err := os.ReadDir(cache)
-	require.NoError(t, err)
-	require.Len(t, left, 1, "what was cut short must not be taken for done")
-	require.Equal(t, "thing.lock", left[0].Name())
-
-	for range 2 {
-		dir, err := cached(t.Context(), "thing", key, build)
-		require.NoError(t, err)
-		require.FileExists(t, filepath.Join(dir, "part"))
-	}
-	require.Equal(t, 2, builds)
 }
 
 func TestRunDirs(t *testing.T) {

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/flexlvm/flexlvm/internal/fetch"
+	"github.com/flexlvm/flexlvm/internal/logging"
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// options are the flags of all verbs.
+type options struct {
+	s3            fetch.S3
+	style         string
+	include       []string
+	exclude       []string
+	sync          bool
+	parallel      int
+	memory        string
+	bandwidth     string
+	order         string
+	orderFile     string
+	capacityCheck bool
+	attempts      int
+	stall         time.Duration
+	timeout       time.Duration
+	progress      string
+	listen        string
+	readyAfter    string
+	result        string
+	logLevel      string
+}
+
+const long = `fetch fills the directory DEST with the objects of SOURCE:
+
+  s3://bucket/key                        one object
+  s3://bucket/prefix/                    all below a prefix
+  s3://bucket/a/**/*.csv                 what a pattern matches
+  pachyderm://[project/]repo@branch/path through Pachyderm's S3 gateway
+  file:///path/                          another directory
+
+A file appears under its name when it is complete, verified and on disk. A run
+that was ended in any way goes on where it was when it is called again. What is
+there is told in DEST/.flexlvm/manifest.jsonl, and that all is, by
+DEST/.flexlvm/complete.
+
+Credentials come from the environment (AWS_ACCESS_KEY_ID and so on), the shared
+files, web identity, the machine's role, or --credentials-dir.
+
+Exit codes: 0 complete; 3 complete but for keys that were refused; 1 failed for
+good; 2 wrong usage; 75 failed, and trying again may help.`
+
+func command() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:           "fetch [flags] SOURCE DEST",
+		Short:         "Fill a directory with a dataset",
+		Long:          long,
+		Version:       version.String,
+		Args:          cobra.ExactArgs(2),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.do(cmd, func(ctx context.Context, s *session) error { return s.fetch(ctx, args[0], args[1]) })
+		},
+	}
+	o.shared(cmd)
+	o.fetching(cmd)
+	cmd.AddCommand(putCommand(), prepareCommand())
+	return cmd
+}
+
+// fetching are the flags of fetch alone.
+func (o *options) fetching(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.s3.Version, "version-id", "", "version of the one object that SOURCE names")
+	f.StringArrayVar(&o.include, "include", nil, "fetch only paths that match this pattern; base names, if it has no slash; may be repeated")
+	f.StringArrayVar(&o.exclude, "exclude", nil, "do not fetch paths that match this pattern; may be repeated")
+	f.BoolVar(&o.sync, "sync", false, "look for changes although DEST is complete, and remove files that were fetched and are gone from SOURCE")
+	f.StringVar(&o.bandwidth, "bandwidth", "0", "bytes a second at most, such as 100Mi; 0 is no bound")
+	f.StringVar(&o.order, "order", fetch.OrderName, "name, size (small files first) or list")
+	f.StringVar(&o.orderFile, "order-file", "", "file of paths, one a line, in the order of --order=list")
+	f.BoolVar(&o.capacityCheck, "capacity-check", true, "fail at once where DEST has too little room")
+	f.StringVar(&o.readyAfter, "ready-after", "", "when /ready is 200: a count of files such as 10, or bytes with a unit such as 100Mi; empty: when complete")
+}
+
+// shared are the flags of every verb.
+func (o *options) shared(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.s3.Endpoint, "endpoint", "", "URL of the S3 server (default: AWS)")
+	f.StringVar(&o.s3.Region, "region", "", "region that requests are signed for (default: AWS_REGION, or what the endpoint says)")
+	f.StringVar(&o.style, "address-style", "auto", "where the bucket's name goes: path, virtual (in the host's name) or auto")
+	f.BoolVar(&o.s3.Anonymous, "anonymous", false, "send no credentials")
+	f.StringVar(&o.s3.CredentialsDir, "credentials-dir", "", "directory with files awsAccessKeyID, awsSecretAccessKey and awsSessionToken, or token for Pachyderm")
+	f.StringVar(&o.s3.CAFile, "ca-file", "", "file of certificates to trust beside the system's")
+	f.IntVar(&o.parallel, "parallel", 0, "requests that are open at once; 0 chooses by what there is to fetch")
+	f.StringVar(&o.memory, "memory", "128Mi", "bytes in flight at most")
+	f.IntVar(&o.attempts, "attempts", 8, "how often each object is tried")
+	f.DurationVar(&o.stall, "stall", 30*time.Second, "give a request up that brings no 64 KiB in this time; 0 never does")
+	f.DurationVar(&o.timeout, "timeout", 0, "end after this time; 0 never does")
+	f.StringVar(&o.progress, "progress", "auto", "bar, json, none, or auto: a bar on a terminal, else JSON lines")
+	f.StringVar(&o.listen, "listen", "", "address for GET /progress and GET /ready, such as :8090")
+	f.StringVar(&o.result, "result", "", "file that gets the result as one JSON object")
+	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
+}
+
+// session is one call of the program.
+type session struct {
+	*options
+	progress  *fetch.Progress
+	log       *logrus.Logger
+	memory    int64
+	bandwidth int64
+}
+
+var errTimeout = errors.New("--timeout is over")
+
+// do prepares a session, runs a verb in it, and tells of its end everywhere
+// where somebody may look.
+func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) error) error {
+	s, err := o.session()
+	if err != nil {
+		return usageError{err}
+	}
+	ctx := cmd.Context()
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
+		defer cancel()
+	}
+	if o.listen != "" {
+		address, stop, err := fetch.Serve(ctx, o.listen, s.progress)
+		if err != nil {
+			return fetch.Failure(err, false)
+		}
+		defer stop()
+		s.log.WithField("address", address.String()).Info("Progress is served")
+	}
+	shown := show(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
+	err = verb(ctx, s)
+	shown()
+	status := s.progress.Status(time.Now())
+	if err != nil && !errors.Is(err, errRefused) && status.State != fetch.StateFailed {
+		var failed *fetch.Error
+		s.progress.Fail(err.Error(), errors.As(err, &failed) && failed.Retryable)
+		status = s.progress.Status(time.Now())
+	}
+	return errors.Join(err, writeResult(o.result, status))
+}
+
+// session checks the flags that the packages below do not.
+func (o *options) session() (*session, error) {
+	s := &session{options: o}
+	var err error
+	if s.log, err = logging.New(os.Stderr, logging.FormatText, o.logLevel); err != nil {
+		return nil, err
+	}
+	if s.memory, err = size("--memory", o.memory); err != nil {
+		return nil, err
+	}
+	if s.bandwidth, err = size("--bandwidth", o.bandwidth); err != nil {
+		return nil, err
+	}
+	after, err := readyAfter(o.readyAfter)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.attempts < 1:
+		return nil, fmt.Errorf("--attempts is %d; give 1 or more", o.attempts)
+	case o.parallel < 0 || o.parallel > 1024:
+		return nil, fmt.Errorf("--parallel is %d; give 1 to 1024, or 0 to have it chosen", o.parallel)
+	case o.stall < 0 || o.timeout < 0:
+		return nil, fmt.Errorf("--stall and --timeout cannot be negative")
+	case (o.order == fetch.OrderList) != (o.orderFile != ""):
+		return nil, fmt.Errorf("--order=list and --order-file go together")
+	}
+	switch o.progress {
+	case "auto", "bar", "json", "none":
+	default:
+		return nil, fmt.Errorf("--progress %q is not known; it is auto, bar, json or none", o.progress)
+	}
+	o.s3.Style, o.s3.Attempts, o.s3.Stall = fetch.AddressStyle(o.style), o.attempts, o.stall
+	s.progress = fetch.NewProgress(after)
+	return s, nil
+}
+
+// size reads bytes such as 128Mi; empty is 0.
+func size(flag, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		return 0, fmt.Errorf("%s is %q; give bytes such as 128Mi", flag, text)
+	}
+	return q.Value(), nil
+}
+
+// readyAfter reads --ready-after: digits alone count files.
+func readyAfter(text string) (fetch.ReadyAfter, error) {
+	n, err := size("--ready-after", text)
+	if err != nil || text == "" {
+		return fetch.ReadyAfter{}, err
+	}
+	if last := text[len(text)-1]; last >= '0' && last <= '9' {
+		return fetch.ReadyAfter{Files: n}, nil
+	}
+	return fetch.ReadyAfter{Bytes: n}, nil
+}
+
+// writeResult writes the last status, cut so that it fits where Kubernetes
+// takes it from: 4096 bytes.
+func writeResult(name string, status fetch.Status) error {
+	if name == "" {
+		return nil
+	}
+	data, err := status.Result()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(name, data, 0o644); err != nil { //nolint:gosec // it holds no secret
+		return fetch.Failure(fmt.Errorf("write --result: %w", err), false)
+	}
+	return nil
+}

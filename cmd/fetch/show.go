@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/flexlvm/flexlvm/internal/fetch"
+)
+
+// How often progress is shown.
+const (
+	barInterval  = 200 * time.Millisecond
+	jsonInterval = 5 * time.Second
+)
+
+// show tells of progress until the returned function is called: as a bar on
+// terminal, or in JSON lines on out.
+func show(ctx context.Context, out io.Writer, terminal *os.File, how string, progress *fetch.Progress) func() {
+	if how == "auto" {
+		how = "json"
+		if term.IsTerminal(int(terminal.Fd())) {
+			how = "bar"
+		}
+	}
+	interval, line := jsonInterval, func(last bool) { printJSON(out, progress.Status(time.Now())) }
+	switch how {
+	case "none":
+		return func() {}
+	case "bar":
+		interval, line = barInterval, func(last bool) {
+			width, _, err := term.GetSize(int(terminal.Fd()))
+			if err != nil {
+				width = 80
+			}
+			end := ""
+			if last {
+				end = "\n"
+			}
+			fmt.Fprintf(terminal, "\r%s\x1b[K%s", bar(progress.Status(time.Now()), width), end)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		line(false)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				line(false)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		line(true)
+	}
+}
+
+func printJSON(out io.Writer, status fetch.Status) {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(struct {
+		Time time.Time `json:"time"`
+		fetch.Status
+	}{time.Now().UTC(), status}) // who watches may have gone
+}
+
+// bar is a status in one line of at most width columns.
+func bar(s fetch.Status, width int) string {
+	percent := 0
+	if s.BytesTotal > 0 {
+		percent = int(min(100, s.BytesDone*100/s.BytesTotal))
+	}
+	text := fmt.Sprintf(" %3d%%  %s of %s  %d/%d files  %s/s", percent,
+		fetch.Human(s.BytesDone), fetch.Human(s.BytesTotal), s.FilesDone, s.FilesTotal, fetch.Human(s.BytesPerSecond))
+	if s.ETASeconds > 0 {
+		text += "  " + (time.Duration(s.ETASeconds) * time.Second).String() + " left"
+	}
+	switch s.State {
+	case fetch.StateListing:
+		text = " listing"
+	case fetch.StateComplete, fetch.StateFailed:
+		text = " " + s.Message
+	}
+	room := min(30, width-len(text)-3)
+	if room < 5 || s.State != fetch.StateFetching {
+		return strings.TrimSpace(text[:min(len(text), max(0, width-1))])
+	}
+	full := room * percent / 100
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", room-full) + "]" + text
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/fetch"
+)
+
+// fetch fills a directory.
+func (s *session) fetch(ctx context.Context, from, dest string) error {
+	source, err := fetch.ParseSource(from)
+	if err != nil {
+		return usageError{err}
+	}
+	paths, err := readPaths(s.orderFile)
+	if err != nil {
+		return usageError{err}
+	}
+	store, err := s.store(source)
+	if err != nil {
+		return err
+	}
+	refused, err := fetch.Run(ctx, fetch.Config{
+		Source: source, Endpoint: s.s3.Endpoint, Version: s.s3.Version, Dest: dest, Store: store, Include: s.include, Exclude: s.exclude, Sync: s.sync,
+		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
+		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
+	}, s.progress)
+	return s.outcome(refused, err)
+}
+
+func (s *session) store(source fetch.Source) (fetch.Store, error) {
+	if source.Kind == "file" {
+		return fetch.NewDirectory(source)
+	}
+	return fetch.NewS3(source, s.s3)
+}
+
+// outcome turns refusals into an exit code; failures come first.
+func (s *session) outcome(refused []fetch.Refusal, err error) error {
+	if err == nil && s.progress.Refused() > 0 {
+		return fmt.Errorf("%w: %d, of which the first ones are named above", errRefused, max(int64(len(refused)), s.progress.Refused()))
+	}
+	return err
+}
+
+// readPaths reads the file of --order-file; empty lines do not count.
+func readPaths(name string) ([]string, error) {
+	if name == "" {
+		return nil, nil
+	}
+	file, err := os.Open(name) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, fmt.Errorf("open --order-file: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	var paths []string
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if line := strings.TrimSuffix(lines.Text(), "\r"); line != "" {
+			paths = append(paths, line)
+		}
+	}
+	return paths, lines.Err()
+}
+
+func putCommand() *cobra.Command {
+	o := &options{bandwidth: "0"}
+	cmd := &cobra.Command{
+		Use:   "put [flags] DIR URL",
+		Short: "Upload a directory, and verify what the server has then",
+		Long: `put uploads all regular files of DIR, but for .flexlvm, to below URL, such as
+s3://bucket/prefix. Files that are there already with the same content are not
+sent again. Nothing is removed at the target. Symbolic links are refused.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.do(cmd, func(ctx context.Context, s *session) error {
+				target, err := fetch.ParseSource(args[1])
+				if err != nil {
+					return usageError{err}
+				}
+				refused, err := fetch.Put(ctx, fetch.PutConfig{
+					Dir: args[0], Target: target, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log,
+				}, s.progress)
+				return s.outcome(refused, err)
+			})
+		},
+	}
+	o.shared(cmd)
+	return cmd
+}
+
+func prepareCommand() *cobra.Command {
+	o := &options{bandwidth: "0"}
+	cmd := &cobra.Command{
+		Use:   "prepare [flags] DEST",
+		Short: "Make sure that DEST is a directory that can be written to",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.do(cmd, func(_ context.Context, s *session) error { return fetch.Prepare(args[0], s.progress) })
+		},
+	}
+	o.shared(cmd)
+	return cmd
+}

@@ -1,0 +1,295 @@
+package fetch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"sync"
+)
+
+// assembly is a large object that is put together from ranges, in place, in a
+// file whose room was taken before. All ranges are pinned to one ETag.
+type assembly struct {
+	object Object
+	check  check
+	file   *os.File
+	temp   string
+
+	mu    sync.Mutex
+	sums  []sumOf // of the spans that are there, for check.combine
+	open  int     // spans that are not done
+	err   error   // the first failure
+	tries int     // how often the object was begun
+}
+
+// mostBeginnings bounds how often a large object is fetched from the start.
+const mostBeginnings = 4
+
+// beginLarge looks at a large object, takes the room for it, and adds its ranges
+// to the queue. tries says how often it was begun before.
+func (w *worker) beginLarge(ctx context.Context, o Object) { w.begin(ctx, o, 1) }
+
+func (w *worker) begin(ctx context.Context, o Object, tries int) {
+	var sums Sums
+	err := w.attempts(ctx, o.Key, func(ctx context.Context) error {
+		ctx, _, stop := watch(ctx, w.Stall)
+		defer stop()
+		now, s, err := w.Store.Stat(ctx, o.Key, o.Version)
+		if err != nil {
+			return cause(ctx, err)
+		}
+		if now.Path = o.Path; !now.same(o) {
+			return errChanged
+		}
+		sums = s
+		return nil
+	}, w.lookingAgain(&o))
+	if err != nil {
+		w.fail(o, err)
+		return
+	}
+	if o.Size <= wholeLimit {
+		w.wholeTask(ctx, o)
+		return
+	}
+	a := &assembly{object: o, check: chooseCheck(sums, o.ETag), tries: tries}
+	have, err := w.resume(a)
+	if err != nil {
+		w.fail(o, err)
+		return
+	}
+	missing := spans(o.Size, have)
+	a.open = len(missing)
+	if a.open == 0 {
+		w.complete(ctx, a)
+		return
+	}
+	tasks := make([]task, len(missing))
+	for i, s := range missing {
+		tasks[i] = task{object: o, assembly: a, part: s}
+	}
+	w.queue.add(tasks...)
+}
+
+// resume opens the file of an assembly: the one that an earlier run has left,
+// with those ranges in it whose bytes are what they were, or a new one.
+func (w *worker) resume(a *assembly) (have []span, err error) {
+	if r := w.remains[a.object.Path].of(a.object); r != nil && a.tries == 1 {
+		if a.file, err = w.dest.reopen(r.temp); err == nil {
+			a.temp = r.temp
+			return w.trust(a, r.notes), nil
+		}
+		// Killed between the renaming and the manifest: all of it is there.
+		if f, ok := w.named(a.object, r); ok {
+			a.file, a.temp = f, ""
+			return w.trust(a, r.notes), nil
+		}
+	}
+	a.temp = w.tempName()
+	a.file, err = w.dest.create(a.temp, a.object.Size)
+	return nil, err
+}
+
+// named opens the file that has its name already. It is only read: if a range
+// in it is not what it was, the object is fetched again from the start.
+func (w *worker) named(o Object, r *remains) (*os.File, bool) {
+	file, err := w.dest.openFile(o.Path)
+	if err != nil {
+		return nil, false
+	}
+	info, err := file.Stat()
+	good := err == nil && info.Size() == o.Size && len(spans(o.Size, coverage(disjoint(r.notes)))) == 0
+	for _, n := range disjoint(r.notes) {
+		good = good && w.intact(file, n)
+	}
+	if !good {
+		_ = file.Close()
+	}
+	return file, good
+}
+
+func coverage(notes []note) []span {
+	var out []span
+	for _, n := range notes {
+		out = append(out, n.span)
+	}
+	return out
+}
+
+// trust takes over those ranges of the file whose bytes have the CRC that was
+// noted when they came.
+func (w *worker) trust(a *assembly, notes []note) (have []span) {
+	for _, n := range disjoint(notes) {
+		if !w.intact(a.file, n) {
+			continue
+		}
+		sum, err := w.sumOf(a, n)
+		if err != nil {
+			continue
+		}
+		a.sums = append(a.sums, sum)
+		have = append(have, n.span)
+		w.arrived(n.Length)
+	}
+	return have
+}
+
+// sumOf is the sum of a trusted range that the object's check needs.
+func (w *worker) sumOf(a *assembly, n note) (sumOf, error) {
+	if a.check.kind == checkCRC64 || !a.check.combines() {
+		return sumOf{n.span, binary.BigEndian.AppendUint64(nil, n.CRC64)}, nil
+	}
+	h := a.check.hasher()
+	err := hashInto(context.Background(), h, newSection(a.file, n.span), w.buf)
+	return sumOf{n.span, h.Sum(nil)}, err
+}
+
+// rangeTask fetches one range; who does the last one completes the object.
+func (w *worker) rangeTask(ctx context.Context, t task) {
+	a := t.assembly
+	a.mu.Lock()
+	failedAlready := a.err != nil
+	a.mu.Unlock()
+	var err error
+	for left := t.part; !failedAlready && left.Length > 0 && err == nil; {
+		// Where the object changed, it is begun anew as a whole, not this range.
+		err = w.attempts(ctx, a.object.Key, func(ctx context.Context) error {
+			before := left
+			err := w.pieces(ctx, a, &left)
+			if left != before && classify(err) == transient && context.Cause(ctx) == nil {
+				return nil // it goes on behind what came, and the attempts are counted anew
+			}
+			return err
+		}, nil)
+	}
+	a.mu.Lock()
+	if err != nil && a.err == nil {
+		a.err = err
+	}
+	a.open--
+	last := a.open == 0
+	a.mu.Unlock()
+	if last {
+		w.complete(ctx, a)
+	}
+}
+
+// pieceSize is after how many bytes of a range it is noted that they came: so
+// much is lost at most when a request breaks or the process is killed.
+const pieceSize = 2 * mib
+
+// pieces receives what is left of a range into its place, piece by piece, and
+// takes each that came from left.
+func (w *worker) pieces(ctx context.Context, a *assembly, left *span) error {
+	ctx, dog, stop := watch(ctx, w.Stall)
+	defer stop()
+	stream, err := w.Store.Open(ctx, a.object, *left)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer func() { _ = stream.Body.Close() }()
+	if stream.Size != a.object.Size {
+		return fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", errChanged, stream.Size, a.object.Size)
+	}
+	for left.Length > 0 {
+		if err := w.piece(ctx, dog, stream.Body, a, span{left.Offset, min(pieceSize, left.Length)}); err != nil {
+			return err
+		}
+		step := min(pieceSize, left.Length)
+		left.Offset, left.Length = left.Offset+step, left.Length-step
+	}
+	return w.end(ctx, stream.Body)
+}
+
+// piece receives one piece, notes it, and adds its sum to the assembly's.
+func (w *worker) piece(ctx context.Context, dog *watchdog, body io.Reader, a *assembly, part span) error {
+	of := check{kind: checkSize}
+	if a.check.combines() {
+		of = a.check
+	}
+	r := newReceiver(of)
+	err := w.receive(ctx, dog, body, part, r, func(data []byte, at int64) error {
+		_, err := a.file.WriteAt(data, at)
+		return err
+	})
+	if err == nil {
+		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), check{}))
+	}
+	if err != nil {
+		w.arrived(-r.size)
+		return err
+	}
+	sum := sumOf{part, r.crc64.Sum(nil)}
+	if r.hash != nil {
+		sum.sum = r.hash.Sum(nil)
+	}
+	a.mu.Lock()
+	a.sums = append(a.sums, sum)
+	a.mu.Unlock()
+	return nil
+}
+
+// complete verifies an object whose ranges are all done, or begins it anew.
+func (w *worker) complete(ctx context.Context, a *assembly) {
+	err := a.err
+	c := a.check
+	if err == nil {
+		c, err = w.verifyLarge(ctx, a)
+	}
+	if closeErr := a.file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		w.commit.in <- finishedFile(a.object, c, a.temp)
+		return
+	}
+	if context.Cause(ctx) != nil || !errors.Is(err, errChecksum) && classify(err) != changed {
+		w.fail(a.object, err)
+		return
+	}
+	// Nothing of what was fetched can be used.
+	for _, s := range a.sums {
+		w.arrived(-s.Length)
+	}
+	if a.temp != "" {
+		_ = w.dest.tmp.Remove(a.temp)
+	}
+	if a.tries >= min(w.Attempts, mostBeginnings) {
+		w.fail(a.object, err)
+		return
+	}
+	w.Log.WithError(err).WithField("key", a.object.Key).Warn("A large object is fetched anew")
+	if err := w.lookAgain(ctx, &a.object); err != nil {
+		w.fail(a.object, err)
+		return
+	}
+	w.begin(ctx, a.object, a.tries+1)
+}
+
+// verifyLarge checks the whole of an object: by the sums of its ranges where they
+// combine, else by reading the file.
+func (w *worker) verifyLarge(ctx context.Context, a *assembly) (check, error) {
+	c := a.check
+	switch {
+	case c.combines():
+		sort.Slice(a.sums, func(i, j int) bool { return a.sums[i].Offset < a.sums[j].Offset })
+		return c, c.combine(a.sums)
+	case c.kind == checkComposite:
+		known, err := c.verifyComposite(ctx, a.file, a.object.Size, w.buf)
+		if err == nil && !known {
+			c = check{kind: checkSize}
+		}
+		return c, err
+	case c.kind == checkSize:
+		return c, nil
+	}
+	h := c.hasher()
+	if err := hashInto(ctx, h, newSection(a.file, span{0, a.object.Size}), w.buf); err != nil {
+		return c, err
+	}
+	return c, c.verify(h.Sum(nil))
+}

@@ -1,0 +1,155 @@
+package fetch
+
+import (
+	"fmt"
+	"time"
+)
+
+// A batch of the committer is closed when it holds this many files or bytes, or
+// is this old.
+const (
+	batchFiles = 2000
+	batchBytes = 256 * mib
+	batchAge   = time.Second
+)
+
+// finished is a file that was received and verified.
+type finished struct {
+	object Object
+	entry  Entry
+	// temp is its temporary file; empty if it has its name already.
+	temp string
+}
+
+// committer makes files durable, many at a time, because a sync costs far more
+// than a small file. A file goes through two syncs: the first makes its content
+// durable, and only then it gets its name; the second makes the name durable,
+// and only then it gets its line in the manifest. The second sync of one batch
+// is the first one of the next.
+//
+// Killed at any instant: what is not renamed is found through the journal; what
+// is renamed and not in the manifest, too.
+type committer struct {
+	dest     *dest
+	manifest *log
+	progress *Progress
+	now      func() time.Time
+	// refuse is told of files that cannot have their name.
+	refuse func(Object, error)
+
+	in   chan finished
+	done chan struct{}
+	err  error
+
+	written, named []finished
+	bytes          int64
+}
+
+// start begins to commit; stop is called with the error that ends it early.
+func (c *committer) start(stop func(error)) {
+	c.in = make(chan finished, 256)
+	c.done = make(chan struct{})
+	go func() {
+		defer close(c.done)
+		if c.err = c.loop(); c.err != nil {
+			stop(c.err)
+			for range c.in { // workers must not block until they see the end
+				continue
+			}
+		}
+	}()
+}
+
+func (c *committer) loop() error {
+	ticker := time.NewTicker(batchAge)
+	defer ticker.Stop()
+	for {
+		select {
+		case f, more := <-c.in:
+			if !more {
+				return c.drain()
+			}
+			c.written = append(c.written, f)
+			c.bytes += f.entry.Bytes
+			if len(c.written) < batchFiles && c.bytes < batchBytes {
+				continue
+			}
+		case <-ticker.C:
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// finish waits until all that was given to the committer is in the manifest.
+func (c *committer) finish() error {
+	close(c.in)
+	<-c.done
+	return c.err
+}
+
+func (c *committer) drain() error {
+	for len(c.written)+len(c.named) > 0 {
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush syncs, and moves every file one step on.
+func (c *committer) flush() error {
+	if len(c.written)+len(c.named) == 0 {
+		return nil
+	}
+	if err := c.dest.sync(); err != nil {
+		return err
+	}
+	if err := c.enter(c.named); err != nil {
+		return err
+	}
+	c.named = c.named[:0]
+	for _, f := range c.written {
+		if f.temp != "" {
+			err := c.name(f)
+			if classify(err) == denied && err != nil {
+				c.refuse(f.object, err)
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("name %s: %w", f.entry.Path, err)
+			}
+		}
+		c.named = append(c.named, f)
+	}
+	c.written, c.bytes = c.written[:0], 0
+	return nil
+}
+
+func (c *committer) name(f finished) error {
+	if err := c.dest.mkdir(parent(f.entry.Path)); err != nil {
+		return err
+	}
+	return c.dest.publish(f.temp, f.entry.Path)
+}
+
+// enter writes files into the manifest.
+func (c *committer) enter(files []finished) error {
+	if len(files) == 0 {
+		return nil
+	}
+	lines := make([]any, len(files))
+	now := c.now().UTC()
+	for i := range files {
+		files[i].entry.FetchedAt = now
+		lines[i] = files[i].entry
+	}
+	if err := c.manifest.append(lines...); err != nil {
+		return err
+	}
+	for _, f := range files {
+		c.progress.kept(f.entry.Bytes)
+	}
+	return nil
+}

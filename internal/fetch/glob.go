@@ -1,0 +1,167 @@
+package fetch
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// glob is a compiled pattern: * and ? stand for anything but a slash, [a-z] and
+// [!a-z] for one character, ** for anything, and "**/" for any directories or
+// none. A backslash takes the next character as it is.
+type glob struct{ re *regexp.Regexp }
+
+func (g glob) match(name string) bool { return g.re.MatchString(name) }
+
+// compileGlob makes a glob that matches whole names.
+func compileGlob(pattern string) (glob, error) {
+	var b strings.Builder
+	b.WriteString(`(?s)\A`)
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case strings.HasPrefix(pattern[i:], "**/"):
+			b.WriteString(`(?:.*/)?`)
+			i += 2
+		case strings.HasPrefix(pattern[i:], "**"):
+			b.WriteString(`.*`)
+			i++
+		case c == '*':
+			b.WriteString(`[^/]*`)
+		case c == '?':
+			b.WriteString(`[^/]`)
+		case c == '[':
+			class, n, err := compileClass(pattern[i:])
+			if err != nil {
+				return glob{}, fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			b.WriteString(class)
+			i += n - 1
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			b.WriteString(quoteByte(pattern[i]))
+		default:
+			b.WriteString(quoteByte(c))
+		}
+	}
+	b.WriteString(`\z`)
+	re, err := regexp.Compile(b.String())
+	if err != nil {
+		return glob{}, fmt.Errorf("pattern %q: %w", pattern, err)
+	}
+	return glob{re}, nil
+}
+
+// compileClass compiles the class at the start of s, and tells its length.
+func compileClass(s string) (class string, length int, err error) {
+	end := 1
+	if end < len(s) && (s[end] == '!' || s[end] == '^') {
+		end++
+	}
+	if end < len(s) && s[end] == ']' {
+		end++
+	}
+	for end < len(s) && s[end] != ']' {
+		if s[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	if end >= len(s) {
+		return "", 0, fmt.Errorf("[ has no ]; give \\[ for the character itself")
+	}
+	inner := s[1:end]
+	not := ""
+	if inner[0] == '!' || inner[0] == '^' {
+		not, inner = "^/", inner[1:]
+	}
+	inner = strings.NewReplacer(`[`, `\[`, `^`, `\^`).Replace(inner)
+	if strings.HasPrefix(inner, "]") {
+		inner = `\` + inner
+	}
+	return "[" + not + inner + "]", end + 1, nil
+}
+
+// quoteByte quotes what means something to a regular expression. Bytes of
+// characters outside ASCII pass: a pattern is put together again byte by byte.
+func quoteByte(c byte) string {
+	if c < 0x80 {
+		return regexp.QuoteMeta(string(rune(c)))
+	}
+	return string([]byte{c})
+}
+
+// globStart is where the first wildcard of key stands, -1 without one.
+func globStart(key string) int {
+	for i := 0; i < len(key); i++ {
+		switch key[i] {
+		case '\\':
+			i++
+		case '*', '?', '[':
+			return i
+		}
+	}
+	return -1
+}
+
+// unescape takes the backslashes out of a key without wildcards.
+func unescape(key string) string {
+	var b strings.Builder
+	for i := 0; i < len(key); i++ {
+		if key[i] == '\\' && i+1 < len(key) {
+			i++
+		}
+		b.WriteByte(key[i])
+	}
+	return b.String()
+}
+
+// selection is what --include and --exclude leave of a listing.
+type selection struct{ include, exclude []scoped }
+
+// scoped is a glob on whole paths, or on base names where it holds no slash.
+type scoped struct {
+	glob
+	base bool
+}
+
+func (s scoped) match(path string) bool {
+	if s.base {
+		path = path[strings.LastIndexByte(path, '/')+1:]
+	}
+	return s.glob.match(path)
+}
+
+// newSelection compiles the patterns.
+func newSelection(include, exclude []string) (selection, error) {
+	var s selection
+	for _, list := range []struct {
+		flag     string
+		patterns []string
+		out      *[]scoped
+	}{{"--include", include, &s.include}, {"--exclude", exclude, &s.exclude}} {
+		for _, pattern := range list.patterns {
+			g, err := compileGlob(pattern)
+			if err != nil {
+				return selection{}, fmt.Errorf("%s %w", list.flag, err)
+			}
+			*list.out = append(*list.out, scoped{g, !strings.Contains(pattern, "/")})
+		}
+	}
+	return s, nil
+}
+
+// wants tells whether path is selected: it matches an include, if there are any,
+// and no exclude.
+func (s selection) wants(path string) bool {
+	for _, g := range s.exclude {
+		if g.match(path) {
+			return false
+		}
+	}
+	for _, g := range s.include {
+		if g.match(path) {
+			return true
+		}
+	}
+	return len(s.include) == 0
+}

@@ -1,0 +1,83 @@
+package fetch
+
+import (
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+// note is one line of the journal: bytes of an object that came whole, where
+// they are, and their CRC. The journal lets a run that was killed go on. It may
+// say more than is on disk after a power cut, so its reader reads the bytes and
+// compares the CRC.
+type note struct {
+	Path     string    `json:"path"`
+	Size     int64     `json:"size"`
+	ETag     string    `json:"etag,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Modified time.Time `json:"modified,omitzero"`
+	Temp     string    `json:"temp"`
+	span
+	CRC64 uint64 `json:"crc64"`
+	// Check and Sum are set where the note is of a whole, verified object.
+	Check string `json:"check,omitempty"`
+	Sum   string `json:"sum,omitempty"`
+}
+
+func (n note) object() Object {
+	return Object{Path: n.Path, Size: n.Size, ETag: n.ETag, Version: n.Version, Modified: n.Modified}
+}
+
+// remains is what earlier runs have left of one object.
+type remains struct {
+	temp  string
+	notes []note
+}
+
+// journal is the log of notes; many workers write to it.
+type journal struct {
+	mu  sync.Mutex
+	log *log
+}
+
+// openJournal reads what earlier runs have left, by path: of each object, what
+// is in the temporary file that was begun last.
+func openJournal(d *dest) (*journal, map[string]*remains, error) {
+	left := make(map[string]*remains)
+	l, err := openLog(d, journalFile, func(line []byte) error {
+		var n note
+		if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.end() > n.Size {
+			return nil
+		}
+		r := left[n.Path]
+		if r == nil || r.temp != n.Temp {
+			r = &remains{temp: n.Temp}
+			left[n.Path] = r
+		}
+		r.notes = append(r.notes, n)
+		return nil
+	})
+	return &journal{log: l}, left, err
+}
+
+// of is what is left of exactly this object; nil if nothing is.
+func (r *remains) of(o Object) *remains {
+	if r == nil || len(r.notes) == 0 || !r.notes[0].object().same(o) {
+		return nil
+	}
+	return r
+}
+
+// bytes is how much of the object is there, if the notes are true.
+func (r *remains) bytes() (total int64) {
+	for _, n := range r.notes {
+		total += n.Length
+	}
+	return total
+}
+
+func (j *journal) write(n note) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.log.append(n)
+}

@@ -1,0 +1,155 @@
+package fetch
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Limits of Linux on names: NAME_MAX, and PATH_MAX less the NUL, less room for
+// the destination that a path is appended to.
+const (
+	maxName = 255
+	maxPath = 4095 - 256
+)
+
+// controlDir is the directory in the destination that belongs to fetch.
+const controlDir = ".flexlvm"
+
+// checkPath says why path cannot be the name of a file below the destination;
+// nil if it can. It is a pure function: what the file system says about links is
+// seen when the file is made.
+func checkPath(path string) error {
+	switch {
+	case path == "":
+		return fmt.Errorf("the name is empty")
+	case len(path) > maxPath:
+		return fmt.Errorf("the name has %d bytes; paths of more than %d cannot be made", len(path), maxPath)
+	case !utf8.ValidString(path):
+		return fmt.Errorf("the name is not valid UTF-8")
+	}
+	for _, c := range path {
+		if unicode.IsControl(c) {
+			return fmt.Errorf("the name has the control character %U", c)
+		}
+	}
+	for i, name := range strings.Split(path, "/") {
+		switch {
+		case name == "":
+			return fmt.Errorf("the name has an empty part (a slash at an end, or two in a row)")
+		case name == "." || name == "..":
+			return fmt.Errorf("the name has the part %q, which leads elsewhere", name)
+		case len(name) > maxName:
+			return fmt.Errorf("a part of the name has %d bytes; file names hold at most %d", len(name), maxName)
+		case i == 0 && fold(name) == controlDir:
+			return fmt.Errorf("%s belongs to fetch itself", controlDir)
+		}
+	}
+	return nil
+}
+
+// fold maps names to one where a file system that ignores case holds them for
+// one: decomposed, and of each letter the least of its cases.
+func fold(name string) string {
+	return strings.Map(func(c rune) rune {
+		least := c
+		for next := unicode.SimpleFold(c); next != c; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		return unicode.ToLower(least)
+	}, norm.NFD.String(name))
+}
+
+// Refusal is an object that is not fetched, and why.
+type Refusal struct {
+	Key    string
+	Reason string
+}
+
+func (r Refusal) String() string { return fmt.Sprintf("%q: %s", r.Key, r.Reason) }
+
+// placement is what becomes of a listing.
+type placement struct {
+	files   []Object
+	dirs    []string // of directory markers
+	refused []Refusal
+}
+
+// place decides which objects can be files at their paths. folds says whether
+// the destination's file system holds names for one that differ by case alone.
+// Of objects that collide as file and directory, the file is refused: the
+// directory may hold many. Of those that fold to one name, the first by name
+// stays.
+func place(objects []Object, folds bool) placement {
+	var p placement
+	identity := func(s string) string { return s }
+	same := identity
+	if folds {
+		same = fold
+	}
+	var candidates []Object
+	for _, o := range objects {
+		marker := strings.HasSuffix(o.Path, "/") && o.Size == 0
+		err := checkPath(strings.TrimSuffix(o.Path, "/"))
+		switch {
+		case o.Path == "" && o.Size == 0: // the marker of the prefix itself
+		case o.Flaw != "":
+			p.refused = append(p.refused, Refusal{o.Key, o.Flaw})
+		case err != nil:
+			p.refused = append(p.refused, Refusal{o.Key, err.Error()})
+		case marker:
+			p.dirs = append(p.dirs, strings.TrimSuffix(o.Path, "/"))
+		case strings.HasSuffix(o.Path, "/"):
+			p.refused = append(p.refused, Refusal{o.Key, "the name ends in a slash and the object is not empty"})
+		default:
+			candidates = append(candidates, o)
+		}
+	}
+	p.settle(candidates, same)
+	return p
+}
+
+// settle refuses what collides among candidates.
+func (p *placement) settle(candidates []Object, same func(string) string) {
+	sort.Slice(candidates, func(i, j int) bool { return candidates[i].Path < candidates[j].Path })
+	dirs := make(map[string]bool)
+	for _, dir := range p.dirs {
+		for ; dir != "" && !dirs[same(dir)]; dir = parent(dir) {
+			dirs[same(dir)] = true
+		}
+	}
+	for _, o := range candidates {
+		for dir := parent(o.Path); dir != "" && !dirs[same(dir)]; dir = parent(dir) {
+			dirs[same(dir)] = true
+		}
+	}
+	taken := make(map[string]string, len(candidates))
+	for _, o := range candidates {
+		name := same(o.Path)
+		first, there := taken[name]
+		switch {
+		case dirs[name]:
+			p.refused = append(p.refused, Refusal{o.Key, "other objects need a directory of this name"})
+		case there && first == o.Path:
+			p.refused = append(p.refused, Refusal{o.Key, "another object has the same path"})
+		case there:
+			p.refused = append(p.refused, Refusal{o.Key, fmt.Sprintf("the destination's file system ignores case and takes it for %q", first)})
+		default:
+			taken[name] = o.Path
+			p.files = append(p.files, o)
+		}
+	}
+}
+
+// parent is the directory that holds path, "" at the top.
+func parent(path string) string {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return ""
+	}
+	return path[:i]
+}

@@ -1,0 +1,107 @@
+package fetch
+
+import (
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheckPath(t *testing.T) {
+	long := strings.Repeat("x", 255)
+	tests := map[string]string{
+		"a":                              "",
+		"a/b.csv":                        "",
+		"..a/b..":                        "",
+		"$(touch x);&'\"|*?[]\\ é":       "",
+		".flexlvmx/a":                    "",
+		"a/.flexlvm":                     "",
+		long:                             "",
+		"":                               "empty",
+		"/a":                             "empty part",
+		"a//b":                           "empty part",
+		"a/":                             "empty part",
+		".":                              "leads elsewhere",
+		"../a":                           "leads elsewhere",
+		"a/../../b":                      "leads elsewhere",
+		"a/./b":                          "leads elsewhere",
+		"a/..":                           "leads elsewhere",
+		".flexlvm":                       "belongs to fetch",
+		".flexlvm/manifest.jsonl":        "belongs to fetch",
+		".FlexLVM/complete":              "belongs to fetch",
+		"a\x00b":                         "control character",
+		"a\nb":                           "control character",
+		"a\x7f":                          "control character",
+		"\x1b[2J":                        "control character",
+		"a\xff":                          "UTF-8",
+		long + "y":                       "at most 255",
+		strings.Repeat("abcdefgh/", 500): "paths of more than",
+	}
+	for name, want := range tests {
+		err := checkPath(name)
+		if want == "" {
+			require.NoError(t, err, "%q", name)
+		} else {
+			require.ErrorContains(t, err, want, "%q", name)
+		}
+	}
+}
+
+func FuzzCheckPath(f *testing.F) {
+	for _, seed := range []string{"a/b", "../a", "/", "a//b", ".flexlvm/x", "a\x00", "é/ſ", "a/..", "..", "\u202e"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if checkPath(name) != nil {
+			return
+		}
+		joined := path.Join("/dest", name)
+		require.Equal(t, "/dest/"+name, joined, "the path means itself")
+		require.NotEqual(t, controlDir, strings.Split(strings.ToLower(name), "/")[0])
+		require.NotContains(t, name, "\x00")
+	})
+}
+
+func TestPlace(t *testing.T) {
+	object := func(name string) Object { return Object{Key: "p/" + name, Path: name, Size: 1} }
+	tests := map[string]struct {
+		objects []Object
+		folds   bool
+		files   []string
+		dirs    []string
+		refused []string
+	}{
+		"plain":              {[]Object{object("b"), object("a/c")}, false, []string{"a/c", "b"}, nil, nil},
+		"leaves":             {[]Object{object("../b"), object("a")}, false, []string{"a"}, nil, []string{"p/../b"}},
+		"file and directory": {[]Object{object("a"), object("a/b"), object("a/c")}, false, []string{"a/b", "a/c"}, nil, []string{"p/a"}},
+		"deep":               {[]Object{object("a/b"), object("a/b/c/d")}, false, []string{"a/b/c/d"}, nil, []string{"p/a/b"}},
+		"case kept":          {[]Object{object("A"), object("a")}, false, []string{"A", "a"}, nil, nil},
+		"case folded":        {[]Object{object("a"), object("A")}, true, []string{"A"}, nil, []string{"p/a"}},
+		"composed":           {[]Object{object("e\u0301"), object("é")}, true, []string{"e\u0301"}, nil, []string{"p/é"}},
+		"folded directory":   {[]Object{object("A"), object("a/b")}, true, []string{"a/b"}, nil, []string{"p/A"}},
+		"same path twice":    {[]Object{object("a"), object("a")}, false, []string{"a"}, nil, []string{"p/a"}},
+		"markers": {
+			[]Object{{Key: "p/", Path: ""}, {Key: "p/d/", Path: "d/"}, {Key: "p/f/", Path: "f/", Size: 3}},
+			false, nil, []string{"d"}, []string{"p/f/"},
+		},
+		"marker and file": {[]Object{{Key: "p/d/", Path: "d/"}, object("d")}, false, nil, []string{"d"}, []string{"p/d"}},
+		"flaw":            {[]Object{{Key: "l", Path: "l", Flaw: "it is a symbolic link"}}, false, nil, nil, []string{"l"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := place(test.objects, test.folds)
+			var files, refused []string
+			for _, o := range p.files {
+				files = append(files, o.Path)
+			}
+			for _, r := range p.refused {
+				refused = append(refused, r.Key)
+				require.NotEmpty(t, r.Reason)
+			}
+			require.Equal(t, test.files, files)
+			require.Equal(t, test.dirs, p.dirs)
+			require.Equal(t, test.refused, refused)
+		})
+	}
+}

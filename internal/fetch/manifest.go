@@ -1,0 +1,122 @@
+package fetch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Entry is one line of the manifest: a file that is complete, verified and
+// durable; or, with Deleted, one that is so no longer.
+type Entry struct {
+	Path      string    `json:"path"`
+	Bytes     int64     `json:"bytes"`
+	ETag      string    `json:"etag,omitempty"`
+	VersionID string    `json:"versionId,omitempty"`
+	Modified  time.Time `json:"modified,omitzero"`
+	Check     string    `json:"check,omitempty"`
+	Checksum  string    `json:"checksum,omitempty"`
+	FetchedAt time.Time `json:"fetchedAt"`
+	Deleted   bool      `json:"deleted,omitempty"`
+}
+
+func (e Entry) object() Object {
+	return Object{Path: e.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID, Modified: e.Modified}
+}
+
+// log is a file of JSON lines that only grows. A line that a crash has torn is
+// cut off when it is opened.
+type log struct{ file *os.File }
+
+// openLog opens name and calls each with every whole line.
+func openLog(d *dest, name string, each func(line []byte) error) (*log, error) {
+	file, err := d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	good, err := readLines(file, each)
+	if err == nil {
+		err = file.Truncate(good)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return &log{file}, nil
+}
+
+// readLines calls each with every line that ends in a newline, and tells where
+// the last one ends.
+func readLines(in io.Reader, each func(line []byte) error) (int64, error) {
+	r := bufio.NewReaderSize(in, 1<<16)
+	good := int64(0)
+	for {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return good, nil
+		}
+		if err != nil {
+			return good, err
+		}
+		if err := each(line); err != nil {
+			return good, err
+		}
+		good += int64(len(line))
+	}
+}
+
+// append writes values in one piece, one line each. It is durable after the next
+// dest.sync.
+func (l *log) append(values ...any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	for _, v := range values {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	if _, err := l.file.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("append to %s: %w", l.file.Name(), err)
+	}
+	return nil
+}
+
+func (l *log) close() { _ = l.file.Close() }
+
+// openManifest reads what is in the destination, by path. A line that makes no
+// sense is worth nothing: its file is fetched again.
+func openManifest(d *dest) (*log, map[string]Entry, error) {
+	entries := make(map[string]Entry)
+	l, err := openLog(d, manifestFile, func(line []byte) error {
+		var e Entry
+		switch err := json.Unmarshal(line, &e); {
+		case err != nil || checkPath(e.Path) != nil:
+		case e.Deleted:
+			delete(entries, e.Path)
+		default:
+			entries[e.Path] = e
+		}
+		return nil
+	})
+	return l, entries, err
+}
+
+// present tells whether the file of e stands where it must, as far as can be
+// seen without reading it: of its size, and not written to since.
+func (d *dest) present(e Entry) (bool, error) {
+	info, err := d.lstat(e.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", e.Path, err)
+	}
+	return info.Mode().IsRegular() && info.Size() == e.Bytes && !info.ModTime().After(e.FetchedAt), nil
+}

@@ -1,0 +1,131 @@
+package fetch
+
+import (
+	"fmt"
+	"sort"
+)
+
+// Orders in which files are fetched.
+const (
+	OrderName = "name"
+	OrderSize = "size"
+	OrderList = "list"
+)
+
+// plan is what a run has to do.
+type plan struct {
+	// fetch are the objects whose content is not here.
+	fetch []Object
+	// keep are the files that are here already.
+	keep []Entry
+	// gone are the files that an earlier run fetched and nobody wants any more.
+	gone []Entry
+	// replaced is how many bytes the old files have that new ones replace.
+	replaced int64
+}
+
+// decide compares what is wanted with what the manifest says; present tells
+// whether the file of an entry is still as it was left.
+func decide(files []Object, entries map[string]Entry, present func(Entry) (bool, error)) (plan, error) {
+	var p plan
+	wanted := make(map[string]bool, len(files))
+	for _, o := range files {
+		wanted[o.Path] = true
+		e, known := entries[o.Path]
+		if !known {
+			p.fetch = append(p.fetch, o)
+			continue
+		}
+		here, err := present(e)
+		if err != nil {
+			return plan{}, err
+		}
+		switch {
+		case here && e.object().same(o):
+			p.keep = append(p.keep, e)
+		case here:
+			p.replaced += e.Bytes
+			p.fetch = append(p.fetch, o)
+		default:
+			p.fetch = append(p.fetch, o)
+		}
+	}
+	for _, e := range entries {
+		if !wanted[e.Path] {
+			p.gone = append(p.gone, e)
+		}
+	}
+	sort.Slice(p.gone, func(i, j int) bool { return p.gone[i].Path < p.gone[j].Path })
+	return p, nil
+}
+
+// arrange sorts objects by name, by size (small ones first, so that many files
+// are there soon), or as list has their paths, the others behind by name.
+func arrange(objects []Object, order string, list []string) error {
+	rank := make(map[string]int, len(list))
+	switch order {
+	case OrderName, OrderSize, "":
+	case OrderList:
+		for i, path := range list {
+			if _, there := rank[path]; !there {
+				rank[path] = i - len(list)
+			}
+		}
+	default:
+		return fmt.Errorf("order %q is not known; it is %s, %s or %s", order, OrderName, OrderSize, OrderList)
+	}
+	sort.Slice(objects, func(i, j int) bool {
+		a, b := objects[i], objects[j]
+		if order == OrderSize && a.Size != b.Size {
+			return a.Size < b.Size
+		}
+		if ra, rb := rank[a.Path], rank[b.Path]; ra != rb {
+			return ra < rb
+		}
+		return a.Path < b.Path
+	})
+	return nil
+}
+
+// Objects above this size, in bytes, are fetched in ranges.
+const wholeLimit = 32 * mib
+
+// spanSize is the length of the ranges of an object of size bytes: small enough
+// to share among workers and to lose little in a kill, not too many.
+func spanSize(size int64) int64 {
+	return min(max(16*mib, (size/1024+mib-1)/mib*mib), 256*mib)
+}
+
+// spans are the ranges of size bytes that have does not cover. have must be in
+// order and must not overlap.
+func spans(size int64, have []span) []span {
+	step := spanSize(size)
+	var out []span
+	gap := func(from, to int64) {
+		for ; from < to; from += step {
+			out = append(out, span{from, min(step, to-from)})
+		}
+	}
+	from := int64(0)
+	for _, h := range have {
+		gap(from, h.Offset)
+		from = h.end()
+	}
+	gap(from, size)
+	return out
+}
+
+// disjoint takes those of notes, in order, that do not overlap.
+func disjoint(notes []note) []note {
+	sorted := append([]note(nil), notes...)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Offset < sorted[j].Offset })
+	var out []note
+	end := int64(0)
+	for _, n := range sorted {
+		if n.Offset >= end && n.Length > 0 {
+			out = append(out, n)
+			end = n.end()
+		}
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package fetch
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// States of a run.
+const (
+	StateListing  = "listing"
+	StateFetching = "fetching"
+	StateComplete = "complete"
+	StateFailed   = "failed"
+)
+
+// Status is how far a run is; the JSON of /progress, of progress lines and of
+// the result.
+type Status struct {
+	State      string `json:"state"`
+	FilesDone  int64  `json:"filesDone"`
+	FilesTotal int64  `json:"filesTotal"`
+	// BytesDone counts what has arrived and what was there before.
+	BytesDone      int64  `json:"bytesDone"`
+	BytesTotal     int64  `json:"bytesTotal"`
+	BytesPerSecond int64  `json:"bytesPerSecond"`
+	ETASeconds     int64  `json:"etaSeconds"`
+	Refused        int64  `json:"refused"`
+	Ready          bool   `json:"ready"`
+	Retryable      bool   `json:"retryable"`
+	Message        string `json:"message"`
+}
+
+// maxResult is how much of a termination message Kubernetes keeps, in bytes.
+const maxResult = 4096
+
+// Result is the status as one line of JSON of at most 4096 bytes; a message that
+// is too long loses its end.
+func (s Status) Result() ([]byte, error) {
+	for {
+		data, err := json.Marshal(s)
+		if err != nil || len(data) < maxResult {
+			return append(data, '\n'), err
+		}
+		s.Message = strings.ToValidUTF8(s.Message[:len(s.Message)*3/4], "") + "…"
+	}
+}
+
+// ReadyAfter says when a destination is of use: after a count of files or of
+// bytes on disk. The zero value means: when it is complete.
+type ReadyAfter struct{ Files, Bytes int64 }
+
+// rateWindow is over how long the rate is taken.
+const rateWindow = 15 * time.Second
+
+type sample struct {
+	at    time.Time
+	bytes int64
+}
+
+// Progress is what a run counts. It may be read while the run goes on.
+type Progress struct {
+	after ReadyAfter
+
+	filesDone, filesTotal, bytesTotal, refused atomic.Int64
+	arrived                                    atomic.Int64 // bytes received, or there before
+	durable                                    atomic.Int64 // bytes of files that are in the manifest
+	ready                                      atomic.Bool
+
+	mu        sync.Mutex
+	state     string
+	message   string
+	retryable bool
+	samples   []sample
+}
+
+// NewProgress makes the counters of a run that is about to begin.
+func NewProgress(after ReadyAfter) *Progress {
+	return &Progress{after: after, state: StateListing}
+}
+
+func (p *Progress) set(state, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.message = state, message
+	p.samples = nil
+	if state == StateComplete {
+		p.ready.Store(true)
+	}
+}
+
+// Fail notes how a run failed, or that it never began.
+func (p *Progress) Fail(message string, retryable bool) {
+	p.set(StateFailed, message)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retryable = retryable
+}
+
+// kept counts a file that is on disk and in the manifest.
+func (p *Progress) kept(bytes int64) {
+	files, total := p.filesDone.Add(1), p.durable.Add(bytes)
+	if p.after.Files > 0 && files >= p.after.Files || p.after.Bytes > 0 && total >= p.after.Bytes {
+		p.ready.Store(true)
+	}
+}
+
+// Ready tells whether the destination is of use.
+func (p *Progress) Ready() bool { return p.ready.Load() }
+
+// Refused is how many keys were refused.
+func (p *Progress) Refused() int64 { return p.refused.Load() }
+
+// Status is how far the run is.
+func (p *Progress) Status(now time.Time) Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Status{
+		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
+		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
+		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
+	}
+	if p.state != StateFetching {
+		return s
+	}
+	if n := len(p.samples); n == 0 || now.Sub(p.samples[n-1].at) >= 500*time.Millisecond {
+		p.samples = append(p.samples, sample{now, s.BytesDone})
+	}
+	for len(p.samples) > 2 && now.Sub(p.samples[1].at) >= rateWindow {
+		p.samples = p.samples[1:]
+	}
+	first := p.samples[0]
+	if passed := now.Sub(first.at).Seconds(); passed > 0 {
+		s.BytesPerSecond = max(0, int64(float64(s.BytesDone-first.bytes)/passed))
+	}
+	if s.BytesPerSecond > 0 {
+		s.ETASeconds = max(0, s.BytesTotal-s.BytesDone) / s.BytesPerSecond
+	}
+	return s
+}

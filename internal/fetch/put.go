@@ -1,0 +1,248 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// PutConfig says what to upload and whereto.
+type PutConfig struct {
+	// Dir is the directory whose regular files are uploaded; .flexlvm at its top
+	// is left out, and links are refused.
+	Dir string
+	// Target is an s3:// or pachyderm:// URL; what is below it is overwritten where
+	// the names are the same, and nothing is removed.
+	Target Source
+	S3     S3
+	// Parallel is how many files are on their way at once; 0 chooses. Memory bounds
+	// the bytes in flight.
+	Parallel int
+	Memory   int64
+	Log      logrus.FieldLogger
+}
+
+// uploadPart is the part size of multipart uploads, in bytes. Large files get
+// larger parts: S3 takes 10,000.
+const uploadPart = 16 * mib
+
+func partSize(size int64) int64 {
+	return max(uploadPart, (size/9000+mib-1)/mib*mib)
+}
+
+// upload is one call of Put.
+type upload struct {
+	PutConfig
+	local    *directory
+	remote   *bucket
+	prefix   string
+	progress *Progress
+
+	mu       sync.Mutex
+	refused  []Refusal
+	failures []error
+}
+
+// Put uploads a directory and verifies what the server has then: by its CRC64NVME
+// where the server gives one, else by the ETag. Files that are there already with
+// the same content are not sent again, so an upload that was ended goes on. Its
+// error is an *Error.
+func Put(ctx context.Context, config PutConfig, progress *Progress) ([]Refusal, error) {
+	u := &upload{PutConfig: config, progress: progress}
+	err := u.put(ctx)
+	if err != nil {
+		err = failed(err)
+		var e *Error
+		progress.Fail(err.Error(), errors.As(err, &e) && e.Retryable)
+	}
+	return u.refused, err
+}
+
+func (u *upload) put(ctx context.Context) error {
+	files, total, err := u.open(ctx)
+	if err != nil {
+		return err
+	}
+	u.progress.filesTotal.Store(int64(len(files)))
+	u.progress.bytesTotal.Store(total)
+	u.progress.set(StateFetching, "")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan Object)
+	// The client holds a part of each thread's upload; a worker has one thread.
+	workers := min(width(u.Parallel, len(files), total), max(1, int(u.Memory/uploadPart)))
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			buf := make([]byte, mostBuffer)
+			for o := range queue {
+				if err := u.file(ctx, o, buf); classify(err) == fatal && err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, o := range files {
+		select {
+		case queue <- o:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(queue)
+	wg.Wait()
+	return u.end(ctx, len(files))
+}
+
+// open lists the files.
+func (u *upload) open(ctx context.Context) (files []Object, total int64, err error) {
+	dir, err := filepath.Abs(u.Dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	local, err := NewDirectory(Source{Kind: kindFile, Key: dir + "/", Prefix: dir + "/"})
+	if err != nil {
+		return nil, 0, err
+	}
+	u.local = local.(*directory) //nolint:errcheck // it is one
+	if u.Target.Kind == kindFile || u.Target.Glob != nil {
+		return nil, 0, usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
+	}
+	u.prefix = u.Target.Key
+	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
+		u.prefix += "/"
+	}
+	remote, err := NewS3(u.Target, u.S3)
+	if err != nil {
+		return nil, 0, err
+	}
+	u.remote = remote.(*bucket) //nolint:errcheck // it is one
+	err = u.local.List(ctx, func(o Object) error {
+		o.Path = u.local.name(o.Key)
+		if o.Flaw != "" {
+			u.refused = append(u.refused, Refusal{o.Path, o.Flaw})
+			u.progress.refused.Add(1)
+			return nil
+		}
+		files = append(files, o)
+		total += o.Size
+		return nil
+	})
+	return files, total, err
+}
+
+func (u *upload) end(ctx context.Context, files int) error {
+	if why := context.Cause(ctx); why != nil {
+		return why
+	}
+	if len(u.failures) > 0 {
+		retry := true
+		for _, err := range u.failures {
+			var one *Error
+			retry = retry && errors.As(failed(err), &one) && one.Retryable
+		}
+		return &Error{Retryable: retry, err: fmt.Errorf("%d of %d files could not be uploaded, the first: %w", len(u.failures), files, u.failures[0])}
+	}
+	message := fmt.Sprintf("complete: %d files, %s uploaded and verified", files, Human(u.progress.durable.Load()))
+	if n := len(u.refused); n > 0 {
+		message += fmt.Sprintf("; %d refused, the first: %s", n, u.refused[0])
+	}
+	u.progress.set(StateComplete, message)
+	return nil
+}
+
+// file uploads one file, again where that may help.
+func (u *upload) file(ctx context.Context, o Object, buf []byte) error {
+	var err error
+	for n := 1; n <= u.S3.Attempts; n++ {
+		if err = u.once(ctx, o, buf); err == nil {
+			u.progress.arrived.Add(o.Size)
+			u.progress.kept(o.Size)
+			return nil
+		}
+		if context.Cause(ctx) != nil {
+			return err
+		}
+		if c := classify(err); c != transient && c != changed {
+			break
+		}
+		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed, and is tried again")
+		if wait(ctx, pause(n, rand.Float64())) != nil { //nolint:gosec // it spreads attempts, no more
+			return err
+		}
+		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Flaw == "" {
+			o.Size, o.ETag = now.Size, now.ETag
+		}
+	}
+	err = fmt.Errorf("upload %q: %w", o.Path, err)
+	u.mu.Lock()
+	u.failures = append(u.failures, err)
+	u.mu.Unlock()
+	return err
+}
+
+// once uploads a file unless the same content is there, and verifies it.
+func (u *upload) once(ctx context.Context, o Object, buf []byte) error {
+	key := u.prefix + o.Path
+	stream, err := u.local.Open(ctx, o, span{0, o.Size})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Body.Close() }()
+	file := stream.Body.(*pinned) //nolint:errcheck // it is one
+	crc := newCRC64()
+	if err := hashInto(ctx, crc, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
+		return err
+	}
+	there, sums, err := u.remote.Stat(ctx, key, "")
+	if err == nil && there.Size == o.Size && sums.CRC64NVME == encode(crc.Sum(nil)) {
+		return nil
+	}
+	if err != nil && classify(err) == fatal {
+		return err
+	}
+	if err := u.remote.send(ctx, key, file.file, o.Size, crc.Sum(nil)); err != nil {
+		return err
+	}
+	if err := file.check(); err != nil {
+		return err
+	}
+	return u.verify(ctx, o, key, file, crc.Sum(nil), buf)
+}
+
+// verify asks the server what it has now.
+func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned, crc []byte, buf []byte) error {
+	ctx, _, stop := watch(ctx, u.S3.Stall+time.Minute)
+	defer stop()
+	there, sums, err := u.remote.Stat(ctx, key, "")
+	if err != nil {
+		return fmt.Errorf("look at what was uploaded: %w", cause(ctx, err))
+	}
+	if there.Size != o.Size {
+		return fmt.Errorf("%w: the server has %d bytes of %d", errChecksum, there.Size, o.Size)
+	}
+	sums.PartSize = partSize(o.Size)
+	switch c := chooseCheck(sums, there.ETag); {
+	case c.kind == checkCRC64:
+		return c.verify(crc)
+	case c.kind == checkComposite:
+		_, err := c.verifyComposite(ctx, file.file, o.Size, buf)
+		return err
+	case c.streams():
+		h := c.hasher()
+		if err := hashInto(ctx, h, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
+			return err
+		}
+		return c.verify(h.Sum(nil))
+	}
+	return nil
+}

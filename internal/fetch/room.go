@@ -1,0 +1,93 @@
+package fetch
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// errNoRoom says in numbers that a plan does not fit.
+type errNoRoom struct{ need, free need }
+
+func (e *errNoRoom) Error() string {
+	if e.need.inodes > e.free.inodes && e.free.inodes >= 0 {
+		return fmt.Sprintf("no room: %d more files and directories are needed, and the destination has inodes for %d; enlarge it or select less", e.need.inodes, e.free.inodes)
+	}
+	return fmt.Sprintf("no room: %s more are needed, and the destination has %s free (%d and %d bytes); enlarge it or select less",
+		Human(e.need.bytes), Human(e.free.bytes), e.need.bytes, e.free.bytes)
+}
+
+func (e *errNoRoom) Unwrap() error { return unix.ENOSPC }
+
+// need is an amount of room; inodes below 0 are without number.
+type need struct{ bytes, inodes int64 }
+
+// needed is what a plan takes beyond what is used now. here tells how many bytes
+// of an object earlier runs have left. Files that are replaced or removed give
+// their room back, but a new file stands beside the one that it replaces for
+// some time: that much is added again, up to what a batch may hold.
+func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
+	var n need
+	dirs := make(map[string]bool)
+	rounded := func(b int64) int64 { return (b + block - 1) / block * block }
+	largest := int64(0)
+	for _, o := range p.fetch {
+		n.bytes += rounded(max(0, o.Size-here(o)))
+		n.inodes++
+		largest = max(largest, o.Size)
+		for dir := parent(o.Path); dir != "" && !dirs[dir]; dir = parent(dir) {
+			dirs[dir] = true
+		}
+	}
+	for _, e := range p.keep {
+		for dir := parent(e.Path); dir != "" && dirs[dir]; dir = parent(dir) {
+			delete(dirs, dir)
+		}
+	}
+	n.inodes += int64(len(dirs))
+	back := p.replaced
+	if remove {
+		for _, e := range p.gone {
+			back += e.Bytes
+		}
+	}
+	n.bytes += min(p.replaced, batchBytes+largest) - back
+	return n
+}
+
+// free is the room below the directory. On XFS with a project quota, as in a
+// flexlvm volume, statfs tells of the quota.
+func (d *dest) free() (room need, block int64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(d.dir.Fd()), &s); err != nil {
+		return need{}, 0, fmt.Errorf("ask for free room: %w", err)
+	}
+	room = need{bytes: int64(s.Bavail) * s.Frsize, inodes: int64(s.Ffree)} //nolint:gosec // far below 2^63
+	if s.Files == 0 {
+		room.inodes = -1 // the file system makes them as they are needed
+	}
+	return room, max(s.Bsize, 512), nil
+}
+
+// checkRoom fails with errNoRoom where need is more than free.
+func checkRoom(n, free need) error {
+	if n.bytes > free.bytes || free.inodes >= 0 && n.inodes > free.inodes {
+		return &errNoRoom{n, free}
+	}
+	return nil
+}
+
+// Human is a size for people.
+func Human(bytes int64) string {
+	unit, n := "B", float64(bytes)
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n < 1024 && n > -1024 {
+			break
+		}
+		unit, n = next, n/1024
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	return fmt.Sprintf("%.1f %s", n, unit)
+}

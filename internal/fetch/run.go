@@ -1,0 +1,421 @@
+package fetch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Config says what to fetch, whereto and how. The zero value of a number means
+// that there is no bound, or that it is chosen by what there is to do.
+type Config struct {
+	Source Source
+	// Endpoint and Version belong to the source; they tell one dataset from another
+	// and nothing else here.
+	Endpoint, Version string
+	Dest              string
+	Store             Store
+	// Include and Exclude are globs on paths; on base names without a slash.
+	Include, Exclude []string
+	// Sync looks at the source although the destination is complete, and removes
+	// files that were fetched once and are wanted no longer.
+	Sync bool
+	// Parallel is how many requests are open at once; 0 chooses.
+	Parallel int
+	// Memory bounds the bytes in flight, Bandwidth those in a second.
+	Memory, Bandwidth int64
+	// Order is OrderName, OrderSize or OrderList; OrderPaths is the list.
+	Order      string
+	OrderPaths []string
+	// IgnoreRoom starts although there seems to be too little room.
+	IgnoreRoom bool
+	// Attempts is how often an object or a range is tried, at least once.
+	Attempts int
+	// Stall is how long a source may take for the next 64 KiB.
+	Stall time.Duration
+	Log   logrus.FieldLogger
+}
+
+// complete is the JSON of the file .flexlvm/complete.
+type complete struct {
+	Source      string    `json:"source"`
+	Endpoint    string    `json:"endpoint,omitempty"`
+	Version     string    `json:"versionId,omitempty"`
+	Include     []string  `json:"include,omitempty"`
+	Exclude     []string  `json:"exclude,omitempty"`
+	Files       int64     `json:"files"`
+	Bytes       int64     `json:"bytes"`
+	Refused     int64     `json:"refused"`
+	CompletedAt time.Time `json:"completedAt"`
+}
+
+func (c complete) selects(b complete) bool {
+	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
+		strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
+}
+
+// maxFailures is how many objects in a row may fail before the rest is not tried
+// any more.
+const maxFailures = 20
+
+// run is one call of Run.
+type run struct {
+	Config
+	dest      *dest
+	selection selection
+	manifest  *log
+	entries   map[string]Entry
+	journal   *journal
+	remains   map[string]*remains
+	progress  *Progress
+	commit    *committer
+	queue     *queue
+	gate      *gate
+	bandwidth *bandwidth
+	stop      func(error)
+
+	id    string
+	temps atomic.Int64
+
+	mu       sync.Mutex
+	refused  []Refusal
+	failures []error
+	inARow   int
+}
+
+// Run fills the destination and returns the keys that were refused. Its error is
+// an *Error. Whatever it returns, what is in the manifest is there, and the next
+// run goes on from it.
+func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
+	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}} //nolint:gosec // a name, no secret
+	err := r.run(ctx)
+	if err != nil {
+		err = failed(err)
+		var e *Error
+		progress.Fail(err.Error(), errors.As(err, &e) && e.Retryable)
+	}
+	return r.refused, err
+}
+
+func (r *run) run(ctx context.Context) error {
+	var err error
+	if r.selection, err = newSelection(r.Include, r.Exclude); err != nil {
+		return usage(err)
+	}
+	if err := arrange(nil, r.Order, nil); err != nil {
+		return usage(err)
+	}
+	if r.dest, err = openDest(r.Dest); err != nil {
+		return err
+	}
+	defer r.dest.close()
+	if r.manifest, r.entries, err = openManifest(r.dest); err != nil {
+		return err
+	}
+	defer r.manifest.close()
+	if !r.Sync && r.completeAlready() {
+		return nil
+	}
+	if r.journal, r.remains, err = openJournal(r.dest); err != nil {
+		return err
+	}
+	defer r.journal.log.close()
+	placed, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := decide(placed.files, r.entries, r.dest.present)
+	if err != nil {
+		return err
+	}
+	if err := arrange(p.fetch, r.Order, r.OrderPaths); err != nil {
+		return err
+	}
+	return r.carryOut(ctx, p, placed.dirs)
+}
+
+// completeAlready tells whether an earlier run has completed the same, and its
+// files are still there.
+func (r *run) completeAlready() bool {
+	data, err := r.dest.root.ReadFile(completeFile)
+	var c complete
+	if err != nil || json.Unmarshal(data, &c) != nil || !c.selects(r.summary()) {
+		return false
+	}
+	total := int64(0)
+	for _, e := range r.entries {
+		if here, err := r.dest.present(e); err != nil || !here {
+			return false
+		}
+		total += e.Bytes
+	}
+	r.count(int64(len(r.entries)), total)
+	for _, e := range r.entries {
+		r.progress.kept(e.Bytes)
+	}
+	r.progress.arrived.Add(total)
+	r.progress.refused.Store(c.Refused)
+	r.progress.set(StateComplete, fmt.Sprintf("complete already: %d files, %s", len(r.entries), Human(total)))
+	return true
+}
+
+func (r *run) count(files, bytes int64) {
+	r.progress.filesTotal.Store(files)
+	r.progress.bytesTotal.Store(bytes)
+}
+
+// list asks the source for its objects and places them.
+func (r *run) list(ctx context.Context) (placement, error) {
+	r.progress.set(StateListing, "")
+	folds, err := r.dest.folds()
+	if err != nil {
+		return placement{}, err
+	}
+	var objects []Object
+	listed := 0
+	err = r.Store.List(ctx, func(o Object) error {
+		path, wanted := r.Source.path(o.Key)
+		listed++
+		o.Path = path
+		if wanted && r.selection.wants(path) {
+			objects = append(objects, o)
+		}
+		return nil
+	})
+	if err != nil {
+		return placement{}, fmt.Errorf("list %s: %w", r.Source.URL, err)
+	}
+	if len(objects) == 0 {
+		// An empty listing is more often a slip in the name than an empty source, and
+		// with --sync it would remove everything.
+		return placement{}, &Error{err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted; check the name, and that a prefix ends in a slash", listed, r.Source.URL)}
+	}
+	p := place(objects, folds)
+	for _, refusal := range p.refused {
+		r.note(refusal)
+	}
+	return p, nil
+}
+
+// carryOut does what was planned.
+func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
+	total := int64(0)
+	for _, e := range p.keep {
+		total += e.Bytes
+		r.progress.kept(e.Bytes)
+	}
+	r.progress.arrived.Add(total)
+	for _, o := range p.fetch {
+		total += o.Size
+	}
+	r.count(int64(len(p.keep)+len(p.fetch)), total)
+	if err := r.prepare(p, dirs); err != nil {
+		return err
+	}
+	r.progress.set(StateFetching, "")
+	if err := r.fetchAll(ctx, p.fetch); err != nil {
+		return err
+	}
+	if len(r.failures) > 0 {
+		return r.failure()
+	}
+	return r.finish()
+}
+
+// prepare makes the destination ready for what was planned: it is not complete
+// any more, what nobody wants goes, and there is room.
+func (r *run) prepare(p plan, dirs []string) error {
+	keep := make(map[string]bool)
+	for _, o := range p.fetch {
+		if left := r.remains[o.Path].of(o); left != nil {
+			keep[left.temp] = true
+		} else {
+			delete(r.remains, o.Path)
+		}
+	}
+	if err := r.dest.sweep(keep); err != nil {
+		return err
+	}
+	here := func(o Object) int64 {
+		if left := r.remains[o.Path]; left != nil {
+			return left.bytes()
+		}
+		return 0
+	}
+	if !r.IgnoreRoom {
+		free, block, err := r.dest.free()
+		if err != nil {
+			return err
+		}
+		if err := checkRoom(p.needed(block, here, r.Sync), free); err != nil {
+			return err
+		}
+	}
+	if err := r.dest.remove(completeFile); err != nil {
+		return err
+	}
+	if err := r.dest.sync(); err != nil {
+		return err
+	}
+	if r.Sync {
+		if err := r.removeGone(p.gone); err != nil {
+			return err
+		}
+	}
+	for _, dir := range dirs {
+		if err := r.dest.mkdir(dir); err != nil {
+			r.note(Refusal{dir + "/", err.Error()})
+		}
+	}
+	return nil
+}
+
+// removeGone removes files that were fetched once and are wanted no longer.
+func (r *run) removeGone(gone []Entry) error {
+	for _, e := range gone {
+		if err := r.dest.remove(e.Path); err != nil {
+			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
+			continue
+		}
+		if err := r.manifest.append(Entry{Path: e.Path, FetchedAt: time.Now().UTC(), Deleted: true}); err != nil {
+			return err
+		}
+		r.Log.WithField("path", e.Path).Info("Removed a file whose object is gone")
+	}
+	return nil
+}
+
+// fetchAll runs the workers and the committer until all is done or one of them
+// stops the run.
+func (r *run) fetchAll(ctx context.Context, objects []Object) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.stop = func(err error) { cancel(err) }
+	r.queue = newQueue(objects)
+	defer context.AfterFunc(ctx, r.queue.stop)()
+	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
+	r.commit.start(r.stop)
+
+	bytes := int64(0)
+	for _, o := range objects {
+		bytes += o.Size
+	}
+	workers, size := buffers(r.Memory, width(r.Parallel, len(objects), bytes))
+	r.gate = newGate(workers)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			(&worker{run: r, buf: make([]byte, size)}).work(ctx)
+		})
+	}
+	wg.Wait()
+	why := context.Cause(ctx)
+	if err := r.commit.finish(); err != nil {
+		return err
+	}
+	return why
+}
+
+// fail notes that an object could not be had; the others go on where that makes
+// sense.
+func (r *run) fail(o Object, err error) {
+	switch c := classify(err); {
+	case c == fatal:
+		r.stop(err)
+	case c == gone, errors.Is(err, errInTheWay):
+		r.refuse(o, err)
+	default:
+		r.mu.Lock()
+		r.failures = append(r.failures, err)
+		r.inARow++
+		tooMany := r.inARow >= maxFailures
+		r.mu.Unlock()
+		r.Log.WithError(err).WithField("key", o.Key).Error("An object could not be fetched")
+		if tooMany {
+			r.stop(fmt.Errorf("%d objects failed in a row, the last: %w", maxFailures, err))
+		}
+	}
+}
+
+// refuse notes that an object will not be a file.
+func (r *run) refuse(o Object, err error) {
+	r.progress.filesTotal.Add(-1)
+	r.progress.bytesTotal.Add(-o.Size)
+	r.note(Refusal{o.Key, err.Error()})
+}
+
+// refuseArrived refuses an object that was received already.
+func (r *run) refuseArrived(o Object, err error) {
+	r.arrived(-o.Size)
+	r.refuse(o, err)
+}
+
+func (r *run) note(refusal Refusal) {
+	r.mu.Lock()
+	r.refused = append(r.refused, refusal)
+	r.mu.Unlock()
+	r.progress.refused.Add(1)
+	r.Log.WithField("key", refusal.Key).Warn("Refused: " + refusal.Reason)
+}
+
+// failure is the error of a run in which some objects failed and others did not.
+// It may succeed later only if each of them may.
+func (r *run) failure() error {
+	sort.Slice(r.failures, func(i, j int) bool { return r.failures[i].Error() < r.failures[j].Error() })
+	out := &Error{Retryable: true}
+	for _, err := range r.failures {
+		var one *Error
+		errors.As(failed(err), &one)
+		out.Retryable = out.Retryable && one.Retryable
+	}
+	out.err = fmt.Errorf("%d of %d files could not be fetched, the first: %w", len(r.failures), r.progress.filesTotal.Load(), r.failures[0])
+	return out
+}
+
+func (r *run) summary() complete {
+	return complete{
+		Source: r.Source.URL, Endpoint: r.Endpoint, Version: r.Version, Include: r.Include, Exclude: r.Exclude, CompletedAt: time.Now().UTC(),
+		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)),
+	}
+}
+
+// finish says that all is there, once it is.
+func (r *run) finish() error {
+	data, err := json.Marshal(r.summary())
+	if err != nil {
+		return err
+	}
+	if err := r.dest.sync(); err != nil {
+		return err
+	}
+	if err := r.dest.sweep(nil); err != nil {
+		return err
+	}
+	if err := r.dest.writeWhole(completeFile, append(data, '\n')); err != nil {
+		return err
+	}
+	if err := r.dest.root.Remove(journalFile); err != nil {
+		return fmt.Errorf("remove %s: %w", journalFile, err)
+	}
+	message := fmt.Sprintf("complete: %d files, %s", r.progress.filesDone.Load(), Human(r.progress.durable.Load()))
+	if n := len(r.refused); n > 0 {
+		message += fmt.Sprintf("; %d refused, the first: %s", n, r.refused[0])
+	}
+	r.progress.set(StateComplete, message)
+	return nil
+}
+
+func (r *run) arrived(bytes int64) { r.progress.arrived.Add(bytes) }
+
+// tempName is a name that no other temporary file has.
+func (r *run) tempName() string { return fmt.Sprintf("%s-%d", r.id, r.temps.Add(1)) }

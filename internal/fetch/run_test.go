@@ -1,0 +1,401 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// dataset fills the fake and returns what must arrive of "set/": small, empty,
+// middle and one of several ranges.
+func (b *bed) dataset() map[string][]byte {
+	want := map[string][]byte{
+		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": randomBytes(7, 3*mib+5), "large": randomBytes(8, 40*mib+3),
+	}
+	for i := range 120 { // three pages of the listing
+		want[fmt.Sprintf("many/%03d", i)] = randomBytes(uint64(i), 1000+int64(i))
+	}
+	for path, data := range want {
+		b.fake.put("set/"+path, data)
+	}
+	return want
+}
+
+func TestRunFetchesAll(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	b.fake.put("other/x", []byte("not wanted"))
+	refused, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	for path, e := range b.mustHave(want) {
+		require.Equal(t, checkCRC64, e.Check, path)
+		require.NotEmpty(t, e.Checksum)
+		require.Equal(t, md5Hex(want[path]), e.ETag)
+	}
+	gets := b.fake.got()
+	require.Equal(t, 3, gets["set/large"], "in ranges")
+	require.Equal(t, 1, gets["set/d/e/middle"])
+
+	b.fake.hook = func(http.ResponseWriter, *http.Request, string) bool {
+		t.Error("a complete destination asks for nothing")
+		return false
+	}
+	_, _, err = b.run("s3://bucket/set/")
+	require.NoError(t, err)
+}
+
+func TestRunOneObjectAndGlob(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	_, _, err := b.run("s3://bucket/set/large")
+	require.NoError(t, err)
+	b.mustHave(map[string][]byte{"large": want["large"]})
+
+	b.dest += "2"
+	b.change = func(c *Config) { c.Exclude = []string{"005"} }
+	_, _, err = b.run("s3://bucket/set/ma*/00?")
+	require.NoError(t, err)
+	few := map[string][]byte{}
+	for i := range 10 {
+		if path := fmt.Sprintf("many/%03d", i); i != 5 {
+			few[path] = want[path]
+		}
+	}
+	b.mustHave(few)
+
+	b.dest += "3"
+	_, _, err = b.run("s3://bucket/set/nothing/")
+	require.ErrorContains(t, err, "nothing is there")
+	_, _, err = b.run("s3://bucket/set")
+	require.ErrorContains(t, err, "ends in a slash")
+}
+
+func TestSyncFindsChangedNewAndDeleted(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	b.fake.got()
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "mine"), []byte("of the user"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "many/009"), want["many/009"][:5], 0o600))
+
+	want["many/001"], want["new"] = []byte("changed"), []byte("new")
+	b.fake.put("set/many/001", want["many/001"])
+	b.fake.put("set/new", want["new"])
+	b.fake.delete("set/d/e/middle")
+	delete(want, "d/e/middle")
+	b.change = func(c *Config) { c.Sync = true }
+	_, _, err = b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"set/many/001": 1, "set/new": 1, "set/many/009": 1}, b.fake.got())
+	require.NoDirExists(t, filepath.Join(b.dest, "d/e"))
+	mine, err := os.ReadFile(filepath.Join(b.dest, "mine"))
+	require.NoError(t, err, "what fetch did not fetch it does not remove")
+	require.Equal(t, "of the user", string(mine))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "mine")))
+	b.mustHave(want)
+
+	b.fake.hook = func(w http.ResponseWriter, r *http.Request, _ string) bool {
+		fail(w, http.StatusForbidden, "AccessDenied")
+		return true
+	}
+	_, _, err = b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "AccessDenied")
+	b.mustHave(want)
+}
+
+func TestRefusedByName(t *testing.T) {
+	b := newBed(t)
+	for _, key := range []string{"set/../x", "set/a/../../y", "set//z", "set/.flexlvm/complete", "set/f", "set/f/g", "set/ok", "set/c\x01d"} {
+		b.fake.put(key, []byte(key))
+	}
+	// net/http cleans such paths unless the handler takes them as they are.
+	refused, progress, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Len(t, refused, 6)
+	require.EqualValues(t, 6, progress.Refused())
+	b.mustHave(map[string][]byte{"ok": []byte("set/ok"), "f/g": []byte("set/f/g")})
+}
+
+func TestLinksAreNotFollowed(t *testing.T) {
+	b := newBed(t)
+	outside := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(b.dest, "real"), 0o755))
+	require.NoError(t, os.Symlink(outside, filepath.Join(b.dest, "out")))
+	require.NoError(t, os.Symlink("real", filepath.Join(b.dest, "in")))
+	require.NoError(t, os.Symlink(filepath.Join(outside, "target"), filepath.Join(b.dest, "file")))
+	for _, key := range []string{"set/out/a", "set/in/b", "set/file", "set/real/c"} {
+		b.fake.put(key, []byte(key))
+	}
+	refused, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Len(t, refused, 2)
+	left, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoFileExists(t, filepath.Join(b.dest, "real/b"))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "out")))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "in")))
+	b.mustHave(map[string][]byte{"file": []byte("set/file"), "real/c": []byte("set/real/c")})
+}
+
+// faults of the server that go away, or do not.
+func TestFaults(t *testing.T) {
+	tests := map[string]struct {
+		key       string
+		fault     func(w http.ResponseWriter, r *http.Request, o fakeObject)
+		always    bool
+		fails     string
+		retryable bool
+		rest      bool // the other objects arrive nevertheless
+	}{
+		"internal error once": {key: "set/many/001", fault: status(500, "InternalError")},
+		"throttled once":      {key: "set/many/001", fault: status(503, "SlowDown")},
+		"truncated body":      {key: "set/d/e/middle", fault: truncated},
+		"truncated range":     {key: "set/large", fault: truncated},
+		"reset":               {key: "set/large", fault: reset},
+		"flipped byte":        {key: "set/many/003", fault: flipped},
+		"flipped in a range":  {key: "set/large", fault: flipped},
+		"flipped always":      {key: "set/many/003", fault: flipped, always: true, fails: "checksum does not match", rest: true},
+		"500 always":          {key: "set/many/003", fault: status(500, "InternalError"), always: true, fails: "InternalError", retryable: true, rest: true},
+		"403 on one":          {key: "set/many/003", fault: status(403, "AccessDenied"), always: true, fails: "check the credentials and what they permit", rest: true},
+		"403 on a large one":  {key: "set/large", fault: status(403, "AccessDenied"), always: true, fails: "set/large", rest: true},
+		"wrong key":           {key: "", fault: status(403, "InvalidAccessKeyId"), always: true, fails: "check the credentials"},
+		"no bucket":           {key: "", fault: status(404, "NoSuchBucket"), always: true, fails: "check the bucket's name"},
+		"server away":         {key: "", fault: reset, always: true, fails: "Connection closed", retryable: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			want := b.dataset()
+			var met atomic.Int64
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				if test.key != "" && (key != test.key || r.Method != http.MethodGet) {
+					return false
+				}
+				if met.Add(1) > 1 && !test.always {
+					return false
+				}
+				b.fake.mu.Lock()
+				o := b.fake.objects[key]
+				b.fake.mu.Unlock()
+				test.fault(w, r, o)
+				return true
+			}
+			_, _, err := b.run("s3://bucket/set/")
+			require.Positive(t, met.Load())
+			if test.fails == "" {
+				require.NoError(t, err)
+				b.mustHave(want)
+				return
+			}
+			require.ErrorContains(t, err, test.fails)
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, test.retryable, e.Retryable)
+			require.NoFileExists(t, filepath.Join(b.dest, completeFile))
+			if test.rest {
+				delete(want, test.key[len("set/"):])
+				b.mustHave(want)
+			}
+		})
+	}
+}
+
+func status(code int, name string) func(http.ResponseWriter, *http.Request, fakeObject) {
+	return func(w http.ResponseWriter, _ *http.Request, _ fakeObject) { fail(w, code, name) }
+}
+
+func truncated(w http.ResponseWriter, r *http.Request, o fakeObject) {
+	cut := &cutWriter{ResponseWriter: w, left: 700}
+	(&fakeS3{gets: map[string]int{}}).serve(cut, r, "", o)
+	panic(http.ErrAbortHandler)
+}
+
+// cutWriter passes the first bytes on.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cutWriter) Write(p []byte) (int, error) {
+	n := min(len(p), c.left)
+	c.left -= n
+	_, err := c.ResponseWriter.Write(p[:n])
+	c.ResponseWriter.(http.Flusher).Flush()
+	return len(p), err
+}
+
+func reset(http.ResponseWriter, *http.Request, fakeObject) { panic(http.ErrAbortHandler) }
+
+func flipped(w http.ResponseWriter, r *http.Request, o fakeObject) {
+	o.data = append([]byte(nil), o.data...)
+	o.data[0] ^= 1
+	(&fakeS3{gets: map[string]int{}}).serve(w, r, "", o)
+}
+
+func TestChangedWhileFetching(t *testing.T) {
+	for _, path := range []string{"many/002", "large"} {
+		t.Run(path, func(t *testing.T) {
+			b := newBed(t)
+			want := b.dataset()
+			want[path] = randomBytes(99, 35*mib)
+			var met atomic.Int64
+			b.fake.hook = func(_ http.ResponseWriter, r *http.Request, key string) bool {
+				// The second range of the large one, the only GET of the small one.
+				if key == "set/"+path && r.Method == http.MethodGet && met.Add(1) == int64(1+len(path)%2) {
+					b.fake.put(key, want[path])
+				}
+				return false
+			}
+			_, _, err := b.run("s3://bucket/set/")
+			require.NoError(t, err)
+			b.mustHave(want)
+		})
+	}
+}
+
+func TestGoneWhileFetching(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	b.fake.hook = func(_ http.ResponseWriter, r *http.Request, key string) bool {
+		if r.URL.Query().Get("list-type") == "" {
+			b.fake.delete("set/many/119")
+		}
+		return false
+	}
+	refused, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Len(t, refused, 1)
+	require.Equal(t, "set/many/119", refused[0].Key)
+	delete(want, "many/119")
+	b.mustHave(want)
+}
+
+func TestStalledSource(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	var met atomic.Int64
+	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+		if key != "set/d/e/middle" || met.Add(1) > 1 {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(want["d/e/middle"])))
+		w.Header().Set("Last-Modified", time.Unix(1_700_000_000, 0).UTC().Format(http.TimeFormat))
+		w.Header().Set("ETag", `"`+md5Hex(want["d/e/middle"])+`"`)
+		for range 300 { // a byte at a time, for as long as somebody listens
+			if _, err := w.Write([]byte{1}); err != nil {
+				break
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-r.Context().Done():
+				return true
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		return true
+	}
+	b.change = func(c *Config) { c.Stall = 300 * time.Millisecond }
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, met.Load())
+	b.mustHave(want)
+}
+
+func TestChecksWithoutChecksums(t *testing.T) {
+	b := newBed(t)
+	small, large := randomBytes(1, 1000), randomBytes(2, 40*mib)
+	parts := compositeOf(large, int(8*mib))
+	want := map[string][]byte{"simple": small, "simple-large": large, "parts": large, "told": large, "odd": small}
+	b.fake.set("set/simple", fakeObject{data: small, etag: md5Hex(small)})
+	b.fake.set("set/simple-large", fakeObject{data: large, etag: md5Hex(large)})
+	b.fake.set("set/parts", fakeObject{data: large, etag: parts})
+	b.fake.set("set/told", fakeObject{data: large, etag: compositeOf(large, 9_123_457), partSize: 9_123_457})
+	b.fake.set("set/odd", fakeObject{data: small, etag: "opaque"})
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	entries := b.mustHave(want)
+	for path, kind := range map[string]string{
+		"simple": checkMD5, "simple-large": checkMD5, "parts": checkComposite, "told": checkComposite, "odd": checkSize,
+	} {
+		require.Equal(t, kind, entries[path].Check, path)
+	}
+
+	b.dest += "2"
+	b.fake.set("set/simple-large", fakeObject{data: large, etag: md5Hex(small)})
+	_, _, err = b.run("s3://bucket/set/simple-large")
+	require.ErrorIs(t, err, errChecksum)
+}
+
+func TestNoRoom(t *testing.T) {
+	b := newBed(t)
+	b.dataset()
+	b.fake.hook = func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+		require.NotEmpty(t, r.URL.Query().Get("list-type"), "nothing is fetched that does not fit")
+		return false
+	}
+	b.fake.set("set/huge", fakeObject{data: make([]byte, 10), etag: "x"})
+	b.change = func(c *Config) { c.Store = hugeStore{c.Store} }
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "no room: ")
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	require.False(t, e.Retryable)
+}
+
+// hugeStore lists one object as larger than any disk.
+type hugeStore struct{ Store }
+
+func (h hugeStore) List(ctx context.Context, each func(Object) error) error {
+	return h.Store.List(ctx, func(o Object) error {
+		if o.Key == "set/huge" {
+			o.Size = 1 << 55
+		}
+		return each(o)
+	})
+}
+
+func TestBusyDestination(t *testing.T) {
+	b := newBed(t)
+	b.dataset()
+	d, err := openDest(b.dest)
+	require.NoError(t, err)
+	defer d.close()
+	_, _, err = b.run("s3://bucket/set/")
+	require.ErrorIs(t, err, errBusy)
+	var e *Error
+	require.True(t, errors.As(err, &e) && e.Retryable)
+}
+
+func TestDirectorySource(t *testing.T) {
+	b := newBed(t)
+	from := t.TempDir()
+	want := map[string][]byte{"a": []byte("a"), "d/large": randomBytes(3, 40*mib)}
+	for path, data := range want {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(from, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))
+	}
+	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
+	b.change = func(c *Config) {
+		store, err := NewDirectory(c.Source)
+		require.NoError(t, err)
+		c.Store = store
+	}
+	refused, _, err := b.run("file://" + from + "/")
+	require.NoError(t, err)
+	require.Len(t, refused, 1)
+	require.Equal(t, "it is a symbolic link", refused[0].Reason)
+	for _, e := range b.mustHave(want) {
+		require.Equal(t, checkSize, e.Check)
+	}
+}

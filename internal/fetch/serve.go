@@ -1,0 +1,52 @@
+package fetch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Handler answers GET /progress with the status, and GET /ready with 200 once
+// the destination is of use and 503 before.
+func Handler(progress *Progress) http.Handler {
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, status int) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(progress.Status(time.Now())) // who asked has gone
+	}
+	mux.HandleFunc("GET /progress", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK) })
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+		if !progress.Ready() {
+			answer(w, http.StatusServiceUnavailable)
+			return
+		}
+		answer(w, http.StatusOK)
+	})
+	return mux
+}
+
+// Serve answers on address until the returned function is called. It tells the
+// address that it listens on.
+func Serve(ctx context.Context, address string, progress *Progress) (net.Addr, func(), error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on --listen %s: %w", address, err)
+	}
+	server := &http.Server{Handler: Handler(progress), ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			_ = listener.Close()
+		}
+	}()
+	return listener.Addr(), func() {
+		_ = server.Close()
+		<-ended
+	}, nil
+}

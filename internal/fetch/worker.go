@@ -1,0 +1,300 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// worker receives objects and ranges, one at a time, through one buffer.
+type worker struct {
+	*run
+	buf []byte
+}
+
+// work does tasks until there are none.
+func (w *worker) work(ctx context.Context) {
+	for {
+		t, more := w.queue.next()
+		if !more {
+			return
+		}
+		switch {
+		case t.assembly != nil:
+			w.rangeTask(ctx, t)
+		case t.object.Size > wholeLimit:
+			w.beginLarge(ctx, t.object)
+		default:
+			w.wholeTask(ctx, t.object)
+		}
+		w.queue.done()
+	}
+}
+
+// wholeTask fetches a small object and hands it to the committer.
+func (w *worker) wholeTask(ctx context.Context, o Object) {
+	if f, ok := w.adopt(o); ok {
+		w.arrived(o.Size)
+		w.commit.in <- f
+		return
+	}
+	var f finished
+	err := w.attempts(ctx, o.Key, func(ctx context.Context) (err error) {
+		f, err = w.whole(ctx, o)
+		return err
+	}, w.lookingAgain(&o))
+	if err != nil {
+		w.fail(o, err)
+		return
+	}
+	w.commit.in <- f
+}
+
+// attempts calls try until it succeeds, fails for good, or has failed too often.
+// Where an object has changed it calls look before; without one, that is final.
+func (w *worker) attempts(ctx context.Context, key string, try, look func(context.Context) error) error {
+	for n := 1; ; n++ {
+		w.gate.enter()
+		err := try(ctx)
+		w.gate.leave(throttled(err), time.Now())
+		if err == nil {
+			return nil
+		}
+		if ended := context.Cause(ctx); ended != nil {
+			return ended
+		}
+		c := classify(err)
+		if n >= w.Attempts || c != transient && (c != changed || look == nil) {
+			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
+		}
+		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed, and is tried again")
+		if err := wait(ctx, pause(n, rand.Float64())); err != nil { //nolint:gosec // it spreads attempts, no more
+			return err
+		}
+		if c == changed {
+			if err := look(ctx); err != nil && classify(err) != transient {
+				return fmt.Errorf("look at %q: %w", key, err)
+			}
+		}
+	}
+}
+
+// lookingAgain is lookAgain as attempts wants it.
+func (w *worker) lookingAgain(o *Object) func(context.Context) error {
+	return func(ctx context.Context) error { return w.lookAgain(ctx, o) }
+}
+
+// lookAgain takes an object as it is now.
+func (w *worker) lookAgain(ctx context.Context, o *Object) error {
+	ctx, _, stop := watch(ctx, w.Stall)
+	defer stop()
+	now, _, err := w.Store.Stat(ctx, o.Key, o.Version)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	w.progress.bytesTotal.Add(now.Size - o.Size)
+	o.Size, o.ETag, o.Modified = now.Size, now.ETag, now.Modified
+	return nil
+}
+
+// whole receives an object into a temporary file and verifies it.
+func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
+	ctx, dog, stop := watch(ctx, w.Stall)
+	defer stop()
+	stream, err := w.Store.Open(ctx, o, span{0, o.Size})
+	if err != nil {
+		return finished{}, cause(ctx, err)
+	}
+	defer func() { _ = stream.Body.Close() }()
+	if stream.Size != o.Size {
+		return finished{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", errChanged, stream.Size, o.Size)
+	}
+	r := newReceiver(chooseCheck(stream.Sums, o.ETag))
+	temp := w.tempName()
+	var file *os.File
+	defer func() {
+		if file != nil {
+			if closeErr := file.Close(); err == nil {
+				err = closeErr
+			}
+		}
+		if err != nil {
+			_ = w.dest.tmp.Remove(temp)
+			w.arrived(-r.size)
+		}
+	}()
+	if err := w.receive(ctx, dog, stream.Body, span{0, o.Size}, r, func(data []byte, at int64) error {
+		if file == nil {
+			if file, err = w.dest.create(temp, 0); err != nil {
+				return err
+			}
+		}
+		_, err := file.WriteAt(data, at)
+		return err
+	}); err != nil {
+		return finished{}, err
+	}
+	if err := w.end(ctx, stream.Body); err != nil {
+		return finished{}, err
+	}
+	if file == nil { // of an empty object
+		if file, err = w.dest.create(temp, 0); err != nil {
+			return finished{}, err
+		}
+	}
+	return w.verified(ctx, o, r, file, temp)
+}
+
+// receive reads a span into the worker's buffer, again and again, and gives each
+// filling to the receiver and to write.
+func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, part span, r *receiver, write func(data []byte, at int64) error) error {
+	for r.size < part.Length {
+		data := w.buf[:min(int64(len(w.buf)), part.Length-r.size)]
+		if err := w.bandwidth.take(ctx, int64(len(data))); err != nil {
+			return err
+		}
+		dog.reset()
+		for n := 0; n < len(data); {
+			m, err := body.Read(data[n:])
+			n += m
+			dog.seen(int64(m))
+			if err == io.EOF && n < len(data) {
+				err = fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, r.size+int64(n), part.Length)
+			}
+			if err != nil && err != io.EOF {
+				return cause(ctx, err)
+			}
+		}
+		at := part.Offset + r.size
+		r.add(data)
+		w.arrived(int64(len(data)))
+		if err := write(data, at); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		dog.reset()
+	}
+	return nil
+}
+
+// end reads the end of a body. It must be seen: a source such as file:// tells
+// there that the object changed meanwhile, and a connection is used again only
+// then.
+func (w *worker) end(ctx context.Context, body io.Reader) error {
+	n, err := body.Read(w.buf[:1])
+	if n > 0 {
+		return fmt.Errorf("%w: more bytes came than it has", errChanged)
+	}
+	if err != nil && err != io.EOF {
+		return cause(ctx, err)
+	}
+	return nil
+}
+
+// verified checks what was received, notes it in the journal, and tells what the
+// manifest is to say of it.
+func (w *worker) verified(ctx context.Context, o Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
+	c := r.check
+	switch {
+	case r.hash != nil:
+		if err := c.verify(r.hash.Sum(nil)); err != nil {
+			return finished{}, err
+		}
+	case c.kind == checkComposite:
+		known, err := c.verifyComposite(ctx, file, o.Size, w.buf)
+		if err != nil {
+			return finished{}, err
+		}
+		if !known {
+			c = check{kind: checkSize}
+		}
+	}
+	if err := w.journal.write(noteOf(o, temp, span{0, o.Size}, r.crc(), c)); err != nil {
+		return finished{}, err
+	}
+	return finishedFile(o, c, temp), nil
+}
+
+// receiver hashes what comes: for the object's check, and for the journal.
+type receiver struct {
+	check check
+	hash  hash.Hash
+	crc64 hash.Hash64
+	size  int64
+}
+
+func newReceiver(c check) *receiver {
+	r := &receiver{check: c, hash: c.hasher()}
+	if own, ok := r.hash.(hash.Hash64); ok && c.kind == checkCRC64 {
+		r.crc64 = own
+	} else {
+		r.crc64 = newCRC64()
+	}
+	return r
+}
+
+func newCRC64() hash.Hash64 {
+	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64) //nolint:errcheck // it is one
+}
+
+func (r *receiver) add(data []byte) {
+	_, _ = r.crc64.Write(data)
+	if r.hash != nil && r.hash != hash.Hash(r.crc64) {
+		_, _ = r.hash.Write(data)
+	}
+	r.size += int64(len(data))
+}
+
+func (r *receiver) crc() uint64 { return r.crc64.Sum64() }
+
+func noteOf(o Object, temp string, part span, crc uint64, c check) note {
+	return note{Path: o.Path, Size: o.Size, ETag: o.ETag, Version: o.Version, Modified: o.Modified,
+		Temp: temp, span: part, CRC64: crc, Check: c.kind, Sum: c.want}
+}
+
+func finishedFile(o Object, c check, temp string) finished {
+	return finished{object: o, temp: temp, entry: Entry{
+		Path: o.Path, Bytes: o.Size, ETag: o.ETag, VersionID: o.Version, Modified: o.Modified, Check: c.kind, Checksum: c.want,
+	}}
+}
+
+// adopt takes a small file that an earlier run has received and verified, and
+// not entered into the manifest: in its temporary file, or under its name
+// already. Its bytes must have the CRC that they had when they came.
+func (w *worker) adopt(o Object) (finished, bool) {
+	r := w.remains[o.Path].of(o)
+	if r == nil || r.notes[0].span != (span{0, o.Size}) || r.notes[0].Check == "" {
+		return finished{}, false
+	}
+	n := r.notes[0]
+	f := finishedFile(o, check{kind: n.Check, want: n.Sum}, r.temp)
+	file, err := w.dest.reopen(r.temp)
+	if err != nil {
+		f.temp = ""
+		if file, err = w.dest.openFile(o.Path); err != nil {
+			return finished{}, false
+		}
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil || info.Size() != o.Size || !w.intact(file, n) {
+		return finished{}, false
+	}
+	return f, true
+}
+
+// intact tells whether the bytes of n have its CRC.
+func (w *worker) intact(file io.ReaderAt, n note) bool {
+	crc := newCRC64()
+	err := hashInto(context.Background(), crc, io.NewSectionReader(file, n.Offset, n.Length), w.buf)
+	var sum [8]byte
+	binary.BigEndian.PutUint64(sum[:], n.CRC64)
+	return err == nil && bytes.Equal(crc.Sum(nil), sum[:])
+}

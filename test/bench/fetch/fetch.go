@@ -1,0 +1,176 @@
+// Package fetch takes the figures of the loader: the real program beside rclone,
+// aws s3 sync and a plain copy, from a real S3 server on the same machine.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/flexlvm/flexlvm/test/s3"
+)
+
+// Config says what to measure, and with what.
+type Config struct {
+	// Loader is the program.
+	Loader string
+	// Dir is a folder for the server's data and for what is fetched, so both are on
+	// one file system. It needs some 16 GiB.
+	Dir string
+	// Quarter takes a quarter of the bytes or of the objects.
+	Quarter bool
+	// Rounds is how often each side has its turn.
+	Rounds int
+	Log    io.Writer
+}
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// A set is objects of one size in a bucket of their own.
+type set struct {
+	name    string
+	objects int
+	size    int64
+	// checksummed: the server has their CRC64NVME; else there is the MD5 alone.
+	checksummed bool
+	// target is the throughput that we want, as a multiple of rclone's; 0 for none.
+	target float64
+}
+
+func (s set) bucket() string {
+	if s.checksummed {
+		return fmt.Sprintf("crc-%d", s.size)
+	}
+	return fmt.Sprintf("md5-%d", s.size)
+}
+
+func (s set) bytes() int64 { return int64(s.objects) * s.size }
+
+func (s set) check() string {
+	if s.checksummed {
+		return "crc64nvme"
+	}
+	return "md5"
+}
+
+// sets are what is measured.
+func (c Config) sets() []set {
+	divide := 1
+	if c.Quarter {
+		divide = 4
+	}
+	var all []set
+	for _, checksummed := range []bool{true, false} {
+		targets := []float64{1.2, 2.2, 1.5}
+		if !checksummed {
+			targets = []float64{0, 0, 0}
+		}
+		all = append(all,
+			set{fmt.Sprintf("1 × %d GiB", 4/divide), 1, int64(4 * gib / divide), checksummed, targets[0]},
+			set{fmt.Sprintf("%d × 1 MiB", 1000/divide), 1000 / divide, mib, checksummed, targets[1]},
+			set{fmt.Sprintf("%d × 16 KiB", 20000/divide), 20000 / divide, 16 * kib, checksummed, targets[2]})
+	}
+	return all
+}
+
+// Run takes the figures; the lines are of tables in Markdown.
+func Run(ctx context.Context, cfg Config) (lines []string, err error) {
+	server, err := s3.Start(ctx, s3.Config{Dir: filepath.Join(cfg.Dir, "server"), Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	sides, err := findSides(ctx, cfg, server)
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	for _, s := range cfg.sets() {
+		began := time.Now()
+		if err := fill(ctx, server, s); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(cfg.Log, "%s, %s: uploaded in %.0f s\n", s.name, s.check(), time.Since(began).Seconds())
+		r, err := cfg.measure(ctx, s, sides)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+		// The next set is to find as much page cache as this one.
+		if err := os.RemoveAll(filepath.Join(cfg.Dir, "server/data", s.bucket())); err != nil {
+			return nil, err
+		}
+	}
+	return table(rows), nil
+}
+
+// fill uploads the objects of a set, some of them at once.
+func fill(ctx context.Context, server *s3.Server, s set) error {
+	if err := server.MakeBucket(ctx, s.bucket(), false); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range s.objects {
+		group.Go(func() error {
+			var seed [32]byte
+			seed[0], seed[1], seed[2] = byte(i), byte(i>>8), byte(i>>16)
+			content := io.LimitReader(rand.NewChaCha8(seed), s.size)
+			// A hundred to a folder, as data sets have them.
+			key := fmt.Sprintf("part-%03d/%05d.bin", i/100, i)
+			return server.Upload(ctx, s.bucket(), key, content, s.size, s.checksummed)
+		})
+	}
+	return group.Wait()
+}
+
+// measure lets each side fetch the set in turns, each first in another round.
+func (c Config) measure(ctx context.Context, s set, sides []side) (row, error) {
+	r := row{set: s, runs: map[string][]usage{}}
+	for round := range c.Rounds {
+		for i := range sides {
+			one := sides[(round+i)%len(sides)]
+			if !s.checksummed && !one.verifies {
+				continue // it does no more than it did with the other objects
+			}
+			u, err := c.once(ctx, s, one)
+			if err != nil {
+				return r, fmt.Errorf("%s fetches %s: %w", one.name, s.name, err)
+			}
+			fmt.Fprintf(c.Log, "%s, %s: %s\n", s.name, one.name, u)
+			r.runs[one.name] = append(r.runs[one.name], u)
+		}
+	}
+	return r, nil
+}
+
+// once lets one side fetch the set into an empty folder, with all of it in the
+// server's page cache and nothing left to write.
+func (c Config) once(ctx context.Context, s set, one side) (usage, error) {
+	from, dest := filepath.Join(c.Dir, "server/data", s.bucket()), filepath.Join(c.Dir, "dest")
+	if err := readAll(from); err != nil {
+		return usage{}, err
+	}
+	if err := os.Mkdir(dest, 0o755); err != nil {
+		return usage{}, err
+	}
+	if err := quiet(ctx); err != nil {
+		return usage{}, err
+	}
+	u, err := one.run(ctx, s, from, dest)
+	if err == nil {
+		err = s.verify(dest)
+	}
+	return u, errors.Join(err, os.RemoveAll(dest))
+}

@@ -1,0 +1,197 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flexlvm/flexlvm/test/built"
+	"github.com/flexlvm/flexlvm/test/s3"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// side is a way to bring a bucket into a folder.
+type side struct {
+	name string
+	// verifies: it compares what comes with what the server says of it.
+	verifies bool
+	env      []string
+	// argv is the command; from is the bucket's folder on the server's disk.
+	argv func(s set, from, dest string) []string
+}
+
+// The sides by their names.
+const (
+	ours   = "fetch"
+	rclone = "rclone"
+	aws    = "aws s3 sync"
+	plain  = "cp"
+)
+
+// findSides builds and installs what is missing.
+func findSides(ctx context.Context, cfg Config, server *s3.Server) ([]side, error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return nil, err
+	}
+	peer, err := built.Module(ctx, filepath.Join(root, "test/bench/fetch/rclone"), "rclone", "github.com/rclone/rclone", cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	cli, err := awsCLI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	credentials := []string{"AWS_ACCESS_KEY_ID=" + server.Access, "AWS_SECRET_ACCESS_KEY=" + server.Secret, "AWS_DEFAULT_REGION=" + s3.Region, "AWS_REGION=" + s3.Region}
+	return []side{
+		{ours, true, credentials, func(s set, _, dest string) []string {
+			return []string{cfg.Loader, "--endpoint", server.Endpoint, "--progress", "none", "--log-level", "warning", "s3://" + s.bucket() + "/", dest}
+		}},
+		{rclone, true, []string{
+			"RCLONE_CONFIG=" + filepath.Join(cfg.Dir, "no-rclone.conf"), "RCLONE_CONFIG_BENCH_TYPE=s3", "RCLONE_CONFIG_BENCH_PROVIDER=Other",
+			"RCLONE_CONFIG_BENCH_ENDPOINT=" + server.Endpoint, "RCLONE_CONFIG_BENCH_REGION=" + s3.Region,
+			"RCLONE_CONFIG_BENCH_ACCESS_KEY_ID=" + server.Access, "RCLONE_CONFIG_BENCH_SECRET_ACCESS_KEY=" + server.Secret,
+		}, func(s set, _, dest string) []string {
+			return []string{peer, "copy", "--transfers", "32", "--checkers", "32", "--multi-thread-streams", "8", "bench:" + s.bucket(), dest}
+		}},
+		{aws, false, credentials, func(s set, _, dest string) []string {
+			return []string{cli, "--endpoint-url", server.Endpoint, "s3", "sync", "--only-show-errors", "s3://" + s.bucket(), dest}
+		}},
+		{plain, false, nil, func(_ set, from, dest string) []string { return []string{"cp", "-r", from + "/.", dest} }},
+	}, nil
+}
+
+// awsCLI returns Debian's aws, which is installed where it is missing.
+func awsCLI(ctx context.Context) (string, error) {
+	const path = "/usr/bin/aws"
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	out, err := exec.CommandContext(ctx, "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "awscli").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("install awscli: %w: %s", err, out)
+	}
+	return path, nil
+}
+
+// usage is what a run took of the machine; cpu is the client's alone.
+type usage struct {
+	wall, cpu time.Duration
+	peak      float64 // MiB
+}
+
+func (u usage) String() string {
+	return fmt.Sprintf("%.2f s, CPU %.2f s, %.0f MiB at most", u.wall.Seconds(), u.cpu.Seconds(), u.peak)
+}
+
+// run lets the side fetch the set.
+func (o side) run(ctx context.Context, s set, from, dest string) (usage, error) {
+	argv := o.argv(s, from, dest)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), o.env...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return usage{}, err
+	}
+	peak := make(chan float64, 1)
+	go func() { peak <- peakOf(cmd.Process.Pid) }()
+	err := cmd.Wait()
+	u := usage{wall: time.Since(began), peak: <-peak}
+	if err != nil {
+		return u, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+	}
+	u.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return u, nil
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// peakOf is the most memory that a process has had, in MiB, as it was seen last
+// before it ended. What wait4 tells is of the process that started it, too.
+func peakOf(pid int) float64 {
+	for peak := 0.0; ; {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		match := highWater.FindSubmatch(status)
+		if err != nil || match == nil {
+			return peak
+		}
+		kib, err := strconv.Atoi(string(match[1]))
+		if err != nil {
+			return peak
+		}
+		peak = float64(kib) / 1024
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// readAll reads all files of a folder, so that they are in the page cache.
+func readAll(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = io.Copy(io.Discard, file)
+		return err
+	})
+}
+
+// quiet waits until nothing is left to be written to disks.
+func quiet(ctx context.Context) error {
+	if out, err := exec.CommandContext(ctx, "sync").CombinedOutput(); err != nil {
+		return fmt.Errorf("sync: %w: %s", err, out)
+	}
+	return nil
+}
+
+// verify requires that all objects are there, and that the loader, where it was the
+// one, has checked each by its checksum.
+func (s set) verify(dest string) error {
+	files, bytes := 0, int64(0)
+	err := filepath.WalkDir(dest, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.Name() == ".flexlvm" {
+			return fs.SkipDir
+		}
+		if !entry.IsDir() {
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			files, bytes = files+1, bytes+info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if files != s.objects || bytes != s.bytes() {
+		return fmt.Errorf("%d files of %d bytes came, want %d of %d", files, bytes, s.objects, s.bytes())
+	}
+	manifest, err := os.ReadFile(filepath.Join(dest, ".flexlvm/manifest.jsonl"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if n := strings.Count(string(manifest), `"check":"`+s.check()+`"`); err == nil && n != s.objects {
+		err = fmt.Errorf("%d of %d files were checked by %s", n, s.objects, s.check())
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package fetch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// row is a set and what each side took for it.
+type row struct {
+	set  set
+	runs map[string][]usage
+}
+
+// median is that of a side's runs; 0 where it had none.
+func (r row) median(side string, of func(usage) time.Duration) time.Duration {
+	var all []time.Duration
+	for _, u := range r.runs[side] {
+		all = append(all, of(u))
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func wall(u usage) time.Duration { return u.wall }
+func cpu(u usage) time.Duration  { return u.cpu }
+
+// mostMemory is what we allow ourselves, in MiB.
+const mostMemory = 256
+
+// table shows times and the client's CPU; the peak of memory is ours, of all runs.
+func table(rows []row) []string {
+	lines := []string{
+		"| objects | checked by | fetch | rclone | aws s3 sync | cp | throughput ÷ rclone's | target | |",
+		"|---|---|---|---|---|---|---|---|---|",
+	}
+	for _, r := range rows {
+		ratio, target, verdict := float64(r.median(rclone, wall))/float64(r.median(ours, wall)), "", ""
+		if r.set.target > 0 {
+			target, verdict = fmt.Sprintf("≥ %.2f", r.set.target), "met"
+			if ratio < r.set.target {
+				verdict = "MISSED"
+			}
+		}
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %.2f | %s | %s |", r.set.name, r.set.check(),
+			seconds(r.median(ours, wall)), seconds(r.median(rclone, wall)), seconds(r.median(aws, wall)), seconds(r.median(plain, wall)), ratio, target, verdict))
+	}
+	lines = append(lines, "", "| CPU of the client | per | fetch | rclone | aws s3 sync | cp |", "|---|---|---|---|---|---|")
+	for _, r := range rows {
+		gibs, thousands := float64(r.set.bytes())/gib, float64(r.set.objects)/1000
+		name := r.set.name + ", " + r.set.check()
+		lines = append(lines, r.cpuLine(name, "GiB", gibs))
+		if r.set.objects > 1 {
+			lines = append(lines, r.cpuLine(name, "1,000 objects", thousands))
+		}
+	}
+	return append(lines, "", memory(rows))
+}
+
+func (r row) cpuLine(name, unit string, units float64) string {
+	line := fmt.Sprintf("| %s | %s |", name, unit)
+	for _, side := range []string{ours, rclone, aws, plain} {
+		line += " " + seconds(time.Duration(float64(r.median(side, cpu))/units)) + " |"
+	}
+	return line
+}
+
+// seconds is empty for what was not measured.
+func seconds(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
+}
+
+func memory(rows []row) string {
+	peaks := map[string]float64{}
+	for _, r := range rows {
+		for side, runs := range r.runs {
+			for _, u := range runs {
+				peaks[side] = max(peaks[side], u.peak)
+			}
+		}
+	}
+	verdict := "met"
+	if peaks[ours] > mostMemory {
+		verdict = "MISSED"
+	}
+	return fmt.Sprintf("memory at most, of all runs: fetch %.0f MiB (target ≤ %d MiB, %s), rclone %.0f MiB, aws %.0f MiB",
+		peaks[ours], mostMemory, verdict, peaks[rclone], peaks[aws])
+}

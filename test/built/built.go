@@ -1,0 +1,120 @@
+// Package built keeps what is costly to build in the cache folder: a folder for
+// each thing, named after a key of what it was built from.
+package built
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// Once returns the folder name-<key> of the cache, after build filled it
+// where it was not there. Two processes never build the same thing at once,
+// and a build that was cut short leaves nothing that could be taken for done.
+func Once(ctx context.Context, name, key string, build func(dir string) error) (string, error) {
+	cache, err := vm.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, name+"-"+key)
+	if _, err := os.Stat(dir); err == nil {
+		now := time.Now()
+		return dir, os.Chtimes(dir, now, now) // in use: see RemoveUnused
+	}
+	unlock, err := vm.Lock(ctx, filepath.Join(cache, name+".lock"), nil)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp := filepath.Join(cache, name+".tmp")
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", fmt.Errorf("clear cache: %w", err)
+	}
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return "", fmt.Errorf("fill cache: %w", err)
+	}
+	if err := build(tmp); err != nil {
+		return "", errors.Join(fmt.Errorf("build %s: %w", name, err), os.RemoveAll(tmp))
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return "", fmt.Errorf("fill cache: %w", err)
+	}
+	return dir, RemoveUnused(filepath.Join(cache, name+"-"+strings.Repeat("[0-9a-f]", keyLength)))
+}
+
+// unusedFor is how long a thing is kept that was made from other inputs.
+const unusedFor = 2 * 24 * time.Hour
+
+// RemoveUnused removes the folders of that pattern that were not used of late.
+func RemoveUnused(pattern string) error {
+	dirs, err := filepath.Glob(pattern)
+	if err != nil {
+		return fmt.Errorf("clear cache: %w", err)
+	}
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < unusedFor {
+			continue // gone meanwhile, or in use
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("clear cache: %w", err)
+		}
+	}
+	return nil
+}
+
+const keyLength = 16
+
+// Key hashes what a cached thing is made from.
+func Key(inputs ...[]byte) string {
+	h := sha256.New()
+	for _, in := range inputs {
+		fmt.Fprintf(h, "%d:", len(in))
+		h.Write(in)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:keyLength]
+}
+
+// Go builds a program of a Go module: the package pkg, as the module in folder dir
+// sees it, into the file to. It is static.
+func Go(ctx context.Context, dir, to, pkg string, flags ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), pkg)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Module builds a program that a nested module requires, once: the package pkg,
+// as the module in folder dir sees it. The program in the cache is called name.
+func Module(ctx context.Context, dir, name, pkg string, log io.Writer) (string, error) {
+	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH + pkg)}
+	for _, file := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w", name, err)
+		}
+		inputs = append(inputs, content)
+	}
+	folder, err := Once(ctx, name, Key(inputs...), func(folder string) error {
+		fmt.Fprintf(log, "building %s, once; this takes some minutes\n", name)
+		return Go(ctx, dir, filepath.Join(folder, name), pkg, "-trimpath", "-ldflags", "-s -w")
+	})
+	return filepath.Join(folder, name), err
+}

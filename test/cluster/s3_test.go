@@ -1,0 +1,30 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// A server in the cluster's network is there for pods and for this process.
+func TestS3(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	server, err := shared.StartS3(ctx, 9000)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	require.NoError(t, server.MakeBucket(ctx, "data", false))
+	_, err = server.Put(ctx, "data", "key", []byte("content"), true)
+	require.NoError(t, err)
+	content, err := server.Get(ctx, "data", "key")
+	require.NoError(t, err)
+	require.Equal(t, "content", string(content))
+	// It is not to read the object, but to reach the server, which wants a signature.
+	answer := kubectl(ctx, t, "run", "s3", "--image="+cluster.BusyboxImage, "--image-pull-policy=Never", "--restart=Never",
+		"--rm", "--attach", "--quiet", "--command", "--", "sh", "-c", "wget -O- "+server.Endpoint+"/data/key 2>&1 | grep Forbidden")
+	require.Contains(t, answer, "403 Forbidden")
+}

@@ -1,0 +1,188 @@
+//go:build s3
+
+package suite
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/s3"
+)
+
+func TestSecondRunFetchesNothing(t *testing.T) {
+	b := newBed(t)
+	b.put(some())
+	require.Zero(t, b.fetch(b.url("")).code)
+	b.proxy.Forget()
+	o := b.fetch(b.url(""))
+	require.Zero(t, o.code, o.stderr)
+	require.Zero(t, b.proxy.Sent(""))
+	require.True(t, b.complete())
+	require.Equal(t, some(), b.whole(some()))
+	require.Len(t, b.manifest(), len(some()), "nothing is there twice")
+}
+
+func TestSync(t *testing.T) {
+	b := newBed(t)
+	now := some()
+	b.put(now)
+	require.Zero(t, b.fetch(b.url("")).code)
+
+	now["a/third"], now["new"] = noise(20, len(now["a/third"])), "new" // of the same size
+	delete(now, "fourth")
+	b.put(tree{"a/third": now["a/third"], "new": now["new"]})
+	require.NoError(t, server.Remove(b.ctx, b.bucket, "fourth"))
+	require.NoError(t, os.WriteFile(b.dest+"/theirs", []byte("a user's"), 0o600))
+	b.proxy.Forget()
+	o := b.fetch(b.url(""), "--sync")
+	require.Zero(t, o.code, o.stderr)
+	require.True(t, b.complete())
+	require.Equal(t, int64(len(now["a/third"])+len("new")), b.proxy.Sent(""))
+	require.FileExists(t, b.dest+"/theirs", "what the loader did not bring it does not take")
+	require.NoError(t, os.Remove(b.dest+"/theirs"))
+	require.Equal(t, now, b.files())
+}
+
+// A listing that fails proves nothing gone.
+func TestSyncWithoutAListing(t *testing.T) {
+	b := newBed(t)
+	b.put(some())
+	require.Zero(t, b.fetch(b.url("")).code)
+	for _, fault := range []s3.Fault{
+		{Method: "GET", Query: "list-type", Status: 500, Code: "InternalError"},
+		{Method: "GET", Query: "list-type", Cut: s3.After(500)},
+		{Method: "GET", Query: "list-type", Status: 403, Code: "AccessDenied"},
+	} {
+		b.proxy.Inject(fault)
+		o := b.fetch(b.url(""), "--sync", "--attempts", "2")
+		require.NotZero(t, o.code)
+		require.Equal(t, some(), b.whole(some()))
+	}
+}
+
+// Killed at any moment it leaves whole files only, and the next run goes on.
+func TestKilledAtEveryStage(t *testing.T) {
+	small := tree{}
+	size := int64(0)
+	for i := range 20 {
+		name := fmt.Sprintf("small/%02d", i)
+		small[name] = noise(uint64(30+i), 64<<10)
+		size += 64 << 10
+	}
+	small["big"] = noise(29, 48<<20)
+	size += 48 << 20
+	for name, fault := range map[string]s3.Fault{
+		"before the listing":   {Method: "GET", Query: "list-type"},
+		"at the first object":  {Method: "GET", Path: "/small/00"},
+		"among small ones":     {Method: "GET", Path: "/small/11"},
+		"at the last of them":  {Method: "GET", Path: "/small/19"},
+		"in the big one":       {Method: "GET", Path: "/big"},
+		"further in the big":   {Method: "GET", Path: "/big", Skip: 1},
+		"at its second piece":  {Method: "GET", Path: "/big", Skip: 1, Reset: s3.After(1 << 20)},
+		"when one is complete": {Method: "GET", Path: "/small/05", Skip: 0, Times: 1, Delay: 300 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.put(small)
+			reached := make(chan struct{}, 1000)
+			fault.Before = func() { reached <- struct{}{} }
+			if fault.Delay == 0 && fault.Drip == 0 && fault.Reset == nil {
+				fault.Delay = time.Hour
+			}
+			b.proxy.Inject(fault)
+			r := b.start(b.url(""))
+			select {
+			case <-reached:
+			case <-b.ctx.Done():
+				t.Fatal("it is never asked for")
+			}
+			settle(b)
+			require.NoError(t, r.cmd.Process.Signal(syscall.SIGKILL))
+			r.wait()
+			require.False(t, b.complete())
+			done := b.whole(small)
+			before := b.proxy.Sent("")
+
+			b.proxy.Inject()
+			b.proxy.Forget()
+			o := b.fetch(b.url(""))
+			require.Zero(t, o.code, o.stderr)
+			require.Equal(t, len(small), len(b.whole(small)))
+			require.True(t, b.complete())
+			for path := range done {
+				require.Zero(t, b.proxy.Sent("/"+path), "%s was there", path)
+			}
+			// Of what was not yet written down, a piece for each connection may come twice.
+			t.Logf("%d files done, %d bytes before and %d after, of %d", len(done), before, b.proxy.Sent(""), size)
+			require.LessOrEqual(t, before+b.proxy.Sent(""), size+size/2)
+		})
+	}
+}
+
+// settle waits until nothing has come through the proxy for a while.
+func settle(b *bed) {
+	last := int64(-1)
+	for now := b.proxy.Sent(""); now != last && b.ctx.Err() == nil; now = b.proxy.Sent("") {
+		last = now
+		select {
+		case <-b.ctx.Done():
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+func TestTold(t *testing.T) {
+	b := newBed(t)
+	b.put(some())
+	b.proxy.Inject(s3.Fault{Method: "GET", Path: "/a/second", Delay: time.Hour})
+	r := b.start(b.url(""))
+	require.Eventually(t, func() bool { return len(b.files()) == len(some())-1 }, longest, 20*time.Millisecond)
+	require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
+	o := r.wait()
+	require.Equal(t, 75, o.code, o.stderr)
+	require.True(t, o.result.Retryable)
+	require.Len(t, b.whole(some()), len(some())-1)
+	require.False(t, b.complete())
+}
+
+// Half of a big object is there, and only the other half is fetched.
+func TestBigObjectIsResumed(t *testing.T) {
+	b := newBed(t)
+	const size = 64 << 20
+	big := tree{"big": noise(40, size)}
+	b.put(big)
+	r := b.start(b.url(""), "--bandwidth", "32Mi")
+	require.Eventually(t, func() bool { return b.proxy.Sent("") > size/2 }, longest, 10*time.Millisecond)
+	require.NoError(t, r.cmd.Process.Kill())
+	r.wait()
+	require.Empty(t, b.files())
+	b.proxy.Forget()
+	o := b.fetch(b.url(""))
+	require.Zero(t, o.code, o.stderr)
+	b.whole(big)
+	t.Logf("%d of %d bytes came again", b.proxy.Sent(""), size)
+	require.Less(t, b.proxy.Sent(""), int64(size*3/4))
+}
+
+// The object that is half there is another one now.
+func TestOtherObjectIsNotResumed(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"big": noise(41, 48<<20)})
+	b.proxy.Inject(s3.Fault{Method: "GET", Path: "/big", Skip: 1, Delay: time.Hour})
+	r := b.start(b.url(""))
+	require.Eventually(t, func() bool { return b.proxy.Sent("") > 1<<20 }, longest, 10*time.Millisecond)
+	settle(b)
+	require.NoError(t, r.cmd.Process.Kill())
+	r.wait()
+	want := tree{"big": noise(42, 48<<20)}
+	b.put(want)
+	b.proxy.Inject()
+	o := b.fetch(b.url(""))
+	require.Zero(t, o.code, o.stderr)
+	require.Len(t, b.whole(want), 1)
+}

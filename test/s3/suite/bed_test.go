@@ -1,0 +1,288 @@
+//go:build s3
+
+package suite
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/built"
+	"github.com/flexlvm/flexlvm/test/s3"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// longest is for anything to come about.
+const longest = 30 * time.Second
+
+var (
+	server *s3.Server
+	loader string // the program
+)
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	root, err := vm.SourceDir()
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "flexlvm-suite-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	loader = filepath.Join(dir, "fetch")
+	if err := built.Go(ctx, root, loader, "./cmd/fetch"); err != nil {
+		return 0, err
+	}
+	if server, err = s3.Start(ctx, s3.Config{Domain: domain, Log: os.Stderr}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	return m.Run(), nil
+}
+
+// A bed is a bucket of its own, behind a proxy, and a place to put it.
+type bed struct {
+	t      *testing.T
+	ctx    context.Context
+	bucket string
+	proxy  *s3.Proxy
+	dest   string
+	env    []string
+}
+
+var notInBuckets = regexp.MustCompile(`[^a-z0-9]+`)
+
+// newBed is for a test that may run beside others.
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	t.Cleanup(cancel)
+	b := &bed{t: t, ctx: ctx, dest: filepath.Join(t.TempDir(), "dest")}
+	b.bucket = strings.Trim(notInBuckets.ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
+	b.env = []string{"AWS_ACCESS_KEY_ID=" + server.Access, "AWS_SECRET_ACCESS_KEY=" + server.Secret, "AWS_REGION=" + s3.Region}
+	require.NoError(t, os.Mkdir(b.dest, 0o755))
+	require.NoError(t, server.MakeBucket(ctx, b.bucket, false))
+	var err error
+	b.proxy, err = server.Proxy()
+	require.NoError(t, err)
+	t.Cleanup(b.proxy.Close)
+	return b
+}
+
+// put uploads objects, with a CRC64NVME.
+func (b *bed) put(objects tree) {
+	b.t.Helper()
+	for key, content := range objects {
+		_, err := server.Put(b.ctx, b.bucket, key, []byte(content), true)
+		require.NoError(b.t, err)
+	}
+}
+
+// url is the bucket's, and a path in it.
+func (b *bed) url(path string) string { return "s3://" + b.bucket + "/" + path }
+
+// An outcome is what came of a run of the program.
+type outcome struct {
+	code   int
+	stdout string
+	stderr string
+	result summary
+	// peak is the most memory it had, in MiB.
+	peak float64
+}
+
+type summary struct {
+	State      string
+	FilesDone  int
+	FilesTotal int
+	BytesDone  int64
+	BytesTotal int64
+	Refused    int
+	Ready      bool
+	Retryable  bool
+	Message    string
+}
+
+// fetch brings a source to the bed's destination, and tells how it went.
+func (b *bed) fetch(source string, flags ...string) outcome {
+	b.t.Helper()
+	r := b.start(source, flags...)
+	return r.wait()
+}
+
+// A running is a run of the program that has not been waited for.
+type running struct {
+	bed            *bed
+	cmd            *exec.Cmd
+	result         string
+	stdout, stderr bytes.Buffer
+	peak           chan float64
+}
+
+func (b *bed) start(source string, flags ...string) *running {
+	b.t.Helper()
+	return b.launch(append(append([]string{"--endpoint", b.proxy.Endpoint}, flags...), source, b.dest)...)
+}
+
+// launch starts the program with these arguments and a place for its result.
+func (b *bed) launch(args ...string) *running {
+	b.t.Helper()
+	r := &running{bed: b, result: filepath.Join(b.t.TempDir(), "result")}
+	if len(args) > 0 && (args[0] == "put" || args[0] == "prepare") {
+		args = append([]string{args[0], "--result", r.result}, args[1:]...)
+	} else {
+		args = append([]string{"--result", r.result}, args...)
+	}
+	r.cmd = exec.CommandContext(b.ctx, loader, args...)
+	r.cmd.Env = append([]string{"HOME=" + b.t.TempDir(), "PATH=/nonexistent"}, b.env...)
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	require.NoError(b.t, r.cmd.Start())
+	r.peak = make(chan float64, 1)
+	go func() { r.peak <- peakOf(r.cmd.Process.Pid) }()
+	return r
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// peakOf is the most memory that a process has had, in MiB, as it was seen last
+// before it ended. What wait4 tells is of the process that started it, too.
+func peakOf(pid int) float64 {
+	for peak := 0.0; ; {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		match := highWater.FindSubmatch(status)
+		if err != nil || match == nil {
+			return peak
+		}
+		kib, err := strconv.Atoi(string(match[1]))
+		if err != nil {
+			return peak
+		}
+		peak = float64(kib) / 1024
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// wait waits for the end. Where the program was not killed its result must be there
+// and fit a Job's termination message.
+func (r *running) wait() outcome {
+	t := r.bed.t
+	t.Helper()
+	err := r.cmd.Wait()
+	var exit *exec.ExitError
+	require.True(t, err == nil || errors.As(err, &exit), "%v", err)
+	require.NoError(t, r.bed.ctx.Err(), "it takes too long: %s", r.stderr.String())
+	o := outcome{code: r.cmd.ProcessState.ExitCode(), stdout: r.stdout.String(), stderr: r.stderr.String()}
+	o.peak = <-r.peak
+	require.NotContains(t, o.stdout+o.stderr, server.Secret)
+	content, err := os.ReadFile(r.result)
+	if o.code == -1 || o.code == 2 {
+		return o
+	}
+	require.NoError(t, err, o.stderr)
+	require.LessOrEqual(t, len(content), 4096)
+	require.NotContains(t, string(content), server.Secret)
+	require.NoError(t, json.Unmarshal(content, &o.result), string(content))
+	return o
+}
+
+// tree is files by their paths, with their content.
+type tree map[string]string
+
+// files are those in the destination but for the loader's own. All must be regular.
+func (b *bed) files() tree {
+	b.t.Helper()
+	found := tree{}
+	err := filepath.WalkDir(b.dest, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(b.dest, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name == ".flexlvm" || name == "lost+found" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		require.True(b.t, entry.Type().IsRegular(), path)
+		content, err := os.ReadFile(path)
+		found[name] = string(content)
+		return err
+	})
+	require.NoError(b.t, err)
+	return found
+}
+
+type entry struct {
+	Path, ETag, VersionID, Check, Checksum string
+	Bytes                                  int64
+	FetchedAt                              time.Time
+}
+
+// manifest is what the loader has written down of finished files, in that order.
+func (b *bed) manifest() []entry {
+	b.t.Helper()
+	content, err := os.ReadFile(filepath.Join(b.dest, ".flexlvm/manifest.jsonl"))
+	require.NoError(b.t, err)
+	var all []entry
+	for line := range strings.Lines(string(content)) {
+		var e entry
+		require.NoError(b.t, json.Unmarshal([]byte(line), &e), line)
+		all = append(all, e)
+	}
+	return all
+}
+
+// complete tells whether the destination says that it is.
+func (b *bed) complete() bool {
+	_, err := os.Stat(filepath.Join(b.dest, ".flexlvm/complete"))
+	return err == nil
+}
+
+// whole requires that all that is in the destination under its name is as it is in
+// the source, and returns it.
+func (b *bed) whole(source tree) tree {
+	b.t.Helper()
+	found := b.files()
+	for path, content := range found {
+		require.True(b.t, source[path] == content, "%s is not what it should be", path)
+	}
+	return found
+}
+
+// noise is content of that size that is nowhere the same.
+func noise(seed uint64, size int) string {
+	content := make([]byte, size)
+	for i := range content {
+		seed = seed*6364136223846793005 + 1442695040888963407
+		content[i] = byte(seed >> 56)
+	}
+	return string(content)
+}

@@ -1,0 +1,174 @@
+//go:build s3
+
+package suite
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/s3"
+)
+
+func TestOrder(t *testing.T) {
+	objects := tree{"a": noise(60, 3000), "b": noise(61, 10), "c": noise(62, 200000), "d": noise(63, 500)}
+	list := filepath.Join(t.TempDir(), "list")
+	require.NoError(t, os.WriteFile(list, []byte("d\nb\n"), 0o600))
+	for name, c := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"name": {[]string{"--order", "name"}, "abcd"},
+		"size": {[]string{"--order", "size"}, "bdac"},
+		"list": {[]string{"--order", "list", "--order-file", list}, "dbac"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.put(objects)
+			o := b.fetch(b.url(""), append(c.flags, "--parallel", "1")...)
+			require.Zero(t, o.code, o.stderr)
+			got := ""
+			for _, e := range b.manifest() {
+				got += e.Path
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestBandwidth(t *testing.T) {
+	b := newBed(t)
+	objects := tree{"a": noise(64, 3<<20), "b": noise(65, 3<<20)}
+	b.put(objects)
+	began := time.Now()
+	o := b.fetch(b.url(""), "--bandwidth", "2Mi")
+	require.Zero(t, o.code, o.stderr)
+	require.Len(t, b.whole(objects), 2)
+	require.Greater(t, time.Since(began), 2*time.Second, "6 MiB at 2 MiB per second, less what may go at once")
+	require.Less(t, time.Since(began), 8*time.Second)
+}
+
+func TestProgressAsLines(t *testing.T) {
+	b := newBed(t)
+	objects := tree{"a": noise(66, 3<<20), "b": noise(67, 3<<20)}
+	b.put(objects)
+	o := b.fetch(b.url(""), "--bandwidth", "1Mi", "--progress", "json") // it takes 5 s and more
+	require.Zero(t, o.code, o.stderr)
+	last, lines := int64(0), 0
+	for line := range strings.Lines(o.stdout + o.stderr) {
+		var p progress
+		if json.Unmarshal([]byte(line), &p) != nil || p.State == "" {
+			continue
+		}
+		lines++
+		require.GreaterOrEqual(t, p.BytesDone, last, "nothing is taken back")
+		last = p.BytesDone
+	}
+	require.Greater(t, lines, 1)
+	require.Equal(t, int64(6<<20), last)
+	o = b.fetch(b.url(""), "--progress", "none")
+	require.Zero(t, o.code)
+	require.NotContains(t, o.stdout, `"bytesDone"`)
+}
+
+type progress struct {
+	summary
+	BytesPerSecond float64
+	ETASeconds     float64
+}
+
+// look asks a running loader for its progress, and whether it is ready.
+func look(address string) (p progress, ready bool, err error) {
+	response, err := http.Get("http://" + address + "/progress")
+	if err != nil {
+		return p, false, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return p, false, err
+	}
+	if err := json.Unmarshal(content, &p); err != nil {
+		return p, false, fmt.Errorf("%w: %s", err, content)
+	}
+	response, err = http.Get("http://" + address + "/ready")
+	if err != nil {
+		return p, false, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusServiceUnavailable {
+		return p, false, fmt.Errorf("/ready answers %s", response.Status)
+	}
+	return p, response.StatusCode == http.StatusOK, nil
+}
+
+// It is ready once the asked-for part is there, while the rest still comes.
+func TestReady(t *testing.T) {
+	for name, c := range map[string]struct {
+		after string
+		ready bool
+	}{
+		"files":            {"3", true},
+		"more files":       {"4", false},
+		"bytes":            {"100Ki", true},
+		"more bytes":       {"3Mi", false},
+		"":                 {"", false},
+		"more than it has": {"1000", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.put(some())
+			held := make(chan struct{})
+			b.proxy.Inject(s3.Fault{Method: "GET", Path: "/a/second", Before: func() { <-held }})
+			free, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			address := free.Addr().String()
+			require.NoError(t, free.Close())
+			flags := []string{"--listen", address, "--stall", "1m"}
+			if c.after != "" {
+				flags = append(flags, "--ready-after", c.after)
+			}
+			r := b.start(b.url(""), flags...)
+			var p progress
+			var ready bool
+			require.Eventually(t, func() bool {
+				p, ready, err = look(address)
+				return err == nil && p.FilesDone == len(some())-1
+			}, longest, 20*time.Millisecond, "%v", err)
+			require.Equal(t, c.ready, ready)
+			require.Equal(t, c.ready, p.Ready)
+			require.Equal(t, "fetching", p.State)
+			require.Equal(t, len(some()), p.FilesTotal)
+			require.Len(t, b.whole(some()), len(some())-1)
+			require.Len(t, b.manifest(), len(some())-1)
+			close(held)
+			o := r.wait()
+			require.Zero(t, o.code, o.stderr)
+			require.True(t, o.result.Ready)
+		})
+	}
+}
+
+// Much data and many connections take no more memory than is allowed.
+func TestMemory(t *testing.T) {
+	b := newBed(t)
+	objects := tree{"big": noise(68, 300<<20)}
+	for i := range 200 {
+		objects[fmt.Sprintf("small/%03d", i)] = noise(uint64(69+i), 64<<10)
+	}
+	b.put(objects)
+	o := b.fetch(b.url(""))
+	require.Zero(t, o.code, o.stderr)
+	require.Len(t, b.whole(objects), len(objects))
+	t.Logf("%.0f MiB at most", o.peak)
+	require.Less(t, o.peak, 256.0)
+}
