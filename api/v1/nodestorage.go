@@ -119,6 +119,10 @@ type Pool struct {
 	Free resource.Quantity `json:"free"`
 	// Reclaimable is what volumes hold that may be evicted.
 	Reclaimable resource.Quantity `json:"reclaimable"`
+	// ReclaimableReplicas is how much of Reclaimable replicas of datasets hold. They go
+	// for volumes of claims, and not for other replicas.
+	// +optional
+	ReclaimableReplicas resource.Quantity `json:"reclaimableReplicas,omitzero"`
 	// Promised is what PersistentVolumes of this node still need: volumes that no
 	// pod has mounted yet, and growth that has not happened yet.
 	Promised resource.Quantity `json:"promised"`

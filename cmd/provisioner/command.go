@@ -13,8 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/dataset"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/logging"
 	"github.com/flexlvm/flexlvm/internal/provision"
@@ -30,6 +32,7 @@ type options struct {
 	address    string
 	workers    int
 	lossGrace  time.Duration
+	loader     string
 	avoidBusy  bool
 	qps        float32
 	burst      int
@@ -72,6 +75,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
 	f.IntVar(&o.workers, "workers", 10, "how many claims to work on at the same time")
 	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that bears volumes must be gone from the API before it counts as lost")
+	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which has /fetch; empty: VolumeManagers are left alone")
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
 	f.Float32Var(&o.qps, "kube-api-qps", 100, "most requests per second to the API server, on average")
 	f.IntVar(&o.burst, "kube-api-burst", 200, "most requests to the API server at once")
@@ -92,7 +96,7 @@ func (o options) run(ctx context.Context) error {
 	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
 	ctx = klog.NewContext(ctx, logger)
 
-	work, storage, lock, err := o.clients()
+	config, work, storage, lock, err := o.clients()
 	if err != nil {
 		return err
 	}
@@ -125,7 +129,7 @@ func (o options) run(ctx context.Context) error {
 		metrics.Leading(true)
 		failed = provision.Work(ctx, provision.Config{
 			Client: work, Storage: storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-			NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy,
+			NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, Beside: o.datasets(config, cluster),
 		})
 		metrics.Leading(false)
 	})
@@ -171,10 +175,22 @@ func ownNamespace() string {
 
 // clients gives clients for the work and one for the lease: a burst of claims must
 // not make the leader late.
-func (o options) clients() (work kubernetes.Interface, storage *kube.Client, lock kubernetes.Interface, err error) {
-	config, err := kube.Config(o.kubeconfig, kube.ServiceAccountDir)
+// datasets carries out VolumeManagers, where there is a loader to do it with.
+func (o options) datasets(config *rest.Config, cluster string) func(context.Context, provision.Listers, record.EventRecorder) error {
+	if o.loader == "" {
+		return nil
+	}
+	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
+		return dataset.Work(ctx, dataset.Config{
+			REST: config, Image: o.loader, Cluster: cluster, Nodes: seen.Nodes, Classes: seen.Classes, Events: events,
+		})
+	}
+}
+
+func (o options) clients() (config *rest.Config, work kubernetes.Interface, storage *kube.Client, lock kubernetes.Interface, err error) {
+	config, err = kube.Config(o.kubeconfig, kube.ServiceAccountDir)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	rest.AddUserAgent(config, "flexlvm-provisioner/"+version.String)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -183,13 +199,13 @@ func (o options) clients() (work kubernetes.Interface, storage *kube.Client, loc
 	forLock.Timeout = o.lease.Renew / 2 // a request that hangs must leave time for another
 	config.QPS, config.Burst = o.qps, o.burst
 	if work, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, nil, nil, fmt.Errorf("make the API client: %w", err)
+		return nil, nil, nil, nil, fmt.Errorf("make the API client: %w", err)
 	}
 	if storage, err = kube.NewClient(config); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	if lock, err = kubernetes.NewForConfig(forLock); err != nil {
-		return nil, nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
+		return nil, nil, nil, nil, fmt.Errorf("make the API client of the lease: %w", err)
 	}
-	return work, storage, lock, nil
+	return config, work, storage, lock, nil
 }

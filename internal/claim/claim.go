@@ -44,6 +44,8 @@ type Claim struct {
 	// IOLimits is the annotation as it stands: one that cannot be read must not keep
 	// the volume from anything but its limits.
 	IOLimits string
+	// Replica is zero where the volume is no replica of a dataset.
+	Replica Replica
 }
 
 // Pool is where the volume is cut from.
@@ -67,7 +69,7 @@ func Reads(annotation string) bool {
 	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
 		return true
 	}
-	return false
+	return slices.Contains(replicaAnnotations, annotation)
 }
 
 // NamesOf are the names of the volumes that a PersistentVolume may mean which
@@ -92,6 +94,7 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf,
 		Deleting: object.DeletionTimestamp != nil, IOLimits: object.Annotations[pv.AnnotationIOLimits],
+		Replica: replicaOf(object, spec),
 	}
 	for _, f := range object.Finalizers {
 		if f == pv.Finalizer {
@@ -142,6 +145,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		CloneOf:   read(&r, volume.OptionCloneOf, volume.ParseName),
 		Inodes:    read(&r, volume.OptionInodes, volume.ParseInodes),
 		Kind:      read(&r, volume.OptionKind, volume.ParseKind),
+		ReadOnly:  read(&r, volume.OptionReadOnly, volume.ParseReadOnly),
 		Cluster:   read(&r, volume.OptionCluster, volume.ParseCluster),
 	}
 	if r.err != nil {
@@ -167,13 +171,17 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	if spec.Kind == "" {
 		spec.Kind = volume.Claim
 	}
+	if spec.ReadOnly {
+		// It has no volume of its own, so it explains none, and is charged for none.
+		return volume.Spec{}, &volume.FieldError{Field: volume.OptionReadOnly, Value: "true", Reason: "is for the readers of a dataset, wherever it is; remove the label " + pv.LabelNode}
+	}
 	return spec, spec.Validate()
 }
 
 // knownOptions of the layouts that there are so far.
 var knownOptions = []string{
 	volume.OptionCloneOf, volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
-	volume.OptionMirrors, volume.OptionSize, volume.OptionStripeKiB, volume.OptionStripes,
+	volume.OptionMirrors, volume.OptionReadOnly, volume.OptionSize, volume.OptionStripeKiB, volume.OptionStripes,
 	volume.OptionThinPool, volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
 }
 

@@ -37,6 +37,7 @@ var options = [...]option{
 	{name: volume.OptionKind},
 	{name: volume.OptionLayout},
 	{name: volume.OptionMirrors, layout: volume.Raid1},
+	{name: volume.OptionReadOnly},
 	{name: volume.OptionSize, required: true},
 	{name: volume.OptionStripeKiB, layout: volume.Striped},
 	{name: volume.OptionStripes, layout: volume.Striped},
@@ -172,6 +173,7 @@ func parseSpec(object map[string]string) (volume.Spec, error) {
 		{volume.OptionInodes, store(&s.Inodes, volume.ParseInodes)},
 		{volume.OptionCluster, store(&s.Cluster, volume.ParseCluster)},
 		{volume.OptionKind, store(&s.Kind, volume.ParseKind)},
+		{volume.OptionReadOnly, store(&s.ReadOnly, volume.ParseReadOnly)},
 		{keyNamespace, store(&s.Namespace, volume.ParseNamespace)},
 	}
 	s.Layout, s.Kind = volume.Linear, volume.Claim

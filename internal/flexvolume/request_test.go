@@ -57,6 +57,13 @@ func TestParseRequestUnderstands(t *testing.T) {
 	raid1.Layout, raid1.Mirrors = volume.Raid1, 2
 	thin := spec
 	thin.Layout, thin.ThinPool = volume.Thin, "thinpool"
+	reader := spec
+	reader.Kind, reader.Name, reader.ReadOnly = volume.Dataset, "ds-0123456789abcdef", true
+	writer := reader
+	writer.ReadOnly = false
+	replica := func(readOnly string) string {
+		return with(map[string]string{"kind": "dataset", "volume": "ds-0123456789abcdef", "readOnly": readOnly})
+	}
 	clone := thin
 	clone.CloneOf = "pvc-1"
 	for name, c := range map[string]struct {
@@ -78,6 +85,8 @@ func TestParseRequestUnderstands(t *testing.T) {
 		"striped, as it must": {with(map[string]string{"layout": "striped", "stripes": "3", "stripeSizeKiB": "256"}), request{spec: striped(3, 256), pod: "web-0"}},
 		"raid1":               {with(map[string]string{"layout": "raid1", "mirrors": "2"}), request{spec: raid1, pod: "web-0"}},
 		"thin":                {with(map[string]string{"layout": "thin", "thinPool": "thinpool"}), request{spec: thin, pod: "web-0"}},
+		"reader of a replica": {replica("true"), request{spec: reader, pod: "web-0"}},
+		"its loader, in full": {replica("false"), request{spec: writer, pod: "web-0"}},
 		"clone":               {with(map[string]string{"layout": "thin", "thinPool": "thinpool", "cloneOf": "pvc-1"}), request{spec: clone, pod: "web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,30 +166,33 @@ func TestParseRequestRefuses(t *testing.T) {
 		"name of 300 letters":     {with(map[string]string{"kubernetes.io/pvOrVolumeName": strings.Repeat("a", 300)}), "kubernetes.io/pvOrVolumeName", "300 characters"},
 		"names too long together": {with(map[string]string{"volumeGroup": strings.Repeat("g", 60), "volume": strings.Repeat("v", 90)}), "volume", "too long"},
 
-		"thin, no pool":      {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
-		"thin, a path":       {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
-		"clone in linear":    {with(map[string]string{"cloneOf": "pvc-1"}), `cloneOf "pvc-1"`, "belongs to layout thin"},
-		"clone, a path":      {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "../x"}), `cloneOf "../x"`, "holds '/'"},
-		"clone of the pool":  {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "p"}), `cloneOf "p"`, "its thin pool"},
-		"clone of doomed":    {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "doomed_x"}), `cloneOf "doomed_x"`, "being removed"},
-		"clone, a replica":   {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "x", "kind": "dataset"}), `cloneOf "x"`, "filled from its source"},
-		"stripes in thin":    {with(map[string]string{"layout": "thin", "thinPool": "p", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
-		"layout unknown":     {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
-		"stripes in raid1":   {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
-		"one stripe":         {with(map[string]string{"layout": "striped", "stripes": "1"}), `stripes "1"`, "fewest devices"},
-		"stripe of 3 KiB":    {with(map[string]string{"layout": "striped", "stripeSizeKiB": "3"}), `stripeSizeKiB "3"`, "power of two"},
-		"no mirrors":         {with(map[string]string{"layout": "raid1", "mirrors": "0"}), `mirrors "0"`, "greater than 0"},
-		"stripes in linear":  {with(map[string]string{"stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
-		"mirrors in linear":  {with(map[string]string{"mirrors": "1"}), `mirrors "1"`, "belongs to layout raid1"},
-		"thinPool in linear": {with(map[string]string{"thinPool": "p"}), `thinPool "p"`, "belongs to layout thin"},
-		"group UUID":         {with(map[string]string{"volumeGroupUUID": "x"}), `volumeGroupUUID "x"`, "not an LVM UUID"},
-		"group UUID empty":   {`{"volumeGroupUUID":"","volumeGroup":"a","size":"1","kubernetes.io/readwrite":"rw","kubernetes.io/pvOrVolumeName":"a","kubernetes.io/pod.namespace":"a"}`, "volumeGroupUUID", "not an LVM UUID"},
-		"inodes":             {with(map[string]string{"inodes": "many"}), `inodes "many"`, "whole decimal number"},
-		"kind":               {with(map[string]string{"kind": "cache"}), `kind "cache"`, "claim or dataset"},
-		"cluster":            {with(map[string]string{"clusterUID": "a b"}), `clusterUID "a b"`, "not a UID"},
-		"readwrite":          {with(map[string]string{"kubernetes.io/readwrite": "RW"}), `kubernetes.io/readwrite "RW"`, "neither"},
-		"fsType":             {with(map[string]string{"kubernetes.io/fsType": "ext4"}), `kubernetes.io/fsType "ext4"`, "set it to xfs"},
-		"namespace":          {with(map[string]string{"kubernetes.io/pod.namespace": "a/b"}), `kubernetes.io/pod.namespace "a/b"`, "not the name of a namespace"},
+		"thin, no pool":        {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
+		"thin, a path":         {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
+		"clone in linear":      {with(map[string]string{"cloneOf": "pvc-1"}), `cloneOf "pvc-1"`, "belongs to layout thin"},
+		"clone, a path":        {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "../x"}), `cloneOf "../x"`, "holds '/'"},
+		"clone of the pool":    {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "p"}), `cloneOf "p"`, "its thin pool"},
+		"clone of doomed":      {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "doomed_x"}), `cloneOf "doomed_x"`, "being removed"},
+		"clone, a replica":     {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "x", "kind": "dataset"}), `cloneOf "x"`, "filled from its source"},
+		"stripes in thin":      {with(map[string]string{"layout": "thin", "thinPool": "p", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"layout unknown":       {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
+		"stripes in raid1":     {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"one stripe":           {with(map[string]string{"layout": "striped", "stripes": "1"}), `stripes "1"`, "fewest devices"},
+		"stripe of 3 KiB":      {with(map[string]string{"layout": "striped", "stripeSizeKiB": "3"}), `stripeSizeKiB "3"`, "power of two"},
+		"no mirrors":           {with(map[string]string{"layout": "raid1", "mirrors": "0"}), `mirrors "0"`, "greater than 0"},
+		"stripes in linear":    {with(map[string]string{"stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"mirrors in linear":    {with(map[string]string{"mirrors": "1"}), `mirrors "1"`, "belongs to layout raid1"},
+		"thinPool in linear":   {with(map[string]string{"thinPool": "p"}), `thinPool "p"`, "belongs to layout thin"},
+		"group UUID":           {with(map[string]string{"volumeGroupUUID": "x"}), `volumeGroupUUID "x"`, "not an LVM UUID"},
+		"group UUID empty":     {`{"volumeGroupUUID":"","volumeGroup":"a","size":"1","kubernetes.io/readwrite":"rw","kubernetes.io/pvOrVolumeName":"a","kubernetes.io/pod.namespace":"a"}`, "volumeGroupUUID", "not an LVM UUID"},
+		"inodes":               {with(map[string]string{"inodes": "many"}), `inodes "many"`, "whole decimal number"},
+		"kind":                 {with(map[string]string{"kind": "cache"}), `kind "cache"`, "claim or dataset"},
+		"readOnly":             {with(map[string]string{"kind": "dataset", "readOnly": "yes"}), `readOnly "yes"`, "neither true nor false"},
+		"readOnly in capitals": {with(map[string]string{"kind": "dataset", "readOnly": "True"}), `readOnly "True"`, "neither true nor false"},
+		"readOnly of a claim":  {with(map[string]string{"readOnly": "true"}), `readOnly "true"`, "belongs to kind dataset"},
+		"cluster":              {with(map[string]string{"clusterUID": "a b"}), `clusterUID "a b"`, "not a UID"},
+		"readwrite":            {with(map[string]string{"kubernetes.io/readwrite": "RW"}), `kubernetes.io/readwrite "RW"`, "neither"},
+		"fsType":               {with(map[string]string{"kubernetes.io/fsType": "ext4"}), `kubernetes.io/fsType "ext4"`, "set it to xfs"},
+		"namespace":            {with(map[string]string{"kubernetes.io/pod.namespace": "a/b"}), `kubernetes.io/pod.namespace "a/b"`, "not the name of a namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseRequest(c.options, mountNeeds...)
@@ -272,7 +284,9 @@ func TestOptionsAreUnderstood(t *testing.T) {
 	}
 	all := least
 	all.GroupUUID, all.Inodes, all.Cluster = "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk", 5000, "3f2b6a40-8d1c-4b5e-9c55-1d2e3f405162"
-	for _, want := range []volume.Spec{least, all} {
+	reader := least
+	reader.Kind, reader.ReadOnly = volume.Dataset, true
+	for _, want := range []volume.Spec{least, all, reader} {
 		got, err := parseRequest(with(want.Options()), mountNeeds...)
 		require.NoError(t, err)
 		require.Equal(t, want, got.spec)

@@ -27,7 +27,8 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 	}
 	sum := in.Free + in.pending
 	if p.result.Blocked == "" {
-		sum += in.reclaimable()
+		// What a replica is charged comes off again with its PersistentVolume.
+		sum += in.reclaimable() + in.leaving()
 	}
 	for k, charge := range p.charges(in) {
 		if v, made := p.index.volumes[k]; made {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,16 +35,20 @@ type fakeAPI struct {
 	server *httptest.Server
 	codecs serializer.CodecFactory
 
-	mu       sync.Mutex
-	version  int
-	cluster  string
-	volumes  map[string]*corev1.PersistentVolume
-	claims   map[string]*corev1.PersistentVolumeClaim
-	pods     map[string]*corev1.Pod
-	storage  *flexlvmv1.NodeStorage
-	events   []corev1.Event
-	watchers []*watcher
-	asked    map[string]int // requests, by verb and resource
+	mu      sync.Mutex
+	version int
+	cluster string
+	volumes map[string]*corev1.PersistentVolume
+	claims  map[string]*corev1.PersistentVolumeClaim
+	pods    map[string]*corev1.Pod
+	// readers is a PersistentVolume that is tied to no node, so no list has it.
+	readers *corev1.PersistentVolume
+	// nodeLabels are those of the Node.
+	nodeLabels map[string]string
+	storage    *flexlvmv1.NodeStorage
+	events     []corev1.Event
+	watchers   []*watcher
+	asked      map[string]int // requests, by verb and resource
 	// fault answers a request in the server's stead; nil or false: no fault.
 	fault func(w http.ResponseWriter, verb, resource string) bool
 }
@@ -234,9 +239,13 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, body
 	case "namespaces":
 		reply(w, http.StatusOK, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(a.cluster)}})
 	case "nodes":
-		reply(w, http.StatusOK, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-of-node"}})
+		reply(w, http.StatusOK, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-of-node", Labels: a.nodeLabels}})
 	case "pods":
-		reply(w, http.StatusOK, corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}})
+		list := corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
+		for _, pod := range a.pods {
+			list.Items = append(list.Items, *pod)
+		}
+		reply(w, http.StatusOK, list)
 	case "persistentvolumeclaims":
 		if claim := a.claims[name]; claim != nil {
 			reply(w, http.StatusOK, claim)
@@ -281,6 +290,9 @@ func (a *fakeAPI) serveVolumes(w http.ResponseWriter, verb, name string, body []
 	}
 	gr := corev1.Resource("persistentvolumes")
 	pv := a.volumes[name]
+	if a.readers != nil && a.readers.Name == name {
+		pv = a.readers
+	}
 	if pv == nil {
 		refuse(w, apierrors.NewNotFound(gr, name))
 		return
@@ -299,12 +311,25 @@ func (a *fakeAPI) serveVolumes(w http.ResponseWriter, verb, name string, body []
 		a.settle(pv)
 	case "patch":
 		var patch struct{ Metadata metav1.ObjectMeta }
+		var annotated struct {
+			Metadata struct{ Annotations map[string]*string }
+		}
 		require.NoError(a.t, json.Unmarshal(body, &patch))
+		require.NoError(a.t, json.Unmarshal(body, &annotated))
 		if patch.Metadata.UID != pv.UID || patch.Metadata.ResourceVersion != pv.ResourceVersion {
 			refuse(w, apierrors.NewConflict(gr, name, fmt.Errorf("it has changed")))
 			return
 		}
-		pv.Finalizers = patch.Metadata.Finalizers
+		if changed := annotated.Metadata.Annotations; changed != nil {
+			pv.Annotations = maps.Clone(pv.Annotations)
+			for name, value := range changed {
+				if delete(pv.Annotations, name); value != nil {
+					pv.Annotations[name] = *value
+				}
+			}
+		} else {
+			pv.Finalizers = patch.Metadata.Finalizers
+		}
 		a.settle(pv)
 	}
 	reply(w, http.StatusOK, pv)

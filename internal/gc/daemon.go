@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -88,6 +89,9 @@ type Daemon struct {
 	releases  *setbacks
 	heals     *setbacks
 	copies    *setbacks
+	farewells *setbacks
+	// unlabelled is since when this process has seen that a replica's label is gone.
+	unlabelled map[types.UID]time.Time
 }
 
 // New makes a daemon. It begins nothing.
@@ -109,16 +113,17 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	}
 	d := &Daemon{
 		cfg: cfg, engine: engine, api: api, out: out,
-		events:   newEvents(out.Events, api, cfg.Node),
-		kicks:    make(chan struct{}, 1),
-		said:     newSaid(),
-		history:  &history{},
-		removed:  &uuids{},
-		begun:    newBegun(),
-		removals: newSetbacks(5*time.Second, 5*time.Minute),
-		releases: newSetbacks(time.Second, time.Minute),
-		heals:    newSetbacks(time.Minute, time.Hour),
-		copies:   newSetbacks(5*time.Second, time.Minute),
+		events:    newEvents(out.Events, api, cfg.Node),
+		kicks:     make(chan struct{}, 1),
+		said:      newSaid(),
+		history:   &history{},
+		removed:   &uuids{},
+		begun:     newBegun(),
+		removals:  newSetbacks(5*time.Second, 5*time.Minute),
+		releases:  newSetbacks(time.Second, time.Minute),
+		heals:     newSetbacks(time.Minute, time.Hour),
+		copies:    newSetbacks(5*time.Second, time.Minute),
+		farewells: newSetbacks(time.Second, time.Minute),
 
 		claimants: newClaimants(), meter: newMeter(cfg.IOTime),
 	}
@@ -245,7 +250,7 @@ func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 func (d *Daemon) awaitWatches(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, syncTime)
 	defer cancel()
-	for _, synced := range []func() bool{d.watches.volumes.HasSynced, d.watches.storage.HasSynced} {
+	for _, synced := range []func() bool{d.watches.volumes.HasSynced, d.watches.pods.HasSynced, d.watches.storage.HasSynced} {
 		for !synced() {
 			timer := time.NewTimer(20 * time.Millisecond)
 			select {
@@ -264,13 +269,18 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 func (d *Daemon) next(f findings) time.Duration {
 	now := d.cfg.Now()
 	next := d.cfg.Interval
-	for _, s := range []*setbacks{d.removals, d.releases, d.copies} {
+	for _, s := range []*setbacks{d.removals, d.releases, d.copies, d.farewells} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}
 	}
-	if at := ripens(f, d.cfg.Policy.MinAge); !at.IsZero() {
-		next = min(next, at.Sub(now))
+	for _, at := range []time.Time{ripens(f, d.cfg.Policy.MinAge), nextLeave(f, d.cfg.Policy.MinAge)} {
+		if !at.IsZero() {
+			next = min(next, at.Sub(now))
+		}
+	}
+	for _, since := range d.unlabelled {
+		next = min(next, since.Add(grace).Sub(now))
 	}
 	return max(next, settle)
 }

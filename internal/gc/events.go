@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 const (
@@ -61,6 +62,18 @@ func (e events) onVolume(pv *corev1.PersistentVolume, kind, reason, message stri
 		return
 	}
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}
+	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+}
+
+// onManager tells the VolumeManager whose replica was evicted.
+func (e events) onManager(of Eviction, kind, reason, message string) {
+	if of.Reason != ReasonReplica || of.Replica.Owner == "" || of.Replica.OwnerUID == "" {
+		return
+	}
+	ref := &corev1.ObjectReference{
+		APIVersion: replica.OwnerGroup + "/" + replica.OwnerVersion, Kind: replica.OwnerKind,
+		Namespace: of.Volume.Namespace, Name: of.Replica.Owner, UID: types.UID(of.Replica.OwnerUID),
+	}
 	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
 }
 

@@ -52,6 +52,7 @@ type findings struct {
 	view       View
 	verdicts   []Verdict
 	result     Result
+	moves      []Move
 	busy       map[volume.PoolName]int // percent
 	confirmed  bool                    // objects come from the API server itself, in this round
 }
@@ -102,6 +103,7 @@ func (d *Daemon) look(ctx context.Context) (findings, error) {
 	}
 	d.releases.keep(there)
 	d.copies.keep(there)
+	d.farewells.keep(there)
 	return f, nil
 }
 
@@ -135,6 +137,7 @@ func (d *Daemon) think(f *findings, objects []*corev1.PersistentVolume) {
 		Volumes:        d.marked(f.at, f.inventory.Volumes),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
 	}
+	f.view.Users, f.view.PodsKnown = d.watches.users()
 	for _, o := range objects {
 		f.objects[o.Name] = o
 		c, err := claim.Of(o)
@@ -147,6 +150,7 @@ func (d *Daemon) think(f *findings, objects []*corev1.PersistentVolume) {
 	}
 	f.verdicts = Judge(f.view)
 	f.result = Plan(f.view, d.cfg.Policy)
+	f.moves = Steps(f.view, f.result)
 }
 
 // marked are the volumes with a note on those whose removal has failed and is not
@@ -167,7 +171,7 @@ func (d *Daemon) marked(now time.Time, all []node.Volume) []node.Volume {
 // server itself: before anything is done or claimed that cannot be taken back,
 // when a watch had trouble, and now and then.
 func (d *Daemon) mustConfirm(f findings) bool {
-	if len(f.result.Evictions) > 0 || f.result.Blocked != "" {
+	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" {
 		return true
 	}
 	if d.watches.trouble.Load() || f.at.Sub(d.confirmed) >= confirmEvery {

@@ -27,6 +27,7 @@ type Metrics struct {
 	evictions *prometheus.CounterVec
 	failed    *prometheus.CounterVec
 	releases  *prometheus.CounterVec
+	farewells *prometheus.CounterVec
 	commands  *prometheus.HistogramVec
 }
 
@@ -74,6 +75,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		evictions: counters("flexlvm_evictions_total", "Volumes evicted, by reason.", "reason"),
 		failed:    counters("flexlvm_gc_failures_total", "Steps that failed and are tried again.", "step"),
 		releases:  counters("flexlvm_releases_total", "Volumes whose PersistentVolume was let go, by the state that they went to.", "state"),
+		farewells: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120},
@@ -84,7 +86,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		registerer.MustRegister(m.pools[name])
 	}
 	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.limited, m.unlimited,
-		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.commands)
+		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.farewells, m.commands)
 	m.zero()
 	return m
 }
@@ -92,11 +94,14 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 // zero makes counters appear before they count: a rate needs a value to begin
 // from.
 func (m *Metrics) zero() {
-	for _, r := range []Reason{ReasonImmediate, ReasonMaxAge, ReasonPromised, ReasonHighThreshold, ReasonOrphan} {
+	for _, r := range []Reason{ReasonImmediate, ReasonMaxAge, ReasonPromised, ReasonHighThreshold, ReasonOrphan, ReasonReplica} {
 		m.evictions.WithLabelValues(string(r))
 	}
 	for _, s := range []volume.State{volume.Unreferenced, volume.Retained} {
 		m.releases.WithLabelValues(string(s))
+	}
+	for _, step := range []Step{StepAsk, StepConfirm, StepWithdraw} {
+		m.farewells.WithLabelValues(string(step))
 	}
 	for _, step := range []string{"release", "removal"} {
 		m.failed.WithLabelValues(step)
@@ -107,6 +112,7 @@ func (m *Metrics) zero() {
 }
 
 func (m *Metrics) evicted(r Reason)        { m.evictions.WithLabelValues(string(r)).Inc() }
+func (m *Metrics) moved(s Step)            { m.farewells.WithLabelValues(string(s)).Inc() }
 func (m *Metrics) released(s volume.State) { m.releases.WithLabelValues(string(s)).Inc() }
 func (m *Metrics) releaseFailed()          { m.failed.WithLabelValues("release").Inc() }
 func (m *Metrics) removalFailed()          { m.failed.WithLabelValues("removal").Inc() }

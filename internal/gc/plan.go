@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -26,6 +27,9 @@ const (
 	// ReasonOrphan: there is pressure, nothing unreferenced is left, and
 	// --evict-orphans is set.
 	ReasonOrphan Reason = "Orphan"
+	// ReasonReplica: it is a replica of a dataset that was asked to go, because
+	// volumes promised on this node need its room, and that nobody used.
+	ReasonReplica Reason = "Replica"
 )
 
 // An Eviction is a volume that is to go. They are meant to be removed in the
@@ -34,6 +38,8 @@ type Eviction struct {
 	Volume  node.Volume
 	Reason  Reason
 	Message string // why, in words with numbers
+	// Replica is set with ReasonReplica.
+	Replica claim.Replica
 }
 
 // An Orphan is a volume of ours and of this cluster, in state creating or ready,
@@ -52,6 +58,8 @@ type PoolResult struct {
 	// Reclaimable is what volumes hold that may be evicted now, orphans not
 	// included. While Result.Blocked says why not, nothing of it is evicted.
 	Reclaimable volume.Bytes
+	// Replicas is how much of Reclaimable replicas of datasets hold.
+	Replicas volume.Bytes
 	// Allocatable is what PersistentVolumes may take altogether; see allocatable.
 	Allocatable volume.Bytes
 	// Closed says why no new volume may be promised here; empty where one may.
@@ -75,6 +83,7 @@ type PoolResult struct {
 // A Result is what Plan has decided and found. Every list is sorted.
 type Result struct {
 	Evictions []Eviction
+	Farewells []Farewell    // by pool, in order; evictions that others take part in
 	Pools     []PoolResult  // by name
 	Orphans   []Orphan      // the oldest first
 	Foreign   []node.Volume // volumes of other clusters; never touched
@@ -163,6 +172,8 @@ func (p *planner) sort(v *node.Volume) {
 	switch v.State {
 	case volume.Doomed:
 		one.pending += v.Device
+	case volume.Ready, volume.Creating:
+		p.sortReplica(v, one)
 	case volume.Unreferenced:
 		s := p.standing(v, one)
 		one.held[s].add(v)

@@ -16,7 +16,9 @@ type pool struct {
 	orphans  []*node.Volume    // what may be evicted as an orphan
 	held     [standings]amount // unreferenced volumes
 	orphaned amount
-	pending  volume.Bytes // held by doomed volumes, about to be free
+	replicas []candidate  // what may go of datasets, in order
+	kept     amount       // replicas that may not
+	pending  volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
 	freed    volume.Bytes // by evictions of this plan
 	demands  []demand
 	result   PoolResult
@@ -54,11 +56,12 @@ func (p *planner) decide(in *pool) []Eviction {
 		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
 	}
 	slices.SortFunc(in.queue, evictionOrder)
-	in.result.Reclaimable = in.reclaimable()
+	in.result.Replicas = in.leaving()
+	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
 	p.press(in)
 	if p.result.Blocked != "" {
-		in.queue = nil
+		in.queue, in.replicas = nil, nil
 		p.reportShortfall(in)
 		return nil
 	}
@@ -67,6 +70,7 @@ func (p *planner) decide(in *pool) []Eviction {
 	// What takes no room gives none.
 	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool { return v.Device <= 0 })
 	out = append(out, p.evictForPromises(in)...)
+	p.result.Farewells = append(p.result.Farewells, p.farewells(in)...)
 	out = append(out, p.evictForThreshold(in)...)
 	if len(out) == 0 {
 		out = p.evictForThinMetadata(in)
@@ -86,7 +90,7 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool {
 		switch {
 		case v.Reclaim == volume.ReclaimImmediate:
-			immediate = append(immediate, Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)})
+			immediate = append(immediate, p.immediately(v))
 		case p.policy.MaxAge > 0 && p.view.Now.Sub(v.Released) > p.policy.MaxAge:
 			old = append(old, Eviction{Volume: *v, Reason: ReasonMaxAge, Message: p.whyMaxAge(v)})
 		default:
@@ -98,6 +102,14 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 	return append(immediate, old...)
 }
 
+// immediately is the eviction of a volume that goes as soon as nobody wants it.
+func (p *planner) immediately(v *node.Volume) Eviction {
+	if c := p.index.sole[keyOf(v)]; c != nil && c.Replica.Going() {
+		return Eviction{Volume: *v, Reason: ReasonReplica, Message: p.whyReplica(v, c), Replica: c.Replica}
+	}
+	return Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)}
+}
+
 // evictForPromises makes room for as many promised volumes as can be served, the
 // smallest first, and for none that cannot: data is not given up for nothing. In a
 // thin pool any room serves, for there a volume takes it bit by bit.
@@ -105,21 +117,27 @@ func (p *planner) evictForPromises(in *pool) []Eviction {
 	if in.result.Promised <= in.coming() {
 		return nil
 	}
-	reach, target, served := in.coming()+in.reclaimable(), volume.Bytes(0), 0
-	for _, d := range in.demands {
-		if target+d.need > reach {
-			break
-		}
-		target += d.need
-		served++
-	}
-	if in.Thin != nil {
-		target = min(in.result.Promised, reach)
-	}
+	target, served := in.within(in.demands, in.coming()+in.reclaimable())
 	if target <= in.coming() {
 		return nil
 	}
 	return p.take(in, target-in.coming(), ReasonPromised, in.whyPromised(served, target))
+}
+
+// within is how much room serves as many of demands as reach is enough for, the
+// smallest first, and how many these are. In a thin pool any room serves.
+func (p *pool) within(demands []demand, reach volume.Bytes) (target volume.Bytes, served int) {
+	var sum volume.Bytes
+	for _, d := range demands {
+		if sum += d.need; sum <= reach {
+			target = sum
+			served++
+		}
+	}
+	if p.Thin != nil {
+		target = min(sum, reach)
+	}
+	return target, served
 }
 
 // evictForThreshold brings a pool that is too full down to the low threshold.

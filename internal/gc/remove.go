@@ -201,6 +201,7 @@ func (d *Daemon) tellEvicted(ctx context.Context, j job) {
 	message := fmt.Sprintf("volume %s was evicted (%s): %s", keyOf(&e.Volume), e.Reason, e.Message)
 	d.events.onNode(normal, "VolumeEvicted", message)
 	d.events.onClaim(ctx, j.claimant, normal, "VolumeEvicted", message)
+	d.events.onManager(e, normal, "ReplicaEvicted", message)
 }
 
 func (d *Daemon) tellFinished(ctx context.Context, j job) {

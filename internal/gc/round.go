@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -42,6 +45,7 @@ func (d *Daemon) round(ctx context.Context) (findings, error) {
 	published := d.publish(ctx, f, err)
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
+		d.sayFarewells(ctx, f)
 	}
 	if err == nil {
 		d.limiter.want(f)
@@ -89,6 +93,11 @@ func (d *Daemon) sayPlan(ctx context.Context, f findings) {
 			log.Info("Would release a volume (dry run)", "volume", keyOfClaim(&v.Claim).String(), "to", v.To, "why", v.Why)
 		}
 	}
+	for _, e := range f.result.Farewells {
+		if d.said.fresh("dry farewell "+e.Volume.UUID, "", f.at) {
+			log.Info("Would ask for a replica to go (dry run)", "volume", keyOf(&e.Volume).String(), "why", e.Message)
+		}
+	}
 	for _, e := range f.result.Evictions {
 		if d.said.fresh("dry eviction "+e.Volume.UUID, string(e.Reason), f.at) {
 			log.Info("Would evict a volume (dry run)", "volume", keyOf(&e.Volume).String(), "reason", e.Reason, "why", e.Message)
@@ -134,6 +143,22 @@ func (d *Daemon) release(ctx context.Context, f findings) {
 	}
 }
 
+// stays tells whether the PersistentVolume of a replica that is given up is still
+// needed: the name of its volume is used again, so nobody may be promised one of this
+// name here before this one is gone.
+func stays(f findings, c Claim) bool {
+	if c.Kind != volume.Dataset {
+		return false
+	}
+	for i := range f.inventory.Volumes {
+		v := &f.inventory.Volumes[i]
+		if keyOf(v) == keyOfClaim(&c) && v.State != volume.Retained {
+			return c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+		}
+	}
+	return false
+}
+
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
 // finalizer goes last, when what the node knows lasts without the API.
 func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
@@ -145,6 +170,9 @@ func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
 	d.claimants.note(f.inventory, c, object.Spec.ClaimRef)
 	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
 		return err
+	}
+	if stays(f, c) {
+		return nil
 	}
 	if err := d.api.LetGo(ctx, object); err != nil {
 		return err

@@ -109,7 +109,8 @@ func poolStatus(p PoolResult) flexlvmv1.Pool {
 		Name: string(p.Pool.Name), UUID: p.Pool.UUID, Layout: string(volume.Linear),
 		Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free),
 		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
-		Allocatable: quantity(p.Allocatable), DeviceFree: deviceFree(p.Pool), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
+		ReclaimableReplicas: quantity(p.Replicas),
+		Allocatable:         quantity(p.Allocatable), DeviceFree: deviceFree(p.Pool), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(metadataUsed(p.Pool)), MissingDevices: int32(p.Pool.Missing),
 	}

@@ -26,6 +26,10 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 			evictable[v] = true
 		}
 	}
+	leaving := map[*node.Volume]bool{}
+	for _, c := range in.replicas {
+		leaving[c.volume] = p.result.Blocked == ""
+	}
 	charges, ours := p.charges(in), volume.Bytes(0)
 	left := in.Size - in.Size/thinSlack
 	for i := range p.view.Volumes {
@@ -36,6 +40,8 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 		ours += v.Device
 		charge, claimed := charges[keyOf(v)]
 		switch {
+		case claimed && leaving[v]:
+			left += charge // which comes off again with its PersistentVolume
 		case claimed:
 			left -= max(0, v.Device-charge)
 		case v.State == volume.Doomed, evictable[v]:
@@ -64,7 +70,7 @@ func (p *planner) thinClosed(in *pool) string {
 	}
 	kept := in.Size - in.Free - in.pending
 	if p.result.Blocked == "" {
-		kept -= in.reclaimable()
+		kept -= in.reclaimable() + in.leaving()
 	}
 	if used := percent(max(0, kept), in.Size); used >= p.policy.ThinDataPercent {
 		return fmt.Sprintf("thin pool %s is %d%% full with what cannot be evicted, and %s is %d; extend it (`lvextend`), or delete claims", in.Name, used, flagThinData, p.policy.ThinDataPercent)

@@ -28,7 +28,14 @@ type View struct {
 	// far as the caller knows. They count against OrphanShare: a limit on one plan
 	// alone would only spread the loss over some rounds.
 	OrphansEvicted int
+	// Users are pods of this node that have not ended, by the claims that they name.
+	Users map[ClaimKey]string
+	// PodsKnown: Users is what the API has shown. Else any volume may be in use.
+	PodsKnown bool
 }
+
+// A ClaimKey names a PersistentVolumeClaim.
+type ClaimKey struct{ Namespace, Name string }
 
 // A key names a volume on this node.
 type key struct {
@@ -55,6 +62,8 @@ type index struct {
 	// copied holds the volumes that a copy is still to be taken of; the copy's
 	// PersistentVolume.
 	copied map[key]string
+	// sole holds the claims of volumes that no other claim names; nil where several do.
+	sole   map[key]*Claim
 	unread map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
 }
 
@@ -67,6 +76,7 @@ func newIndex(view View) index {
 		wanted:   make(map[key]string, len(view.Claims)),
 		anywhere: make(map[volume.Name]string, len(view.Claims)),
 		copied:   map[key]string{},
+		sole:     make(map[key]*Claim, len(view.Claims)),
 		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
 	}
 	for _, p := range view.Pools {
@@ -90,6 +100,9 @@ func newIndex(view View) index {
 	}
 	for i := range view.Claims {
 		c := &view.Claims[i]
+		if x.sole[keyOfClaim(c)] = c; x.named[keyOfClaim(c)] {
+			x.sole[keyOfClaim(c)] = nil
+		}
 		x.named[keyOfClaim(c)] = true
 		if !view.givenUp(c) {
 			keepLeast(x.wanted, keyOfClaim(c), c.PV)

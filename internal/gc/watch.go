@@ -16,6 +16,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 // watches follow what the API says of one node: its PersistentVolumes, the pods
@@ -149,7 +150,24 @@ func (w *watches) podHandler(kick func()) cache.ResourceEventHandler {
 			kick()
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: look, DeleteFunc: look}
+	return cache.ResourceEventHandlerFuncs{AddFunc: look, DeleteFunc: look, UpdateFunc: func(was, is any) {
+		if was.(*corev1.Pod).Status.Phase != is.(*corev1.Pod).Status.Phase {
+			look(is) // it may have ended
+		}
+	}}
+}
+
+// users are the pods of the node that have not ended, by the claims that they name;
+// false where the watch does not know.
+func (w *watches) users() (map[ClaimKey]string, bool) {
+	users := map[ClaimKey]string{}
+	if !w.pods.HasSynced() {
+		return users, false
+	}
+	for _, o := range w.pods.GetStore().List() {
+		addUser(users, o.(*corev1.Pod))
+	}
+	return users, true
 }
 
 func (w *watches) uses(pod *corev1.Pod) bool {
@@ -161,8 +179,9 @@ func (w *watches) uses(pod *corev1.Pod) bool {
 		claims[v.PersistentVolumeClaim.ClaimName] = true
 	}
 	for _, o := range w.volumes.GetStore().List() {
-		ref := o.(*corev1.PersistentVolume).Spec.ClaimRef
-		if ref != nil && ref.Namespace == pod.Namespace && claims[ref.Name] {
+		volume := o.(*corev1.PersistentVolume)
+		ref := volume.Spec.ClaimRef
+		if ref != nil && ref.Namespace == pod.Namespace && (claims[ref.Name] || claims[volume.Annotations[replica.AnnotationReaders]]) {
 			return true
 		}
 	}
@@ -179,7 +198,7 @@ func leanVolume(o any) (any, error) {
 	return o, nil
 }
 
-// leanPod keeps of a pod its name and the claims that it uses.
+// leanPod keeps of a pod its name, whether it has ended, and the claims that it uses.
 func leanPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -188,14 +207,10 @@ func leanPod(o any) (any, error) {
 	lean := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}}
+	lean.Status.Phase = pod.Status.Phase
 	for _, v := range pod.Spec.Volumes {
-		name := ""
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			name = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			name = pod.Name + "-" + v.Name // as Kubernetes names such a claim
-		default:
+		name := claimName(pod, v)
+		if name == "" {
 			continue
 		}
 		lean.Spec.Volumes = append(lean.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{

@@ -46,6 +46,11 @@ func (p *planner) whyImmediate(v *node.Volume) string {
 	return fmt.Sprintf("its class says reclaim: immediate; this volume gives back %s: %s", v.Device, p.idle(v))
 }
 
+func (p *planner) whyReplica(v *node.Volume, c *Claim) string {
+	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, which was asked to go %s and gives back %s; it is made anew where there is room: it was last used %s",
+		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.Device, ago(p.view.Now, v.LastUsed))
+}
+
 func (p *planner) whyMaxAge(v *node.Volume) string {
 	return fmt.Sprintf("nobody has wanted it for longer than %s; this volume gives back %s: %s",
 		duration.HumanDuration(p.policy.MaxAge), v.Device, p.idle(v))
@@ -163,6 +168,9 @@ func (p *planner) outlook(in *pool) (out []string) {
 		if a := in.held[h.standing]; a.volumes > 0 {
 			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, counted(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
+	}
+	if in.kept.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, counted(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.orphaned.volumes > 0 {
 		out = append(out, fmt.Sprintf("%s in %s that no PersistentVolume explains: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))

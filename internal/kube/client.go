@@ -2,16 +2,19 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 // defaultTimeout bounds one request where the configuration does not: an API
@@ -113,6 +116,24 @@ func (c *Client) PersistentVolumeClaim(ctx context.Context, namespace, name stri
 func (c *Client) NodeStorage(ctx context.Context, name string) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
 	return out, c.do(ctx, "get NodeStorage "+name, c.ours.Get().Resource("nodestorages").Name(name), out)
+}
+
+// VolumeManager gives what every object has of a VolumeManager, and nothing else.
+func (c *Client) VolumeManager(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	request := c.ours.Get().Namespace(namespace).Resource(replica.OwnerPlural).Name(name).MaxRetries(0).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	what := fmt.Sprintf("get VolumeManager %s/%s", namespace, name)
+	body, err := request.Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	out := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(body, out); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return out, nil
 }
 
 // CreateNodeStorage makes the object of a node and gives it as it is then.

@@ -26,6 +26,36 @@ func (c *Client) Volumes(ctx context.Context, node string) ([]corev1.PersistentV
 	return out.Items, nil
 }
 
+// Volume gives a PersistentVolume.
+func (c *Client) Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	out := &corev1.PersistentVolume{}
+	return out, c.do(ctx, "get PersistentVolume "+name, c.core.Get().Resource("persistentvolumes").Name(name), out)
+}
+
+// Annotate writes annotations of a PersistentVolume if it is still exactly what the
+// caller saw; nil takes one away.
+func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, annotations map[string]*string) error {
+	what := "annotate PersistentVolume " + seen.Name
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": seen.UID, "resourceVersion": seen.ResourceVersion, "annotations": annotations,
+	}})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return c.do(ctx, what, c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(seen.Name).Body(patch), nil)
+}
+
+// Pods lists the pods that run on a node, as of a moment after the call.
+func (c *Client) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	out := &corev1.PodList{}
+	options := &metav1.ListOptions{FieldSelector: onNode(node)}
+	request := c.core.Get().Resource("pods").VersionedParams(options, metav1.ParameterCodec)
+	if err := c.do(ctx, "list the pods of node "+node, request, out); err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}
+
 func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(node) }
 
 // LetGo lets a PersistentVolume go whose volume the node has taken back: it

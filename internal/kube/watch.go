@@ -16,9 +16,11 @@ func (c *Client) WatchVolumes(node string) *cache.ListWatch {
 // WatchPods follows the pods that run on a node.
 func (c *Client) WatchPods(node string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.core, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		o.FieldSelector = onNode(node)
 	})
 }
+
+func onNode(node string) string { return fields.OneTermEqualSelector("spec.nodeName", node).String() }
 
 // WatchNodeStorages follows those of all nodes.
 func (c *Client) WatchNodeStorages() *cache.ListWatch {

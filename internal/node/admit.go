@@ -44,6 +44,9 @@ func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 	if err := checkOwner(spec, t); err != nil {
 		return err
 	}
+	if spec.ReadOnly && (t.State == volume.Unreferenced || t.State == volume.Doomed) {
+		return noReplica(spec, "it is being taken back")
+	}
 	switch t.State {
 	case volume.Creating, volume.Ready:
 		if t.Clone != "" && (t.State == volume.Ready || spec.CloneOf == "") {
@@ -67,7 +70,8 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
-	case spec.Size > t.Size && t.Clone == "": // half a copy is taken anew, in the size that is asked for
+	// Half a copy is taken anew, in the size that is asked for; who only reads is promised none.
+	case spec.Size > t.Size && t.Clone == "" && !spec.ReadOnly:
 		return refused("%s %d: volume %s/%s holds only %d bytes; the option never changes and the volume never shrinks, so this is not the volume that the PersistentVolume was made for", volume.OptionSize, int64(spec.Size), spec.Group, spec.Name, int64(t.Size))
 	}
 	return nil

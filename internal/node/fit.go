@@ -133,12 +133,17 @@ func deviceSize(path string) (volume.Bytes, error) {
 // calls with that until it succeeds. Where the group is full the error wraps
 // lvm.ErrNoSpace and nothing has changed.
 //
+// A reader has nothing to grow: the replica grows for whoever fills it.
+//
 // The device is extended first, then the promise is written to the tags, then
 // file system and quota follow; a call that dies in between is put right by the
 // next call or the next mount.
 func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if err := spec.Validate(); err != nil {
 		return err
+	}
+	if spec.ReadOnly {
+		return nil
 	}
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {

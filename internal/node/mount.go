@@ -15,6 +15,9 @@ import (
 // if readOnly, and makes it first where it does not exist. Where this very
 // volume is mounted there already it succeeds and changes nothing.
 //
+// With a spec that is ReadOnly itself it never makes a volume: where the node has
+// no such replica the error is ErrNoReplica.
+//
 // The mount onto target is its last step and atomic: whenever it is killed
 // before, target is as it was.
 func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
@@ -41,6 +44,9 @@ func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, rea
 	if err := t.Empty(); err != nil {
 		return err
 	}
+	if spec.ReadOnly {
+		return e.mountReader(ctx, spec, t)
+	}
 	f, err := e.find(ctx, spec)
 	if err != nil {
 		return err
@@ -66,18 +72,13 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	}
 }
 
-// put mounts what was found and moves it onto t. Before anybody can write, the
-// volume is on this node's record, durably, and is never formatted from then on;
-// its tags follow, before the mount is handed out or just behind it (Config.Settle).
+// put mounts what was found and moves it onto t.
 func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, readOnly bool) error {
 	fs, err := e.fitted(ctx, f, spec)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fs.Close() }()
-	if err := e.handOut(ctx, f); err != nil {
-		return err
-	}
 	moved := fs
 	if readOnly {
 		if moved, err = mount.AttachXFS(f.device.Path, true); err != nil {
@@ -85,15 +86,26 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 		}
 		defer func() { _ = moved.Close() }()
 	}
-	if err := e.records.touch(spec.Group, spec.Name, e.now()); err != nil {
+	return e.moveOn(ctx, f, moved, t)
+}
+
+// moveOn moves the mount of what was found onto t. Before anybody can write, the
+// volume is on this node's record, durably, and is never formatted from then on;
+// its tags follow, before the mount is handed out or just behind it (Config.Settle).
+func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
+	if err := e.handOut(ctx, f); err != nil {
 		return err
 	}
-	if err := moved.MoveTo(t); err != nil {
+	g, n := f.device.Group, f.device.Name
+	if err := e.records.touch(g, n, e.now()); err != nil {
+		return err
+	}
+	if err := fs.MoveTo(t); err != nil {
 		return err
 	}
 	e.after("move mount")
 	if f.tags.State == volume.Creating && e.settle != nil {
-		e.settle(spec.Group, spec.Name)
+		e.settle(g, n)
 	}
 	return nil
 }

@@ -101,6 +101,9 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	if object.Spec.FlexVolume == nil || object.Spec.FlexVolume.Driver != pv.Driver {
 		return origin{}, &Refusal{Problems: []string{fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name)}}
 	}
+	if object.Spec.FlexVolume.Options[volume.OptionKind] == string(volume.Dataset) {
+		return origin{}, &Refusal{Problems: []string{fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name)}}
+	}
 	c, err := claims.Of(object)
 	switch {
 	case err != nil:
@@ -122,8 +125,6 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *claims.Claim) error {
 	var wrong problems
 	switch {
-	case c.Kind != volume.Claim:
-		wrong.add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
 	case c.Cluster != p.Cluster:
 		wrong.add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
 	case c.Shape.Layout != volume.Thin:

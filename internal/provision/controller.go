@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -50,6 +51,9 @@ type Config struct {
 	AvoidBusy bool
 	// NodeLossGrace is how long a node is missing from the API before it is lost.
 	NodeLossGrace time.Duration
+	// Beside runs beside all that, with the same watches, until ctx ends; nil: nothing
+	// does. When it fails, so does Work.
+	Beside func(ctx context.Context, seen Listers, events record.EventRecorder) error
 }
 
 // Work provisions until ctx ends, and returns when every worker has finished
@@ -101,8 +105,20 @@ func Work(ctx context.Context, config Config) error {
 		client: config.Client, events: events, cluster: config.Cluster, metrics: config.Metrics, grace: config.NodeLossGrace, now: time.Now,
 	}, w.factory)
 	busy.Go(func() { loss.run(ctx) })
-	c.Run(ctx)
+	working, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	if config.Beside != nil {
+		busy.Go(func() {
+			if err := config.Beside(working, w.listers(), events); err != nil {
+				fail(err)
+			}
+		})
+	}
+	c.Run(working)
 	waitAtMost(&busy, drain)
+	if err := context.Cause(working); !errors.Is(err, context.Canceled) {
+		return err
+	}
 	return nil
 }
 

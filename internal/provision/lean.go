@@ -7,6 +7,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 // lean leaves out of the caches what nobody here looks at: in a large cluster they
@@ -57,7 +58,7 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	if spec.FlexVolume == nil || spec.FlexVolume.Driver != pv.Driver {
 		return out
 	}
-	out.Labels = only(volume.Labels, pv.LabelNode)
+	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset)
 	out.Annotations = volume.Annotations
 	out.Spec.Capacity, out.Spec.NodeAffinity = spec.Capacity, spec.NodeAffinity
 	out.Spec.FlexVolume = &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, Options: spec.FlexVolume.Options}

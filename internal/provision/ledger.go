@@ -65,13 +65,14 @@ type pool struct {
 	extent      volume.Bytes
 	allocatable volume.Bytes
 	reclaimable volume.Bytes   // of it
+	replicas    volume.Bytes   // of that: what replicas of datasets hold, for claims alone
 	devices     []volume.Bytes // free on each physical device
 	closed      string
 	busy        int // percent of time
 }
 
 func (p pool) equal(q pool) bool {
-	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable &&
+	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.replicas == q.replicas &&
 		slices.Equal(p.devices, q.devices) && p.closed == q.closed && p.busy == q.busy
 }
 
@@ -79,7 +80,19 @@ func (p pool) equal(q pool) bool {
 type charge struct {
 	in   volume.PoolName
 	uuid string // of the group; empty: any of that name
+	// replica is the name of a volume that no other PersistentVolume of the node may
+	// have: that of a replica. Empty for others.
+	replica volume.Name
 	claim.Charge
+}
+
+// chargeOf is what a PersistentVolume that was written takes.
+func chargeOf(c claim.Claim) charge {
+	out := charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}
+	if c.Kind == volume.Dataset {
+		out.replica = c.Volume
+	}
+	return out
 }
 
 type reservation struct {
@@ -150,6 +163,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
+			replicas:    volume.Bytes(p.ReclaimableReplicas.Value()),
 		}
 		for _, free := range p.DeviceFree {
 			one.devices = append(one.devices, volume.Bytes(free.Value()))
@@ -186,7 +200,7 @@ func (l *Ledger) Written(object *corev1.PersistentVolume) {
 		l.Gone(object.Name)
 		return
 	}
-	now := charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}
+	now := chargeOf(c)
 	l.mu.Lock()
 	before := l.drop(object.Name)
 	a := l.account(label)
@@ -226,7 +240,7 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	defer l.mu.Unlock()
 	if !l.written(object.Name) {
 		l.drop(object.Name)
-		l.reserveFor(label, object.Name, charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}, reservationTime)
+		l.reserveFor(label, object.Name, chargeOf(c), reservationTime)
 	}
 }
 

@@ -81,7 +81,10 @@ func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume
 		object.Annotations[pv.AnnotationProvisionedBy] != pv.Provisioner {
 		return localVolume{}, false
 	}
-	if kind := flex.Options[volume.OptionKind]; kind != "" && kind != string(volume.Claim) {
+	// Who makes the claims of replicas deletes them where a node is lost; what is left
+	// is to let go of their volumes.
+	given := object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed
+	if kind := flex.Options[volume.OptionKind]; kind != "" && kind != string(volume.Claim) && !given {
 		return localVolume{}, false
 	}
 	v := localVolume{object: object, node: object.Labels[pv.LabelNode]}

@@ -152,11 +152,18 @@ func TestJudgeLossOfOneVolume(t *testing.T) {
 		"other cluster": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) {
 			v.Spec.FlexVolume.Options["clusterUID"] = "cluster-2"
 		}}, want: nothing},
-		"no cluster":     {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options = nil }}, want: nothing},
-		"other driver":   {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.org/other" }}, want: nothing},
-		"not a flex":     {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume = nil }}, want: nothing},
-		"made by hand":   {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { delete(v.Annotations, pv.AnnotationProvisionedBy) }}, want: nothing},
-		"dataset":        {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["kind"] = "dataset" }}, want: nothing},
+		"no cluster":   {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options = nil }}, want: nothing},
+		"other driver": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.org/other" }}, want: nothing},
+		"not a flex":   {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume = nil }}, want: nothing},
+		"made by hand": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { delete(v.Annotations, pv.AnnotationProvisionedBy) }}, want: nothing},
+		"dataset":      {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["kind"] = "dataset" }}, want: nothing},
+		"dataset, released": {change: []func(*corev1.PersistentVolume){phase("Released"), func(v *corev1.PersistentVolume) {
+			v.Spec.FlexVolume.Options["kind"] = "dataset"
+		}}, want: "a: give up VolumeGivenUp"},
+		"readers of a dataset, released": {change: []func(*corev1.PersistentVolume){phase("Released"), func(v *corev1.PersistentVolume) {
+			v.Spec.FlexVolume.Options["kind"], v.Spec.FlexVolume.Options["readOnly"], v.Labels = "dataset", "true", nil
+			v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = "flexlvm.io/ds-0123456789abcdef"
+		}}, want: nothing},
 		"without label":  {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Labels = nil }}, want: nothing},
 		"tied to nobody": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.NodeAffinity = nil }}, want: nothing},
 	}

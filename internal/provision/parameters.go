@@ -32,7 +32,7 @@ const (
 // knownParameters in the order in which people are told of them.
 var knownParameters = []string{
 	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB,
-	volume.OptionMirrors, parameterRatio, volume.OptionInodes, parameterReclaim, parameterWipe, parameterOnNodeLoss,
+	volume.OptionMirrors, parameterRatio, volume.OptionInodes, volume.OptionKind, parameterReclaim, parameterWipe, parameterOnNodeLoss,
 	parameterReadBps, parameterWriteBps, parameterReadIOPS, parameterWriteIOPS,
 	parameterFSType, parameterCSIFSType,
 }
@@ -56,6 +56,7 @@ type Parameters struct {
 	ThinPool   volume.Name
 	Ratio      volume.Ratio // thin; 0: 1
 	Inodes     int64        // 0: no limit
+	Kind       volume.Kind  // what its volumes are for
 	Reclaim    volume.Reclaim
 	Wipe       volume.Wipe
 	OnNodeLoss volume.OnNodeLoss
@@ -90,6 +91,8 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	readNumber(given, volume.OptionThinPool, volume.ParseThinPool, &out.ThinPool, &wrong)
 	readNumber(given, parameterRatio, volume.ParseRatio, &out.Ratio, &wrong)
 	readNumber(given, volume.OptionInodes, volume.ParseInodes, &out.Inodes, &wrong)
+	out.Kind, err = volume.ParseKind(volume.OptionKind, given[volume.OptionKind])
+	wrong.check(err)
 	out.Reclaim, err = volume.ParseReclaim(parameterReclaim, given[parameterReclaim])
 	wrong.check(err)
 	out.Wipe, err = volume.ParseWipe(parameterWipe, given[parameterWipe])
@@ -145,7 +148,7 @@ func readNumber[T any](given map[string]string, name string, parse func(field, s
 // spec is what every volume of these parameters is, but for its size and its name.
 func (p Parameters) spec() volume.Spec {
 	return volume.Spec{
-		Group: p.Group, Layout: p.Layout, Stripes: p.Stripes, StripeKiB: p.StripeKiB, Mirrors: p.Mirrors, ThinPool: p.ThinPool, Ratio: p.Ratio, Inodes: p.Inodes,
+		Group: p.Group, Layout: p.Layout, Stripes: p.Stripes, StripeKiB: p.StripeKiB, Mirrors: p.Mirrors, ThinPool: p.ThinPool, Ratio: p.Ratio, Inodes: p.Inodes, Kind: p.Kind,
 	}
 }
 

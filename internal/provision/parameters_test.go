@@ -9,12 +9,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, overprovisionRatio, inodes, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, overprovisionRatio, inodes, kind, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
 		Group: "flexlvm", Layout: volume.Linear,
-		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+		Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 	}
 	tests := map[string]struct {
 		given map[string]string
@@ -29,7 +29,7 @@ func TestParseParameters(t *testing.T) {
 			},
 			want: provision.Parameters{
 				Group: "fast", Layout: volume.Linear, Inodes: 1000,
-				Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
+				Kind: volume.Claim, Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
 				IOLimits: volume.IOLimits{ReadBps: 10 * volume.MiB, WriteBps: 5e6, ReadIOPS: 1000, WriteIOPS: 500},
 			},
 		},
@@ -37,23 +37,31 @@ func TestParseParameters(t *testing.T) {
 			given: map[string]string{"layout": "striped", "stripes": "4", "stripeSizeKiB": "256"},
 			want: provision.Parameters{
 				Group: "flexlvm", Layout: volume.Striped, Stripes: 4, StripeKiB: 256,
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"raid1": {
 			given: map[string]string{"layout": "raid1", "mirrors": "2"},
 			want: provision.Parameters{
 				Group: "flexlvm", Layout: volume.Raid1, Mirrors: 2,
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"thin": {
 			given: map[string]string{"layout": "thin", "thinPool": "pool", "overprovisionRatio": "1.5"},
 			want: provision.Parameters{
 				Group: "flexlvm", Layout: volume.Thin, ThinPool: "pool", Ratio: 1500,
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
+		"for replicas": {
+			given: map[string]string{"kind": "dataset"},
+			want: provision.Parameters{
+				Group: "flexlvm", Layout: volume.Linear,
+				Kind: volume.Dataset, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+			},
+		},
+		"for nobody": {given: map[string]string{"kind": "cache"}, err: `kind "cache": is not a kind; it is claim or dataset`},
 		"numbers of a layout": {
 			given: map[string]string{"layout": "striped", "stripes": "1", "stripeSizeKiB": "65"},
 			err:   `stripes "1": is less than 2, the fewest devices that a volume can be striped over; use layout "linear"; stripeSizeKiB "65": is not a power of two from 4 to 4096`,
@@ -71,8 +79,8 @@ func TestParseParameters(t *testing.T) {
 			err:   `unknown parameter "FSType", "volumegroup"; the known ones are ` + known,
 		},
 		"options that only the provisioner sets": {
-			given: map[string]string{"size": "1", "clusterUID": "x", "kind": "dataset", "volume": "x", "volumeGroupUUID": "x"},
-			err:   `unknown parameter "clusterUID", "kind", "size", "volume", "volumeGroupUUID"; the known ones are ` + known,
+			given: map[string]string{"size": "1", "clusterUID": "x", "readOnly": "true", "volume": "x", "volumeGroupUUID": "x"},
+			err:   `unknown parameter "clusterUID", "readOnly", "size", "volume", "volumeGroupUUID"; the known ones are ` + known,
 		},
 		"group is empty": {
 			given: map[string]string{"volumeGroup": ""},

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -41,6 +42,7 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 		wrong.add(fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err))
 	} else {
 		r.checkCloning(parameters, &wrong)
+		r.checkReplica(parameters, &wrong)
 	}
 	name, err := volume.ParseName("the name of the PersistentVolume", r.PVName)
 	wrong.check(err)
@@ -49,7 +51,10 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	}
 	spec := parameters.spec()
 	spec.Name, spec.Size = name, size
-	spec.Kind, spec.Cluster, spec.Namespace = volume.Claim, r.Cluster, r.Claim.Namespace
+	if hash, is := r.dataset(); is {
+		spec.Name = replica.VolumeName(hash)
+	}
+	spec.Cluster, spec.Namespace = r.Cluster, r.Claim.Namespace
 	wrong.check(spec.Validate())
 	return spec, parameters, wrong.refusal()
 }
@@ -73,9 +78,9 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 	if !parameters.IOLimits.IsZero() {
 		annotations[pv.AnnotationIOLimits] = parameters.IOLimits.String()
 	}
-	return &corev1.PersistentVolume{
+	object := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        string(spec.Name),
+			Name:        r.PVName,
 			Labels:      map[string]string{pv.LabelNode: pv.NodeLabelValue(node.Name)},
 			Finalizers:  []string{pv.Finalizer},
 			Annotations: annotations,
@@ -91,6 +96,8 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 			},
 		},
 	}
+	r.asReplica(object, spec)
+	return object
 }
 
 // onlyOn ties a volume to its node. The hostname label is what the scheduler and

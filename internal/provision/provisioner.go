@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/record"
@@ -60,6 +61,8 @@ type Listers struct {
 	Volumes corelisters.PersistentVolumeLister
 	// Claim gives a claim as it is now, where Claims may be behind.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	// Owner gives what is known of a VolumeManager, as it is now.
+	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
 	// Pods gives the pods without a node that use a claim.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 }
@@ -109,12 +112,18 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		}
 		return request.PersistentVolume(spec, parameters, node), finished, nil
 	}
+	if err := p.mayBeReplica(ctx, request); err != nil {
+		return nil, finished, p.told(err)
+	}
 	if o.SelectedNodeName == "" {
 		return p.provisionAnywhere(request, spec, parameters)
 	}
 	node, state, err := p.node(o.SelectedNodeName)
 	if err != nil {
 		return nil, state, err
+	}
+	if err := p.beside(request, node.Name); err != nil {
+		return nil, reschedule, err
 	}
 	sets, err := p.together(ctx, request, spec, node.Name)
 	if err != nil {

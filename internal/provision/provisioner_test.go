@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -43,6 +44,8 @@ type cast struct {
 	volumes []*corev1.PersistentVolume
 	refused int
 	away    error // what asking for pods comes to
+	owners  []*metav1.PartialObjectMetadata
+	lost    error // what asking for an owner comes to
 }
 
 // newCast has two nodes with room for ten volumes of 1 GiB each, of which the second
@@ -78,6 +81,17 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 					}
 				}
 				return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+			},
+			Owner: func(_ context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+				for _, one := range c.owners {
+					if one.Namespace == namespace && one.Name == name && c.lost == nil {
+						return one, nil
+					}
+				}
+				if c.lost != nil {
+					return nil, c.lost
+				}
+				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "volumemanagers"}, name)
 			},
 			Pods: func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
 		},

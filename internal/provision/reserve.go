@@ -20,9 +20,13 @@ type Want struct {
 }
 
 func (w Want) charge() charge {
-	return charge{in: w.Spec.Pool(), Charge: claim.Charge{
+	out := charge{in: w.Spec.Pool(), Charge: claim.Charge{
 		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: volume.DeviceSize(w.Spec.Size, w.Spec.Inodes),
 	}}
+	if w.Spec.Kind == volume.Dataset {
+		out.replica = w.Spec.Name
+	}
+	return out
 }
 
 // NoRoom says why a node cannot hold what was asked of it, in numbers.
@@ -64,6 +68,9 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Poo
 	if a.node == "" {
 		return nil, touched, &NoRoom{node, "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"}
 	}
+	if twin := a.twin(wants); twin != "" {
+		return nil, touched, &NoRoom{node, fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)}
+	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
 		p, there := a.pools[in]
@@ -73,12 +80,10 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Poo
 		if p.closed != "" {
 			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
 		}
-		need, largest := l.need(wants, in, p.extent)
+		_, largest := l.need(wants, in, p.extent)
 		room := l.room(a, in)
-		why := ""
-		if need > room {
-			why = shortOf(wants, in, room, need)
-		} else {
+		why := l.short(p, wants, in, room)
+		if why == "" {
 			why = l.lacksDevices(p, wants, in, room)
 		}
 		if why != "" {
@@ -100,6 +105,47 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Poo
 		lasts = companionTime
 	}
 	return uuids, append(touched, label), nil
+}
+
+// twin is a PersistentVolume of a node, written or about to be, that has the name of
+// a replica among the wants for its volume; or nothing.
+func (a *account) twin(wants []Want) string {
+	for _, w := range wants {
+		name := w.charge().replica
+		if name == "" {
+			continue
+		}
+		for pv, c := range a.written {
+			if c.replica == name && pv != w.PV {
+				return pv
+			}
+		}
+		for pv, r := range a.reserved {
+			if r.replica == name && pv != w.PV {
+				return pv
+			}
+		}
+	}
+	return ""
+}
+
+// short says that a pool has too little room for wants, or nothing. What replicas
+// hold counts for claims alone: they would drive each other out in turn.
+func (l *Ledger) short(p pool, wants []Want, in volume.PoolName, room volume.Bytes) string {
+	if need, _ := l.need(wants, in, p.extent); need > room {
+		return shortOf(wants, in, room, need)
+	}
+	var replicas []Want
+	for _, w := range wants {
+		if w.Spec.Kind == volume.Dataset {
+			replicas = append(replicas, w)
+		}
+	}
+	room = max(0, room-p.replicas)
+	if need, _ := l.need(replicas, in, p.extent); need > room {
+		return shortOf(replicas, in, room, need)
+	}
+	return ""
 }
 
 // need is what those of the wants need that have no PersistentVolume yet, and the
@@ -215,10 +261,16 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 		return Offer{}, false
 	}
 	o := Offer{Room: l.room(a, parameters.pool()), Busy: p.busy}
+	// What replicas hold does not count for other replicas; on devices, nothing counts
+	// that may be evicted.
+	onDevices := p.free(o.Room)
+	if parameters.Kind == volume.Dataset {
+		o.Room = max(0, o.Room-p.replicas)
+	}
 	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
 	if spec := parameters.spec(); spec.Devices() > 1 {
-		free = p.free(o.Room)
+		free = onDevices
 	}
 	o.Most = volume.Largest(free, parameters.spec(), p.extent)
 	if h, held := a.holds[parameters.pool()]; held {

@@ -25,6 +25,7 @@ type watches struct {
 	factory informers.SharedInformerFactory // claims, volumes, classes, nodes
 	own     informers.SharedInformerFactory // our capacities
 	pods    *waitingPods
+	owner   func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
 	storage cache.SharedIndexInformer
 	synced  []cache.InformerSynced
 }
@@ -37,6 +38,7 @@ func newWatches(config Config) (*watches, error) {
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managedBy })),
 		storage: cache.NewSharedIndexInformer(config.Storage.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
 	}
+	w.owner = config.Storage.VolumeManager
 	var err error
 	if w.pods, err = newWaitingPods(config.Client, lookAgain); err != nil {
 		return nil, err
@@ -51,6 +53,7 @@ func (w *watches) listers() Listers {
 		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
 		Volumes: w.factory.Core().V1().PersistentVolumes().Lister(),
 		Claim:   claimNow(w.pods.client),
+		Owner:   w.owner,
 		Pods:    w.pods.using,
 	}
 }

@@ -23,6 +23,7 @@ type Spec struct {
 	Ratio     Ratio
 	Inodes    int64 // hard limit on inodes; 0 means none
 	Kind      Kind
+	ReadOnly  bool   // for the readers of a replica: it is mounted where it is, and never made
 	Cluster   string // UID of the cluster's kube-system namespace, or empty
 	Namespace string // the namespace that owns the volume; empty where the caller does not know it
 }
@@ -42,6 +43,7 @@ const (
 	OptionInodes    = "inodes"
 	OptionCluster   = "clusterUID"
 	OptionKind      = "kind"
+	OptionReadOnly  = "readOnly"
 	OptionVolume    = "volume"
 )
 
@@ -63,6 +65,9 @@ func (s Spec) Options() map[string]string {
 	if s.Cluster != "" {
 		out[OptionCluster] = s.Cluster
 	}
+	if s.ReadOnly {
+		out[OptionReadOnly] = "true"
+	}
 	if s.Inodes > 0 {
 		out[OptionInodes] = strconv.FormatInt(s.Inodes, 10)
 	}
@@ -75,6 +80,18 @@ const MaxInodes = 1 << 40
 
 // ParseInodes reads a limit on inodes. The error is a *FieldError.
 func ParseInodes(field, s string) (int64, error) { return parseCount(field, s, MaxInodes) }
+
+// ParseReadOnly reads whether a volume is only to be read. The error is a
+// *FieldError.
+func ParseReadOnly(field, s string) (bool, error) {
+	switch s {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, invalid(field, s, "is neither true nor false")
+}
 
 // ParseGroupUUID checks an LVM UUID: 32 letters and digits in the groups
 // 6-4-4-4-4-4-6. The error is a *FieldError.
@@ -145,6 +162,8 @@ func (s Spec) Validate() error {
 		return invalid(OptionVolume, "", "is required")
 	case s.Size <= 0:
 		return invalid(OptionSize, "", "is required")
+	case s.ReadOnly && s.Kind != Dataset:
+		return invalid(OptionReadOnly, "true", "belongs to kind %s, and the kind is %s; remove it, and let pods ask for readOnly", Dataset, s.Kind)
 	}
 	if err := s.validateLayout(); err != nil {
 		return err

@@ -55,6 +55,7 @@ func TestValidate(t *testing.T) {
 		OptionStripeKiB: func(s *Spec) { s.Layout, s.StripeKiB = Raid1, 64 },
 		OptionMirrors:   func(s *Spec) { s.Layout, s.Mirrors = Striped, 1 },
 		OptionThinPool:  func(s *Spec) { s.ThinPool = "thinpool" },
+		OptionReadOnly:  func(s *Spec) { s.ReadOnly = true }, // of a claim's volume
 	} {
 		s := whole
 		spoil(&s)

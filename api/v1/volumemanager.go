@@ -1,0 +1,184 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VolumeManager asks for datasets on the disks of nodes: each of its volumes names
+// a source, and on how many nodes its data are to lie before a job starts there.
+// Its fields are those of Intel's VCK, whose manifests serve here with another
+// apiVersion.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,singular=volumemanager,path=volumemanagers,shortName=vm,categories=flexlvm
+// +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`
+// +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.summary.progress`
+// +kubebuilder:printcolumn:name="Files",type=string,JSONPath=`.status.summary.files`
+// +kubebuilder:printcolumn:name="Loaded",type=string,JSONPath=`.status.summary.bytes`
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.status.summary.claims`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Nodes",type=string,priority=1,JSONPath=`.status.summary.nodes`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.summary.message`
+type VolumeManager struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VolumeManagerSpec `json:"spec"`
+	// +optional
+	Status VolumeManagerStatus `json:"status,omitzero"`
+}
+
+// VolumeManagerList is a list of VolumeManagers.
+//
+// +kubebuilder:object:root=true
+type VolumeManagerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VolumeManager `json:"items"`
+}
+
+// VolumeManagerSpec is what is asked for.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.volumes) != has(self.volumeConfigs)",message="set spec.volumes, or its older name spec.volumeConfigs, and not both"
+// +kubebuilder:validation:XValidation:rule="has(self.volumes) == has(oldSelf.volumes)",message="spec.volumes cannot be renamed to spec.volumeConfigs, nor back"
+type VolumeManagerSpec struct {
+	// Volumes that are asked for, each with its data.
+	// +listType=map
+	// +listMapKey=id
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Volumes []VolumeConfig `json:"volumes,omitempty"`
+	// VolumeConfigs is the name that VCK gave to volumes.
+	// +listType=map
+	// +listMapKey=id
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	VolumeConfigs []VolumeConfig `json:"volumeConfigs,omitempty"`
+	// State that is wanted. Completed releases all volumes, after uploading those
+	// that have an outputURL; every other value wants them there.
+	// +optional
+	// +kubebuilder:default=Running
+	// +kubebuilder:validation:Enum="";Pending;Running;Failed;Completed
+	State State `json:"state,omitempty"`
+}
+
+// All gives the volumes, by whichever name they were given.
+func (s VolumeManagerSpec) All() []VolumeConfig {
+	if len(s.Volumes) > 0 {
+		return s.Volumes
+	}
+	return s.VolumeConfigs
+}
+
+// State of a VolumeManager: what is wanted, and what is.
+type State string
+
+// The states of a VolumeManager.
+const (
+	StatePending   State = "Pending"
+	StateRunning   State = "Running"
+	StateFailed    State = "Failed"
+	StateCompleted State = "Completed"
+)
+
+// SourceType says where the data of a volume come from.
+//
+// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon
+type SourceType string
+
+// The sources.
+const (
+	// SourceS3 copies objects to as many nodes as there are replicas; consumers read.
+	SourceS3 SourceType = "S3"
+	// SourceS3Dev copies objects to one node; the consumer may write.
+	SourceS3Dev SourceType = "S3-Dev"
+	// SourcePachyderm copies from Pachyderm's S3 gateway; consumers read.
+	SourcePachyderm SourceType = "Pachyderm"
+	// SourceNFS copies nothing: kubelet mounts the share.
+	SourceNFS SourceType = "NFS"
+	// SourceAeon is an empty cache that a streaming service fills.
+	SourceAeon SourceType = "Aeon"
+)
+
+// VolumeConfig is one volume and its data. Options that no source knows, or not this
+// one, are refused, for they are words that somebody relies on.
+//
+// +kubebuilder:validation:XValidation:rule="size(self.labels) > 0",message="labels cannot be empty"
+// +kubebuilder:validation:XValidation:rule="self.sourceType in ['NFS'] || self.accessMode == 'ReadWriteOnce'",message="access mode has to be ReadWriteOnce"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || self.accessMode in ['ReadWriteMany', 'ReadOnlyMany']",message="access mode has to be either ReadWriteMany or ReadOnlyMany"
+// +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || (has(self.options) && ('awsCredentialsSecretName' in self.options || 'serviceAccountName' in self.options || ('anonymous' in self.options && self.options['anonymous'] == 'true')))",message="awsCredentialsSecretName key has to be set in options"
+// +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
+// +kubebuilder:validation:XValidation:rule="!(has(self.sourceURL) && has(self.options) && 'sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
+// +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3-Dev', 'Aeon']) || self.replicas == 1",messageExpression="'replicas has to be 1 with sourceType ' + self.sourceType"
+// +kubebuilder:validation:XValidation:rule="self.replicas == 1 || !has(self.options) || !('resync' in self.options)",message="replicas cannot be > 1 when resync is set"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'server' in self.options)",message="server has to be set in options"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'path' in self.options)",message="path has to be set in options"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'Pachyderm' || (has(self.options) && ['repo', 'branch', 'inputPath', 'outputPath'].all(k, k in self.options))",message="repo, branch, inputPath and outputPath have to be set in options"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || !('evictionPolicy' in self.options) || self.options['evictionPolicy'] in ['LRU', 'Never']",message="evictionPolicy has to be LRU or Never"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || self.options[k] in ['true', 'false'])",message="stream and anonymous have to be \"true\" or \"false\""
+// +kubebuilder:validation:XValidation:rule="self.sourceType == oldSelf.sourceType",message="sourceType cannot be changed; make another volume"
+// +kubebuilder:validation:XValidation:rule="quantity(self.capacity).compareTo(quantity(oldSelf.capacity)) >= 0",message="capacity cannot shrink, as XFS cannot; make another volume"
+// +kubebuilder:validation:XValidation:rule="(has(self.options) && 'storageClass' in self.options ? self.options['storageClass'] : ”) == (has(oldSelf.options) && 'storageClass' in oldSelf.options ? oldSelf.options['storageClass'] : ”)",message="storageClass cannot be changed; make another volume"
+type VolumeConfig struct {
+	// ID of the volume in its VolumeManager.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	ID string `json:"id"`
+	// Replicas is on how many nodes the data are to lie.
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=5000
+	// +optional
+	Replicas int32 `json:"replicas"`
+	// SourceType says where the data come from.
+	SourceType SourceType `json:"sourceType"`
+	// SourceURL of the data, as KVC had it; VCK had it in options.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	SourceURL string `json:"sourceURL,omitempty"`
+	// AccessMode as it was in VCK: ReadWriteOnce for what is copied to nodes,
+	// ReadWriteMany or ReadOnlyMany for NFS.
+	// +kubebuilder:validation:Enum=ReadWriteOnce;ReadOnlyMany;ReadWriteMany
+	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode"`
+	// Capacity of each replica; no more than that can be written. It can grow.
+	// +kubebuilder:validation:XValidation:rule="isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",message="capacity has to be a quantity of more than 0, such as 5Gi"
+	// +kubebuilder:validation:MaxLength=32
+	Capacity string `json:"capacity"`
+	// Labels for all that is made for this volume.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="labels has to have keys that Kubernetes takes for labels"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('flexlvm.io/'))",message="labels cannot begin with flexlvm.io/"
+	Labels map[string]LabelValue `json:"labels"`
+	// Options of the source; docs/datasets.md lists them.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Options map[string]OptionValue `json:"options,omitempty"`
+	// NodeAffinity restricts or prefers nodes for the data.
+	// +optional
+	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
+	// Tolerations of the jobs that load the data, and so of the nodes for them.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// LabelValue is what Kubernetes takes for the value of a label.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+type LabelValue string
+
+// OptionValue is the value of an option.
+//
+// +kubebuilder:validation:MaxLength=2048
+type OptionValue string

@@ -1,0 +1,163 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Messages of a VolumeManager and of a volume, word by word as VCK wrote them:
+// people's scripts wait for them.
+const (
+	MessagePending   = "Beginning sub-resource deployment"
+	MessageRunning   = "successfully deployed all sub-resources"
+	MessageFailed    = "failed to deploy all the sub-resources"
+	MessageCompleted = "released all sub-resources"
+	MessageSuccess   = "success" // of a volume
+)
+
+// VolumeManagerStatus is what there is.
+type VolumeManagerStatus struct {
+	// ObservedGeneration is the generation of the spec that this tells of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// State of the whole. Running: every replica of every volume can be used, or has
+	// been able to and at least one of each still is.
+	// +optional
+	State State `json:"state,omitempty"`
+	// Message is one of four sentences, one for each state; the volumes say more.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Summary for people: what `kubectl get vm` shows.
+	// +optional
+	Summary DatasetSummary `json:"summary,omitzero"`
+	// Volumes in the order of the spec.
+	// +listType=map
+	// +listMapKey=id
+	// +optional
+	Volumes []VolumeStatus `json:"volumes,omitempty"`
+	// Conditions are Ready and Loaded; each says why in words.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions of a VolumeManager beside ConditionReady, which is true when every
+// volume can be used on one node at least.
+const (
+	// ConditionLoaded: every replica of every volume is complete.
+	ConditionLoaded = "Loaded"
+)
+
+// DatasetSummary is for people: a column of `kubectl get vm` shows one value and no
+// more, so what the volumes say is put together here.
+type DatasetSummary struct {
+	// Ready is how many replicas can be used, of how many: 1/2.
+	// +optional
+	Ready string `json:"ready,omitempty"`
+	// Progress of all replicas together: 45%.
+	// +optional
+	Progress string `json:"progress,omitempty"`
+	// Files that are loaded, of how many.
+	// +optional
+	Files string `json:"files,omitempty"`
+	// Bytes that are loaded, of how many: 1.2GiB/4GiB.
+	// +optional
+	Bytes string `json:"bytes,omitempty"`
+	// Claims that pods name.
+	// +optional
+	Claims string `json:"claims,omitempty"`
+	// Nodes that hold the data, complete or in part.
+	// +optional
+	Nodes string `json:"nodes,omitempty"`
+	// Message of the first volume that is not as asked for.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// VolumeSource is what a pod writes into its volumes: the one kind of
+// core/v1.VolumeSource that is given out here.
+type VolumeSource struct {
+	// +optional
+	PersistentVolumeClaim *corev1.PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
+}
+
+// VolumeStatus is what there is of one volume.
+type VolumeStatus struct {
+	// ID of the volume in the spec.
+	ID string `json:"id"`
+	// VolumeSource for pods that use the data.
+	// +optional
+	VolumeSource *VolumeSource `json:"volumeSource,omitempty"`
+	// NodeAffinity of the nodes that hold the data. Pods need not copy it: the claim
+	// brings it along.
+	// +optional
+	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
+	// Message is "success" when all is as asked for, else what is not.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Replicas that are asked for.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+	// ReadyReplicas can be used: they are complete, or streaming.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+	// Capacity of each replica, by now.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// Progress of all replicas together.
+	// +optional
+	Progress *Progress `json:"progress,omitempty"`
+	// Nodes tells of each replica.
+	// +listType=atomic
+	// +optional
+	Nodes []ReplicaStatus `json:"nodes,omitempty"`
+}
+
+// Progress of loading.
+type Progress struct {
+	// Percent of the bytes, rounded down: 100 is all.
+	Percent int32 `json:"percent"`
+	// Files that are complete.
+	Files int64 `json:"files"`
+	// FilesTotal as far as the source was listed.
+	// +optional
+	FilesTotal int64 `json:"filesTotal,omitempty"`
+	// Bytes that are loaded.
+	Bytes int64 `json:"bytes"`
+	// BytesTotal as far as the source was listed.
+	// +optional
+	BytesTotal int64 `json:"bytesTotal,omitempty"`
+}
+
+// ReplicaState is where a replica stands.
+type ReplicaState string
+
+// The states of a replica.
+const (
+	ReplicaWaiting   ReplicaState = "Waiting"   // for a node, for room, or for its loader to start
+	ReplicaLoading   ReplicaState = "Loading"   // its loader runs
+	ReplicaStreaming ReplicaState = "Streaming" // its loader runs, and it can be used
+	ReplicaComplete  ReplicaState = "Complete"
+	ReplicaFailed    ReplicaState = "Failed"
+	ReplicaUploading ReplicaState = "Uploading" // to outputURL
+	ReplicaLeaving   ReplicaState = "Leaving"   // evicted, surplus, outdated, or released
+)
+
+// ReplicaStatus is what there is of one replica.
+type ReplicaStatus struct {
+	// Claim that holds it.
+	Claim string `json:"claim"`
+	// Node that it lies on, once the scheduler has chosen.
+	// +optional
+	Node string `json:"node,omitempty"`
+	// State in one word.
+	State ReplicaState `json:"state"`
+	// Message says what it waits for or why it failed, in the loader's own words.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Progress of its loader.
+	// +optional
+	Progress *Progress `json:"progress,omitempty"`
+}

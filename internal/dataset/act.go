@@ -1,0 +1,161 @@
+package dataset
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// A strangerError says that a name is taken.
+type strangerError struct{ object client.Object }
+
+func (e *strangerError) Error() string {
+	return fmt.Sprintf("%T %q is there already and is not of this volume; give the VolumeManager or the volume another name, or remove it", e.object, e.object.GetName())
+}
+
+// carryOut does what a plan says, in its order, up to the first error. Before the
+// first deletion it asks the API server whether the VolumeManager is still what the
+// plan was made for.
+func (r *reconciler) carryOut(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, actions []Action) error {
+	sure := false
+	for _, a := range actions {
+		if (a.Verb == Delete || a.Verb == Unlabel) && !sure {
+			if err := r.confirm(ctx, owner); err != nil {
+				return err
+			}
+			sure = true
+		}
+		if err := r.act(ctx, owner, id, a); err != nil {
+			return err
+		}
+		if a.Reason != "" {
+			r.tell(owner, eventType(a.Reason), a.Reason, a.Message)
+		}
+	}
+	return nil
+}
+
+func eventType(reason string) string {
+	if reason == "LoadFailed" {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// tell in an event. Objects that come from a cache do not say what kind they are, and
+// the recorder knows those of Kubernetes alone.
+func (r *reconciler) tell(owner *flexlvmv1.VolumeManager, kind, reason, message string) {
+	object := owner.DeepCopy()
+	object.SetGroupVersionKind(flexlvmv1.GroupVersion.WithKind(replica.OwnerKind))
+	r.Events.Event(object, kind, reason, message)
+}
+
+// confirm that a VolumeManager is what it was.
+func (r *reconciler) confirm(ctx context.Context, owner *flexlvmv1.VolumeManager) error {
+	now := &flexlvmv1.VolumeManager{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(owner), now); err != nil {
+		return fmt.Errorf("get VolumeManager %s/%s once more: %w", owner.Namespace, owner.Name, err)
+	}
+	if now.UID != owner.UID || now.Generation != owner.Generation || (now.DeletionTimestamp == nil) != (owner.DeletionTimestamp == nil) {
+		return errChanged
+	}
+	return nil
+}
+
+func (r *reconciler) act(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, a Action) error {
+	switch a.Verb {
+	case Create:
+		return r.create(ctx, owner, id, a.Object)
+	case Delete:
+		err := r.write.Delete(ctx, a.Object, &client.DeleteOptions{
+			Preconditions: preconditions(a.Object), PropagationPolicy: foreground(),
+		})
+		if err := client.IgnoreNotFound(err); err != nil {
+			return fmt.Errorf("delete %T %s: %w", a.Object, a.Object.GetName(), err)
+		}
+		return nil
+	case Annotate:
+		return r.patch(ctx, a.Object, map[string]any{"metadata": map[string]any{
+			"uid": a.Object.GetUID(), "annotations": a.Annotations,
+		}})
+	case Grow:
+		return r.patch(ctx, a.Object, map[string]any{
+			"metadata": map[string]any{"uid": a.Object.GetUID()},
+			"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": a.Size.String()}}},
+		})
+	case Label:
+		return r.label(ctx, a.Node, a.Key, replica.NodeLabelValue)
+	case Unlabel:
+		return client.IgnoreNotFound(r.label(ctx, a.Node, a.Key, nil))
+	}
+	return fmt.Errorf("carry out %q: there is no such action", a.Verb)
+}
+
+// foreground keeps a Job until its pods have ended: the next loader must not begin
+// while they still write.
+func foreground() *metav1.DeletionPropagation {
+	policy := metav1.DeletePropagationForeground
+	return &policy
+}
+
+// create makes an object. One that is there already is fine where it is of this
+// volume: the cache is behind.
+func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, object client.Object) error {
+	err := r.write.Create(ctx, object)
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			return fmt.Errorf("create %T %s: %w", object, object.GetName(), err)
+		}
+		return nil
+	}
+	there := &metav1.PartialObjectMetadata{}
+	kind, err := r.write.GroupVersionKindFor(object)
+	if err != nil {
+		return fmt.Errorf("look at %T %s: %w", object, object.GetName(), err)
+	}
+	there.SetGroupVersionKind(kind)
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), there); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !belongs(there, owner, id) {
+		return &strangerError{object}
+	}
+	return nil
+}
+
+func (r *reconciler) patch(ctx context.Context, object client.Object, change map[string]any) error {
+	text, err := json.Marshal(change)
+	if err != nil {
+		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
+	}
+	// A copy: the answer would be written over what the plan goes by.
+	target := object.DeepCopyObject().(client.Object)
+	if err := r.write.Patch(ctx, target, client.RawPatch(types.MergePatchType, text)); err != nil {
+		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
+	}
+	return nil
+}
+
+// label sets a label of a node, or takes it off where value is nil.
+func (r *reconciler) label(ctx context.Context, node, key string, value any) error {
+	target := &metav1.PartialObjectMetadata{}
+	target.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	target.SetName(node)
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+	if err != nil {
+		return fmt.Errorf("label node %q: %w", node, err)
+	}
+	if err := r.write.Patch(ctx, target, client.RawPatch(types.MergePatchType, text)); err != nil {
+		return fmt.Errorf("label node %q: %w", node, err)
+	}
+	return nil
+}

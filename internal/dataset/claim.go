@@ -1,0 +1,139 @@
+package dataset
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// replicaClaim is the claim of a replica.
+func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) *corev1.PersistentVolumeClaim {
+	m := metaOf(owner, v, replicaName(owner.Name, v.ID, index))
+	m.Labels[labelReplica] = strconv.Itoa(index)
+	m.Annotations[replica.AnnotationEviction] = string(s.Eviction)
+	m.Annotations[annotationLoad] = s.Load(index)
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: m,
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &s.Class,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        room(s.Capacity),
+		},
+	}
+}
+
+func room(q resource.Quantity) corev1.VolumeResourceRequirements {
+	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: q}}
+}
+
+// readersClaim is the one claim of all consumers.
+func readersClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source) *corev1.PersistentVolumeClaim {
+	m, none := metaOf(owner, v, replica.ReadersClaim(owner.Name, v.ID)), ""
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: m,
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &none,
+			VolumeName:       replica.ReadersPV(hash(owner, v.ID)),
+			AccessModes:      readersModes(v, s),
+			Resources:        room(s.Capacity),
+		},
+	}
+}
+
+func readersModes(v flexlvmv1.VolumeConfig, s Source) []corev1.PersistentVolumeAccessMode {
+	if s.NFS != nil {
+		return []corev1.PersistentVolumeAccessMode{v.AccessMode}
+	}
+	return []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
+}
+
+// readersVolume is the PersistentVolume of that claim, and of no other. It is tied to
+// no node: pods go where nodes bear the dataset's label at that moment. class are the
+// parameters of the replicas' StorageClass.
+func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, class map[string]string, cluster string) *corev1.PersistentVolume {
+	mode := corev1.PersistentVolumeFilesystem
+	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
+	m.Namespace, m.OwnerReferences = "", nil // an owner in a namespace would have it collected
+	m.Annotations[replica.AnnotationOwner] = owner.Name
+	out := &corev1.PersistentVolume{
+		ObjectMeta: m,
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:                   readersModes(v, s),
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: s.Capacity},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			VolumeMode:                    &mode,
+			ClaimRef: &corev1.ObjectReference{
+				Kind: "PersistentVolumeClaim", APIVersion: "v1",
+				Namespace: owner.Namespace, Name: replica.ReadersClaim(owner.Name, v.ID),
+			},
+		},
+	}
+	if s.NFS != nil {
+		out.Spec.NFS = s.NFS
+		return out
+	}
+	out.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{has(replica.NodeLabel(hash(owner, v.ID)))}}},
+	}}
+	out.Spec.FlexVolume = &corev1.FlexPersistentVolumeSource{
+		Driver: pv.Driver, FSType: pv.FSType,
+		// kubelet would try to give the files to each pod's fsGroup else.
+		ReadOnly: true,
+		Options:  readersOptions(hash(owner, v.ID), s, class, cluster),
+	}
+	return out
+}
+
+// optionsOfClass are the parameters of a class that are options of its volumes too.
+var optionsOfClass = []string{
+	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB, volume.OptionMirrors, volume.OptionInodes,
+}
+
+func readersOptions(hash string, s Source, class map[string]string, cluster string) map[string]string {
+	out := map[string]string{
+		volume.OptionGroup:    defaultGroup,
+		volume.OptionSize:     strconv.FormatInt(s.Capacity.Value(), 10),
+		volume.OptionKind:     string(volume.Dataset),
+		volume.OptionVolume:   string(replica.VolumeName(hash)),
+		volume.OptionCluster:  cluster,
+		volume.OptionReadOnly: "true",
+	}
+	for _, key := range optionsOfClass {
+		if value, given := class[key]; given {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// defaultGroup is that of classes that name none.
+const defaultGroup = "flexlvm"
+
+func has(label string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpExists}
+}
+
+// hasNot is for those who look for another node.
+func hasNot(label string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist}
+}
+
+// withData is the node affinity of pods that use the data of a volume.
+func withData(required corev1.NodeSelectorRequirement) *corev1.NodeAffinity {
+	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{required}}},
+	}}
+}
+
+// preconditions are that an object is still the very one that was looked at.
+func preconditions(m metav1.Object) *metav1.Preconditions {
+	uid, version := m.GetUID(), m.GetResourceVersion()
+	return &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+}

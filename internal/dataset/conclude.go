@@ -1,0 +1,53 @@
+package dataset
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// conclude sums up a volume on nodes.
+func (p *planner) conclude() {
+	var total flexlvmv1.Progress
+	known := false
+	for _, r := range p.Status.Nodes {
+		if r.Progress == nil {
+			continue
+		}
+		known = true
+		total.Files, total.FilesTotal = total.Files+r.Progress.Files, total.FilesTotal+r.Progress.FilesTotal
+		total.Bytes, total.BytesTotal = total.Bytes+r.Progress.Bytes, total.BytesTotal+r.Progress.BytesTotal
+		total.Percent += r.Progress.Percent
+	}
+	if known {
+		total.Percent /= max(1, p.Config.Replicas) // those that have not begun count
+		total.Percent = min(total.Percent, 100)
+		p.Status.Progress = &total
+	}
+	if p.Status.Message == "" {
+		p.Status.Message = p.message()
+	}
+}
+
+// message is what VCK said, where VCK had a message, and else what is in the way.
+func (p *planner) message() string {
+	if p.Loaded == p.Config.Replicas || p.Status.ReadyReplicas == p.Config.Replicas {
+		return flexlvmv1.MessageSuccess
+	}
+	if p.Fit < int(p.Config.Replicas) {
+		p.Failed = true
+		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.Config.Replicas, p.Fit)
+	}
+	for _, state := range []flexlvmv1.ReplicaState{flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLeaving, flexlvmv1.ReplicaLoading} {
+		for _, r := range p.Status.Nodes {
+			if r.State == state && r.Message != "" {
+				return fmt.Sprintf("%s %s: %s", r.Claim, state, r.Message)
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d replicas are ready", p.Status.ReadyReplicas, p.Config.Replicas)
+}
+
+func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

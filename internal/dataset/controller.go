@@ -1,0 +1,184 @@
+package dataset
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	workers      = 4 // VolumeManagers at the same time
+	drain        = 10 * time.Second
+	askTimeout   = time.Second // for a loader to say how far it is
+	reportLength = 1 << 20     // no loader says more
+)
+
+// Config is what the controller works with.
+type Config struct {
+	REST    *rest.Config
+	Image   string // of the loader
+	Cluster string // UID of the kube-system namespace
+	Nodes   corelisters.NodeLister
+	Classes storagelisters.StorageClassLister
+	Events  record.EventRecorder
+	// Progress asks the loader at an address how far it is; nil where it does not
+	// say. The default asks over HTTP.
+	Progress func(ctx context.Context, podIP string) *Report
+}
+
+// Work carries out VolumeManagers until ctx ends. Only one process may at a time.
+func Work(ctx context.Context, c Config) error {
+	if c.Progress == nil {
+		c.Progress = askLoader
+	}
+	ctrl.SetLogger(klog.FromContext(ctx))
+	known := runtime.NewScheme()
+	if err := scheme.AddToScheme(known); err != nil {
+		return fmt.Errorf("know the objects of Kubernetes: %w", err)
+	}
+	if err := flexlvmv1.AddToScheme(known); err != nil {
+		return fmt.Errorf("know our own objects: %w", err)
+	}
+	rc := rest.CopyConfig(c.REST)
+	rc.ContentType, rc.AcceptContentTypes = "", "" // our own objects have no protobuf
+	again, patience := true, drain
+	mgr, err := ctrl.NewManager(rc, ctrl.Options{
+		Scheme: known, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Cache: cacheOptions(), GracefulShutdownTimeout: &patience,
+		Controller: config.Controller{SkipNameValidation: &again},
+	})
+	if err != nil {
+		return fmt.Errorf("begin with VolumeManagers: %w", err)
+	}
+	r := &reconciler{Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now}
+	if err := r.watch(mgr); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("carry out VolumeManagers: %w", err)
+	}
+	return nil
+}
+
+// cacheOptions keep from memory all that is of no dataset.
+func cacheOptions() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.PersistentVolumeClaim{}: {Label: with(replica.LabelOwner)},
+			&batchv1.Job{}:                  {Label: with(replica.LabelOwner)},
+			&corev1.Pod{}:                   {Label: with(replica.LabelOwner)},
+			&corev1.PersistentVolume{}:      {Label: with(replica.LabelDataset)},
+		},
+	}
+}
+
+func with(label string) labels.Selector {
+	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
+	if err != nil {
+		panic(err) // it is a constant
+	}
+	return labels.NewSelector().Add(*requirement)
+}
+
+func (r *reconciler) watch(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).Named("volumemanager").
+		// Not for its status, which is what we write.
+		For(&flexlvmv1.VolumeManager{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Owns(&corev1.PersistentVolumeClaim{}).
+		Owns(&batchv1.Job{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return ownerNamed(o, o.GetNamespace())
+		})).
+		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			if ref := o.(*corev1.PersistentVolume).Spec.ClaimRef; ref != nil {
+				return ownerNamed(o, ref.Namespace)
+			}
+			return nil
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("watch VolumeManagers: %w", err)
+	}
+	return nil
+}
+
+// ownerNamed is the VolumeManager that an object names.
+func ownerNamed(o client.Object, namespace string) []reconcile.Request {
+	name := o.GetAnnotations()[replica.AnnotationOwner]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+// finalizersPatch writes the finalizers of exactly the object that was seen.
+func finalizersPatch(owner *flexlvmv1.VolumeManager) []byte {
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": owner.UID, "resourceVersion": owner.ResourceVersion, "finalizers": owner.Finalizers,
+	}})
+	if err != nil {
+		panic(err) // strings only
+	}
+	return text
+}
+
+// askLoader asks a loader how far it is. Nothing depends on its answer.
+func askLoader(ctx context.Context, podIP string) *Report {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	url := "http://" + net.JoinHostPort(podIP, strconv.Itoa(progressPort)) + progressPath
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil
+	}
+	response, err := loaders.Do(request)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = response.Body.Close() }() // it was only read
+	out := &Report{}
+	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
+		return nil
+	}
+	return out
+}
+
+// loaders are asked directly, whatever proxy the environment names, and are not
+// followed elsewhere: what runs at the address is a user's pod.
+var loaders = &http.Client{
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}

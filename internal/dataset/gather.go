@@ -1,0 +1,247 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// seen is all that the caches show of a VolumeManager.
+type seen struct {
+	claims []corev1.PersistentVolumeClaim
+	jobs   []batchv1.Job
+	pods   []corev1.Pod
+	nodes  []*corev1.Node
+}
+
+// gather looks at everything of a VolumeManager.
+func (r *reconciler) gather(ctx context.Context, owner *flexlvmv1.VolumeManager) (*seen, error) {
+	claims, jobs, pods := &corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}, &corev1.PodList{}
+	for _, list := range []client.ObjectList{claims, jobs, pods} {
+		err := r.cached.List(ctx, list, client.InNamespace(owner.Namespace), client.MatchingLabels{replica.LabelOwner: string(owner.UID)})
+		if err != nil {
+			return nil, fmt.Errorf("list %T of VolumeManager %s/%s: %w", list, owner.Namespace, owner.Name, err)
+		}
+	}
+	nodes, err := r.Nodes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	return &seen{claims: claims.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
+}
+
+// formerIDs are volumes that are there and not in the spec any more.
+func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManager, s *seen) ([]string, error) {
+	volumes := &corev1.PersistentVolumeList{}
+	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelOwner: string(owner.UID)}); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	var ids []string
+	add := func(object client.Object) { ids = append(ids, object.GetAnnotations()[replica.AnnotationVolumeID]) }
+	for i := range s.claims {
+		add(&s.claims[i])
+	}
+	for i := range s.jobs {
+		add(&s.jobs[i])
+	}
+	for i := range volumes.Items {
+		add(&volumes.Items[i])
+	}
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
+		return id == "" || slices.ContainsFunc(owner.Spec.All(), func(v flexlvmv1.VolumeConfig) bool { return v.ID == id })
+	}), nil
+}
+
+// scene of one volume, but for what is wanted.
+func (r *reconciler) scene(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *seen) (*Scene, error) {
+	out := &Scene{
+		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(),
+		Replicas: map[int]*Replica{},
+	}
+	if err := r.addVolumes(ctx, out, s); err != nil {
+		return nil, err
+	}
+	for i := range s.jobs {
+		if job := &s.jobs[i]; belongs(job, owner, v.ID) {
+			if job.Labels[labelRole] == rolePut {
+				out.Put, out.PutPod = job, lastPod(job, s.pods)
+			} else if rep := out.at(job); rep != nil {
+				rep.Job, rep.Pod = job, lastPod(job, s.pods)
+			}
+		}
+	}
+	for _, node := range s.nodes {
+		if _, has := node.Labels[out.label()]; has {
+			out.Labelled = append(out.Labelled, node.Name)
+		}
+	}
+	slices.Sort(out.Labelled)
+	return out, nil
+}
+
+// at is the replica that a claim or a Job belongs to; nil where it says none.
+func (s *Scene) at(object client.Object) *Replica {
+	index, err := strconv.Atoi(object.GetLabels()[labelReplica])
+	if err != nil || object.GetName() != replicaName(s.Owner.Name, s.Config.ID, index) {
+		return nil
+	}
+	if s.Replicas[index] == nil {
+		s.Replicas[index] = &Replica{}
+	}
+	return s.Replicas[index]
+}
+
+func (r *reconciler) addVolumes(ctx context.Context, out *Scene, s *seen) error {
+	volumes := &corev1.PersistentVolumeList{}
+	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelDataset: out.hash()}); err != nil {
+		return fmt.Errorf("list PersistentVolumes of dataset %s: %w", out.hash(), err)
+	}
+	byClaim := map[string]*corev1.PersistentVolume{}
+	for i := range volumes.Items {
+		v := &volumes.Items[i]
+		if v.Name == replica.ReadersPV(out.hash()) {
+			out.Readers.Volume = v
+		} else if v.Spec.ClaimRef != nil {
+			byClaim[string(v.Spec.ClaimRef.UID)] = v
+		}
+	}
+	for i := range s.claims {
+		claim := &s.claims[i]
+		if !belongs(claim, out.Owner, out.Config.ID) {
+			continue
+		}
+		if claim.Name == replica.ReadersClaim(out.Owner.Name, out.Config.ID) {
+			out.Readers.Claim = claim
+		} else if rep := out.at(claim); rep != nil {
+			rep.Claim, rep.Volume = claim, byClaim[string(claim.UID)]
+			rep.Node = nodeOf(rep.Volume, s.nodes)
+		}
+	}
+	return nil
+}
+
+// nodeOf is the node whose label a PersistentVolume bears; empty where it is not known.
+func nodeOf(volume *corev1.PersistentVolume, nodes []*corev1.Node) string {
+	if volume == nil || volume.Labels[pv.LabelNode] == "" {
+		return ""
+	}
+	for _, node := range nodes {
+		if pv.NodeLabelValue(node.Name) == volume.Labels[pv.LabelNode] {
+			return node.Name
+		}
+	}
+	return ""
+}
+
+// lastPod is the youngest pod of a Job; nil where there is none.
+func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
+	var out *corev1.Pod
+	for i := range pods {
+		pod := &pods[i]
+		if !metav1.IsControlledBy(pod, job) {
+			continue
+		}
+		if out == nil || out.CreationTimestamp.Before(&pod.CreationTimestamp) {
+			out = pod
+		}
+	}
+	return out
+}
+
+// want adds what is wanted. The error is for the user: it says what to write.
+func (r *reconciler) want(scene *Scene, s *seen) error {
+	var err error
+	if scene.Source, err = ParseSource(scene.Config); err != nil {
+		return err
+	}
+	scene.Wanted = true
+	if !scene.Source.Copies() {
+		return nil
+	}
+	if scene.Fit, scene.Barred, err = nodesFor(s.nodes, scene.Config.NodeAffinity, scene.Config.Tolerations); err != nil {
+		return err
+	}
+	class, err := r.Classes.Get(scene.Source.Class)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("StorageClass %q is not there; create it, or name another in the option storageClass", scene.Source.Class)
+	case err != nil:
+		return fmt.Errorf("get StorageClass %q: %w", scene.Source.Class, err)
+	case class.Provisioner != pv.Provisioner:
+		return fmt.Errorf("StorageClass %q is of provisioner %q; datasets need one of %s", class.Name, class.Provisioner, pv.Provisioner)
+	}
+	scene.Class = class.Parameters
+	return nil
+}
+
+// release adds what is asked of the API server itself before anything is released:
+// which nodes bear the label, and which pods use the claim.
+func (r *reconciler) release(ctx context.Context, scene *Scene) error {
+	nodes := &metav1.PartialObjectMetadataList{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := r.live.List(ctx, nodes, client.HasLabels{scene.label()}); err != nil {
+		return fmt.Errorf("list nodes with label %s: %w", scene.label(), err)
+	}
+	scene.Labelled = nil
+	for _, node := range nodes.Items {
+		scene.Labelled = append(scene.Labelled, node.Name)
+	}
+	if !scene.Upload {
+		return nil
+	}
+	pods := &corev1.PodList{}
+	if err := r.live.List(ctx, pods, client.InNamespace(scene.Owner.Namespace)); err != nil {
+		return fmt.Errorf("list pods of namespace %s: %w", scene.Owner.Namespace, err)
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; scene.consumes(pod) {
+			scene.InUse = append(scene.InUse, pod.Name)
+		}
+	}
+	return nil
+}
+
+// consumes tells whether a pod that has not ended uses a claim of the volume, and is
+// not a loader of ours.
+func (s *Scene) consumes(pod *corev1.Pod) bool {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || belongs(pod, s.Owner, s.Config.ID) {
+		return false
+	}
+	claims := []string{replica.ReadersClaim(s.Owner.Name, s.Config.ID)}
+	for index := range s.Replicas {
+		claims = append(claims, replicaName(s.Owner.Name, s.Config.ID, index))
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && slices.Contains(claims, v.PersistentVolumeClaim.ClaimName)
+	})
+}
+
+// ask asks the loaders that run how far they are, all at once; one that does not
+// answer is left out.
+func (r *reconciler) ask(ctx context.Context, scene *Scene) {
+	var busy sync.WaitGroup
+	for _, rep := range scene.Replicas {
+		if rep.Pod != nil && rep.Pod.Status.Phase == corev1.PodRunning && rep.Pod.Status.PodIP != "" {
+			busy.Go(func() { rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP) })
+		}
+	}
+	busy.Wait()
+}
+
+// errChanged means that what was planned for has changed meanwhile.
+var errChanged = errors.New("the VolumeManager has changed meanwhile")

@@ -1,0 +1,234 @@
+package dataset
+
+import (
+	"path"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	loader          = "loader" // the container's name
+	progressPort    = 8090
+	dataDir         = "/data"
+	credentialsDir  = "/credentials"
+	authorityDir    = "/authority"
+	resultFile      = "/dev/termination-log"
+	nobody          = int64(65532)
+	exitAgain       = 75 // trying again may help
+	exitKilled      = 137
+	exitTerminated  = 143
+	loadAttempts    = int32(6)
+	afterDeadline   = time.Minute // for the loader to say itself that its time is up
+	loaderMemory    = "256Mi"
+	bytesInFlight   = "128Mi"
+	progressPath    = "/progress"
+	readinessPath   = "/ready"
+	readinessPeriod = int32(2)
+)
+
+// A task is what a loader's Job is made from.
+type task struct {
+	owner   *flexlvmv1.VolumeManager
+	config  flexlvmv1.VolumeConfig
+	source  Source
+	image   string
+	index   int
+	claim   *corev1.PersistentVolumeClaim
+	attempt string
+}
+
+// attempt names a load as it was asked for: one that failed is not tried again until
+// a person changes something that it depends on, or says so by AnnotationRetry.
+func attempt(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) string {
+	return digest(s.Load(index), s.Access, s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Stream, s.StreamAfter, s.OutputURL,
+		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry])
+}
+
+// load fills a replica.
+func (t task) load() *batchv1.Job {
+	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleLoad, t.loadArgs(false))
+	label := replica.NodeLabel(hash(t.owner, t.config.ID))
+	pod := &job.Spec.Template.Spec
+	pod.Affinity = &corev1.Affinity{
+		NodeAffinity: onOtherNodes(t.config.NodeAffinity, label),
+		// Nodes whose replica is complete bear the label; those where one is being
+		// loaded have its pod.
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey:   corev1.LabelHostname,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{replica.LabelDataset: hash(t.owner, t.config.ID), labelRole: roleLoad}},
+		}}},
+	}
+	return job
+}
+
+// visit mounts a replica that is complete: for kubelet to grow it, and to fetch what
+// is new in the source where that is wanted. The claim says on which node.
+func (t task) visit() *batchv1.Job {
+	return t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleVisit, t.loadArgs(t.source.Resync > 0))
+}
+
+// put uploads what is in the volume.
+func (t task) put() *batchv1.Job {
+	args := append([]string{"put"}, t.flags()...)
+	return t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, "--", t.dest(), t.source.OutputURL))
+}
+
+// dest is a directory below the root of the volume.
+func (t task) dest() string { return path.Join(dataDir, t.source.Dir) }
+
+func (t task) loadArgs(sync bool) []string {
+	if t.source.URL == "" {
+		return []string{"prepare", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort), "--", t.dest()}
+	}
+	args := append(t.flags(), t.source.Flags...)
+	args = append(args, t.source.include(t.index)...)
+	args = append(args, "--memory="+bytesInFlight)
+	if t.source.Timeout > 0 {
+		args = append(args, "--timeout="+t.source.Timeout.String())
+	}
+	if t.source.Stream {
+		args = append(args, "--ready-after="+t.source.StreamAfter)
+	}
+	if sync {
+		args = append(args, "--sync")
+	}
+	return append(args, "--", t.source.URL, t.dest())
+}
+
+// flags are what loading and uploading have in common.
+func (t task) flags() []string {
+	args := []string{"--progress=json", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort)}
+	if t.source.Secret != "" {
+		args = append(args, "--credentials-dir="+credentialsDir)
+	}
+	if t.source.CAConfigMap != "" {
+		args = append(args, "--ca-file="+authorityDir+"/ca.crt")
+	}
+	return append(args, t.source.Access...)
+}
+
+func (t task) job(name, role string, args []string) *batchv1.Job {
+	m := metaOf(t.owner, t.config, name)
+	m.Labels[labelRole], m.Labels[labelReplica] = role, strconv.Itoa(t.index)
+	m.Annotations[annotationAttempt] = t.attempt
+	m.Annotations[annotationClaimUID] = string(t.claim.UID)
+	attempts := loadAttempts
+	job := &batchv1.Job{
+		ObjectMeta: m,
+		Spec: batchv1.JobSpec{
+			BackoffLimit:     &attempts,
+			PodFailurePolicy: failurePolicy(),
+			Template:         corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: map[string]string{replica.AnnotationVolumeID: t.config.ID, replica.AnnotationOwner: t.owner.Name}}, Spec: t.pod(args)},
+		},
+	}
+	if t.source.Timeout > 0 && role == roleLoad {
+		limit := int64((t.source.Timeout + afterDeadline).Seconds())
+		job.Spec.ActiveDeadlineSeconds = &limit
+	}
+	return job
+}
+
+// failurePolicy: what the loader calls hopeless ends the Job at once, what may go
+// better the next time is tried again, and a pod that was sent away does not count.
+func failurePolicy() *batchv1.PodFailurePolicy {
+	name := loader
+	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
+		{
+			Action:          batchv1.PodFailurePolicyActionIgnore,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+		},
+		{
+			Action: batchv1.PodFailurePolicyActionFailJob,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{exitAgain, exitKilled, exitTerminated},
+			},
+		},
+	}}
+}
+
+// pod is the loader's. It may write the volume, see the Secret that its VolumeManager
+// names, and nothing else.
+func (t task) pod(args []string) corev1.PodSpec {
+	yes, no, id, change := true, false, nobody, corev1.FSGroupChangeOnRootMismatch
+	account := t.source.ServiceAccount
+	spec := corev1.PodSpec{
+		RestartPolicy:                corev1.RestartPolicyNever,
+		ServiceAccountName:           account,
+		AutomountServiceAccountToken: &no,
+		EnableServiceLinks:           &no,
+		Tolerations:                  t.config.Tolerations,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id, FSGroupChangePolicy: &change,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: t.claim.Name},
+		}}},
+		Containers: []corev1.Container{{
+			Name: loader, Image: t.image, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/fetch"}, Args: args,
+			Ports: []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: readinessPath, Port: intstr.FromInt32(progressPort)}},
+				PeriodSeconds: readinessPeriod,
+			},
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(loaderMemory)},
+			},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: dataDir}},
+		}},
+	}
+	t.mountFiles(&spec)
+	return spec
+}
+
+// mountFiles lets the loader see its credentials. A Secret that does not exist is for
+// the loader to tell of: without "optional" its pod would wait for ever and say nothing.
+func (t task) mountFiles(spec *corev1.PodSpec) {
+	yes, mode := true, int32(0o440)
+	add := func(name, dir string, from corev1.VolumeSource) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: from})
+		c := &spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: true})
+	}
+	if name := t.source.Secret; name != "" {
+		add("credentials", credentialsDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: &yes, DefaultMode: &mode}})
+	}
+	if name := t.source.CAConfigMap; name != "" {
+		add("authority", authorityDir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Optional: &yes,
+		}})
+	}
+}
+
+// onOtherNodes is the user's affinity, without the nodes that have the data already.
+// Terms are alternatives, so each needs the condition.
+func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity {
+	out := withData(hasNot(label))
+	if user == nil {
+		return out
+	}
+	out.PreferredDuringSchedulingIgnoredDuringExecution = user.PreferredDuringSchedulingIgnoredDuringExecution
+	required := user.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) == 0 {
+		return out
+	}
+	terms := required.DeepCopy().NodeSelectorTerms
+	for i := range terms {
+		terms[i].MatchExpressions = append(terms[i].MatchExpressions, hasNot(label))
+	}
+	out.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = terms
+	return out
+}

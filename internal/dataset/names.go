@@ -1,0 +1,81 @@
+package dataset
+
+import (
+	"maps"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	// Finalizer keeps a VolumeManager until nothing is left of what was made for it:
+	// labels of nodes and PersistentVolumes have no owner in a namespace.
+	Finalizer = "flexlvm.io/dataset"
+	// AnnotationRetry on a VolumeManager, when its value changes, has failed loads
+	// tried again.
+	AnnotationRetry = "flexlvm.io/retry"
+
+	// labelReplica holds the number of a replica, on its claim, its Job and its pods.
+	labelReplica = "flexlvm.io/replica"
+	// labelRole holds what a Job is for.
+	labelRole = "flexlvm.io/role"
+	// annotationLoad holds Source.Load, on a claim: what it is filled with.
+	annotationLoad = "flexlvm.io/load"
+	// annotationLoaded holds a Report, on a claim from when it is complete.
+	annotationLoaded = "flexlvm.io/loaded"
+	// annotationAttempt on a Job tells apart the loads that a person asked for.
+	annotationAttempt = "flexlvm.io/attempt"
+	// annotationClaimUID on a Job holds the UID of the claim that it fills.
+	annotationClaimUID = "flexlvm.io/claim-uid"
+)
+
+// Roles of Jobs.
+const (
+	roleLoad  = "load"  // fills a replica
+	roleVisit = "visit" // mounts a complete replica, to let it grow or to look for news
+	rolePut   = "put"   // uploads
+)
+
+// maxBase leaves room in 52 characters for the number of a replica: the names of
+// Jobs go into labels of their pods, and get some more characters there.
+const maxBase = 46
+
+func base(owner, id string) string { return replica.Short(owner+"-"+id, maxBase) }
+
+// replicaName is the name of a replica's claim and of its Job.
+func replicaName(owner, id string, index int) string {
+	return base(owner, id) + "-" + strconv.Itoa(index)
+}
+
+// putName is the name of the Job that uploads.
+func putName(owner, id string) string { return base(owner, id) + "-put" }
+
+// metaOf is what all objects of a volume bear.
+func metaOf(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, name string) metav1.ObjectMeta {
+	labels := map[string]string{}
+	for key, value := range v.Labels {
+		labels[key] = string(value)
+	}
+	maps.Copy(labels, map[string]string{
+		replica.LabelOwner:   string(owner.UID),
+		replica.LabelDataset: hash(owner, v.ID),
+	})
+	return metav1.ObjectMeta{
+		Namespace: owner.Namespace, Name: name, Labels: labels,
+		Annotations:     map[string]string{replica.AnnotationVolumeID: v.ID},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, flexlvmv1.GroupVersion.WithKind(replica.OwnerKind))},
+	}
+}
+
+func hash(owner *flexlvmv1.VolumeManager, id string) string {
+	return replica.Hash(owner.Namespace, string(owner.UID), id)
+}
+
+// belongs tells whether an object was made for this volume.
+func belongs(object client.Object, owner *flexlvmv1.VolumeManager, id string) bool {
+	return object.GetLabels()[replica.LabelOwner] == string(owner.UID) && object.GetAnnotations()[replica.AnnotationVolumeID] == id
+}

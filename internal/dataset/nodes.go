@@ -1,0 +1,86 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// nodesFor tells on how many of the nodes replicas may come, and where they may not
+// even stay. It counts for a message alone: placing is the scheduler's. A selector
+// that cannot be read bars nothing.
+func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration) (fit int, barred map[string]bool, err error) {
+	barred = map[string]bool{}
+	for _, node := range nodes {
+		match, err := matches(node, affinity)
+		if err != nil {
+			return 0, nil, err
+		}
+		if !match {
+			barred[node.Name] = true
+		} else if tolerated(node.Spec.Taints, tolerations) {
+			fit++
+		}
+	}
+	return fit, barred, nil
+}
+
+// tolerated passes over taints that Kubernetes itself puts on a node for a while.
+func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) bool {
+	return !slices.ContainsFunc(taints, func(taint corev1.Taint) bool {
+		passing := taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/")
+		return !passing && !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return tolerates(t, taint) })
+	})
+}
+
+func tolerates(t corev1.Toleration, taint corev1.Taint) bool {
+	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+		return false
+	}
+	return t.Operator == corev1.TolerationOpExists || (t.Key != "" && t.Value == taint.Value)
+}
+
+func matches(node *corev1.Node, affinity *corev1.NodeAffinity) (bool, error) {
+	if affinity == nil || affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return true, nil
+	}
+	for _, term := range affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		byLabel, err := matchesAll(term.MatchExpressions, node.Labels)
+		if err != nil {
+			return false, err
+		}
+		byField, err := matchesAll(term.MatchFields, labels.Set{metav1.ObjectNameField: node.Name})
+		if err != nil {
+			return false, err
+		}
+		// A term without any condition matches no node.
+		if byLabel && byField && len(term.MatchExpressions)+len(term.MatchFields) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+var operators = map[corev1.NodeSelectorOperator]selection.Operator{
+	corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
+	corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+	corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan,
+}
+
+func matchesAll(expressions []corev1.NodeSelectorRequirement, of labels.Set) (bool, error) {
+	for _, e := range expressions {
+		requirement, err := labels.NewRequirement(e.Key, operators[e.Operator], e.Values)
+		if err != nil {
+			return false, fmt.Errorf("read nodeAffinity, key %q: %w", e.Key, err)
+		}
+		if !requirement.Matches(of) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,401 @@
+package dataset
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// When a volume is looked at again without a change.
+const (
+	whileLoading = 3 * time.Second  // for its progress
+	whileIdle    = 30 * time.Second // nodes come and go
+	// betweenVisits is how long a visit that did not bring about what it was for is
+	// not repeated.
+	betweenVisits = time.Minute
+)
+
+// Outcome is what is to be done for a volume, and how it stands.
+type Outcome struct {
+	Actions []Action
+	Status  flexlvmv1.VolumeStatus
+	Failed  bool          // a person has to do something
+	Gone    bool          // nothing is left of it
+	Former  bool          // the spec does not name it any more
+	Loaded  int32         // replicas that are complete
+	Again   time.Duration // when to look again
+}
+
+// Plan says what is to be done next. Actions are to be carried out in their order, and
+// none after one that failed. What depends on an action having taken effect comes in a
+// later plan, which sees that it has.
+func Plan(scene *Scene) Outcome {
+	p := &planner{Scene: scene, labels: map[string]bool{}}
+	p.Status = flexlvmv1.VolumeStatus{ID: scene.Config.ID, Replicas: scene.Config.Replicas}
+	p.Again = whileIdle
+	switch {
+	case !scene.Wanted:
+		p.release()
+	case scene.Source.NFS != nil:
+		p.share()
+	default:
+		p.copies()
+	}
+	return p.Outcome
+}
+
+// planner is one call of Plan.
+type planner struct {
+	*Scene
+	Outcome
+	labels map[string]bool // nodes that are to bear the label
+}
+
+func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }
+
+func (p *planner) soon(after time.Duration) { p.Again = min(p.Again, max(after, time.Second)) }
+
+// share serves what kubelet mounts by itself.
+func (p *planner) share() {
+	p.readers()
+	p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
+	if c := p.Readers.Claim; c != nil && !going(c) && c.Status.Phase == corev1.ClaimBound {
+		p.Status.ReadyReplicas, p.Loaded = p.Config.Replicas, p.Config.Replicas
+		p.Status.Message = flexlvmv1.MessageSuccess
+	} else if p.Status.Message == "" {
+		p.Status.Message = "waiting for its claim to be bound"
+	}
+}
+
+func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexlvmv1.VolumeSource {
+	return &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+		ClaimName: replica.ReadersClaim(owner, v.ID), ReadOnly: readOnly,
+	}}
+}
+
+// copies serves what lies on nodes.
+func (p *planner) copies() {
+	if p.Source.Writable() {
+		p.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),
+		}}
+	} else {
+		p.readers()
+		p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
+	}
+	p.Status.NodeAffinity = withData(has(p.label()))
+	for _, index := range p.indexes() {
+		r := p.Replicas[index]
+		if r == nil {
+			r = &Replica{}
+		}
+		status := p.replica(index, r)
+		if status.State == flexlvmv1.ReplicaFailed {
+			p.Failed = true
+		}
+		if status.State != "" {
+			p.Status.Nodes = append(p.Status.Nodes, status)
+		}
+	}
+	// A label goes first: what it promised is not there any more.
+	var unlabel, label []Action
+	for _, node := range p.Labelled {
+		if !p.labels[node] {
+			unlabel = append(unlabel, Action{Verb: Unlabel, Node: node, Key: p.label()})
+		}
+	}
+	for _, node := range sorted(p.labels) {
+		if !slices.Contains(p.Labelled, node) {
+			label = append(label, Action{Verb: Label, Node: node, Key: p.label()})
+		}
+	}
+	p.Actions = slices.Concat(unlabel, p.Actions, label)
+	p.conclude()
+}
+
+// indexes are those that are wanted, and those that there are.
+func (p *planner) indexes() []int {
+	var out []int
+	for i := range int(p.Config.Replicas) {
+		out = append(out, i)
+	}
+	for i := range p.Replicas {
+		if i >= int(p.Config.Replicas) {
+			out = append(out, i)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// replica plans one of them.
+func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
+	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
+	_, failed, why := end(r.Job)
+	// A failed Job is what remembers that its load failed.
+	failed = failed && index < int(p.Config.Replicas) && r.Job.Annotations[annotationAttempt] == p.task(index, nil).attempt && r.Job.Labels[labelRole] == roleLoad
+	switch {
+	case index >= int(p.Config.Replicas):
+		p.leave(r, &status, "it is one more than wanted")
+		if r.Claim == nil && r.Job == nil {
+			status.State = ""
+		}
+	case r.Claim != nil && p.outdated(index, r) != "":
+		p.leave(r, &status, p.outdated(index, r))
+	case r.Claim == nil || going(r.Claim):
+		p.absent(index, r, failed, &status)
+	case r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index):
+		p.complete(index, r, &status)
+	default:
+		p.loading(index, r, failed, &status)
+	}
+	if failed && status.State != flexlvmv1.ReplicaComplete {
+		status.State = flexlvmv1.ReplicaFailed
+		status.Message = p.remembered(status.Claim, failure(r.Pod, why), r.Pod)
+	}
+	return status
+}
+
+// remembered is the message of a failed replica: its pod may be gone by now.
+func (p *planner) remembered(claim, now string, pod *corev1.Pod) string {
+	if pod != nil && reportOf(pod) != nil {
+		return now
+	}
+	for _, v := range p.Owner.Status.Volumes {
+		for _, r := range v.Nodes {
+			if v.ID == p.Config.ID && r.Claim == claim && r.State == flexlvmv1.ReplicaFailed && r.Message != "" {
+				return r.Message
+			}
+		}
+	}
+	return now
+}
+
+// outdated says why a replica has to go although it is wanted; empty where it has
+// not.
+func (p *planner) outdated(index int, r *Replica) string {
+	switch {
+	case going(r.Claim):
+		return ""
+	case r.Claim.Status.Phase == corev1.ClaimLost:
+		return "its PersistentVolume is gone"
+	case r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvictable] != "":
+		return "it was evicted, as its node needs the room"
+	case r.Claim.Annotations[annotationLoad] != p.Source.Load(index):
+		return "it holds what the volume asked for earlier"
+	case p.Barred[r.Node]:
+		return "its node is not among those that the volume asks for any more"
+	}
+	return ""
+}
+
+// leave lets a replica go: its node's label first, then its Job, then the claim.
+func (p *planner) leave(r *Replica, status *flexlvmv1.ReplicaStatus, why string) {
+	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
+	p.soon(whileLoading)
+	if r.Node != "" && slices.Contains(p.Labelled, r.Node) {
+		return // the label goes in this plan, the rest when it is seen to be gone
+	}
+	p.delete(r, "ReplicaReleased", why)
+}
+
+func (p *planner) delete(r *Replica, reason, why string) {
+	if r.Job != nil && !going(r.Job) {
+		p.do(Action{Verb: Delete, Object: r.Job})
+	}
+	if r.Claim != nil && !going(r.Claim) {
+		on := ""
+		if r.Node != "" {
+			on = " on " + r.Node
+		}
+		p.do(Action{Verb: Delete, Object: r.Claim, Reason: reason, Message: fmt.Sprintf("claim %s%s is released: %s", r.Claim.Name, on, why)})
+	}
+}
+
+// absent plans a replica without a claim, or whose claim is going.
+func (p *planner) absent(index int, r *Replica, failed bool, status *flexlvmv1.ReplicaStatus) {
+	status.State = flexlvmv1.ReplicaWaiting
+	p.soon(whileLoading)
+	switch {
+	case failed: // until a person does something
+	case r.Job != nil:
+		status.Message = "what is left of it goes"
+		if !going(r.Job) {
+			p.do(Action{Verb: Delete, Object: r.Job})
+		}
+	case r.Claim != nil:
+		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim goes, as soon as no pod uses it"
+	case index >= p.Fit:
+		status.Message = "there is no node for it"
+	default:
+		status.Message = "its claim is made"
+		p.do(Action{Verb: Create, Object: replicaClaim(p.Owner, p.Config, p.Source, index)})
+	}
+}
+
+// loading plans a replica that is not complete.
+func (p *planner) loading(index int, r *Replica, failed bool, status *flexlvmv1.ReplicaStatus) {
+	task := p.task(index, r.Claim)
+	p.soon(whileLoading)
+	p.grow(r)
+	succeeded, _, _ := end(r.Job)
+	current := r.Job != nil && r.Job.Annotations[annotationClaimUID] == string(r.Claim.UID) &&
+		r.Job.Annotations[annotationAttempt] == task.attempt && r.Job.Labels[labelRole] == roleLoad
+	switch {
+	case r.Job == nil:
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is made"
+		p.do(Action{Verb: Create, Object: task.load()})
+	case !current && !going(r.Job):
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
+		p.do(Action{Verb: Delete, Object: r.Job})
+	case !current:
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
+	case failed:
+		// What was loaded is not the dataset. The Job stays, to remember.
+		p.do(Action{Verb: Delete, Object: r.Claim, Reason: "LoadFailed", Message: fmt.Sprintf("claim %s: %s", r.Claim.Name, failure(r.Pod, "see its Job"))})
+	case succeeded:
+		status.State, status.Progress = flexlvmv1.ReplicaLoading, reportOf(r.Pod).progress()
+		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
+			p.Status.ReadyReplicas++
+		}
+		p.do(p.completed(index, r))
+	default:
+		p.running(r, status)
+	}
+}
+
+// wasServing keeps a stream from being cut off between its end and its completion.
+func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
+
+// running tells how far a loader is.
+func (p *planner) running(r *Replica, status *flexlvmv1.ReplicaStatus) {
+	status.State, status.Progress = flexlvmv1.ReplicaWaiting, r.Report.progress()
+	switch {
+	case r.Pod == nil || r.Pod.Status.Phase == corev1.PodPending:
+		status.Message = waiting(r.Pod)
+	case r.Pod.Status.Phase == corev1.PodFailed:
+		status.Message = "its loader is tried again; the last time: " + failure(r.Pod, r.Pod.Status.Reason)
+	default:
+		status.State = flexlvmv1.ReplicaLoading
+		if r.Report != nil {
+			status.Message = r.Report.Message
+		}
+	}
+	if p.Source.Stream && ready(r.Pod) {
+		if p.serve(r, true) {
+			status.State = flexlvmv1.ReplicaStreaming
+			p.Status.ReadyReplicas++
+		}
+	}
+}
+
+// serve lets pods come to the node of a replica, unless it is to be evicted.
+func (p *planner) serve(r *Replica, can bool) bool {
+	can = can && r.Node != "" && r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvict] == ""
+	if can {
+		p.labels[r.Node] = true
+	}
+	return can
+}
+
+// completed writes down that a replica is complete, for good: Jobs come and go.
+func (p *planner) completed(index int, r *Replica) Action {
+	report := reportOf(r.Pod)
+	if report == nil {
+		report = &Report{}
+	}
+	report.State, report.Message = "complete", ""
+	text, err := json.Marshal(report)
+	if err != nil {
+		panic(err) // numbers and strings only
+	}
+	return Action{
+		Verb: Annotate, Object: r.Claim,
+		Annotations: map[string]string{replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text)},
+		Reason:      "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone),
+	}
+}
+
+// complete plans a replica that is complete: it is served, grows, and is evicted when
+// its node asks for that.
+func (p *planner) complete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	status.State, status.Progress = flexlvmv1.ReplicaComplete, loadedReport(r.Claim).progress()
+	if r.Volume == nil || r.Node == "" {
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not seen yet"
+		p.soon(whileLoading)
+		return
+	}
+	if r.Volume.Annotations[replica.AnnotationComplete] != replica.Complete {
+		p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationComplete: replica.Complete}})
+	}
+	if p.serve(r, true) {
+		p.Status.ReadyReplicas++
+		p.Loaded++
+	} else {
+		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its node needs the room"
+		p.soon(whileLoading)
+		if r.Volume.Annotations[replica.AnnotationUnlabelled] == "" && !slices.Contains(p.Labelled, r.Node) {
+			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationUnlabelled: p.Now.UTC().Format(time.RFC3339)}})
+		}
+		return
+	}
+	if p.Status.Capacity == nil {
+		if size, known := r.Claim.Status.Capacity[corev1.ResourceStorage]; known {
+			p.Status.Capacity = &size
+		}
+	}
+	p.grow(r)
+	p.visit(index, r, status)
+}
+
+// grow asks for more room, where more is wanted than the claim has asked for.
+func (p *planner) grow(r *Replica) {
+	asked := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if r.Claim.Status.Phase == corev1.ClaimBound && asked.Cmp(p.Source.Capacity) < 0 { // others cannot
+		p.do(Action{Verb: Grow, Object: r.Claim, Size: p.Source.Capacity})
+	}
+}
+
+// visit has a loader mount the replica, which consumers never do by its own claim:
+// kubelet grows only what a pod has mounted, and resync looks for news.
+func (p *planner) visit(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
+	every := p.Source.Resync
+	if has.Cmp(asked) < 0 {
+		status.Message = fmt.Sprintf("grows from %s to %s", has.String(), asked.String())
+		every = betweenVisits
+	}
+	if every == 0 {
+		return
+	}
+	if r.Job == nil {
+		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit()})
+		p.soon(whileLoading)
+		return
+	}
+	at := ended(r.Job)
+	if at.IsZero() || going(r.Job) {
+		p.soon(whileLoading)
+		return
+	}
+	if _, failed, why := end(r.Job); failed {
+		status.Message = "its last visit failed: " + failure(r.Pod, why)
+	}
+	// The first visit does not wait: the Job before it was the load.
+	due := at.Add(every)
+	if r.Job.Labels[labelRole] == roleLoad && p.Source.Resync == 0 {
+		due = at
+	}
+	if p.Now.Before(due) {
+		p.soon(due.Sub(p.Now))
+		return
+	}
+	p.do(Action{Verb: Delete, Object: r.Job})
+	p.soon(whileLoading)
+}

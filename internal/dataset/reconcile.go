@@ -1,0 +1,170 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// reconciler looks at one VolumeManager at a time, and remembers nothing of it.
+type reconciler struct {
+	Config
+	cached client.Reader // what the watches show
+	live   client.Reader // the API server itself
+	write  client.Client
+	now    func() time.Time
+}
+
+// afterAction is when a volume is looked at again for which something was done: what
+// follows may not come with an event.
+const afterAction = time.Second
+
+// Reconcile brings a VolumeManager one step nearer to what is wanted.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	owner := &flexlvmv1.VolumeManager{}
+	if err := r.cached.Get(ctx, request.NamespacedName, owner); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if owner.DeletionTimestamp == nil && controllerutil.AddFinalizer(owner, Finalizer) {
+		// Nothing is made before that is written.
+		return reconcile.Result{RequeueAfter: afterAction}, ignoreRaces(r.writeFinalizers(ctx, owner))
+	}
+	if !controllerutil.ContainsFinalizer(owner, Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	outcomes, acted, err := r.volumes(ctx, owner)
+	if err != nil {
+		return reconcile.Result{}, ignoreRaces(err)
+	}
+	released, again := true, whileIdle
+	for _, o := range outcomes {
+		released, again = released && o.Gone, min(again, o.Again)
+	}
+	if acted {
+		again = min(again, afterAction)
+	}
+	if owner.DeletionTimestamp != nil && released {
+		controllerutil.RemoveFinalizer(owner, Finalizer)
+		return reconcile.Result{}, ignoreRaces(r.writeFinalizers(ctx, owner))
+	}
+	return reconcile.Result{RequeueAfter: again}, ignoreRaces(r.writeStatus(ctx, owner, outcomes, released))
+}
+
+// ignoreRaces passes over what another look will settle: the watch brings it.
+func ignoreRaces(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errChanged) {
+		return nil
+	}
+	return err
+}
+
+// volumes plans and does what is next for each volume. One that cannot be dealt with
+// does not keep the others.
+func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager) (outcomes []Outcome, acted bool, err error) {
+	s, err := r.gather(ctx, owner)
+	if err != nil {
+		return nil, false, err
+	}
+	former, err := r.formerIDs(ctx, owner, s)
+	if err != nil {
+		return nil, false, err
+	}
+	configs := owner.Spec.All()
+	for _, id := range former {
+		configs = append(configs[:len(configs):len(configs)], flexlvmv1.VolumeConfig{ID: id})
+	}
+	for i, v := range configs {
+		o, err := r.volume(ctx, owner, v, s, i < len(owner.Spec.All()))
+		if err != nil {
+			return nil, false, err
+		}
+		acted = acted || len(o.Actions) > 0
+		o.Former = i >= len(owner.Spec.All())
+		outcomes = append(outcomes, o)
+	}
+	return outcomes, acted, nil
+}
+
+func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *seen, inSpec bool) (Outcome, error) {
+	scene, err := r.scene(ctx, owner, v, s)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
+		if err := r.want(scene, s); err != nil {
+			return wrong(v, err), nil // and what there is stays as it is
+		}
+		r.ask(ctx, scene)
+	} else {
+		if source, err := ParseSource(v); err == nil {
+			scene.Source = source
+			scene.Upload = inSpec && owner.DeletionTimestamp == nil && source.OutputURL != ""
+		}
+		if err := r.release(ctx, scene); err != nil {
+			return Outcome{}, err
+		}
+	}
+	out := Plan(scene)
+	err = r.carryOut(ctx, owner, v.ID, out.Actions)
+	switch stranger := (*strangerError)(nil); {
+	case err == nil || apierrors.IsConflict(err):
+	case errors.As(err, &stranger), apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+		out.Failed, out.Status.Message = true, err.Error()
+	default:
+		return Outcome{}, err
+	}
+	return out, nil
+}
+
+// wrong is the outcome of a volume that cannot be read.
+func wrong(v flexlvmv1.VolumeConfig, err error) Outcome {
+	return Outcome{
+		Status: flexlvmv1.VolumeStatus{ID: v.ID, Replicas: v.Replicas, Message: err.Error()},
+		Failed: true, Again: whileIdle,
+	}
+}
+
+func (r *reconciler) writeFinalizers(ctx context.Context, owner *flexlvmv1.VolumeManager) error {
+	if err := r.write.Patch(ctx, owner, client.RawPatch(types.MergePatchType, finalizersPatch(owner))); err != nil {
+		return fmt.Errorf("write the finalizers of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	return nil
+}
+
+// writeStatus writes what has changed.
+func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeManager, outcomes []Outcome, released bool) error {
+	next := owner.DeepCopy()
+	next.Status = statusOf(owner, outcomes, released)
+	if equality.Semantic.DeepEqual(next.Status, owner.Status) {
+		return nil
+	}
+	if err := r.write.Status().Update(ctx, next); err != nil {
+		return fmt.Errorf("write the status of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	if next.Status.State != owner.Status.State {
+		kind := corev1.EventTypeNormal
+		if next.Status.State == flexlvmv1.StateFailed {
+			kind = corev1.EventTypeWarning
+		}
+		r.tell(owner, kind, string(next.Status.State), next.Status.Message+why(next.Status))
+	}
+	return nil
+}
+
+func why(status flexlvmv1.VolumeManagerStatus) string {
+	if status.Summary.Message == "" || status.State == flexlvmv1.StateRunning {
+		return ""
+	}
+	return "; " + status.Summary.Message
+}

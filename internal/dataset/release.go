@@ -1,0 +1,149 @@
+package dataset
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// readers makes the claim of all consumers and its PersistentVolume, and makes them
+// anew where they cannot serve any more. The two name each other, and the claim comes
+// first: where its name is taken there must be nothing that another claim could bind.
+func (p *planner) readers() {
+	volume, claim := p.Readers.Volume, p.Readers.Claim
+	switch {
+	case volume != nil && (p.spent(volume) || going(volume)):
+		p.Status.Message = "its claim for consumers is made anew"
+		p.releaseReaders()
+	case claim != nil && (going(claim) || claim.Status.Phase == corev1.ClaimLost):
+		p.Status.Message = "its claim for consumers is made anew"
+		p.releaseReaders()
+	default:
+		if claim == nil {
+			p.do(Action{Verb: Create, Object: readersClaim(p.Owner, p.Config, p.Source)})
+		}
+		if volume == nil {
+			p.do(Action{Verb: Create, Object: readersVolume(p.Owner, p.Config, p.Source, p.Class, p.Cluster)})
+		}
+	}
+}
+
+// spent tells of a PersistentVolume that no claim can have any more, or that leads to
+// another share than is asked for.
+func (p *planner) spent(volume *corev1.PersistentVolume) bool {
+	other := p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
+		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
+	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
+}
+
+// releaseReaders tells whether nothing is left of them. While a pod uses the claim,
+// Kubernetes keeps it, and then the PersistentVolume stays, and all replicas.
+func (p *planner) releaseReaders() bool {
+	claim, volume := p.Readers.Claim, p.Readers.Volume
+	switch {
+	case claim != nil:
+		if !going(claim) {
+			p.do(Action{Verb: Delete, Object: claim})
+		}
+		return false
+	case volume != nil:
+		if !going(volume) {
+			p.do(Action{Verb: Delete, Object: volume})
+		}
+		return false
+	}
+	return true
+}
+
+// release takes everything back: no pod may come any more, then what consumers leave
+// is uploaded, then the consumers' claim goes, then the replicas. The Job that
+// uploaded goes last, for it remembers that.
+func (p *planner) release() {
+	p.soon(whileLoading)
+	p.Status.Message = "is released"
+	if len(p.Labelled) > 0 {
+		for _, node := range p.Labelled {
+			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
+		}
+		return
+	}
+	if p.Upload && !p.uploaded() {
+		return
+	}
+	if !p.releaseReaders() {
+		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID)
+		return
+	}
+	for _, index := range p.indexes() {
+		r := p.Replicas[index]
+		if r == nil || (r.Claim == nil && r.Job == nil) {
+			continue
+		}
+		p.Status.Nodes = append(p.Status.Nodes, flexlvmv1.ReplicaStatus{
+			Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node, State: flexlvmv1.ReplicaLeaving,
+		})
+		p.delete(r, "", "")
+	}
+	if len(p.Status.Nodes) > 0 {
+		return
+	}
+	if p.Put != nil {
+		if !going(p.Put) {
+			p.do(Action{Verb: Delete, Object: p.Put})
+		}
+		return
+	}
+	p.Gone, p.Status.Message, p.Again = true, "released", whileIdle
+}
+
+// uploaded tells whether what is in the volume is at outputURL by now. Nothing goes
+// before that, and nothing that failed is given up but by a person.
+func (p *planner) uploaded() bool {
+	index, from := p.uploadFrom()
+	if p.Put == nil && from == nil {
+		return true // there is nothing, or it has gone after it was uploaded
+	}
+	succeeded, failed, why := end(p.Put)
+	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading}
+	if from != nil {
+		status.Claim, status.Node = from.Claim.Name, from.Node
+	}
+	switch {
+	case succeeded:
+		return true
+	case len(p.InUse) > 0 && p.Put == nil:
+		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
+		return false
+	case p.Put == nil:
+		p.Status.Message = "is uploaded to " + p.Source.OutputURL
+		p.do(Action{Verb: Create, Object: p.task(index, from.Claim).put()})
+	case p.Put.Annotations[annotationAttempt] != p.task(index, nil).attempt:
+		if !going(p.Put) {
+			p.do(Action{Verb: Delete, Object: p.Put})
+		}
+	case failed:
+		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
+		status.Message = failure(p.PutPod, why)
+		p.Status.Message = "cannot be uploaded to " + p.Source.OutputURL + ", so it is kept: " + status.Message
+	default:
+		p.Status.Message = "is uploaded to " + p.Source.OutputURL
+	}
+	p.Status.Nodes = append(p.Status.Nodes, status)
+	return false
+}
+
+// uploadFrom is the first replica whose volume consumers could have written, or at
+// least read.
+func (p *planner) uploadFrom() (int, *Replica) {
+	for _, index := range p.indexes() {
+		r := p.Replicas[index]
+		if r != nil && r.Claim != nil && !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != "" {
+			return index, r
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,211 @@
+package dataset
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// Scene is all that is known of one volume of a VolumeManager: what is wanted, and
+// what there is.
+type Scene struct {
+	Owner  *flexlvmv1.VolumeManager
+	Config flexlvmv1.VolumeConfig
+	Source Source
+	// Wanted is false for what is to be released: the VolumeManager is Completed or
+	// deleted, or no longer names the volume.
+	Wanted bool
+	// Upload first what is in the volume, before it is released.
+	Upload bool
+	// Image of the loader, UID of the cluster, parameters of the replicas' class.
+	Image, Cluster string
+	Class          map[string]string
+
+	Replicas map[int]*Replica
+	Put      *batchv1.Job // that uploads
+	PutPod   *corev1.Pod
+	Readers  Readers
+	// Labelled are the nodes that bear the dataset's label.
+	Labelled []string
+	// Fit is on how many nodes replicas may come; Barred are nodes where the user's
+	// affinity does not let them stay. A node that is gone from the API is neither: the
+	// watch for lost nodes waits a while.
+	Fit    int
+	Barred map[string]bool
+	// InUse are pods that use a claim of consumers; only looked up before an upload.
+	InUse []string
+	Now   time.Time
+}
+
+// Readers are the claim of all consumers and its PersistentVolume; nil where there is
+// none.
+type Readers struct {
+	Claim  *corev1.PersistentVolumeClaim
+	Volume *corev1.PersistentVolume
+}
+
+// Replica is what there is of one replica; nil where there is none.
+type Replica struct {
+	Claim  *corev1.PersistentVolumeClaim
+	Volume *corev1.PersistentVolume
+	Node   string // that the volume lies on
+	Job    *batchv1.Job
+	Pod    *corev1.Pod // the last of the Job
+	Report *Report     // what its loader says now
+}
+
+// Report is what the loader tells, over HTTP and at its end.
+type Report struct {
+	State      string `json:"state"`
+	FilesDone  int64  `json:"filesDone"`
+	FilesTotal int64  `json:"filesTotal"`
+	BytesDone  int64  `json:"bytesDone"`
+	BytesTotal int64  `json:"bytesTotal"`
+	Refused    int64  `json:"refused,omitempty"`
+	Ready      bool   `json:"ready,omitempty"`
+	Message    string `json:"message,omitempty"`
+}
+
+func (r *Report) progress() *flexlvmv1.Progress {
+	if r == nil {
+		return nil
+	}
+	out := &flexlvmv1.Progress{Files: r.FilesDone, FilesTotal: r.FilesTotal, Bytes: r.BytesDone, BytesTotal: r.BytesTotal}
+	out.Percent = percent(out, r.State == "complete")
+	return out
+}
+
+// percent is of the bytes, or of the files where there are no bytes; never 100 before
+// the end.
+func percent(p *flexlvmv1.Progress, complete bool) int32 {
+	done, total := p.Bytes, p.BytesTotal
+	if total == 0 {
+		done, total = p.Files, p.FilesTotal
+	}
+	switch {
+	case complete:
+		return 100
+	case total <= 0:
+		return 0
+	}
+	return int32(max(0, min(99, float64(done)/float64(total)*100)))
+}
+
+// reportOf is what a loader that has ended left behind; nil where it left nothing.
+func reportOf(pod *corev1.Pod) *Report {
+	if pod == nil {
+		return nil
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name != loader || c.State.Terminated == nil || c.State.Terminated.Message == "" {
+			continue
+		}
+		out := &Report{}
+		if err := json.Unmarshal([]byte(c.State.Terminated.Message), out); err != nil {
+			return &Report{Message: strings.TrimSpace(c.State.Terminated.Message)}
+		}
+		return out
+	}
+	return nil
+}
+
+// loadedReport is what was said of a replica when it became complete.
+func loadedReport(claim *corev1.PersistentVolumeClaim) *Report {
+	out := &Report{}
+	if err := json.Unmarshal([]byte(claim.Annotations[annotationLoaded]), out); err != nil {
+		return &Report{State: "complete"} // somebody wrote over it; how much it was is lost
+	}
+	return out
+}
+
+// end tells whether and how a Job has ended. A Job that is about to fail counts as
+// failed only when its pods have ended, and with it nothing writes the volume.
+func end(job *batchv1.Job) (succeeded, failed bool, why string) {
+	if job == nil {
+		return false, false, ""
+	}
+	for _, c := range job.Status.Conditions {
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type {
+		case batchv1.JobComplete:
+			return true, false, ""
+		case batchv1.JobFailed:
+			return false, true, strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
+		}
+	}
+	return false, false, ""
+}
+
+// ended is when a Job ended; the zero time where it has not.
+func ended(job *batchv1.Job) time.Time {
+	for _, c := range job.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// failure is why a Job failed, in its loader's own words where there are any.
+func failure(pod *corev1.Pod, why string) string {
+	if report := reportOf(pod); report != nil && report.Message != "" {
+		return report.Message
+	}
+	return "the loader ended without a word (" + why + "); see kubectl describe job, and the logs of its pods"
+}
+
+// waiting is what a pod that does not run waits for.
+func waiting(pod *corev1.Pod) string {
+	if pod == nil {
+		return "its loader's pod is not there yet"
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return "no node takes its loader: " + c.Message
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return "its loader does not run yet: " + strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+		}
+	}
+	if pod.Spec.NodeName == "" {
+		return "its loader waits for a node"
+	}
+	return "its loader starts on " + pod.Spec.NodeName
+}
+
+func ready(pod *corev1.Pod) bool {
+	if pod == nil || pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func going(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
+
+// hash of the dataset.
+func (s *Scene) hash() string { return hash(s.Owner, s.Config.ID) }
+
+func (s *Scene) label() string { return replica.NodeLabel(s.hash()) }
+
+func (s *Scene) task(index int, claim *corev1.PersistentVolumeClaim) task {
+	return task{
+		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
+		attempt: attempt(s.Owner, s.Config, s.Source, index),
+	}
+}

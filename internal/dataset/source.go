@@ -1,0 +1,318 @@
+package dataset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// DefaultClass is the StorageClass of replicas whose volume names none.
+const DefaultClass = "flexlvm-dataset"
+
+// defaultResync is how often a source is looked at again where resync says only
+// "true".
+const defaultResync = 5 * time.Minute
+
+// Source is a VolumeConfig as its loader and its volumes see it.
+type Source struct {
+	Type     flexlvmv1.SourceType
+	URL      string   // operand of the loader; empty where nothing is loaded
+	Flags    []string // of the loader, which decide what is loaded
+	Access   []string // flags of the loader for the way to the source alone
+	Include  []string // one glob for each replica, or none at all
+	Dir      string   // below the root of the volume, where the data go; may be empty
+	NFS      *corev1.NFSVolumeSource
+	Capacity resource.Quantity
+	Class    string
+	Eviction volume.EvictionPolicy
+
+	Secret         string // credentials; mounted by the loader, read by nobody here
+	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
+	ServiceAccount string
+	Timeout        time.Duration // 0: none
+	Stream         bool
+	StreamAfter    string
+	Resync         time.Duration // 0: never
+	OutputURL      string
+}
+
+// Writable tells whether consumers write: then they use the claim of the one
+// replica itself.
+func (s Source) Writable() bool {
+	return s.Type == flexlvmv1.SourceS3Dev || s.Type == flexlvmv1.SourceAeon
+}
+
+// Copies tells whether there are replicas on nodes at all.
+func (s Source) Copies() bool { return s.Type != flexlvmv1.SourceNFS }
+
+// Load names what replica index holds: replicas with another Load are outdated.
+func (s Source) Load(index int) string {
+	return digest(s.URL, s.Flags, s.Dir, s.include(index))
+}
+
+func (s Source) include(index int) []string {
+	if index < len(s.Include) {
+		return []string{"--include=" + s.Include[index]}
+	}
+	return nil
+}
+
+// digest is a short name of parts that is another for other parts.
+func digest(parts ...any) string {
+	text, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // only strings and such come here
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+// Options by the source that they belong to.
+var (
+	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath"}
+	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "resync"}
+	optionsOfS3    = []string{"awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID"}
+	optionsOf      = map[flexlvmv1.SourceType][]string{
+		flexlvmv1.SourceS3:        slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3),
+		flexlvmv1.SourceS3Dev:     slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3),
+		flexlvmv1.SourcePachyderm: slices.Concat(optionsOfAll, optionsOfLoads, []string{"repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName"}),
+		flexlvmv1.SourceNFS:       {"server", "path", "dataPath"},
+		// The secret and what else is for the way to outputURL.
+		flexlvmv1.SourceAeon: slices.Concat(optionsOfAll, []string{"awsCredentialsSecretName", "endpointURL", "region", "addressStyle", "serviceAccountName", "caConfigMap"}),
+	}
+)
+
+// ParseSource reads a volume. The error says what is wrong and what to write.
+func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
+	options := map[string]string{}
+	for key, value := range v.Options {
+		options[key] = string(value)
+	}
+	known, ok := optionsOf[v.SourceType]
+	if !ok {
+		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of S3, S3-Dev, Pachyderm, NFS, Aeon", v.SourceType)
+	}
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if !slices.Contains(known, key) {
+			return Source{}, fmt.Errorf("option %q does not belong to sourceType %s; remove it", key, v.SourceType)
+		}
+	}
+	if len(v.Labels) == 0 {
+		return Source{}, fmt.Errorf("labels cannot be empty")
+	}
+	s := Source{
+		Type: v.SourceType, Class: DefaultClass,
+		Secret: options["awsCredentialsSecretName"], CAConfigMap: options["caConfigMap"], ServiceAccount: options["serviceAccountName"],
+		OutputURL: options["outputURL"],
+	}
+	if class := options["storageClass"]; class != "" {
+		s.Class = class
+	}
+	var err error
+	if s.Capacity, err = resource.ParseQuantity(v.Capacity); err != nil {
+		return Source{}, fmt.Errorf("parse capacity %q: %w", v.Capacity, err)
+	}
+	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
+		return Source{}, err
+	}
+	if s.OutputURL != "" && !strings.HasPrefix(s.OutputURL, "s3://") {
+		return Source{}, fmt.Errorf("outputURL %q has to begin with s3://", s.OutputURL)
+	}
+	if s.Writable() && s.Eviction != volume.EvictNever {
+		return Source{}, fmt.Errorf("evictionPolicy %s: what consumers write to a volume of sourceType %s is nowhere else; use Never", s.Eviction, s.Type)
+	}
+	return s.finish(v, options)
+}
+
+// finish reads what depends on the source.
+func (s Source) finish(v flexlvmv1.VolumeConfig, options map[string]string) (Source, error) {
+	var err error
+	switch s.Type {
+	case flexlvmv1.SourceNFS:
+		s.NFS = &corev1.NFSVolumeSource{Server: options["server"], Path: options["path"], ReadOnly: v.AccessMode == corev1.ReadOnlyMany}
+		if s.NFS.Server == "" || !path.IsAbs(s.NFS.Path) {
+			return Source{}, fmt.Errorf("server %q and path %q: both have to be set in options, and path has to begin with /", s.NFS.Server, s.NFS.Path)
+		}
+		return s, nil
+	case flexlvmv1.SourceS3, flexlvmv1.SourceS3Dev:
+		err = s.readS3(v, options)
+	case flexlvmv1.SourcePachyderm:
+		err = s.readPachyderm(options)
+	case flexlvmv1.SourceAeon:
+		s.Access = flagsOf(options, accessFlags)
+		return s, nil
+	}
+	if err != nil {
+		return Source{}, err
+	}
+	s.Flags = append(s.Flags, flagsOf(options, contentFlags)...)
+	s.Access = append(s.Access, flagsOf(options, accessFlags)...)
+	return s, s.readLoading(v.Replicas, options)
+}
+
+// Flags of the loader by the options that give them.
+var (
+	contentFlags = [][2]string{{"versionID", "--version-id"}, {"include", "--include"}, {"exclude", "--exclude"}}
+	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}, {"bandwidth", "--bandwidth"}}
+)
+
+func flagsOf(options map[string]string, table [][2]string) []string {
+	var out []string
+	for _, row := range table {
+		if value := options[row[0]]; value != "" {
+			out = append(out, row[1]+"="+value)
+		}
+	}
+	return out
+}
+
+func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) error {
+	s.URL = v.SourceURL
+	if s.URL == "" {
+		s.URL = options["sourceURL"]
+	}
+	switch {
+	case s.URL == "":
+		return fmt.Errorf("sourceURL has to be set in options")
+	case !strings.HasPrefix(s.URL, "s3://") || len(s.URL) == len("s3://"):
+		return fmt.Errorf("sourceURL %q has to be s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all below it", s.URL)
+	case options["anonymous"] == "true":
+		s.Access = append(s.Access, "--anonymous")
+		s.Secret = ""
+	case s.Secret == "" && s.ServiceAccount == "":
+		return fmt.Errorf("awsCredentialsSecretName key has to be set in options")
+	}
+	return nil
+}
+
+// readPachyderm goes by Pachyderm's S3 gateway; VCK spoke gRPC, whose port is not
+// the gateway's.
+func (s *Source) readPachyderm(options map[string]string) error {
+	for _, key := range []string{"repo", "branch", "inputPath", "outputPath"} {
+		if options[key] == "" {
+			return fmt.Errorf("%s has to be set in options", key)
+		}
+	}
+	repo := options["repo"]
+	if project := options["project"]; project != "" {
+		repo = project + "/" + repo
+	}
+	input := options["inputPath"]
+	s.URL = fmt.Sprintf("pachyderm://%s@%s/%s", repo, options["branch"], strings.TrimPrefix(input, "/"))
+	s.Dir = strings.TrimPrefix(path.Clean("/"+options["outputPath"]), "/")
+	s.Secret = options["pachydermSecretName"]
+	if options["endpointURL"] == "" {
+		endpoint, err := gateway(options["pachydermServiceAddress"])
+		if err != nil {
+			return err
+		}
+		s.Access = append(s.Access, "--endpoint="+endpoint)
+	}
+	return nil
+}
+
+// gateway is where Pachyderm's S3 gateway is, beside the address of its gRPC that
+// VCK's manifests have.
+func gateway(address string) (string, error) {
+	const port = "30600"
+	switch {
+	case address == "":
+		return "http://pachd:" + port, nil
+	case strings.Contains(address, "://"):
+		return address, nil
+	case !strings.Contains(address, ":"):
+		return "http://" + net.JoinHostPort(address, port), nil
+	}
+	host, given, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("pachydermServiceAddress %q: %w; write HOST:PORT of its S3 gateway, or endpointURL", address, err)
+	}
+	if given == "650" || given == "30650" || given == "1650" {
+		given = port
+	}
+	return "http://" + net.JoinHostPort(host, given), nil
+}
+
+// readLoading reads how loading goes.
+func (s *Source) readLoading(replicas int32, options map[string]string) error {
+	if text := options["timeoutForDataDownload"]; text != "" {
+		timeout, err := time.ParseDuration(text)
+		if err == nil && timeout <= 0 {
+			err = fmt.Errorf("%s is not more than 0", timeout)
+		}
+		if err != nil {
+			return fmt.Errorf("error while parsing timeout for data download: %w", err)
+		}
+		s.Timeout = timeout
+	}
+	if s.Stream = options["stream"] == "true"; s.Stream {
+		s.StreamAfter = "1"
+		if after := options["streamAfter"]; after != "" {
+			s.StreamAfter = after
+		}
+	}
+	if err := s.readResync(replicas, options["resync"]); err != nil {
+		return err
+	}
+	return s.readDistribution(replicas, options["distributionStrategy"])
+}
+
+func (s *Source) readResync(replicas int32, text string) error {
+	switch text {
+	case "", "false":
+		return nil
+	case "true":
+		s.Resync = defaultResync
+	default:
+		every, err := time.ParseDuration(text)
+		if err != nil || every < time.Second {
+			return fmt.Errorf("resync %q has to be true, or how often, such as 10m, and not less than 1s", text)
+		}
+		s.Resync = every
+	}
+	if replicas > 1 {
+		return fmt.Errorf("replicas cannot be > 1 when resync is set")
+	}
+	return nil
+}
+
+// readDistribution gives each replica its glob: the globs in their order, each as
+// often as it says.
+func (s *Source) readDistribution(replicas int32, text string) error {
+	if text == "" {
+		return nil
+	}
+	counts := map[string]int{}
+	if err := json.Unmarshal([]byte(text), &counts); err != nil {
+		return fmt.Errorf("invalid distributionStrategy [%s] specified, it must be a map[string]int", text)
+	}
+	total := 0
+	for _, glob := range slices.Sorted(maps.Keys(counts)) {
+		// Each alone, so that no sum runs over.
+		if count := counts[glob]; count < 0 || count > int(replicas) {
+			total = count
+			break
+		}
+		total += counts[glob]
+		s.Include = append(s.Include, slices.Repeat([]string{glob}, counts[glob])...)
+	}
+	if total != int(replicas) {
+		return fmt.Errorf("total number of replicas: [%s] in distributionStrategy [%s], does not match number of replicas provided: [%d]",
+			strconv.Itoa(total), text, replicas)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package dataset
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+type options = map[string]flexlvmv1.OptionValue
+
+func volumeOf(kind flexlvmv1.SourceType, replicas int32, o options) flexlvmv1.VolumeConfig {
+	return flexlvmv1.VolumeConfig{ID: "a", Replicas: replicas, SourceType: kind, AccessMode: corev1.ReadWriteOnce, Capacity: "1Gi",
+		Labels: map[string]flexlvmv1.LabelValue{"k": "v"}, Options: o}
+}
+
+func s3Options(more options) options {
+	out := options{"sourceURL": "s3://b/p/", "awsCredentialsSecretName": "s"}
+	for k, v := range more {
+		out[k] = v
+	}
+	return out
+}
+
+// The words are VCK's: people's scripts look for them.
+func TestSourceErrors(t *testing.T) {
+	pachyderm := func(more options) options {
+		out := options{"repo": "r", "branch": "master", "inputPath": "in/", "outputPath": "out"}
+		for k, v := range more {
+			out[k] = v
+		}
+		return out
+	}
+	for want, v := range map[string]flexlvmv1.VolumeConfig{
+		`sourceType "FTP" is not known; it is one of S3, S3-Dev, Pachyderm, NFS, Aeon`:                                             volumeOf("FTP", 1, nil),
+		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
+		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
+		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
+		`sourceURL "http://b/" has to be s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all below it`:                                 volumeOf("S3", 1, s3Options(options{"sourceURL": "http://b/"})),
+		`error while parsing timeout for data download: time: invalid duration "soon"`:                                             volumeOf("S3", 1, s3Options(options{"timeoutForDataDownload": "soon"})),
+		"invalid distributionStrategy [[1]] specified, it must be a map[string]int":                                                volumeOf("S3", 1, s3Options(options{"distributionStrategy": "[1]"})),
+		`invalid distributionStrategy [{"a":"1"}] specified, it must be a map[string]int`:                                          volumeOf("S3", 1, s3Options(options{"distributionStrategy": `{"a":"1"}`})),
+		`total number of replicas: [3] in distributionStrategy [{"a*":1,"b*":2}], does not match number of replicas provided: [2]`: volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a*":1,"b*":2}`})),
+		`total number of replicas: [-1] in distributionStrategy [{"a":-1,"b":3}], does not match number of replicas provided: [2]`: volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a":-1,"b":3}`})),
+		"replicas cannot be > 1 when resync is set":                                                                                volumeOf("S3", 2, s3Options(options{"resync": "true"})),
+		`resync "often" has to be true`:                                                                                            volumeOf("S3", 1, s3Options(options{"resync": "often"})),
+		`outputURL "gs://x" has to begin with s3://`:                                                                               volumeOf("S3", 1, s3Options(options{"outputURL": "gs://x"})),
+		"what consumers write to a volume of sourceType S3-Dev":                                                                    volumeOf("S3-Dev", 1, s3Options(options{"evictionPolicy": "LRU"})),
+		"branch has to be set in options":                                                                                          volumeOf("Pachyderm", 1, pachyderm(options{"branch": ""})),
+		`server "" and path "x": both have to be set in options`:                                                                   volumeOf("NFS", 1, options{"path": "x"}),
+		`pachydermServiceAddress "a:b:c"`:                                                                                          volumeOf("Pachyderm", 1, pachyderm(options{"pachydermServiceAddress": "a:b:c"})),
+		`option "sourceURL" does not belong to sourceType Pachyderm`:                                                               volumeOf("Pachyderm", 1, pachyderm(options{"sourceURL": "s3://b/"})),
+	} {
+		_, err := ParseSource(v)
+		require.ErrorContains(t, err, want)
+	}
+	v := volumeOf("S3", 1, s3Options(nil))
+	v.Labels = nil
+	_, err := ParseSource(v)
+	require.EqualError(t, err, "labels cannot be empty")
+}
+
+func TestSources(t *testing.T) {
+	s, err := ParseSource(volumeOf("S3", 3, s3Options(options{
+		"timeoutForDataDownload": "5m", "distributionStrategy": `{"b*":2,"a*":1}`, "endpointURL": "https://e", "region": "r", "dataPath": "/var/datasets",
+		"stream": "true", "storageClass": "fast", "evictionPolicy": "LRU", "exclude": "*; rm -rf /",
+	})))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a*", "b*", "b*"}, s.Include, "the same each time")
+	require.Equal(t, 5*time.Minute, s.Timeout)
+	require.Equal(t, []string{"--endpoint=https://e", "--region=r"}, s.Access)
+	require.Equal(t, []string{"--exclude=*; rm -rf /"}, s.Flags, "one argument, and no shell to read it")
+	require.Equal(t, "1", s.StreamAfter)
+	require.Equal(t, "fast", s.Class)
+	require.NotEqual(t, s.Load(0), s.Load(1))
+	require.Equal(t, s.Load(1), s.Load(2))
+
+	v := volumeOf("S3", 1, options{"anonymous": "true"})
+	v.SourceURL = "s3://b/k"
+	s, err = ParseSource(v)
+	require.NoError(t, err)
+	require.Equal(t, "s3://b/k", s.URL)
+	require.Equal(t, []string{"--anonymous"}, s.Access)
+
+	for address, endpoint := range map[string]string{
+		"": "http://pachd:30600", "pachd.default": "http://pachd.default:30600", "pachd.default:650": "http://pachd.default:30600",
+		"10.0.0.1:30650": "http://10.0.0.1:30600", "10.0.0.1:31600": "http://10.0.0.1:31600", "https://p": "https://p",
+	} {
+		s, err = ParseSource(volumeOf("Pachyderm", 1, options{
+			"repo": "r", "branch": "master", "project": "x", "inputPath": "/in/", "outputPath": "../../out/../deep", "pachydermServiceAddress": flexlvmv1.OptionValue(address),
+		}))
+		require.NoError(t, err)
+		require.Equal(t, "pachyderm://x/r@master/in/", s.URL)
+		require.Equal(t, "deep", s.Dir, "it stays in the volume")
+		require.Equal(t, []string{"--endpoint=" + endpoint}, s.Access)
+	}
+}
+
+// What the loader gets, and what it may do.
+func TestLoaderPod(t *testing.T) {
+	stage := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+		v.Options["timeoutForDataDownload"], v.Options["caConfigMap"] = "5m", "ca"
+		v.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
+		v.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpExists}}},
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "b", Operator: corev1.NodeSelectorOpExists}}},
+		}}}
+	})
+	job := stage.task(1, stage.claimed(1).Claim).load()
+	pod := job.Spec.Template.Spec
+	require.Equal(t, []string{"/fetch"}, pod.Containers[0].Command)
+	require.Equal(t, []string{
+		"--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--credentials-dir=/credentials", "--ca-file=/authority/ca.crt",
+		"--memory=128Mi", "--timeout=5m0s", "--", "s3://b/p/", "/data",
+	}, pod.Containers[0].Args)
+	require.EqualValues(t, 360, *job.Spec.ActiveDeadlineSeconds)
+	require.Equal(t, stage.Config.Tolerations, pod.Tolerations)
+	require.Equal(t, "v-a-1", pod.Volumes[0].PersistentVolumeClaim.ClaimName)
+	require.Equal(t, "s", pod.Volumes[1].Secret.SecretName)
+	require.True(t, *pod.Volumes[1].Secret.Optional, "a Secret that is not there is for the loader to tell of")
+	require.True(t, *pod.SecurityContext.RunAsNonRoot)
+	require.NotZero(t, *pod.SecurityContext.FSGroup)
+	require.False(t, *pod.AutomountServiceAccountToken)
+	require.Empty(t, pod.Containers[0].Env)
+	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	require.Len(t, terms, 2)
+	for _, term := range terms { // they are alternatives
+		require.Contains(t, term.MatchExpressions, hasNot(stage.label()))
+	}
+	require.Len(t, stage.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions, 1, "the user's own is as it was")
+	require.Equal(t, corev1.LabelHostname, pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey)
+}
+
+func TestNodesFor(t *testing.T) {
+	node := func(name string, labels map[string]string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	nodes := []*corev1.Node{
+		node("a", map[string]string{"disk": "fast"}),
+		node("b", map[string]string{"disk": "fast"}, corev1.Taint{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}),
+		node("c", map[string]string{"disk": "slow"}),
+		node("d", map[string]string{"disk": "fast"}, corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}),
+	}
+	fit, barred, err := nodesFor(nodes, nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, 3, fit)
+	require.Empty(t, barred)
+	affinity := withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
+	fit, barred, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}})
+	require.NoError(t, err)
+	require.Equal(t, 3, fit, "a node that is not ready for a while counts")
+	require.Equal(t, map[string]bool{"c": true}, barred)
+	_, _, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil)
+	require.ErrorContains(t, err, `read nodeAffinity, key "disk"`)
+	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0] = corev1.NodeSelectorTerm{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}},
+	}
+	fit, _, err = nodesFor(nodes, affinity, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, fit)
+}
+
+func TestStatusOf(t *testing.T) {
+	outcome := func(id string, ready, loaded int32, failed bool) Outcome {
+		return Outcome{Status: flexlvmv1.VolumeStatus{ID: id, Replicas: 2, ReadyReplicas: ready, Message: "m"}, Loaded: loaded, Failed: failed}
+	}
+	for name, c := range map[string]struct {
+		was   flexlvmv1.State
+		wants flexlvmv1.State
+		of    []Outcome
+		done  bool
+		state flexlvmv1.State
+		says  string
+	}{
+		"begins":                        {"", "", []Outcome{outcome("a", 0, 0, false)}, false, "Pending", "Beginning sub-resource deployment"},
+		"one of two":                    {"Pending", "", []Outcome{outcome("a", 1, 1, false)}, false, "Pending", "Beginning sub-resource deployment"},
+		"all":                           {"Pending", "Running", []Outcome{outcome("a", 2, 2, false), outcome("b", 2, 2, false)}, false, "Running", "successfully deployed all sub-resources"},
+		"one volume of two":             {"Pending", "", []Outcome{outcome("a", 2, 2, false), outcome("b", 0, 0, false)}, false, "Pending", "Beginning sub-resource deployment"},
+		"failed":                        {"Pending", "", []Outcome{outcome("a", 2, 2, false), outcome("b", 0, 0, true)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"failed and mended":             {"Failed", "", []Outcome{outcome("a", 2, 2, false)}, false, "Running", "successfully deployed all sub-resources"},
+		"heals":                         {"Running", "", []Outcome{outcome("a", 1, 1, false)}, false, "Running", "successfully deployed all sub-resources"},
+		"cannot heal, and is used":      {"Running", "", []Outcome{outcome("a", 1, 1, true)}, false, "Running", "successfully deployed all sub-resources"},
+		"nothing is left":               {"Running", "", []Outcome{outcome("a", 0, 0, false)}, false, "Pending", "Beginning sub-resource deployment"},
+		"is released":                   {"Running", "Completed", []Outcome{outcome("a", 0, 0, false)}, false, "Running", ""},
+		"cannot be uploaded":            {"Running", "Completed", []Outcome{outcome("a", 0, 0, true)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"was released":                  {"Running", "Completed", []Outcome{outcome("a", 0, 0, false)}, true, "Completed", "released all sub-resources"},
+		"a volume goes that was asked":  {"Pending", "", []Outcome{outcome("a", 2, 2, false), {Former: true}}, false, "Running", "successfully deployed all sub-resources"},
+		"what is not known never runs":  {"Pending", "", []Outcome{wrong(flexlvmv1.VolumeConfig{ID: "a", Replicas: 1}, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"and does not run on from then": {"Running", "", []Outcome{wrong(flexlvmv1.VolumeConfig{ID: "a", Replicas: 1}, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owner := &flexlvmv1.VolumeManager{Spec: flexlvmv1.VolumeManagerSpec{State: c.wants}, Status: flexlvmv1.VolumeManagerStatus{State: c.was}}
+			got := statusOf(owner, c.of, c.done)
+			require.Equal(t, c.state, got.State)
+			if c.says != "" {
+				require.Equal(t, c.says, got.Message)
+			}
+		})
+	}
+	// An edit is news.
+	owner := &flexlvmv1.VolumeManager{Status: flexlvmv1.VolumeManagerStatus{State: "Running", ObservedGeneration: 1}}
+	owner.Generation = 2
+	got := statusOf(owner, []Outcome{outcome("a", 1, 1, false)}, false)
+	require.Equal(t, flexlvmv1.StatePending, got.State)
+	require.Equal(t, "1/2", got.Summary.Ready)
+	require.Equal(t, "a: m", got.Summary.Message)
+	require.Equal(t, metav1.ConditionTrue, got.Conditions[0].Status)
+	require.Equal(t, metav1.ConditionFalse, got.Conditions[1].Status)
+}

@@ -1,0 +1,113 @@
+package dataset
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// statusOf sums the volumes up. What was Running stays so while each of its volumes
+// can be used somewhere: a replica that is evicted and healed is no news to scripts
+// that wait for a state.
+func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) flexlvmv1.VolumeManagerStatus {
+	out := flexlvmv1.VolumeManagerStatus{ObservedGeneration: owner.Generation, Conditions: slices.Clone(owner.Status.Conditions)}
+	volumes = slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return o.Former })
+	count := tally{volumes: len(volumes)}
+	for _, v := range volumes {
+		out.Volumes = append(out.Volumes, v.Status)
+		count.add(v)
+	}
+	was := owner.Status.State == flexlvmv1.StateRunning && owner.Status.ObservedGeneration == owner.Generation
+	switch {
+	case owner.Spec.State == flexlvmv1.StateCompleted && released:
+		out.State, out.Message = flexlvmv1.StateCompleted, flexlvmv1.MessageCompleted
+	case owner.Spec.State == flexlvmv1.StateCompleted && !count.failed:
+		out.State, out.Message = cmp.Or(owner.Status.State, flexlvmv1.StatePending), cmp.Or(owner.Status.Message, flexlvmv1.MessagePending)
+	case owner.Spec.State != flexlvmv1.StateCompleted && (count.all || was && count.usable == count.volumes):
+		out.State, out.Message = flexlvmv1.StateRunning, flexlvmv1.MessageRunning
+	case count.failed:
+		out.State, out.Message = flexlvmv1.StateFailed, flexlvmv1.MessageFailed
+	default:
+		out.State, out.Message = flexlvmv1.StatePending, flexlvmv1.MessagePending
+	}
+	out.Summary = summarize(volumes)
+	condition(&out, flexlvmv1.ConditionReady, count.usable == count.volumes && !released, "Usable", "every volume can be used", "NotUsable", out.Summary.Message, owner.Generation)
+	condition(&out, flexlvmv1.ConditionLoaded, count.loaded && !released, "Complete", "every replica is complete", "NotComplete", out.Summary.Message, owner.Generation)
+	return out
+}
+
+// tally counts volumes.
+type tally struct {
+	volumes, usable int
+	all             bool // have all their replicas ready
+	loaded          bool // and complete
+	failed          bool // one of them
+	begun           bool
+}
+
+func (t *tally) add(v Outcome) {
+	if !t.begun {
+		t.begun, t.all, t.loaded = true, true, true
+	}
+	t.failed = t.failed || v.Failed
+	t.all = t.all && v.Status.ReadyReplicas >= v.Status.Replicas && v.Status.Replicas > 0
+	t.loaded = t.loaded && v.Loaded >= v.Status.Replicas && v.Status.Replicas > 0
+	if v.Status.ReadyReplicas > 0 {
+		t.usable++
+	}
+}
+
+func condition(out *flexlvmv1.VolumeManagerStatus, kind string, is bool, yes, because, no, why string, generation int64) {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: yes, Message: because, ObservedGeneration: generation}
+	if !is {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, no, why
+	}
+	meta.SetStatusCondition(&out.Conditions, c)
+}
+
+func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
+	var out flexlvmv1.DatasetSummary
+	var ready, wanted, percents, replicas int32
+	var total flexlvmv1.Progress
+	nodes := map[string]bool{}
+	var claims []string
+	for _, v := range volumes {
+		s := v.Status
+		ready, wanted = ready+s.ReadyReplicas, wanted+s.Replicas
+		if s.VolumeSource != nil {
+			claims = append(claims, s.VolumeSource.PersistentVolumeClaim.ClaimName)
+		}
+		if p := s.Progress; p != nil {
+			percents, replicas = percents+p.Percent*s.Replicas, replicas+s.Replicas
+			total.Files, total.FilesTotal = total.Files+p.Files, total.FilesTotal+p.FilesTotal
+			total.Bytes, total.BytesTotal = total.Bytes+p.Bytes, total.BytesTotal+p.BytesTotal
+		}
+		for _, r := range s.Nodes {
+			if r.Node != "" {
+				nodes[r.Node] = true
+			}
+		}
+		if s.Message != flexlvmv1.MessageSuccess && out.Message == "" {
+			out.Message = s.ID + ": " + s.Message
+		}
+	}
+	out.Ready = fmt.Sprintf("%d/%d", ready, wanted)
+	out.Claims = strings.Join(claims, ",")
+	out.Nodes = strings.Join(slices.Sorted(maps.Keys(nodes)), ",")
+	if replicas > 0 {
+		out.Progress = fmt.Sprintf("%d%%", percents/replicas)
+		out.Files = fmt.Sprintf("%d/%d", total.Files, total.FilesTotal)
+		out.Bytes = readable(total.Bytes) + "/" + readable(total.BytesTotal)
+	}
+	return out
+}
+
+func readable(bytes int64) string { return strings.ReplaceAll(volume.Bytes(bytes).String(), " ", "") }

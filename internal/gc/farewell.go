@@ -1,0 +1,169 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// grace is how long the daemon waits when it has seen that the label of its node is
+// gone, before it looks for pods: the scheduler may have placed one in the moment
+// before, by what it knew then.
+const grace = 10 * time.Second
+
+// due gives the moves of a round that may be made now. It remembers since when
+// the label of each replica has been gone; another process begins to wait anew.
+func (d *Daemon) due(f findings) (out []Move) {
+	seen := map[types.UID]time.Time{}
+	for _, m := range f.moves {
+		uid := m.Claim.UID
+		if m.Step == StepConfirm {
+			since, known := d.unlabelled[uid]
+			if !known {
+				since = f.at
+			}
+			seen[uid] = since
+			if f.at.Sub(since) < grace {
+				continue
+			}
+		}
+		if _, waits := d.farewells.waits(string(uid), f.at); !waits {
+			out = append(out, m)
+		}
+	}
+	d.unlabelled = seen
+	return out
+}
+
+// sayFarewells makes the moves of a round that are due. Each is one write, and only
+// if the PersistentVolume is what this round has seen; killed before or after it,
+// the next round goes on from what is written.
+func (d *Daemon) sayFarewells(ctx context.Context, f findings) {
+	if !f.confirmed {
+		return
+	}
+	log := klog.FromContext(ctx)
+	for _, m := range d.due(f) {
+		if ctx.Err() != nil {
+			return
+		}
+		id := string(m.Claim.UID)
+		done, err := d.move(ctx, f.objects[m.Claim.PV], m)
+		if err != nil {
+			b := d.farewells.add(id, d.cfg.Now(), err.Error())
+			if !apierrors.IsConflict(err) && d.said.fresh("farewell "+id, err.Error(), f.at) {
+				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.Claim.PV, "step", m.Step, "in", b.delay)
+			}
+			continue
+		}
+		d.farewells.clear(id)
+		if done.Step == "" {
+			continue
+		}
+		d.said.over("farewell " + id)
+		d.out.Metrics.moved(done.Step)
+		log.Info("The eviction of a replica goes on", "persistentvolume", m.Claim.PV, "step", done.Step, "why", done.Why)
+	}
+}
+
+// move makes one move, and tells what became of it: a confirmation that finds a pod
+// becomes a withdrawal, and nothing while the label is still there.
+func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m Move) (Move, error) {
+	if object == nil || object.UID != m.Claim.UID {
+		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.Claim.PV)
+	}
+	if m.Step == StepConfirm {
+		labelled, err := d.labelled(ctx, m.Claim)
+		if err != nil || labelled {
+			return Move{}, err
+		}
+		pod, err := d.userNow(ctx, m.Claim)
+		if err != nil {
+			return m, err
+		}
+		if pod != "" {
+			m.Step, m.Why = StepWithdraw, fmt.Sprintf("pod %s uses it", pod)
+		}
+	}
+	now := d.cfg.Now().UTC().Format(time.RFC3339)
+	change := map[string]*string{}
+	switch m.Step {
+	case StepAsk: // what an earlier time has left says nothing of this one
+		change[replica.AnnotationEvict], change[replica.AnnotationUnlabelled], change[replica.AnnotationEvictable] = &now, nil, nil
+	case StepConfirm:
+		change[replica.AnnotationEvictable] = &now
+	case StepWithdraw:
+		change[replica.AnnotationEvict], change[replica.AnnotationUnlabelled], change[replica.AnnotationEvictable] = nil, nil, nil
+	}
+	return m, d.api.Annotate(ctx, object, change)
+}
+
+// labelled tells whether pods may still be sent here for a dataset.
+func (d *Daemon) labelled(ctx context.Context, c Claim) (bool, error) {
+	node, err := d.api.Node(ctx, d.cfg.Node)
+	if err != nil {
+		return false, err
+	}
+	_, labelled := node.Labels[replica.NodeLabel(c.Replica.Dataset)]
+	return labelled, nil
+}
+
+// userNow asks the API server for a pod of this node that has not ended and names a
+// claim of the dataset: that of the replica, or that of the readers, by what the
+// replica says and by what the PersistentVolume of the readers is bound to.
+func (d *Daemon) userNow(ctx context.Context, c Claim) (pod string, err error) {
+	claims := []ClaimKey{{c.ClaimNamespace, c.ClaimName}, {c.ClaimNamespace, c.Replica.Readers}}
+	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
+	switch {
+	case apierrors.IsNotFound(err): // then nobody reads by it
+	case err != nil:
+		return "", err
+	case readers.Spec.ClaimRef != nil:
+		claims = append(claims, ClaimKey{readers.Spec.ClaimRef.Namespace, readers.Spec.ClaimRef.Name})
+	}
+	pods, err := d.api.Pods(ctx, d.cfg.Node)
+	if err != nil {
+		return "", err
+	}
+	users := map[ClaimKey]string{}
+	for i := range pods {
+		addUser(users, &pods[i])
+	}
+	for _, key := range claims {
+		if users[key] != "" {
+			return users[key], nil
+		}
+	}
+	return "", nil
+}
+
+// addUser notes the claims of a pod that has not ended. One that is being deleted
+// still runs.
+func addUser(users map[ClaimKey]string, pod *corev1.Pod) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	for _, v := range pod.Spec.Volumes {
+		if name := claimName(pod, v); name != "" {
+			keepLeast(users, ClaimKey{pod.Namespace, name}, pod.Namespace+"/"+pod.Name)
+		}
+	}
+}
+
+// claimName is the claim that a volume of a pod is, or nothing.
+func claimName(pod *corev1.Pod, v corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name // as Kubernetes names such a claim
+	}
+	return ""
+}

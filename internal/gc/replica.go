@@ -1,0 +1,143 @@
+package gc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Farewell is a replica that is to go because its room is needed. It goes in
+// steps, see Steps; what is asked for stays asked for only as long as every plan
+// names it.
+type Farewell struct {
+	Volume  node.Volume
+	Claim   Claim
+	Message string // why, in words with numbers
+}
+
+// A candidate is a replica that may go.
+type candidate struct {
+	volume *node.Volume
+	claim  *Claim
+}
+
+// sortReplica notes what a volume that is a replica may give.
+func (p *planner) sortReplica(v *node.Volume, in *pool) {
+	c := p.index.sole[keyOf(v)]
+	if c == nil || v.Kind != volume.Dataset || c.Replica.Dataset == "" || c.Cluster != p.view.Cluster {
+		return
+	}
+	switch {
+	case c.Replica.Going():
+		in.pending += v.Device // its claim is deleted, or about to be
+	case p.mayLeave(v, c, in):
+		in.replicas = append(in.replicas, candidate{v, c})
+	default:
+		in.kept.add(v)
+	}
+}
+
+// mayLeave tells whether a replica may be evicted: everything about it is as it
+// should be, its dataset allows it and can bring it back, and nobody uses it here.
+// Any doubt keeps it.
+func (p *planner) mayLeave(v *node.Volume, c *Claim, in *pool) bool {
+	r := c.Replica
+	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] &&
+		(c.GroupUUID == "" || c.GroupUUID == v.GroupUUID)
+	// Deleting its claim must lead to its removal, by this daemon.
+	bound := c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+		c.ClaimName != "" && r.Readers != ""
+	allowed := r.Policy == volume.EvictLRU && r.Complete && !r.Garbled
+	idle := !v.Open && len(v.Mounts) == 0 && p.user(c) == ""
+	return sound && bound && allowed && idle && p.view.ofAge(v, p.policy)
+}
+
+// ofAge tells whether a replica was neither made nor used for the least age.
+func (view View) ofAge(v *node.Volume, policy Policy) bool {
+	return !v.Created.IsZero() && !v.LastUsed.IsZero() && view.Now.Sub(lastSeen(v)) >= policy.MinAge
+}
+
+// user is a pod of this node that uses a replica, or something that stands for one
+// where that is not known.
+func (p *planner) user(c *Claim) string {
+	if !p.view.PodsKnown {
+		return "perhaps a pod"
+	}
+	return cmp.Or(p.view.Users[ClaimKey{c.ClaimNamespace, c.ClaimName}], p.view.Users[ClaimKey{c.ClaimNamespace, c.Replica.Readers}])
+}
+
+// farewells chooses the replicas that go so that promised volumes of claims can be
+// made, when what nobody references is not enough: those that were asked to go
+// before, then the least recently used, and none that does not help.
+//
+// Nothing else drives them out. Were a pool that is merely full, or another
+// dataset, a reason, each would be made anew at once where another went, and that
+// without end.
+func (p *planner) farewells(in *pool) []Farewell {
+	slices.SortFunc(in.replicas, func(a, b candidate) int {
+		return cmp.Or(firstAsked(a.claim, b.claim), evictionOrder(a.volume, b.volume))
+	})
+	room, wants := in.coming(), []demand{}
+	for _, d := range in.demands {
+		if d.claim.Kind == volume.Dataset {
+			room -= d.need // that much is theirs, and they get no more
+		} else {
+			wants = append(wants, d)
+		}
+	}
+	room = max(0, room)
+	target, served := in.within(wants, room+in.reclaimable()+in.leaving())
+	need := target - room - in.reclaimable()
+	if need <= 0 {
+		return nil
+	}
+	cause := in.whyPromised(served, target)
+	var out []Farewell
+	for need > 0 && len(in.replicas) > 0 {
+		c := in.replicas[0]
+		in.replicas = in.replicas[1:]
+		out = append(out, Farewell{Volume: *c.volume, Claim: *c.claim, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
+			cause, c.volume.Name, c.claim.ClaimNamespace, c.claim.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
+		need -= c.volume.Device
+		in.freed += c.volume.Device
+	}
+	return out
+}
+
+// firstAsked puts what was asked to go before what was not: no more is asked for
+// because a volume that goes by itself was used again.
+func firstAsked(a, b *Claim) int {
+	rank := func(c *Claim) int {
+		if c.Replica.Asked.IsZero() {
+			return 1
+		}
+		return 0
+	}
+	return rank(a) - rank(b)
+}
+
+// leaving is what the replicas hold that may go.
+func (p *pool) leaving() (sum volume.Bytes) {
+	for _, c := range p.replicas {
+		sum += c.volume.Device
+	}
+	return sum
+}
+
+// nextLeave is when the next replica becomes old enough to go; zero for never.
+func nextLeave(f findings, minAge time.Duration) (first time.Time) {
+	for i := range f.inventory.Volumes {
+		v := &f.inventory.Volumes[i]
+		at := lastSeen(v).Add(minAge)
+		if v.Kind == volume.Dataset && v.State == volume.Ready && at.After(f.at) && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}

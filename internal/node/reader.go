@@ -1,0 +1,77 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// ErrNoReplica: this node has no replica of the dataset, or none any more.
+var ErrNoReplica = errors.New("no replica")
+
+func noReplica(spec volume.Spec, why string) error {
+	return fmt.Errorf("%w: this node has none of dataset %s/%s: %s; it was evicted, has moved, or is not made yet. Delete the pod, so that the scheduler sends it to a node that has one (label flexlvm.io/%s), or wait until there is one here",
+		ErrNoReplica, spec.Group, spec.Name, why, spec.Name)
+}
+
+// mountReader mounts a replica on t for readers. It changes nothing of the volume
+// but its record: it is not made, formatted, grown or limited here, and may be
+// mounted beside for whoever fills it.
+func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Target) error {
+	f, err := e.findReplica(ctx, spec)
+	if err != nil {
+		return err
+	}
+	fs, err := mount.AttachXFS(f.device.Path, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = fs.Close() }()
+	e.after("attach")
+	if err := e.boundRetries(f.device); err != nil {
+		return err
+	}
+	return e.moveOn(ctx, f, fs, t)
+}
+
+// findReplica returns the volume of a reader's spec where this node has handed it
+// out before, or LVM says that it is ready: nothing else can hold a dataset.
+func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, error) {
+	f, err := e.remembered(spec)
+	if !errors.Is(err, errAskLVM) {
+		return f, err
+	}
+	lv, tags, err := e.lookUp(ctx, spec)
+	for _, none := range []error{lvm.ErrNoVolume, lvm.ErrNoGroup} {
+		if errors.Is(err, none) {
+			return found{}, noReplica(spec, none.Error())
+		}
+	}
+	if err != nil {
+		return found{}, err
+	}
+	return e.replicaIn(ctx, spec, lv, tags)
+}
+
+// replicaIn is the replica that a logical volume with these tags is.
+func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
+	handed, err := e.handedOut(lv)
+	if err != nil {
+		return found{}, err
+	}
+	if tags.State == volume.Creating && !handed {
+		return found{}, noReplica(spec, "it is being made")
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return found{}, err
+	}
+	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
+		return found{}, err
+	}
+	return found{device: d, tags: tags}, nil
+}

@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func readerSpec() volume.Spec {
+	return volume.Spec{
+		Group: "flexlvm", Name: "ds-0123456789abcdef", Size: 64 * volume.MiB, Layout: volume.Linear,
+		Kind: volume.Dataset, ReadOnly: true, Cluster: "c", Namespace: "team",
+	}
+}
+
+func replicaTags() volume.Tags {
+	return volume.Tags{State: volume.Ready, FS: sourceFS, Size: 64 * volume.MiB, Namespace: "team", Cluster: "c", Kind: volume.Dataset}
+}
+
+// A report answers the reports of LVM, and fails the test where anything else is
+// run.
+type report struct {
+	t      *testing.T
+	groups string
+}
+
+func (r report) Run(_ context.Context, c command.Command) (command.Result, error) {
+	file := map[string]string{"lvs": "no-volumes.json", "vgs": r.groups}[c.Name]
+	if file == "" {
+		r.t.Fatalf("a reader ran %s", c)
+	}
+	b, err := os.ReadFile("../lvm/testdata/" + file)
+	require.NoError(r.t, err)
+	return command.Result{Stdout: b}, nil
+}
+
+// Where the node has no replica nothing is made, also where it once had one.
+func TestAReaderMakesNothing(t *testing.T) {
+	for _, groups := range []string{"no-groups.json", "groups.json"} {
+		e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, report{t, groups})
+		require.NoError(t, err)
+		s := readerSpec()
+		s.Group = "nothere"
+		if groups == "groups.json" {
+			s.Group = wholeGroup(t)
+		}
+		target := t.TempDir()
+		for _, recorded := range []bool{false, true} {
+			if recorded {
+				require.NoError(t, e.records.write(s.Group, s.Name, newRecord("some-uuid", replicaTags())))
+			}
+			err = e.Mount(t.Context(), s, target, false)
+			require.ErrorIs(t, err, ErrNoReplica, "%s, on record: %t", groups, recorded)
+			require.ErrorContains(t, err, "this node has none of dataset "+string(s.Group)+"/ds-0123456789abcdef")
+			require.ErrorContains(t, err, "Delete the pod")
+			require.NotContains(t, err.Error(), "an empty volume", "that is for whoever fills it")
+		}
+		require.Equal(t, []os.DirEntry{}, must(os.ReadDir(target)))
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// wholeGroup is the name of the first group in the golden report.
+func wholeGroup(t *testing.T) volume.Group {
+	t.Helper()
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, report{t, "groups.json"})
+	require.NoError(t, err)
+	all, err := e.lvm.Groups(t.Context())
+	require.NoError(t, err)
+	for _, g := range all {
+		if g.Missing == 0 {
+			return g.Name
+		}
+	}
+	t.Fatal("no group is whole")
+	return ""
+}
+
+func TestAReaderGrowsNothing(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	require.NoError(t, err)
+	require.NoError(t, e.Expand(t.Context(), readerSpec(), volume.TiB))
+}
+
+func TestAdmitReaders(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.Spec, *volume.Tags)
+		err    error
+		says   string
+	}{
+		"ready":           {func(*volume.Spec, *volume.Tags) {}, nil, ""},
+		"larger by now":   {func(_ *volume.Spec, t *volume.Tags) { t.Size *= 2 }, nil, ""},
+		"smaller":         {func(_ *volume.Spec, t *volume.Tags) { t.Size /= 2 }, nil, ""},
+		"smaller, writes": {func(s *volume.Spec, t *volume.Tags) { t.Size /= 2; s.ReadOnly = false }, ErrRefused, "holds only"},
+		"released":        {func(_ *volume.Spec, t *volume.Tags) { t.State = volume.Unreferenced }, ErrNoReplica, "being taken back"},
+		"doomed":          {func(_ *volume.Spec, t *volume.Tags) { t.State = volume.Doomed }, ErrNoReplica, "being taken back"},
+		"retained":        {func(_ *volume.Spec, t *volume.Tags) { t.State = volume.Retained }, ErrRefused, "is retained"},
+		"another tenant":  {func(s *volume.Spec, _ *volume.Tags) { s.Namespace = "thief" }, ErrRefused, `belongs to namespace "team"`},
+		"another cluster": {func(s *volume.Spec, _ *volume.Tags) { s.Cluster = "d" }, ErrRefused, "was made for cluster"},
+		"a claim's":       {func(_ *volume.Spec, t *volume.Tags) { t.Kind = volume.Claim }, ErrRefused, `is of kind "claim"`},
+	} {
+		s, tags := readerSpec(), replicaTags()
+		c.change(&s, &tags)
+		err := admit(s, tags, "")
+		if c.err == nil {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorIs(t, err, c.err, name)
+		require.ErrorContains(t, err, c.says, name)
+	}
+}
+
+// A volume that was never handed out holds no data yet, and the next call of
+// whoever fills it may format it.
+func TestAReaderDoesNotTakeWhatIsBeingMade(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	require.NoError(t, err)
+	creating := replicaTags()
+	creating.State = volume.Creating
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "ds-0123456789abcdef", UUID: "u"}
+	_, err = e.replicaIn(t.Context(), readerSpec(), lv, creating)
+	require.ErrorIs(t, err, ErrNoReplica)
+	require.ErrorContains(t, err, "it is being made")
+	require.Zero(t, e.records.lastUsed("flexlvm", "ds-0123456789abcdef"), time.Now())
+}

@@ -1,0 +1,164 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// replica returns the specs of whoever fills a replica, and of its readers, as two
+// PersistentVolumes say them.
+func (m *machine) replica(name string, size volume.Bytes) (fills, reads volume.Spec) {
+	m.t.Helper()
+	fills = m.volume(name, size)
+	fills.Kind = volume.Dataset
+	reads = fills
+	reads.ReadOnly = true
+	return fills, reads
+}
+
+// TestReadersBesideTheLoader: files are read while others arrive, nobody disturbs
+// the other, and reading is no way to write.
+func TestReadersBesideTheLoader(t *testing.T) { linearAndThin(t, testReadersBesideTheLoader) }
+
+func testReadersBesideTheLoader(t *testing.T, m *machine) {
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	loader := m.mount(fills, "loader")
+	require.NoError(t, os.WriteFile(loader+"/1", []byte("first"), 0o600))
+	reads.Size *= 2 // what the replicas of other nodes have grown to
+	reader := m.mount(reads, "reader")
+	b, err := os.ReadFile(reader + "/1")
+	require.NoError(t, err)
+	require.Equal(t, "first", string(b))
+	require.ErrorIs(t, os.WriteFile(reader+"/x", nil, 0o600), syscall.EROFS, "although kubelet says rw")
+	require.NoError(t, os.WriteFile(loader+"/2", []byte("second"), 0o600), "the loader goes on")
+	require.FileExists(t, reader+"/2")
+	size, _, _ := df(t, reader)
+	require.Equal(t, fills.Size, size)
+	require.NoError(t, m.Mount(m.ctx(), reads, reader, false), "again changes nothing")
+	require.ErrorIs(t, os.WriteFile(reader+"/x", nil, 0o600), syscall.EROFS)
+
+	another := m.mount(reads, "another")
+	m.unmount(reader)
+	require.True(t, isMounted(loader))
+	require.True(t, isMounted(another))
+	open, err := os.Open(another + "/1")
+	require.NoError(t, err)
+	m.unmount(loader)
+	require.ErrorIs(t, m.Unmount(m.ctx(), another), mount.ErrBusy)
+	require.NoError(t, open.Close())
+	require.FileExists(t, another+"/2")
+	loader = m.mount(fills, "loader")
+	require.NoError(t, os.WriteFile(loader+"/3", nil, 0o600), "a mount of readers does not make it read-only")
+	require.NoError(t, m.Expand(m.ctx(), fills, grown))
+	size, _, _ = df(t, another)
+	require.Equal(t, grown, size, "who fills it grows it for all")
+	m.unmount(another)
+	m.unmount(loader)
+
+	// Readers first, after a boot, and without a record.
+	m.shell("vgchange -an %s", group)
+	require.NoError(t, m.records.remove(fills.Group, fills.Name))
+	reader = m.mount(reads, "reader")
+	require.FileExists(t, reader+"/3")
+	loader = m.mount(fills, "loader")
+	require.Equal(t, grown, allocate(t, loader+"/data"), "the quota is there all the same")
+}
+
+func TestReadersFindNoReplica(t *testing.T) {
+	m := newMachine(t)
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	target := m.target("reader")
+	none := func(why string) {
+		t.Helper()
+		err := m.Mount(m.ctx(), reads, target, false)
+		require.ErrorIs(t, err, ErrNoReplica)
+		require.ErrorContains(t, err, why)
+		require.False(t, isMounted(target))
+	}
+	none("not found")
+	require.Empty(t, lvs(), "a reader makes nothing")
+
+	// Made, and never handed out: whoever fills it may still format it.
+	tags := volume.Tags{
+		State: volume.Creating, FS: "0b2f1f3e-7a34-4c58-9d0c-51b1a2c3d4e5", Size: fills.Size,
+		Namespace: fills.Namespace, Cluster: fills.Cluster, Kind: volume.Dataset,
+	}
+	m.half(fills, tags)
+	device := "/dev/mapper/" + volume.DeviceName(group, fills.Name)
+	before := m.shell("md5sum < %s", device)
+	none("it is being made")
+	require.Equal(t, before, m.shell("md5sum < %s", device))
+
+	m.unmount(m.mount(fills, "loader"))
+	m.unmount(m.mount(reads, "reader"))
+	thief := reads
+	thief.Namespace = "thief"
+	require.ErrorIs(t, m.Mount(m.ctx(), thief, target, false), ErrRefused)
+
+	require.NoError(t, m.Release(m.ctx(), refOf(fills), volume.Unreferenced, Disposal{}))
+	none("being taken back")
+	require.NoError(t, m.Remove(m.ctx(), refOf(fills)))
+	none("not found")
+	require.Empty(t, lvs())
+	m.mount(fills, "loader") // a replica may come back under its name
+	require.Equal(t, volume.Ready, tagsOf(t, fills.Name).State)
+}
+
+// TestReadersStampTheLastUse: by it the least recently used replica is known.
+func TestReadersStampTheLastUse(t *testing.T) {
+	m := newMachine(t)
+	now := time.Now().Truncate(time.Second)
+	m.now = func() time.Time { return now }
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	m.unmount(m.mount(fills, "loader"))
+	lastUse := func() time.Time { return m.records.lastUsed(fills.Group, fills.Name) }
+	require.Equal(t, now.UTC(), lastUse())
+	now = now.Add(time.Hour)
+	reader := m.mount(reads, "reader")
+	require.Equal(t, now.UTC(), lastUse())
+	now = now.Add(time.Hour)
+	m.unmount(reader)
+	require.Equal(t, now.UTC(), lastUse())
+}
+
+// TestReadersMountKilledAfterEveryStep, with no record to begin with and the tags
+// still behind.
+func TestReadersMountKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	behind(m)
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	target := m.target("reader")
+	untilAlive(t, call{Dir: m.dir, Verb: "mount", Spec: reads, Target: target}, func() {
+		m.clear(fills.Name)
+		require.NoError(t, m.records.remove(fills.Group, fills.Name))
+		loader := m.mount(fills, "loader")
+		require.NoError(t, os.WriteFile(loader+"/f", []byte("kept"), 0o600))
+		m.unmount(loader)
+		require.Equal(t, volume.Creating, tagsOf(t, fills.Name).State)
+	}, func(int) {
+		require.True(t, isMounted(target))
+		require.FileExists(t, target+"/f")
+		require.Equal(t, volume.Ready, tagsOf(t, fills.Name).State)
+	})
+}
+
+// A volume whose file system is not the one of its tags is not shown to readers.
+func TestReadersOfADamagedReplica(t *testing.T) {
+	m := newMachine(t)
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	m.unmount(m.mount(fills, "loader"))
+	device := "/dev/mapper/" + volume.DeviceName(group, fills.Name)
+	m.shell("dd if=/dev/zero of=%s bs=4k count=1 conv=fsync status=none", device)
+	sum := m.shell("md5sum < %s", device)
+	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("reader"), false), ErrDamaged)
+	require.Equal(t, sum, m.shell("md5sum < %s", device))
+}

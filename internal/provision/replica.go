@@ -1,0 +1,117 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// dataset is the hash of the dataset that a claim says it is a replica of; false
+// where it says none.
+func (r Request) dataset() (hash string, is bool) {
+	hash, is = r.Claim.Labels[replica.LabelDataset]
+	return hash, is
+}
+
+// checkReplica refuses claims that only look like those of replicas, and classes
+// that are for the others: what replicas hold is offered to claims alone, so a class
+// must say whom it is for.
+func (r Request) checkReplica(p Parameters, wrong *problems) {
+	hash, is := r.dataset()
+	if !is {
+		if p.Kind == volume.Dataset {
+			wrong.add(fmt.Sprintf("StorageClass %q is for replicas of datasets (%s %q), which a VolumeManager makes claims for; use another class", r.Class.Name, volume.OptionKind, p.Kind))
+		}
+		return
+	}
+	if p.Kind != volume.Dataset {
+		wrong.add(fmt.Sprintf("StorageClass %q is not for replicas of datasets; name one with parameter %s %q", r.Class.Name, volume.OptionKind, volume.Dataset))
+	}
+	if !waits(r.Class) {
+		wrong.add(fmt.Sprintf("StorageClass %q binds at once, and a replica is placed with the pod that fills it; use volumeBindingMode WaitForFirstConsumer", r.Class.Name))
+	}
+	if sourceOf(r.Claim.Spec) != (dataSource{}) {
+		wrong.add("dataSource: a replica is filled from the source of its VolumeManager; leave it out")
+	}
+	owner := metav1.GetControllerOf(r.Claim)
+	switch {
+	case owner == nil || owner.Kind != replica.OwnerKind || !strings.HasPrefix(owner.APIVersion, replica.OwnerGroup+"/"):
+		wrong.add(fmt.Sprintf("the label %s says that this claim is a replica's, and no %s controls it; leave the label out, or make a %s", replica.LabelDataset, replica.OwnerKind, replica.OwnerKind))
+	case hash != replica.Hash(r.Claim.Namespace, string(owner.UID), r.Claim.Annotations[replica.AnnotationVolumeID]):
+		wrong.add(fmt.Sprintf("the label %s is not that of volume %q of %s %q; only its controller makes claims of replicas", replica.LabelDataset, r.Claim.Annotations[replica.AnnotationVolumeID], replica.OwnerKind, owner.Name))
+	}
+	_, err := volume.ParseEvictionPolicy(replica.AnnotationEviction, r.Claim.Annotations[replica.AnnotationEviction])
+	wrong.check(err)
+}
+
+// asReplica says on the PersistentVolume of a replica which one it is. Check has
+// passed.
+func (r Request) asReplica(object *corev1.PersistentVolume, spec volume.Spec) {
+	hash, is := r.dataset()
+	if !is {
+		return
+	}
+	owner := metav1.GetControllerOf(r.Claim)
+	policy, _ := volume.ParseEvictionPolicy(replica.AnnotationEviction, r.Claim.Annotations[replica.AnnotationEviction])
+	maps.Copy(object.Labels, map[string]string{replica.LabelDataset: hash, replica.LabelOwner: string(owner.UID)})
+	maps.Copy(object.Annotations, map[string]string{
+		replica.AnnotationEviction: string(policy),
+		replica.AnnotationOwner:    owner.Name,
+		replica.AnnotationVolumeID: r.Claim.Annotations[replica.AnnotationVolumeID],
+		replica.AnnotationReaders:  replica.ReadersClaim(owner.Name, r.Claim.Annotations[replica.AnnotationVolumeID]),
+		// Its name is used again, and its dataset can be fetched again.
+		pv.AnnotationReclaim: string(volume.ReclaimImmediate),
+	})
+	object.Spec.FlexVolume.Options[volume.OptionVolume] = string(spec.Name)
+}
+
+// mayBeReplica asks the API server itself for the owner of a replica: who can make
+// claims can write any label and any owner. A *Refusal says that there is no such
+// owner; any other error is for the time being.
+func (p *Provisioner) mayBeReplica(ctx context.Context, r Request) error {
+	if _, is := r.dataset(); !is {
+		return nil
+	}
+	owner := metav1.GetControllerOf(r.Claim)
+	found, err := p.Listers.Owner(ctx, r.Claim.Namespace, owner.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return &Refusal{Problems: []string{fmt.Sprintf("%s %q, which this claim is to be a replica for, is not in namespace %q", replica.OwnerKind, owner.Name, r.Claim.Namespace)}}
+	case err != nil:
+		return fmt.Errorf("look up the owner of a replica: %w; it is tried again", err)
+	case found.UID != owner.UID:
+		return &Refusal{Problems: []string{fmt.Sprintf("%s %q is another one by now than this claim is to be a replica for", replica.OwnerKind, owner.Name)}}
+	case found.DeletionTimestamp != nil:
+		return fmt.Errorf("%s %q is being deleted, so no replica is made for it", replica.OwnerKind, owner.Name)
+	}
+	return nil
+}
+
+// beside tells whether a node has a replica of the dataset already, or is not rid
+// of it yet: both would have one name. What is about to be written, the ledger knows.
+func (p *Provisioner) beside(r Request, node string) error {
+	hash, is := r.dataset()
+	if !is {
+		return nil
+	}
+	others, err := p.Listers.Volumes.List(labels.SelectorFromSet(labels.Set{replica.LabelDataset: hash, pv.LabelNode: pv.NodeLabelValue(node)}))
+	if err != nil {
+		return fmt.Errorf("look for other replicas of the dataset: %w", err)
+	}
+	others = slices.DeleteFunc(others, func(o *corev1.PersistentVolume) bool { return o.Name == r.PVName })
+	if len(others) == 0 {
+		return nil
+	}
+	return &NoRoom{node, fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
+}

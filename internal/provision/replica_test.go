@@ -1,0 +1,258 @@
+package provision_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const ownerUID = "5a0c1d2e-0b7c-4a52-8f3c-9f2b1a0c3d4e"
+
+var imagesHash = replica.Hash("team-a", ownerUID, "images")
+
+func forReplicas(c *storagev1.StorageClass) {
+	c.Name, c.Parameters = "flexlvm-dataset", map[string]string{"kind": "dataset"}
+}
+
+// ofDataset makes a claim one of a replica, as the controller of datasets does.
+func ofDataset(c *corev1.PersistentVolumeClaim) {
+	c.Name = "vm-images-0"
+	c.Labels = map[string]string{replica.LabelDataset: imagesHash, replica.LabelOwner: ownerUID}
+	c.Annotations = map[string]string{replica.AnnotationVolumeID: "images", replica.AnnotationEviction: "LRU"}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "flexlvm.io/v1", Kind: "VolumeManager", Name: "vm", UID: ownerUID, Controller: ptr(true)}}
+}
+
+func manager() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "vm", UID: ownerUID}}
+}
+
+func replicaCast(t *testing.T) *cast {
+	c := newCast(t)
+	c.owners = []*metav1.PartialObjectMetadata{manager()}
+	return c
+}
+
+func replicaOptions() controller.ProvisionOptions {
+	return controller.ProvisionOptions{PVName: pvName, PVC: claim(ofDataset), StorageClass: class(forReplicas), SelectedNodeName: "node-1"}
+}
+
+func TestProvisionAReplica(t *testing.T) {
+	c := replicaCast(t)
+	got, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+	require.NoError(t, err)
+	require.Equal(t, pvName, got.Name, "the volume's name is the same on all nodes, the PersistentVolume's is not")
+	require.Equal(t, map[string]string{pv.LabelNode: "node-1", replica.LabelDataset: imagesHash, replica.LabelOwner: ownerUID}, got.Labels)
+	require.Equal(t, "dataset", got.Spec.FlexVolume.Options[volume.OptionKind])
+	require.Equal(t, "ds-"+imagesHash, got.Spec.FlexVolume.Options[volume.OptionVolume])
+	require.NotContains(t, got.Spec.FlexVolume.Options, volume.OptionReadOnly)
+	for name, want := range map[string]string{
+		replica.AnnotationEviction: "LRU", replica.AnnotationReaders: "vm-images", replica.AnnotationOwner: "vm",
+		replica.AnnotationVolumeID: "images", pv.AnnotationReclaim: "immediate", pv.AnnotationCharged: decimal(one),
+	} {
+		require.Equal(t, want, got.Annotations[name], name)
+	}
+	require.NotContains(t, got.Annotations, replica.AnnotationComplete, "it holds nothing yet")
+	require.Contains(t, got.Finalizers, pv.Finalizer)
+
+	o := replicaOptions()
+	delete(o.PVC.Annotations, replica.AnnotationEviction)
+	got, _, err = replicaCast(t).provisioner(t).Provision(context.Background(), o)
+	require.NoError(t, err)
+	require.Equal(t, "Never", got.Annotations[replica.AnnotationEviction], "what nobody allows is not evicted")
+}
+
+// A claim says that it is a replica's: whoever can make claims can say so.
+func TestReplicasThatAreRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*cast, *controller.ProvisionOptions)
+		err    string
+	}{
+		"no owner":           {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences = nil }, "no VolumeManager controls it"},
+		"an owner beside":    {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].Controller = nil }, "no VolumeManager controls it"},
+		"an owner elsewhere": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].APIVersion = "example.org/v1" }, "no VolumeManager controls it"},
+		"nearly our group":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].APIVersion = "flexlvm.iox/v1" }, "no VolumeManager controls it"},
+		"another kind":       {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].Kind = "NodeStorage" }, "no VolumeManager controls it"},
+		"no volume":          {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations = nil }, `is not that of volume "" of VolumeManager "vm"`},
+		"another volume": {func(_ *cast, o *controller.ProvisionOptions) {
+			o.PVC.Annotations[replica.AnnotationVolumeID] = "labels"
+		}, `is not that of volume "labels"`},
+		"another namespace's": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Namespace = "thief" }, `is not that of volume "images"`},
+		"another dataset's":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Labels[replica.LabelDataset] = "0123456789abcdef" }, "is not that of volume"},
+		"an empty label":      {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Labels[replica.LabelDataset] = "" }, "is not that of volume"},
+		"the owner is gone":   {func(c *cast, _ *controller.ProvisionOptions) { c.owners = nil }, `VolumeManager "vm", which this claim is to be a replica for, is not in namespace "team-a"`},
+		"the owner is new":    {func(c *cast, _ *controller.ProvisionOptions) { c.owners[0].UID = "another" }, `VolumeManager "vm" is another one by now`},
+		"an ordinary class":   {func(_ *cast, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `StorageClass "flexlvm" is not for replicas of datasets; name one with parameter kind "dataset"`},
+		"an ordinary claim":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC = claim(nil) }, `StorageClass "flexlvm-dataset" is for replicas of datasets (kind "dataset")`},
+		"a class that binds at once": {func(_ *cast, o *controller.ProvisionOptions) {
+			o.StorageClass.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
+		}, "use volumeBindingMode WaitForFirstConsumer"},
+		"an unknown policy": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations[replica.AnnotationEviction] = "lru" }, `flexlvm.io/eviction-policy "lru": is not known`},
+		"a copy": {func(_ *cast, o *controller.ProvisionOptions) {
+			o.StorageClass.Parameters = map[string]string{"kind": "dataset", "layout": "thin", "thinPool": "p"}
+			cloning("other")(o.PVC)
+		}, "dataSource: a replica is filled from the source of its VolumeManager"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, o := replicaCast(t), replicaOptions()
+			tt.change(c, &o)
+			_, state, err := c.provisioner(t).Provision(context.Background(), o)
+			require.ErrorContains(t, err, tt.err)
+			require.Equal(t, controller.ProvisioningFinished, state)
+			require.Equal(t, codes.InvalidArgument, status.Code(err), "an event tells it, and it is not tried again at once")
+			require.Equal(t, 1, c.refused)
+			require.Equal(t, 10*one, roomFor(t, c, volume.Claim), "nothing is reserved for it")
+		})
+	}
+}
+
+func roomFor(t *testing.T, c *cast, kind volume.Kind) volume.Bytes {
+	t.Helper()
+	offer, has := c.ledger.Offer("node-1", provision.Parameters{Group: "flexlvm", Kind: kind})
+	require.True(t, has)
+	return offer.Room
+}
+
+// Nobody is believed while the API server does not answer, and the claim waits.
+func TestReplicaWhoseOwnerCannotBeRead(t *testing.T) {
+	c := replicaCast(t)
+	c.lost = errors.New("the server is away")
+	_, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+	require.ErrorContains(t, err, "look up the owner of a replica: the server is away; it is tried again")
+	require.NotErrorIs(t, err, &provision.Refusal{})
+	require.NotEqual(t, codes.InvalidArgument, status.Code(err))
+	require.Zero(t, c.refused)
+
+	c = replicaCast(t)
+	c.owners[0].DeletionTimestamp = &metav1.Time{}
+	_, _, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
+	require.ErrorContains(t, err, "is being deleted")
+}
+
+// TestNeverTwoReplicasOnANode: they would be one volume. The node is given back,
+// whether the other is there, is going, was written a moment ago, or cannot be read.
+func TestNeverTwoReplicasOnANode(t *testing.T) {
+	other := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+		o := replicaOptions()
+		o.PVName = "pvc-other"
+		object, _, err := replicaCast(t).provisioner(t).Provision(context.Background(), o)
+		require.NoError(t, err)
+		change(object)
+		return object
+	}
+	for name, change := range map[string]func(*corev1.PersistentVolume){
+		"bound":      func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeBound },
+		"released":   func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased },
+		"going":      func(o *corev1.PersistentVolume) { o.DeletionTimestamp = &metav1.Time{} },
+		"unreadable": func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["newer"] = "x" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := replicaCast(t)
+			c.volumes = []*corev1.PersistentVolume{other(change)}
+			_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+			require.ErrorContains(t, err, `node "node-1" has a replica of this dataset already, or is not rid of it yet (PersistentVolume "pvc-other"); the scheduler is asked for another node`)
+			require.Equal(t, controller.ProvisioningReschedule, state)
+		})
+	}
+	t.Run("about to be written", func(t *testing.T) {
+		c := replicaCast(t)
+		o := replicaOptions()
+		o.PVName = "pvc-other"
+		_, _, err := c.provisioner(t).Provision(context.Background(), o)
+		require.NoError(t, err)
+		_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+		require.ErrorContains(t, err, `has a replica of this dataset already, or is about to (PersistentVolume "pvc-other")`)
+		require.Equal(t, controller.ProvisioningReschedule, state)
+		_, _, err = c.provisioner(t).Provision(context.Background(), o)
+		require.NoError(t, err, "itself is not in its way")
+	})
+	t.Run("in the books, and not seen by the watch any more", func(t *testing.T) {
+		c := replicaCast(t)
+		c.ledger.Written(other(func(*corev1.PersistentVolume) {}))
+		_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+		require.ErrorContains(t, err, "has a replica of this dataset already")
+		require.Equal(t, controller.ProvisioningReschedule, state)
+	})
+	t.Run("on another node, or of another dataset", func(t *testing.T) {
+		c := replicaCast(t)
+		c.volumes = []*corev1.PersistentVolume{
+			other(func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }),
+			other(func(o *corev1.PersistentVolume) {
+				o.Name, o.Labels[replica.LabelDataset] = "pvc-more", "0123456789abcdef"
+			}),
+		}
+		_, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+		require.NoError(t, err)
+	})
+}
+
+// TestRoomOfReplicas: what replicas hold is offered to claims, and never to other
+// replicas, or datasets would drive each other out in turn.
+func TestRoomOfReplicas(t *testing.T) {
+	held := func(p *flexlvmv1.Pool) { p.Reclaimable, p.ReclaimableReplicas = quantity(4*one), quantity(3*one) }
+	c := replicaCast(t)
+	c.ledger = newBooks(t, reported("node-1", 5*one, held)).Ledger
+	require.Equal(t, 5*one, roomFor(t, c, volume.Claim))
+	require.Equal(t, 2*one, roomFor(t, c, volume.Dataset))
+
+	larger := replicaOptions()
+	sized("3Gi")(larger.PVC)
+	_, state, err := c.provisioner(t).Provision(context.Background(), larger)
+	require.ErrorContains(t, err, `can still promise `+decimal(2*one)+` bytes`)
+	require.Equal(t, controller.ProvisioningReschedule, state)
+	_, err = c.ledger.Reserve("node-1", []provision.Want{want("a", 4*volume.GiB)})
+	require.NoError(t, err, "a claim may have it")
+	require.Zero(t, roomFor(t, c, volume.Dataset))
+	_, state, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
+	require.ErrorContains(t, err, "can still promise 0 bytes")
+	require.Equal(t, controller.ProvisioningReschedule, state)
+}
+
+// TestReadersAreChargedNothing: the one PersistentVolume of all readers takes no
+// room of any node, labelled or not.
+func TestReadersAreChargedNothing(t *testing.T) {
+	c := replicaCast(t)
+	object, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+	require.NoError(t, err)
+	readers := object.DeepCopy()
+	readers.Name, readers.Finalizers = replica.ReadersPV(imagesHash), nil
+	readers.Spec.FlexVolume.Options[volume.OptionReadOnly] = "true"
+	c = replicaCast(t)
+	for _, labels := range []map[string]string{{replica.LabelDataset: imagesHash}, readers.Labels} {
+		readers.Labels = labels
+		c.ledger.Written(readers)
+		c.ledger.Inherited(readers)
+		require.Equal(t, 10*one, roomFor(t, c, volume.Claim))
+	}
+	c.volumes = []*corev1.PersistentVolume{readers}
+	readers.Labels = map[string]string{replica.LabelDataset: imagesHash}
+	_, _, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
+	require.NoError(t, err, "nor is it a replica")
+}
+
+// A replica cannot be copied, by whatever claim.
+func TestNoCopiesOfReplicas(t *testing.T) {
+	for _, readOnly := range []string{"", "true"} {
+		c := cloneCast(t)
+		c.volumes[0].Spec.FlexVolume.Options[volume.OptionKind] = "dataset"
+		if readOnly != "" {
+			c.volumes[0].Spec.FlexVolume.Options[volume.OptionReadOnly] = readOnly
+		}
+		_, _, err := c.provisioner(t).Provision(context.Background(), cloneOptions("node-1"))
+		require.ErrorContains(t, err, "its volume is a replica of a dataset")
+		require.Equal(t, codes.InvalidArgument, status.Code(err))
+	}
+}

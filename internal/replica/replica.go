@@ -1,0 +1,117 @@
+// Package replica is what the controller of datasets, the provisioner and the node
+// daemon owe each other: how the replicas of a dataset, their labels and their
+// annotations are called. It does no I/O.
+//
+// A dataset is one volume of one VolumeManager. Its replicas are volumes of one
+// name on different nodes; each has a claim and a PersistentVolume of its own. One
+// more PersistentVolume, which is tied to no node but to a label of nodes, serves
+// everybody who reads the dataset.
+package replica
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What owns the claim of a replica.
+const (
+	OwnerGroup   = "flexlvm.io"
+	OwnerVersion = "v1"
+	OwnerKind    = "VolumeManager"
+	OwnerPlural  = "volumemanagers"
+)
+
+const (
+	// LabelDataset holds the Hash of the dataset. It makes a claim that of a replica,
+	// and is on all PersistentVolumes of the dataset.
+	LabelDataset = "flexlvm.io/dataset"
+	// LabelOwner holds the UID of the VolumeManager; it is on the claims of replicas.
+	LabelOwner = "flexlvm.io/volumemanager"
+	// AnnotationVolumeID is on the claim of a replica: which volume of its owner it
+	// is.
+	AnnotationVolumeID = "flexlvm.io/volume-id"
+	// AnnotationEviction holds a volume.EvictionPolicy. It is on the claim of a
+	// replica, and its PersistentVolume is born with it.
+	AnnotationEviction = "flexlvm.io/eviction-policy"
+	// AnnotationReaders is on the PersistentVolume of a replica: the name of the claim
+	// in its namespace by which the dataset is read.
+	AnnotationReaders = "flexlvm.io/readers-claim"
+	// AnnotationOwner is on the PersistentVolume of a replica: the name of its
+	// VolumeManager, in the namespace of its claim.
+	AnnotationOwner = "flexlvm.io/volumemanager-name"
+)
+
+// How a replica comes and goes, told on its PersistentVolume. The node daemon and the
+// controller write in turn, and either may end it by taking annotations away.
+const (
+	// AnnotationComplete is Complete from when the controller knows that all of the
+	// dataset is there. Without it a replica is not evicted.
+	AnnotationComplete = "flexlvm.io/complete"
+	// AnnotationEvict is when the daemon asked for the replica to go, in RFC 3339.
+	AnnotationEvict = "flexlvm.io/evict"
+	// AnnotationUnlabelled is when the controller had taken the label from the node,
+	// in RFC 3339: no pod is sent there for the dataset any more.
+	AnnotationUnlabelled = "flexlvm.io/unlabelled"
+	// AnnotationEvictable is when the daemon had made sure that no pod of its node
+	// uses the replica, in RFC 3339: the controller deletes its claim.
+	AnnotationEvictable = "flexlvm.io/evictable"
+)
+
+// Complete is the one value of AnnotationComplete.
+const Complete = "true"
+
+// NodeLabelValue is the value of the label that NodeLabel names.
+const NodeLabelValue = "true"
+
+const (
+	volumePrefix  = "ds-"
+	nodePrefix    = "flexlvm.io/ds-"
+	readersPrefix = "flexlvm-ds-"
+	hashDigits    = 16
+)
+
+// Hash names a dataset: 16 hexadecimal digits made of its VolumeManager's namespace and
+// UID, and of the id of the volume there. Users choose ids, so it must be one that
+// nobody can make collide.
+func Hash(namespace, uid, id string) string {
+	// Neither a namespace nor a UID holds a slash, so no two datasets read the same.
+	sum := sha256.Sum256([]byte(namespace + "/" + uid + "/" + id))
+	return hex.EncodeToString(sum[:])[:hashDigits]
+}
+
+// IsHash tells whether s may be a Hash.
+func IsHash(s string) bool {
+	return len(s) == hashDigits && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// VolumeName is the name of every replica's logical volume.
+func VolumeName(hash string) volume.Name { return volume.Name(volumePrefix + hash) }
+
+// NodeLabel is the label that nodes bear which have the dataset.
+func NodeLabel(hash string) string { return nodePrefix + hash }
+
+// ReadersPV is the name of the PersistentVolume by which the dataset is read.
+func ReadersPV(hash string) string { return readersPrefix + hash }
+
+// maxReadersClaim is what claims by which datasets are read have room for: pods name
+// them, and some copy the name into a label.
+const maxReadersClaim = 63
+
+// ReadersClaim is the name of the claim by which the volume of this id of a
+// VolumeManager is read: both names, cut and closed with a hash where that is too long.
+func ReadersClaim(owner, id string) string { return Short(owner+"-"+id, maxReadersClaim) }
+
+// Short is name where it has at most most characters, and otherwise its beginning,
+// closed with a hash of the whole. most is 16 or more.
+func Short(name string, most int) string {
+	const digits = 8
+	if len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	head := strings.TrimRight(name[:most-digits-1], "-.")
+	return head + "-" + hex.EncodeToString(sum[:])[:digits]
+}

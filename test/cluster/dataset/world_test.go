@@ -1,0 +1,401 @@
+//go:build cluster
+
+package dataset_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// longNode has more characters than a label's value may have.
+var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
+
+var nodes = []string{"sim-1", "sim-2", longNode}
+
+// simulateNode makes a Node that is Ready for the scheduler, with a volume group that
+// has room, as its daemon reports it.
+func (b *bed) simulateNode(t *testing.T, name string) {
+	t.Helper()
+	ctx := t.Context()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelHostname: "host-of-" + name[:5], corev1.LabelOSStable: "linux", "sim": name[:5],
+	}}}
+	require.NoError(t, b.client.Create(ctx, node))
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("1000"),
+	}
+	node.Status.Capacity, node.Status.Allocatable = capacity, capacity
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Simulated", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+	require.NoError(t, b.client.Status().Update(ctx, node))
+	storage := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{
+		Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}},
+	}}
+	require.NoError(t, b.client.Create(ctx, storage))
+	room := resource.MustParse("10Ti")
+	storage.Status.Pools = []flexlvmv1.Pool{{
+		Name: "flexlvm", UUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Layout: "linear", Size: room, Free: room, Allocatable: room, ExtentSize: resource.MustParse("4Mi"),
+	}}
+	require.NoError(t, b.client.Status().Update(ctx, storage))
+	go b.heartbeat(ctx, name)
+}
+
+// heartbeat keeps a node's lease fresh, as a kubelet does.
+func (b *bed) heartbeat(ctx context.Context, name string) {
+	for tick := time.NewTicker(5 * time.Second); ctx.Err() == nil; {
+		now, seconds := metav1.NowMicro(), int32(40)
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, RenewTime: &now, LeaseDurationSeconds: &seconds},
+		}
+		if b.client.Create(ctx, lease.DeepCopy()) != nil {
+			old := &coordinationv1.Lease{}
+			if b.client.Get(ctx, client.ObjectKeyFromObject(lease), old) == nil {
+				old.Spec = lease.Spec
+				_ = b.client.Update(ctx, old) // the next beat tries again
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// provisioner runs until the returned function kills it, with the rights of its
+// service account and no others.
+func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(b.dir, "provisioner.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	cmd := b.cluster.Command(context.WithoutCancel(t.Context()), binary, "--kubeconfig="+b.accountKubeconfig(t), "--namespace="+system,
+		"--address=127.0.0.1:8095", "--loader-image=loader", "--node-loss-grace=3s", "--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s")
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	return sync.OnceFunc(func() {
+		_ = cmd.Process.Kill() // it may have ended already
+		_ = cmd.Wait()
+		_ = log.Close()
+	})
+}
+
+func (b *bed) buildProvisioner(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(b.dir, "provisioner")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/provisioner")
+	build.Dir = b.source
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return binary
+}
+
+func (b *bed) accountKubeconfig(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(b.dir, "account.kubeconfig")
+	content := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: c
+clusters:
+- {name: c, cluster: {server: %q, certificate-authority: %q}}
+users:
+- {name: u, user: {token: %q}}
+contexts:
+- {name: c, context: {cluster: c, user: u}}
+`, b.config.Host, filepath.Join(b.cluster.Dir(), "pki/ca.crt"),
+		strings.TrimSpace(b.kubectl(t, "create", "token", account, "-n", system, "--duration=2h")))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// A kubelet says of a loader's pod what its script says.
+type script func(pod *corev1.Pod) *corev1.PodStatus
+
+func terminated(code int32, report string) *corev1.PodStatus {
+	phase := corev1.PodSucceeded
+	if code != 0 {
+		phase = corev1.PodFailed
+	}
+	return &corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "loader", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: report, FinishedAt: metav1.Now()}},
+	}}}
+}
+
+func running(ready corev1.ConditionStatus) *corev1.PodStatus {
+	return &corev1.PodStatus{
+		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "loader", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+	}
+}
+
+func complete(*corev1.Pod) *corev1.PodStatus {
+	return terminated(0, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":3145728,"bytesTotal":3145728}`)
+}
+
+// kubelets let every pod of every namespace end as its script says, let go of pods that
+// are being deleted, take volumes back, as the nodes' daemons do, and answer to evictions.
+type kubelets struct {
+	*bed
+	mu      sync.Mutex
+	scripts map[string]script // by namespace; complete where there is none
+}
+
+func (k *kubelets) play(namespace string, s script) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.scripts[namespace] = s
+}
+
+func (k *kubelets) run(ctx context.Context) {
+	for tick := time.NewTicker(200 * time.Millisecond); ctx.Err() == nil; {
+		k.pods(ctx)
+		k.volumes(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// pods; what fails is done in the next round.
+func (k *kubelets) pods(ctx context.Context) {
+	list := &corev1.PodList{}
+	if k.client.List(ctx, list) != nil {
+		return
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.Spec.NodeName == "" || pod.Namespace == system {
+			continue
+		}
+		if pod.DeletionTimestamp != nil {
+			_ = k.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
+			continue
+		}
+		if pod.Labels["flexlvm.io/volumemanager"] == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		k.mu.Lock()
+		s := k.scripts[pod.Namespace]
+		k.mu.Unlock()
+		if s == nil {
+			s = complete
+		}
+		if status := s(pod); status != nil {
+			status.StartTime = ptr(metav1.Now())
+			next := pod.DeepCopy()
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodScheduled {
+					status.Conditions = append(status.Conditions, c)
+				}
+			}
+			next.Status = *status
+			_ = k.client.Status().Update(ctx, next)
+		}
+	}
+}
+
+// volumes that were released are taken back.
+func (k *kubelets) volumes(ctx context.Context) {
+	list := &corev1.PersistentVolumeList{}
+	if k.client.List(ctx, list) != nil {
+		return
+	}
+	for i := range list.Items {
+		v := &list.Items[i]
+		if v.Status.Phase != corev1.VolumeReleased || v.Labels[pv.LabelNode] == "" {
+			continue
+		}
+		_ = k.client.Delete(ctx, v)
+		_ = k.client.Patch(ctx, v, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+	}
+}
+
+// space is a namespace of a test of its own.
+type space struct {
+	*kubelets
+	t    *testing.T
+	name string
+}
+
+func (k *kubelets) namespace(t *testing.T, name string) *space {
+	t.Helper()
+	require.NoError(t, k.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	s := &space{k, t, name}
+	eventually(t, longest, func() string {
+		return missing(k.client.Get(t.Context(), s.key("default"), &corev1.ServiceAccount{}) == nil, "no service account")
+	})
+	return s
+}
+
+func missing(ok bool, format string, args ...any) string {
+	if ok {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+func (s *space) key(name string) client.ObjectKey { return client.ObjectKey{Namespace: s.name, Name: name} }
+
+// make a VolumeManager of these volumes.
+func (s *space) make(name string, volumes ...string) {
+	s.t.Helper()
+	require.NoError(s.t, s.apply(s.t, fmt.Sprintf("apiVersion: flexlvm.io/v1\nkind: VolumeManager\nmetadata: {name: %s, namespace: %s}\nspec:\n  volumes:\n  - %s\n",
+		name, s.name, strings.Join(volumes, "\n  - "))))
+}
+
+func (s *space) patch(name, patch string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Patch(s.t.Context(), &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}},
+		client.RawPatch("application/merge-patch+json", []byte(patch))))
+}
+
+func (s *space) get(name string) *flexlvmv1.VolumeManager {
+	s.t.Helper()
+	vm := &flexlvmv1.VolumeManager{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), s.key(name), vm))
+	return vm
+}
+
+// status waits until a VolumeManager has a state, and the first volume a message that
+// holds text.
+func (s *space) status(name string, state flexlvmv1.State, text string) flexlvmv1.VolumeManagerStatus {
+	s.t.Helper()
+	var got flexlvmv1.VolumeManagerStatus
+	eventually(s.t, longest, func() string {
+		vm := s.get(name)
+		got = vm.Status
+		is := got.ObservedGeneration == vm.Generation && got.State == state && len(got.Volumes) > 0 && strings.Contains(got.Volumes[0].Message, text)
+		content, err := json.MarshalIndent(got, "", " ")
+		require.NoError(s.t, err)
+		return missing(is, "VolumeManager %s is not %s with %q: %s\n%s", name, state, text, content, s.what())
+	})
+	return got
+}
+
+// what there is, for who reads that a test failed.
+func (s *space) what() string {
+	out, err := s.cluster.Kubectl(context.WithoutCancel(s.t.Context()), "get", "vm,pvc,pv,jobs,pods,events", "-n", s.name, "-o", "wide")
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// labelled are the nodes that bear a label of the dataset.
+func (s *space) labelled(name string) []string {
+	s.t.Helper()
+	affinity := s.get(name).Status.Volumes[0].NodeAffinity
+	list := &corev1.NodeList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), list,
+		client.HasLabels{affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Key}))
+	var out []string
+	for _, n := range list.Items {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// claims of the namespace.
+func (s *space) claims() map[string]corev1.PersistentVolumeClaim {
+	s.t.Helper()
+	list := &corev1.PersistentVolumeClaimList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), list, client.InNamespace(s.name)))
+	out := map[string]corev1.PersistentVolumeClaim{}
+	for _, c := range list.Items {
+		out[c.Name] = c
+	}
+	return out
+}
+
+// nothingLeft waits until there is nothing of the namespace's datasets in the cluster.
+func (s *space) nothingLeft() {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		var left []string
+		for name := range s.claims() {
+			left = append(left, "claim "+name)
+		}
+		out, err := s.cluster.Kubectl(s.t.Context(), "get", "jobs,pods,vm", "-n", s.name, "-o", "name", "-l", "flexlvm.io/volumemanager")
+		require.NoError(s.t, err)
+		left = append(left, strings.Fields(out)...)
+		volumes := &corev1.PersistentVolumeList{}
+		require.NoError(s.t, s.client.List(s.t.Context(), volumes))
+		for _, v := range volumes.Items {
+			if v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == s.name {
+				left = append(left, "volume "+v.Name)
+			}
+		}
+		nodes := &corev1.NodeList{}
+		require.NoError(s.t, s.client.List(s.t.Context(), nodes))
+		for _, n := range nodes.Items {
+			for label := range n.Labels {
+				if strings.HasPrefix(label, "flexlvm.io/ds-") && s.alone() {
+					left = append(left, "label "+label)
+				}
+			}
+		}
+		return missing(len(left) == 0, "left: %v", left)
+	})
+}
+
+// alone tells whether no other VolumeManager explains a label.
+func (s *space) alone() bool {
+	list := &flexlvmv1.VolumeManagerList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), list))
+	return len(list.Items) == 0
+}
+
+// consumer is a pod that reads a claim.
+func (s *space) consumer(claim string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "consumer"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "busybox:1.36"}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true},
+			}}},
+		},
+	}))
+}
+
+// nodeOf waits until a pod has a node.
+func (s *space) nodeOf(pod string) (node string) {
+	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		p := &corev1.Pod{}
+		require.NoError(s.t, s.client.Get(s.t.Context(), s.key(pod), p))
+		node = p.Spec.NodeName
+		return missing(node != "", "pod %s has no node: %v", pod, p.Status.Conditions)
+	})
+	return node
+}
+
+func (s *space) remove(object client.Object) {
+	s.t.Helper()
+	err := s.client.Delete(s.t.Context(), object)
+	require.True(s.t, err == nil || apierrors.IsNotFound(err), err)
+}
