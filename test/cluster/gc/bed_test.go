@@ -73,7 +73,6 @@ func start(t *testing.T, args ...string) *bed {
 	require.NoError(t, err)
 	b.uid = string(kubeSystem.UID)
 
-	b.quickKubelet(t)
 	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
 	b.reconfigure(t, args...)
 	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/" + daemon} {
@@ -96,15 +95,6 @@ func (b *bed) stop(t *testing.T) {
 		t.Log("all logs are kept in", kept, err)
 	}
 	require.NoError(t, b.Stop(ctx))
-}
-
-// quickKubelet lets the kubelet start containers again at once, however often
-// they are killed: the default is up to five minutes later.
-func (b *bed) quickKubelet(t *testing.T) {
-	t.Helper()
-	b.onNode(t, `echo 'crashLoopBackOff: {maxContainerRestartPeriod: 1s}' >>/seed/kubelet.yaml
-		was=$(pidof kubelet) && kill $was && while kill -0 $was 2>/dev/null; do sleep 0.1; done
-		until pidof kubelet; do sleep 0.1; done`)
 }
 
 // say prints how far the test is.

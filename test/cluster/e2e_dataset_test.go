@@ -1,0 +1,404 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/s3"
+)
+
+const mib = 1 << 20
+
+// library is a real S3 server with a dataset in it, and a namespace that uses it.
+type library struct {
+	*tenant
+	server *s3.Server
+	// sums of the objects of a bucket, by key.
+	sums map[string]string
+}
+
+// newLibrary starts the server; the namespace has its credentials in the Secret "s3".
+func newLibrary(t *testing.T, namespace string) *library {
+	t.Helper()
+	l := &library{tenant: newTenant(t, namespace)}
+	server, err := shared.StartS3(l.ctx, 9000)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	l.server = server
+	require.NoError(t, l.apply(secret("s3", server.Access, server.Secret)))
+	return l
+}
+
+func secret(name, access, key string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Secret
+metadata: {name: %s}
+stringData: {awsAccessKeyID: %q, awsSecretAccessKey: %q}
+`, name, access, key)
+}
+
+// bucket makes a bucket of objects of these sizes in bytes.
+func (l *library) bucket(name string, sizes ...int) {
+	l.t.Helper()
+	require.NoError(l.t, l.server.MakeBucket(l.ctx, name, false))
+	random := rand.NewChaCha8([32]byte{1})
+	l.sums = map[string]string{}
+	for i, size := range sizes {
+		body := make([]byte, size)
+		_, _ = random.Read(body) // it never fails
+		key := fmt.Sprintf("part-%d/object-%02d", i%3, i)
+		_, err := l.server.Put(l.ctx, name, key, body, true)
+		require.NoError(l.t, err)
+		sum := sha256.Sum256(body)
+		l.sums[key] = hex.EncodeToString(sum[:])
+	}
+}
+
+// dataset is a manifest of a VolumeManager with one volume, "data".
+func (l *library) dataset(name, sourceType, bucket string, replicas int, options ...string) string {
+	return fmt.Sprintf(`
+apiVersion: flexlvm.io/v1
+kind: VolumeManager
+metadata: {name: %s}
+spec:
+  volumes:
+  - id: data
+    sourceType: %s
+    sourceURL: s3://%s/
+    replicas: %d
+    accessMode: ReadWriteOnce
+    capacity: 400Mi
+    labels: {dataset: %[1]s}
+    options:
+      awsCredentialsSecretName: s3
+      endpointURL: %s
+      %s
+`, name, sourceType, bucket, replicas, l.server.Endpoint, strings.Join(options, "\n      "))
+}
+
+func (l *library) get(name string) flexlvmv1.VolumeManager {
+	l.t.Helper()
+	out, err := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "json")
+	require.NoError(l.t, err, out)
+	var vm flexlvmv1.VolumeManager
+	require.NoError(l.t, json.Unmarshal([]byte(out), &vm))
+	return vm
+}
+
+// until waits for what check wants of a VolumeManager; check tells what is missing.
+func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string) flexlvmv1.VolumeManager {
+	l.t.Helper()
+	missing := ""
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		vm := l.get(name)
+		if missing = check(vm); missing == "" {
+			return vm
+		}
+	}
+	out, _ := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "yaml")
+	require.Fail(l.t, "it did not come about", "%s\n%s", missing, out)
+	return flexlvmv1.VolumeManager{}
+}
+
+// loaded wants every replica of a VolumeManager to be complete.
+func loaded(vm flexlvmv1.VolumeManager) string {
+	if vm.Status.State != flexlvmv1.StateRunning || len(vm.Status.Volumes) != 1 {
+		return fmt.Sprintf("its state is %q", vm.Status.State)
+	}
+	v := vm.Status.Volumes[0]
+	if v.ReadyReplicas != v.Replicas || v.Progress == nil || v.Progress.Percent != 100 {
+		return fmt.Sprintf("%d of %d are ready: %+v", v.ReadyReplicas, v.Replicas, v.Nodes)
+	}
+	return ""
+}
+
+// bearing are the nodes that say that they have a dataset's data.
+func (l *library) bearing(vm flexlvmv1.VolumeManager) []string {
+	l.t.Helper()
+	label := replica.NodeLabel(replica.Hash(vm.Namespace, string(vm.UID), "data"))
+	return strings.Fields(l.kubectl("get", "nodes", "-l", label, "-o", "jsonpath={.items[*].metadata.name}"))
+}
+
+// onDisk tells on which nodes a dataset has a logical volume.
+func (l *library) onDisk(vm flexlvmv1.VolumeManager) []string {
+	l.t.Helper()
+	name := replica.VolumeName(replica.Hash(vm.Namespace, string(vm.UID), "data"))
+	var nodes []string
+	for _, node := range []string{"node1", "node2"} {
+		if strings.Contains(onNode(l.ctx, l.t, node, "lvs --noheadings -o lv_name flexlvm"), string(name)) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// reader is a pod that has a dataset's claim at /data.
+func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
+	l.t.Helper()
+	source := vm.Status.Volumes[0].VolumeSource
+	require.NotNil(l.t, source)
+	require.NotNil(l.t, source.PersistentVolumeClaim)
+	require.NoError(l.t, l.apply(pod{name: name, claim: source.PersistentVolumeClaim.ClaimName, node: node}.manifest()))
+	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=240s")
+}
+
+// read are the sums of the files that a pod sees, by path.
+func (l *library) read(pod string) map[string]string {
+	l.t.Helper()
+	sums := map[string]string{}
+	for line := range strings.Lines(l.exec(pod, "cd /data && find . -type f ! -path './.flexlvm/*' -exec sha256sum {} +")) {
+		sum, path, found := strings.Cut(strings.TrimSpace(line), "  ./")
+		require.True(l.t, found, line)
+		sums[path] = sum
+	}
+	return sums
+}
+
+// A dataset lies on two nodes, although a loader was killed, and its progress is
+// seen; a job reads it there; where room is needed one replica goes, and comes back
+// when there is room again; with its VolumeManager all goes.
+func TestDataset(t *testing.T) {
+	l := newLibrary(t, "library")
+	l.bucket("library", slices.Concat([]int{24 * mib}, slices.Repeat([]int{256 << 10}, 40))...)
+	require.NoError(t, l.apply(l.dataset("books", "S3", "library", 2, "bandwidth: 2Mi", "evictionPolicy: LRU")))
+
+	vm := l.testProgress("books")
+	require.Equal(t, flexlvmv1.MessageRunning, vm.Status.Message)
+	require.Equal(t, flexlvmv1.MessageSuccess, vm.Status.Volumes[0].Message)
+	require.Equal(t, []string{"node1", "node2"}, l.bearing(vm))
+	require.Equal(t, []string{"node1", "node2"}, l.onDisk(vm))
+	t.Log(l.kubectl("get", "vm"))
+
+	require.NoError(t, l.apply(trainingJob(vm.Status.Volumes[0].VolumeSource.PersistentVolumeClaim.ClaimName, l.sums)))
+	l.kubectl("wait", "--for=condition=Complete", "job/training", "--timeout=240s")
+
+	l.reader("reader", vm, "node2")
+	require.Equal(t, l.sums, l.read("reader"))
+	require.Contains(t, l.execFails("reader", "touch /data/new"), "Read-only file system")
+
+	l.testReplicaEvicted(vm)
+
+	l.kubectl("delete", "pod", "reader")
+	l.kubectl("delete", "vm", "books", "--timeout=240s")
+	require.Empty(t, l.bearing(vm))
+	require.Empty(t, l.kubectl("get", "pvc,jobs", "-o", "name", "-l", "dataset=books"))
+	for end := time.Now().Add(patience); len(l.onDisk(vm)) > 0; time.Sleep(time.Second) {
+		require.True(t, time.Now().Before(end), "logical volumes stay: %v", l.onDisk(vm))
+	}
+}
+
+// testProgress watches how a dataset is loaded, and kills a loader half-way.
+func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
+	l.t.Helper()
+	seen := map[int32]bool{}
+	killed := ""
+	last := int64(0)
+	vm := l.until(name, func(vm flexlvmv1.VolumeManager) string {
+		missing := loaded(vm)
+		if missing == "" || len(vm.Status.Volumes) == 0 || vm.Status.Volumes[0].Progress == nil {
+			return missing
+		}
+		require.Empty(l.t, l.early(vm), "a node bears the label before its replica is complete")
+		p := vm.Status.Volumes[0].Progress
+		seen[p.Percent] = true
+		last = max(last, p.Bytes)
+		if killed == "" && p.Percent >= 30 && p.Percent < 70 {
+			killed = onNode(l.ctx, l.t, "node1", "pkill -9 -x fetch && echo killed || true")
+		}
+		return missing
+	})
+	between := slices.DeleteFunc(slices.Sorted(maps.Keys(seen)), func(p int32) bool { return p == 0 || p == 100 })
+	l.t.Logf("seen on the way: %v per cent; %s", between, killed)
+	require.GreaterOrEqual(l.t, len(between), 3, "progress is seen: %v", seen)
+	require.Equal(l.t, "killed\n", killed, "a loader was killed while it was at work")
+	return vm
+}
+
+// early are nodes that bear the label although their replica is not complete.
+func (l *library) early(vm flexlvmv1.VolumeManager) []string {
+	var early []string
+	complete := map[string]bool{}
+	for _, r := range l.get(vm.Name).Status.Volumes[0].Nodes {
+		complete[r.Node] = r.Progress != nil && r.Progress.Percent == 100
+	}
+	for _, node := range l.bearing(vm) {
+		if !complete[node] {
+			early = append(early, node)
+		}
+	}
+	return early
+}
+
+// trainingJob is a job that may run wherever the data are; it reads all of them.
+func trainingJob(claim string, sums map[string]string) string {
+	var list strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(&list, "%s  %s\\n", sums[path], path)
+	}
+	return fmt.Sprintf(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: training}
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: %s
+        command: [sh, -c, 'cd /data && printf "$SUMS" | sha256sum -c']
+        env: [{name: SUMS, value: %q}]
+        volumeMounts: [{name: data, mountPath: /data}]
+      volumes: [{name: data, persistentVolumeClaim: {claimName: %s}}]
+`, cluster.BusyboxImage, strings.ReplaceAll(list.String(), `\n`, "\n"), claim)
+}
+
+// testReplicaEvicted: an ordinary claim needs the room of a replica that nobody uses.
+func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
+	l.t.Helper()
+	l.setMinAge("0s")
+	defer l.setMinAge("2m")
+	free := l.free("node1")
+	require.NoError(l.t, l.apply(claim("large", fmt.Sprint(free)))) // its file system comes on top
+	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
+	began := time.Now()
+	l.kubectl("wait", "--for=condition=Ready", "pod/large", "--timeout=240s")
+	l.t.Logf("the pod that needed the room ran after %.1f s", time.Since(began).Seconds())
+	require.Equal(l.t, []string{"node2"}, l.bearing(vm))
+	require.Equal(l.t, []string{"node2"}, l.onDisk(vm))
+	short := l.until(vm.Name, func(vm flexlvmv1.VolumeManager) string {
+		if v := vm.Status.Volumes[0]; v.ReadyReplicas != 1 {
+			return fmt.Sprintf("%d replicas are ready", v.ReadyReplicas)
+		}
+		return ""
+	})
+	require.Equal(l.t, flexlvmv1.StateRunning, short.Status.State, "one replica serves")
+	events, err := shared.Kubectl(l.ctx, "get", "events", "-A", "--field-selector=source=flexlvm-gc", "-o", "jsonpath={range .items[*]}{.reason} {.message}{\"\\n\"}{end}")
+	require.NoError(l.t, err)
+	require.Contains(l.t, events, "Evicted", "an event tells of it")
+	require.Equal(l.t, l.sums, l.read("reader"), "the other replica is not disturbed")
+
+	l.kubectl("delete", "pod", "large")
+	l.kubectl("delete", "pvc", "large")
+	l.until(vm.Name, loaded)
+	require.Equal(l.t, []string{"node1", "node2"}, l.bearing(vm))
+}
+
+func (l *library) setMinAge(age string) {
+	l.t.Helper()
+	l.kubectl("-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=`+age+`"]}]}}}}`)
+	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=240s")
+}
+
+// free is what a node's volume group has free, in bytes.
+func (l *library) free(node string) int64 {
+	l.t.Helper()
+	var free int64
+	out := onNode(l.ctx, l.t, node, "vgs --noheadings --nosuffix --units b -o vg_free flexlvm")
+	_, err := fmt.Sscan(out, &free)
+	require.NoError(l.t, err, out)
+	return free
+}
+
+// A job begins with the first objects and reads the rest while it arrives: files
+// appear whole.
+func TestDatasetIsStreamed(t *testing.T) {
+	l := newLibrary(t, "stream")
+	l.bucket("film", slices.Repeat([]int{2 * mib}, 16)...)
+	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 1Mi", `stream: "true"`, `streamAfter: "2"`)))
+	vm := l.until("film", func(vm flexlvmv1.VolumeManager) string {
+		if vm.Status.State != flexlvmv1.StateRunning {
+			return fmt.Sprintf("its state is %q", vm.Status.State)
+		}
+		return ""
+	})
+	require.Less(t, vm.Status.Volumes[0].Progress.Percent, int32(100), "consumers start before all is there")
+	l.reader("viewer", vm, "")
+	early := l.read("viewer")
+	require.NotEmpty(t, early)
+	require.Less(t, len(early), len(l.sums), "the viewer began while the rest arrived")
+	t.Logf("the viewer began with %d of %d files", len(early), len(l.sums))
+	for {
+		now := l.read("viewer")
+		for path, sum := range now {
+			require.Equal(t, l.sums[path], sum, "%s is whole", path)
+		}
+		if l.exec("viewer", "ls /data/.flexlvm | grep -x complete || true") != "" {
+			break
+		}
+	}
+	require.Equal(t, l.sums, l.read("viewer"))
+	lines := strings.Count(l.exec("viewer", "cat /data/.flexlvm/manifest.jsonl"), "\n")
+	require.Equal(t, len(l.sums), lines, "the manifest says what is there")
+	l.until("film", loaded)
+}
+
+// What a job writes is uploaded before its volume is released.
+func TestDatasetGivesBackResults(t *testing.T) {
+	l := newLibrary(t, "results")
+	l.bucket("input", 1*mib, 100)
+	require.NoError(t, l.server.MakeBucket(l.ctx, "output", false))
+	require.NoError(t, l.apply(l.dataset("work", "S3-Dev", "input", 1, "outputURL: s3://output/run/")))
+	vm := l.until("work", loaded)
+	l.reader("worker", vm, "")
+	require.Equal(t, l.sums, l.read("worker"))
+	l.exec("worker", "echo 42 >/data/answer && sync")
+	l.kubectl("delete", "pod", "worker")
+	l.kubectl("patch", "vm", "work", "--type=merge", "-p", `{"spec":{"state":"Completed"}}`)
+	l.until("work", func(vm flexlvmv1.VolumeManager) string {
+		if vm.Status.State != flexlvmv1.StateCompleted {
+			return fmt.Sprintf("its state is %q", vm.Status.State)
+		}
+		return ""
+	})
+	answer, err := l.server.Get(l.ctx, "output", "run/answer")
+	require.NoError(t, err)
+	require.Equal(t, "42\n", string(answer))
+	for key, want := range l.sums {
+		content, err := l.server.Get(l.ctx, "output", "run/"+key)
+		require.NoError(t, err)
+		sum := sha256.Sum256(content)
+		require.Equal(t, want, hex.EncodeToString(sum[:]), key)
+	}
+	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
+}
+
+// A load that cannot succeed says why, and begins again when a person has mended it.
+func TestDatasetWithWrongCredentials(t *testing.T) {
+	l := newLibrary(t, "locked")
+	l.bucket("locked", 1*mib)
+	require.NoError(t, l.apply(secret("s3", l.server.Access, "not-the-secret")))
+	require.NoError(t, l.apply(l.dataset("locked", "S3", "locked", 1)))
+	vm := l.until("locked", func(vm flexlvmv1.VolumeManager) string {
+		if vm.Status.State != flexlvmv1.StateFailed {
+			return fmt.Sprintf("its state is %q", vm.Status.State)
+		}
+		return ""
+	})
+	require.Equal(t, flexlvmv1.MessageFailed, vm.Status.Message)
+	require.Contains(t, vm.Status.Volumes[0].Message, "check the credentials", "it says what to do")
+	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), "not-the-secret")
+	require.Empty(t, l.bearing(vm))
+
+	require.NoError(t, l.apply(secret("s3", l.server.Access, l.server.Secret)))
+	l.kubectl("annotate", "vm", "locked", "flexlvm.io/retry=1")
+	l.until("locked", loaded)
+}
