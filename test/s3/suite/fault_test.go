@@ -132,7 +132,7 @@ func TestTimeIsUp(t *testing.T) {
 
 // An object that becomes another while it is read is noticed, and read again.
 func TestObjectChanges(t *testing.T) {
-	const size = 48 << 20 // more than is fetched in one piece
+	const size = 36 << 20 // more than is fetched in one piece
 	for name, c := range map[string]struct {
 		grown int
 		drop  []string
