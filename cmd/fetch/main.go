@@ -45,7 +45,7 @@ func exitCode(err error) int {
 		return exitComplete
 	case errors.Is(err, errRefused):
 		return exitRefused
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &failed) && failed.Usage:
 		return exitUsage
 	case errors.As(err, &failed) && failed.Retryable:
 		return exitTemporary

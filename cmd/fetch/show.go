@@ -52,6 +52,7 @@ func show(ctx context.Context, out io.Writer, terminal *os.File, how string, pro
 		defer close(ended)
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
+		line(false)
 		for {
 			select {
 			case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sort"
 	"sync"
@@ -153,21 +154,21 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 	a.mu.Lock()
 	failedAlready := a.err != nil
 	a.mu.Unlock()
-	var sum sumOf
 	var err error
-	if !failedAlready {
+	for left := t.part; !failedAlready && left.Length > 0 && err == nil; {
 		// Where the object changed, it is begun anew as a whole, not this range.
-		err = w.attempts(ctx, a.object.Key, func(ctx context.Context) (err error) {
-			sum, err = w.rangeOf(ctx, a, t.part)
+		err = w.attempts(ctx, a.object.Key, func(ctx context.Context) error {
+			before := left
+			err := w.pieces(ctx, a, &left)
+			if left != before && classify(err) == transient && context.Cause(ctx) == nil {
+				return nil // it goes on behind what came, and the attempts are counted anew
+			}
 			return err
 		}, nil)
 	}
 	a.mu.Lock()
 	if err != nil && a.err == nil {
 		a.err = err
-	}
-	if err == nil && !failedAlready {
-		a.sums = append(a.sums, sum)
 	}
 	a.open--
 	last := a.open == 0
@@ -177,37 +178,59 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 	}
 }
 
-// rangeOf receives one range into its place.
-func (w *worker) rangeOf(ctx context.Context, a *assembly, part span) (sumOf, error) {
+// pieceSize is after how many bytes of a range it is noted that they came: so
+// much is lost at most when a request breaks or the process is killed.
+const pieceSize = 2 * mib
+
+// pieces receives what is left of a range into its place, piece by piece, and
+// takes each that came from left.
+func (w *worker) pieces(ctx context.Context, a *assembly, left *span) error {
 	ctx, dog, stop := watch(ctx, w.Stall)
 	defer stop()
-	stream, err := w.Store.Open(ctx, a.object, part)
+	stream, err := w.Store.Open(ctx, a.object, *left)
 	if err != nil {
-		return sumOf{}, cause(ctx, err)
+		return cause(ctx, err)
 	}
 	defer func() { _ = stream.Body.Close() }()
 	if stream.Size != a.object.Size {
-		return sumOf{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", errChanged, stream.Size, a.object.Size)
+		return fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", errChanged, stream.Size, a.object.Size)
 	}
+	for left.Length > 0 {
+		if err := w.piece(ctx, dog, stream.Body, a, span{left.Offset, min(pieceSize, left.Length)}); err != nil {
+			return err
+		}
+		step := min(pieceSize, left.Length)
+		left.Offset, left.Length = left.Offset+step, left.Length-step
+	}
+	return w.end(ctx, stream.Body)
+}
+
+// piece receives one piece, notes it, and adds its sum to the assembly's.
+func (w *worker) piece(ctx context.Context, dog *watchdog, body io.Reader, a *assembly, part span) error {
 	of := check{kind: checkSize}
 	if a.check.combines() {
 		of = a.check
 	}
 	r := newReceiver(of)
-	if err := w.receive(ctx, dog, stream.Body, part, r, func(data []byte, at int64) error {
+	err := w.receive(ctx, dog, body, part, r, func(data []byte, at int64) error {
 		_, err := a.file.WriteAt(data, at)
 		return err
-	}); err != nil {
+	})
+	if err == nil {
+		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), check{}))
+	}
+	if err != nil {
 		w.arrived(-r.size)
-		return sumOf{}, err
+		return err
 	}
-	if err := w.journal.write(noteOf(a.object, a.temp, part, r.crc(), check{})); err != nil {
-		return sumOf{}, err
-	}
+	sum := sumOf{part, r.crc64.Sum(nil)}
 	if r.hash != nil {
-		return sumOf{part, r.hash.Sum(nil)}, nil
+		sum.sum = r.hash.Sum(nil)
 	}
-	return sumOf{part, r.crc64.Sum(nil)}, nil
+	a.mu.Lock()
+	a.sums = append(a.sums, sum)
+	a.mu.Unlock()
+	return nil
 }
 
 // complete verifies an object whose ranges are all done, or begins it anew.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -63,7 +64,8 @@ var codes = map[string]class{
 }
 
 // local are the errors of the destination that no trying again mends.
-var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE}
+var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
+	unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG}
 
 // classify tells what err means.
 func classify(err error) class {
@@ -144,8 +146,13 @@ func wait(ctx context.Context, d time.Duration) error {
 type Error struct {
 	// Retryable: the same call may succeed later.
 	Retryable bool
-	err       error
+	// Usage: the call itself is wrong.
+	Usage bool
+	err   error
 }
+
+// usage makes the error of a call that is wrong in itself.
+func usage(err error) *Error { return &Error{Usage: true, err: err} }
 
 func (e *Error) Error() string { return e.err.Error() }
 func (e *Error) Unwrap() error { return e.err }
@@ -158,6 +165,10 @@ func failed(err error) error {
 	var already *Error
 	if err == nil || errors.As(err, &already) {
 		return err
+	}
+	var told *errNoRoom
+	if (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) && !errors.As(err, &told) {
+		err = fmt.Errorf("the destination has no room left; make the volume larger or select less: %w", err)
 	}
 	retry := classify(err) == transient && !errors.Is(err, errChecksum) || classify(err) == changed
 	return &Error{Retryable: retry, err: err}

@@ -214,7 +214,6 @@ func (b *bed) run(source string) ([]Refusal, *Progress, error) {
 		require.NoFileExists(b.t, filepath.Join(b.dest, journalFile))
 	} else {
 		require.Equal(b.t, StateFailed, status.State)
-		require.NoFileExists(b.t, filepath.Join(b.dest, completeFile))
 	}
 	return refused, progress, err
 }

@@ -115,7 +115,7 @@ func (u *upload) open(ctx context.Context) (files []Object, total int64, err err
 	}
 	u.local = local.(*directory) //nolint:errcheck // it is one
 	if u.Target.Kind == kindFile || u.Target.Glob != nil {
-		return nil, 0, &Error{err: fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL)}
+		return nil, 0, usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
 	}
 	u.prefix = u.Target.Key
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {

@@ -20,8 +20,11 @@ import (
 // that there is no bound, or that it is chosen by what there is to do.
 type Config struct {
 	Source Source
-	Dest   string
-	Store  Store
+	// Endpoint and Version belong to the source; they tell one dataset from another
+	// and nothing else here.
+	Endpoint, Version string
+	Dest              string
+	Store             Store
 	// Include and Exclude are globs on paths; on base names without a slash.
 	Include, Exclude []string
 	// Sync looks at the source although the destination is complete, and removes
@@ -46,6 +49,8 @@ type Config struct {
 // complete is the JSON of the file .flexlvm/complete.
 type complete struct {
 	Source      string    `json:"source"`
+	Endpoint    string    `json:"endpoint,omitempty"`
+	Version     string    `json:"versionId,omitempty"`
 	Include     []string  `json:"include,omitempty"`
 	Exclude     []string  `json:"exclude,omitempty"`
 	Files       int64     `json:"files"`
@@ -55,7 +60,7 @@ type complete struct {
 }
 
 func (c complete) selects(b complete) bool {
-	return c.Source == b.Source && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
+	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
 		strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
 }
 
@@ -105,10 +110,10 @@ func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, err
 func (r *run) run(ctx context.Context) error {
 	var err error
 	if r.selection, err = newSelection(r.Include, r.Exclude); err != nil {
-		return &Error{err: err}
+		return usage(err)
 	}
 	if err := arrange(nil, r.Order, nil); err != nil {
-		return &Error{err: err}
+		return usage(err)
 	}
 	if r.dest, err = openDest(r.Dest); err != nil {
 		return err
@@ -298,7 +303,7 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 	r.stop = func(err error) { cancel(err) }
 	r.queue = newQueue(objects)
 	defer context.AfterFunc(ctx, r.queue.stop)()
-	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuse}
+	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
 	r.commit.start(r.stop)
 
 	bytes := int64(0)
@@ -349,6 +354,12 @@ func (r *run) refuse(o Object, err error) {
 	r.note(Refusal{o.Key, err.Error()})
 }
 
+// refuseArrived refuses an object that was received already.
+func (r *run) refuseArrived(o Object, err error) {
+	r.arrived(-o.Size)
+	r.refuse(o, err)
+}
+
 func (r *run) note(refusal Refusal) {
 	r.mu.Lock()
 	r.refused = append(r.refused, refusal)
@@ -373,7 +384,7 @@ func (r *run) failure() error {
 
 func (r *run) summary() complete {
 	return complete{
-		Source: r.Source.URL, Include: r.Include, Exclude: r.Exclude, CompletedAt: time.Now().UTC(),
+		Source: r.Source.URL, Endpoint: r.Endpoint, Version: r.Version, Include: r.Include, Exclude: r.Exclude, CompletedAt: time.Now().UTC(),
 		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)),
 	}
 }

@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 		"403 on a large one":  {key: "set/large", fault: status(403, "AccessDenied"), always: true, fails: "set/large", rest: true},
 		"wrong key":           {key: "", fault: status(403, "InvalidAccessKeyId"), always: true, fails: "check the credentials"},
 		"no bucket":           {key: "", fault: status(404, "NoSuchBucket"), always: true, fails: "check the bucket's name"},
-		"server away":         {key: "", fault: reset, always: true, fails: "EOF", retryable: true},
+		"server away":         {key: "", fault: reset, always: true, fails: "Connection closed", retryable: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -202,6 +202,7 @@ func TestFaults(t *testing.T) {
 			var e *Error
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, test.retryable, e.Retryable)
+			require.NoFileExists(t, filepath.Join(b.dest, completeFile))
 			if test.rest {
 				delete(want, test.key[len("set/"):])
 				b.mustHave(want)

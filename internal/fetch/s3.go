@@ -44,11 +44,11 @@ type S3 struct {
 
 // bucket is a Store of one bucket.
 type bucket struct {
-	core    minio.Core
-	source  Source
-	config  S3
-	opaque  bool
-	listing bool
+	core   minio.Core
+	source Source
+	config S3
+	// opaque: ETags are no MD5, and listings are of the first version.
+	opaque bool
 }
 
 // pachydermRegion is what its gateway wants requests to be signed for.
@@ -59,10 +59,10 @@ const pachydermRegion = "PACHYDERM"
 func NewS3(source Source, config S3) (Store, error) {
 	core, err := config.connect(source)
 	if err != nil {
-		return nil, &Error{err: err}
+		return nil, usage(err)
 	}
 	if config.Version != "" && !source.single() {
-		return nil, &Error{err: errors.New("--version-id is of one object; give a source that neither ends in a slash nor has wildcards")}
+		return nil, usage(errors.New("--version-id is of one object; give a source that neither ends in a slash nor has wildcards"))
 	}
 	return &bucket{core: core, source: source, config: config, opaque: source.Kind == kindPachyderm}, nil
 }
@@ -152,9 +152,10 @@ func (b *bucket) listFrom(ctx context.Context, after *string, each func(Object) 
 	noOwner := false
 	for info := range b.core.ListObjectsIter(ctx, b.source.Bucket, minio.ListObjectsOptions{
 		Prefix: b.source.listPrefix(), Recursive: true, StartAfter: *after, FetchOwner: &noOwner,
+		UseV1: b.opaque, // all that Pachyderm's gateway knows
 	}) {
 		if info.Err != nil {
-			return cause(ctx, info.Err)
+			return hint(cause(ctx, info.Err))
 		}
 		dog.reset()
 		*after = info.Key
@@ -251,7 +252,10 @@ func hint(err error) error {
 	if err == nil {
 		return nil
 	}
-	r := minio.ToErrorResponse(err)
+	var r minio.ErrorResponse
+	if !errors.As(err, &r) {
+		return err
+	}
 	advice := ""
 	switch {
 	case r.Code == "InvalidAccessKeyId" || r.Code == "SignatureDoesNotMatch" || r.Code == "InvalidToken" || r.Code == "ExpiredToken":

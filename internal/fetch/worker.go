@@ -142,6 +142,9 @@ func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
 	}); err != nil {
 		return finished{}, err
 	}
+	if err := w.end(ctx, stream.Body); err != nil {
+		return finished{}, err
+	}
 	if file == nil { // of an empty object
 		if file, err = w.dest.create(temp, 0); err != nil {
 			return finished{}, err
@@ -178,12 +181,18 @@ func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, par
 		}
 		dog.reset()
 	}
-	// The end itself must be seen: a source such as file:// tells there that the
-	// object changed meanwhile, and a connection is used again only then.
-	if n, err := body.Read(w.buf[:1]); n > 0 || err != nil && err != io.EOF {
-		if n > 0 {
-			err = fmt.Errorf("%w: more bytes came than it has", errChanged)
-		}
+	return nil
+}
+
+// end reads the end of a body. It must be seen: a source such as file:// tells
+// there that the object changed meanwhile, and a connection is used again only
+// then.
+func (w *worker) end(ctx context.Context, body io.Reader) error {
+	n, err := body.Read(w.buf[:1])
+	if n > 0 {
+		return fmt.Errorf("%w: more bytes came than it has", errChanged)
+	}
+	if err != nil && err != io.EOF {
 		return cause(ctx, err)
 	}
 	return nil

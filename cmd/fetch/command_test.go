@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch"
+)
+
+// asFetch makes the test binary the program itself.
+const asFetch = "FETCH_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asFetch) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program is a call of fetch as a process.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asFetch+"=1")
+	return cmd
+}
+
+func TestExitCodes(t *testing.T) {
+	from, dest := t.TempDir(), filepath.Join(t.TempDir(), "dest")
+	require.NoError(t, os.WriteFile(filepath.Join(from, "a"), []byte("a"), 0o600))
+	tests := []struct {
+		name string
+		args []string
+		code int
+	}{
+		{"complete", []string{"file://" + from + "/", dest}, 0},
+		{"no argument", nil, 2},
+		{"unknown flag", []string{"--fast", "file:///x", dest}, 2},
+		{"scheme", []string{"ftp://x", dest}, 2},
+		{"memory", []string{"--memory=much", "file:///x", dest}, 2},
+		{"order", []string{"--order=list", "file:///x", dest}, 2},
+		{"no source", []string{"file://" + from + "/none/", dest}, 1},
+		{"away", []string{"--endpoint=http://127.0.0.1:1", "--anonymous", "--attempts=1", "s3://bucket/x/", dest}, 75},
+		{"time is over", []string{"--endpoint=http://127.0.0.1:1", "--anonymous", "--timeout=100ms", "s3://bucket/x/", dest}, 75},
+		{"prepare", []string{"prepare", dest + "2"}, 0},
+		{"prepare a file", []string{"prepare", filepath.Join(from, "a")}, 1},
+		{"put to a file", []string{"put", from, "file:///x"}, 2},
+		{"address style", []string{"--address-style=x", "s3://bucket/x/", dest}, 2},
+		{"pattern", []string{"--include=[", "file://" + from + "/", dest}, 2},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			result := filepath.Join(t.TempDir(), "result")
+			out, err := program(t, append([]string{"--result=" + result, "--progress=none"}, test.args...)...).CombinedOutput()
+			if test.code == 0 {
+				require.NoError(t, err, string(out))
+			} else {
+				var exit *exec.ExitError
+				require.ErrorAs(t, err, &exit, string(out))
+				require.Equal(t, test.code, exit.ExitCode(), string(out))
+			}
+			if test.code == 2 {
+				return
+			}
+			data, err := os.ReadFile(result)
+			require.NoError(t, err)
+			var status fetch.Status
+			require.NoError(t, json.Unmarshal(data, &status))
+			require.Equal(t, test.code == 0, status.State == fetch.StateComplete)
+			require.Equal(t, test.code == 75, status.Retryable)
+			require.NotEmpty(t, status.Message)
+		})
+	}
+	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
+	out, err := program(t, "--sync", "file://"+from+"/", dest).CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, string(out))
+	require.Equal(t, 3, exit.ExitCode(), string(out))
+}
+
+func TestNoSecretInArguments(t *testing.T) {
+	for _, cmd := range append(command().Commands(), command()) {
+		for _, flag := range []string{"access-key", "secret-key", "secret", "token"} {
+			require.Nil(t, cmd.Flags().Lookup(flag))
+		}
+	}
+}
+
+func TestProgressIsServed(t *testing.T) {
+	from, dest := t.TempDir(), filepath.Join(t.TempDir(), "dest")
+	require.NoError(t, os.WriteFile(filepath.Join(from, "a"), make([]byte, 4<<20), 0o600))
+	cmd := program(t, "--listen=127.0.0.1:0", "--bandwidth=1Mi", "--memory=64Ki", "file://"+from+"/", dest)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	head := make([]byte, 4096)
+	n, err := stderr.Read(head)
+	require.NoError(t, err)
+	_, address, found := strings.Cut(string(head[:n]), `address="`)
+	require.True(t, found, string(head[:n]))
+	address, _, _ = strings.Cut(address, `"`)
+
+	response, err := http.Get("http://" + address + "/ready")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	require.NoError(t, response.Body.Close())
+	response, err = http.Get("http://" + address + "/progress")
+	require.NoError(t, err)
+	var status fetch.Status
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&status))
+	require.NoError(t, response.Body.Close())
+	require.Contains(t, []string{fetch.StateListing, fetch.StateFetching}, status.State)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	_, _ = io.Copy(io.Discard, stderr)
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, 75, exit.ExitCode())
+}
+
+// TestKilledAtAnyMoment kills the program again and again. In the end everything
+// is right, and what was in the manifest at a kill was not fetched again.
+func TestKilledAtAnyMoment(t *testing.T) {
+	from, dest := t.TempDir(), filepath.Join(t.TempDir(), "dest")
+	data := make([]byte, 40<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+	want := map[string][]byte{"large": data}
+	for i := range 300 {
+		want[fmt.Sprintf("d%d/%d", i%7, i)] = data[i*100 : i*100+i*37]
+	}
+	for path, content := range want {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(from, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(from, path), content, 0o600))
+	}
+	args := []string{"--progress=none", "--log-level=error", "--memory=256Ki", "file://" + from + "/", dest}
+	entered := map[string]time.Time{}
+	kills := 0
+	for range 60 {
+		cmd := program(t, append([]string{"--bandwidth=30Mi"}, args...)...)
+		require.NoError(t, cmd.Start())
+		timer := time.AfterFunc(time.Duration(rand.IntN(700))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		timer.Stop()
+		for path, at := range manifest(t, dest) {
+			if before, known := entered[path]; known {
+				require.Equal(t, before, at, "%s was there and was fetched again", path)
+			}
+			entered[path] = at
+			got, err := os.ReadFile(filepath.Join(dest, path))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want[path], got), "%s is in the manifest and is not right", path)
+		}
+		if err == nil {
+			break
+		}
+		var exit *exec.ExitError
+		require.True(t, errors.As(err, &exit) && exit.ExitCode() == -1, "%v", err)
+		kills++
+	}
+	out, err := program(t, args...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Positive(t, kills)
+	require.Len(t, manifest(t, dest), len(want))
+	for path, content := range want {
+		got, err := os.ReadFile(filepath.Join(dest, path))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(content, got), path)
+	}
+	require.FileExists(t, filepath.Join(dest, ".flexlvm/complete"))
+	left, err := os.ReadDir(filepath.Join(dest, ".flexlvm/tmp"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// manifest is when each file was entered, by path.
+func manifest(t *testing.T, dest string) map[string]time.Time {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dest, ".flexlvm/manifest.jsonl"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	require.NoError(t, err)
+	entries := map[string]time.Time{}
+	for line := range strings.Lines(string(data)) {
+		var e fetch.Entry
+		if json.Unmarshal([]byte(line), &e) == nil {
+			entries[e.Path] = e.FetchedAt
+		}
+	}
+	return entries
+}
