@@ -257,7 +257,9 @@ func missing(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-func (s *space) key(name string) client.ObjectKey { return client.ObjectKey{Namespace: s.name, Name: name} }
+func (s *space) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: s.name, Name: name}
+}
 
 // make a VolumeManager of these volumes.
 func (s *space) make(name string, volumes ...string) {
@@ -398,4 +400,16 @@ func (s *space) remove(object client.Object) {
 	s.t.Helper()
 	err := s.client.Delete(s.t.Context(), object)
 	require.True(s.t, err == nil || apierrors.IsNotFound(err), err)
+}
+
+func (s *space) claimSize(size string) corev1.VolumeResourceRequirements {
+	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}
+}
+
+func tail(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content[max(0, len(content)-20000):])
 }
