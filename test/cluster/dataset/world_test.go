@@ -25,6 +25,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -306,13 +307,14 @@ func (s *space) what() string {
 	return out
 }
 
-// labelled are the nodes that bear a label of the dataset.
+// labelled are the nodes that bear the label of the first dataset.
 func (s *space) labelled(name string) []string {
 	s.t.Helper()
-	affinity := s.get(name).Status.Volumes[0].NodeAffinity
+	vm := s.get(name)
 	list := &corev1.NodeList{}
-	require.NoError(s.t, s.client.List(s.t.Context(), list,
-		client.HasLabels{affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Key}))
+	require.NoError(s.t, s.client.List(s.t.Context(), list, client.HasLabels{
+		replica.NodeLabel(replica.Hash(s.name, string(vm.UID), vm.Spec.All()[0].ID)),
+	}))
 	var out []string
 	for _, n := range list.Items {
 		out = append(out, n.Name)
