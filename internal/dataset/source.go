@@ -44,6 +44,7 @@ type Source struct {
 	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
 	ServiceAccount string
 	Timeout        time.Duration // 0: none
+	Bandwidth      string // bytes a second; empty: no bound
 	Stream         bool
 	StreamAfter    string
 	Resync         time.Duration // 0: never
@@ -167,7 +168,7 @@ func (s Source) finish(v flexlvmv1.VolumeConfig, options map[string]string) (Sou
 // Flags of the loader by the options that give them.
 var (
 	contentFlags = [][2]string{{"versionID", "--version-id"}, {"include", "--include"}, {"exclude", "--exclude"}}
-	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}, {"bandwidth", "--bandwidth"}}
+	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}}
 )
 
 func flagsOf(options map[string]string, table [][2]string) []string {
@@ -265,6 +266,7 @@ func (s *Source) readLoading(replicas int32, options map[string]string) error {
 			s.StreamAfter = after
 		}
 	}
+	s.Bandwidth = options["bandwidth"]
 	if err := s.readResync(replicas, options["resync"]); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -257,7 +258,9 @@ func missing(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-func (s *space) key(name string) client.ObjectKey { return client.ObjectKey{Namespace: s.name, Name: name} }
+func (s *space) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: s.name, Name: name}
+}
 
 // make a VolumeManager of these volumes.
 func (s *space) make(name string, volumes ...string) {
@@ -304,13 +307,14 @@ func (s *space) what() string {
 	return out
 }
 
-// labelled are the nodes that bear a label of the dataset.
+// labelled are the nodes that bear the label of the first dataset.
 func (s *space) labelled(name string) []string {
 	s.t.Helper()
-	affinity := s.get(name).Status.Volumes[0].NodeAffinity
+	vm := s.get(name)
 	list := &corev1.NodeList{}
-	require.NoError(s.t, s.client.List(s.t.Context(), list,
-		client.HasLabels{affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Key}))
+	require.NoError(s.t, s.client.List(s.t.Context(), list, client.HasLabels{
+		replica.NodeLabel(replica.Hash(s.name, string(vm.UID), vm.Spec.All()[0].ID)),
+	}))
 	var out []string
 	for _, n := range list.Items {
 		out = append(out, n.Name)
@@ -398,4 +402,16 @@ func (s *space) remove(object client.Object) {
 	s.t.Helper()
 	err := s.client.Delete(s.t.Context(), object)
 	require.True(s.t, err == nil || apierrors.IsNotFound(err), err)
+}
+
+func (s *space) claimSize(size string) corev1.VolumeResourceRequirements {
+	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}
+}
+
+func tail(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content[max(0, len(content)-20000):])
 }
