@@ -84,12 +84,12 @@ spec:
     replicas: %d
     accessMode: ReadWriteOnce
     capacity: 400Mi
-    labels: {dataset: %[1]s}
+    labels: {dataset: %s}
     options:
       awsCredentialsSecretName: s3
       endpointURL: %s
       %s
-`, name, sourceType, bucket, replicas, l.server.Endpoint, strings.Join(options, "\n      "))
+`, name, sourceType, bucket, replicas, name, l.server.Endpoint, strings.Join(options, "\n      "))
 }
 
 func (l *library) get(name string) flexlvmv1.VolumeManager {
