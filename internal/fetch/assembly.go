@@ -244,7 +244,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		err = closeErr
 	}
 	if err == nil {
-		w.commit.in <- finishedFile(a.object, c, a.temp)
+		w.received(finishedFile(a.object, c, a.temp))
 		return
 	}
 	if context.Cause(ctx) != nil || !errors.Is(err, errChecksum) && classify(err) != changed {

@@ -348,6 +348,14 @@ func (r *run) fail(o Object, err error) {
 	}
 }
 
+// received hands a file to the committer.
+func (r *run) received(f finished) {
+	r.mu.Lock()
+	r.inARow = 0
+	r.mu.Unlock()
+	r.commit.in <- f
+}
+
 // refuse notes that an object will not be a file.
 func (r *run) refuse(o Object, err error) {
 	r.progress.filesTotal.Add(-1)

@@ -52,7 +52,7 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) wholeTask(ctx context.Context, o Object) {
 	if f, ok := w.adopt(o); ok {
 		w.arrived(o.Size)
-		w.commit.in <- f
+		w.received(f)
 		return
 	}
 	var f finished
@@ -64,7 +64,7 @@ func (w *worker) wholeTask(ctx context.Context, o Object) {
 		w.fail(o, err)
 		return
 	}
-	w.commit.in <- f
+	w.received(f)
 }
 
 // attempts calls try until it succeeds, fails for good, or has failed too often.
