@@ -122,6 +122,10 @@ type session struct {
 	bandwidth int64
 }
 
+// cappedReadBuffer is how much may wait in the kernel for each connection where
+// --bandwidth keeps it from being read.
+const cappedReadBuffer = 256 << 10
+
 var errTimeout = errors.New("--timeout is over")
 
 // do prepares a session, runs a verb in it, and tells of its end everywhere
@@ -190,6 +194,9 @@ func (o *options) session() (*session, error) {
 		return nil, fmt.Errorf("--progress %q is not known; it is auto, bar, json or none", o.progress)
 	}
 	o.s3.Style, o.s3.Attempts, o.s3.Stall = fetch.AddressStyle(o.style), o.attempts, o.stall
+	if s.bandwidth > 0 {
+		o.s3.ReadBuffer = cappedReadBuffer
+	}
 	s.progress = fetch.NewProgress(after)
 	return s, nil
 }

@@ -180,7 +180,7 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 
 // pieceSize is after how many bytes of a range it is noted that they came: so
 // much is lost at most when a request breaks or the process is killed.
-const pieceSize = 2 * mib
+const pieceSize = mib
 
 // pieces receives what is left of a range into its place, piece by piece, and
 // takes each that came from left.

@@ -2,6 +2,9 @@ package fetch
 
 import (
 	"fmt"
+	"os"
+	"path"
+	"sort"
 	"time"
 )
 
@@ -110,28 +113,50 @@ func (c *committer) flush() error {
 		return err
 	}
 	c.named = c.named[:0]
-	for _, f := range c.written {
-		if f.temp != "" {
-			err := c.name(f)
-			if classify(err) == denied && err != nil {
-				c.refuse(f.object, err)
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("name %s: %w", f.entry.Path, err)
-			}
-		}
-		c.named = append(c.named, f)
+	if err := c.name(c.written); err != nil {
+		return err
 	}
 	c.written, c.bytes = c.written[:0], 0
 	return nil
 }
 
-func (c *committer) name(f finished) error {
-	if err := c.dest.mkdir(parent(f.entry.Path)); err != nil {
-		return err
+// name gives files their names. A directory is opened once for all of its files
+// that come in a row.
+func (c *committer) name(files []finished) error {
+	sort.Slice(files, func(i, j int) bool { return files[i].entry.Path < files[j].entry.Path })
+	var dir *os.File
+	var open string
+	defer func() {
+		if dir != nil {
+			_ = dir.Close()
+		}
+	}()
+	for _, f := range files {
+		if f.temp == "" {
+			c.named = append(c.named, f)
+			continue
+		}
+		var err error
+		if above := parent(f.entry.Path); dir == nil || open != above {
+			if dir != nil {
+				_ = dir.Close()
+			}
+			open = above
+			dir, err = c.dest.openDir(above)
+		}
+		if err == nil {
+			err = c.dest.publish(f.temp, dir, path.Base(f.entry.Path))
+		}
+		switch {
+		case err == nil:
+			c.named = append(c.named, f)
+		case classify(err) == denied:
+			c.refuse(f.object, err)
+		default:
+			return fmt.Errorf("name %s: %w", f.entry.Path, err)
+		}
 	}
-	return c.dest.publish(f.temp, f.entry.Path)
+	return nil
 }
 
 // enter writes files into the manifest.

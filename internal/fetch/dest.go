@@ -40,6 +40,8 @@ type dest struct {
 	mu sync.Mutex
 	// known are the directories that were seen to be real ones.
 	known map[string]bool
+	// shelves are the open directories of temporary files, by name below tmp.
+	shelves map[string]*os.File
 }
 
 // openDest makes the directory where it is missing, and takes it for this
@@ -52,7 +54,7 @@ func openDest(name string) (*dest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open destination: %w", err)
 	}
-	d := &dest{root: root, known: map[string]bool{"": true}}
+	d := &dest{root: root, known: map[string]bool{"": true}, shelves: map[string]*os.File{}}
 	if err := d.open(); err != nil {
 		d.close()
 		return nil, fmt.Errorf("open destination %s: %w", name, err)
@@ -92,6 +94,9 @@ func (d *dest) close() {
 		if f != nil {
 			_ = f.Close()
 		}
+	}
+	for _, dir := range d.shelves {
+		_ = dir.Close()
 	}
 	if d.tmp != nil {
 		_ = d.tmp.Close()
@@ -151,7 +156,7 @@ func (d *dest) lstat(name string) (fs.FileInfo, error) {
 
 // create makes a new temporary file of the given size; the room for a size
 // above 0 is taken at once, so that a full disk is noticed before anything is
-// fetched.
+// fetched. Its shelf must be there.
 func (d *dest) create(temp string, size int64) (*os.File, error) {
 	file, err := d.tmp.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil || size == 0 {
@@ -181,13 +186,53 @@ func (d *dest) reopen(temp string) (*os.File, error) {
 	return d.tmp.OpenFile(temp, os.O_RDWR, 0)
 }
 
-// publish gives a temporary file its name. The directory must have been made.
-func (d *dest) publish(temp, name string) error {
-	info, err := d.lstat(name)
-	if err == nil && info.IsDir() {
+// openDir makes a directory where it is missing and opens it, to publish files in
+// it. What is opened is a real directory of the destination, not a link.
+func (d *dest) openDir(name string) (*os.File, error) {
+	if err := d.mkdir(name); err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = "."
+	}
+	return d.root.Open(name)
+}
+
+// publish gives a temporary file its name in a directory that openDir opened.
+func (d *dest) publish(temp string, dir *os.File, name string) error {
+	shelf, file := path.Split(temp)
+	from, err := d.shelf(strings.TrimSuffix(shelf, "/"))
+	if err != nil {
+		return err
+	}
+	err = unix.Renameat(int(from.Fd()), file, int(dir.Fd()), name)
+	if errors.Is(err, unix.EISDIR) {
 		return fmt.Errorf("%s %w: a directory stands where a file must go", name, errInTheWay)
 	}
-	return d.root.Rename(path.Join(tmpDir, temp), name)
+	if err != nil {
+		return fmt.Errorf("rename %s to %s: %w", temp, name, err)
+	}
+	return nil
+}
+
+// shelf opens a directory of temporary files, once. Workers have shelves of their
+// own: many that make files in one directory wait for each other.
+func (d *dest) shelf(name string) (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if dir := d.shelves[name]; dir != nil {
+		return dir, nil
+	}
+	if name != "" {
+		if err := d.tmp.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	dir, err := d.tmp.Open(path.Join(".", name))
+	if err == nil {
+		d.shelves[name] = dir
+	}
+	return dir, err
 }
 
 // openFile opens a regular file at its name for reading.
@@ -213,24 +258,33 @@ func (d *dest) sync() error {
 
 // sweep removes temporary files that keep does not name.
 func (d *dest) sweep(keep map[string]bool) error {
-	dir, err := d.tmp.Open(".")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", tmpDir, err)
-	}
-	for _, name := range names {
-		if keep[name] {
-			continue
+	return fs.WalkDir(d.tmp.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || keep[name] {
+			return err
 		}
-		if err := d.tmp.RemoveAll(name); err != nil {
+		if err := d.tmp.Remove(name); err != nil {
 			return fmt.Errorf("remove %s/%s: %w", tmpDir, name, err)
 		}
+		return nil
+	})
+}
+
+// clear removes all that is temporary, once nothing is.
+func (d *dest) clear() error {
+	if err := d.sweep(nil); err != nil {
+		return err
 	}
-	return nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, dir := range d.shelves {
+		_ = dir.Close()
+		delete(d.shelves, name)
+	}
+	names, err := fs.ReadDir(d.tmp.FS(), ".")
+	for _, shelf := range names {
+		err = errors.Join(err, d.tmp.Remove(shelf.Name()))
+	}
+	return err
 }
 
 // remove removes a file, and the directories above it that are empty then.

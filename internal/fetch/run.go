@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -84,8 +83,7 @@ type run struct {
 	bandwidth *bandwidth
 	stop      func(error)
 
-	id    string
-	temps atomic.Int64
+	id string
 
 	mu       sync.Mutex
 	refused  []Refusal
@@ -313,10 +311,13 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 	workers, size := buffers(r.Memory, width(r.Parallel, len(objects), bytes))
 	r.gate = newGate(workers)
 	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			(&worker{run: r, buf: make([]byte, size)}).work(ctx)
-		})
+	for i := range workers {
+		w := &worker{run: r, buf: make([]byte, size), shelf: strconv.Itoa(i)}
+		if _, err := r.dest.shelf(w.shelf); err != nil {
+			r.stop(err)
+			break
+		}
+		wg.Go(func() { w.work(ctx) })
 	}
 	wg.Wait()
 	why := context.Cause(ctx)
@@ -398,7 +399,7 @@ func (r *run) finish() error {
 	if err := r.dest.sync(); err != nil {
 		return err
 	}
-	if err := r.dest.sweep(nil); err != nil {
+	if err := r.dest.clear(); err != nil {
 		return err
 	}
 	if err := r.dest.writeWhole(completeFile, append(data, '\n')); err != nil {
@@ -416,6 +417,3 @@ func (r *run) finish() error {
 }
 
 func (r *run) arrived(bytes int64) { r.progress.arrived.Add(bytes) }
-
-// tempName is a name that no other temporary file has.
-func (r *run) tempName() string { return fmt.Sprintf("%s-%d", r.id, r.temps.Add(1)) }

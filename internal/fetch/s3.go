@@ -37,6 +37,9 @@ type S3 struct {
 	CAFile string
 	// Version is that of the one object that is asked for.
 	Version string
+	// ReadBuffer bounds what waits in the kernel for each connection, in bytes; 0
+	// leaves it to the kernel.
+	ReadBuffer int
 	// Attempts and Stall are as in Config; they hold for listing.
 	Attempts int
 	Stall    time.Duration
@@ -85,7 +88,7 @@ func (c S3) connect(source Source) (minio.Core, error) {
 	if c.Region == "" && c.Endpoint != "" {
 		c.Region = "us-east-1"
 	}
-	transport, err := newTransport(secure, c.CAFile)
+	transport, err := newTransport(secure, c.CAFile, c.ReadBuffer)
 	if err != nil {
 		return minio.Core{}, err
 	}

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -13,10 +14,20 @@ import (
 // newTransport makes the connections to a server: enough that none is closed
 // while it may serve on, HTTP/1.1 (in HTTP/2 all requests share one connection
 // and its window), and nothing unpacked on the way.
-func newTransport(secure bool, caFile string) (http.RoundTripper, error) {
+//
+// Where readBuffer is not 0, so many bytes at most wait in the kernel for a reader
+// that is slow on purpose: what waits there is lost in a kill.
+func newTransport(secure bool, caFile string, readBuffer int) (http.RoundTripper, error) {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	t := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if tcp, ok := conn.(*net.TCPConn); ok && readBuffer > 0 {
+				err = tcp.SetReadBuffer(readBuffer)
+			}
+			return conn, err
+		},
 		MaxIdleConns:          512,
 		MaxIdleConnsPerHost:   512,
 		IdleConnTimeout:       time.Minute,

@@ -18,6 +18,15 @@ import (
 type worker struct {
 	*run
 	buf []byte
+	// shelf is the directory of its temporary files, and files how many it made.
+	shelf string
+	files int
+}
+
+// tempName is a name that no other temporary file has.
+func (w *worker) tempName() string {
+	w.files++
+	return fmt.Sprintf("%s/%s-%d", w.shelf, w.id, w.files)
 }
 
 // work does tasks until there are none.
