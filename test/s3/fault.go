@@ -36,14 +36,14 @@ type Fault struct {
 	ETag string
 	// Edit makes another body of a good answer's body; its length is then right.
 	Edit func(body []byte) []byte
-	// Cut closes the connection, and Reset resets it, after so many bytes of the
-	// body; the length that was announced is the whole.
-	Cut, Reset *int64
+	// Cut closes the connection, Reset resets it, and Hang says nothing any more,
+	// after so many bytes of the body; the length that was announced is the whole.
+	Cut, Reset, Hang *int64
 	// Drip sends one byte of the body each so long.
 	Drip time.Duration
 }
 
-// After is for Cut and Reset.
+// After is for Cut, Reset and Hang.
 func After(bytes int64) *int64 { return &bytes }
 
 // Flip is an Edit that alters one byte.

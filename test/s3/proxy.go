@@ -217,6 +217,15 @@ func (p *Proxy) copy(ctx context.Context, w http.ResponseWriter, body io.Reader,
 			reset(w)
 			return
 		}
+	case f.Hang != nil:
+		_, err = io.CopyN(sent, body, *f.Hang)
+		if err == nil {
+			flush(w)
+			<-ctx.Done()
+			panic(http.ErrAbortHandler)
+		} else if errors.Is(err, io.EOF) {
+			err = nil
+		}
 	default:
 		_, err = io.Copy(sent, body)
 	}

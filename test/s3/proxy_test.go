@@ -61,6 +61,7 @@ func TestProxy(t *testing.T) {
 		"altered":       {fault: Fault{Path: "/key", Edit: Flip(77)}, body: Flip(77), sent: 1 << 16},
 		"short":         {fault: Fault{Path: "/key", Edit: Shorten(10)}, body: Shorten(10), sent: 10},
 		"delayed":       {fault: Fault{Path: "/key", Delay: time.Millisecond}, sent: 1 << 16},
+		"hung":          {fault: Fault{Path: "/key", Hang: After(1000)}, fails: "deadline exceeded", sent: 1000},
 		"slow":          {fault: Fault{Path: "/key", Drip: 50 * time.Millisecond}, fails: "deadline exceeded", sent: -1},
 		"once, skipped": {fault: Fault{Method: "GET", Path: "/key", Status: 500, Skip: 1, Times: 1}, sent: 1 << 16},
 	} {

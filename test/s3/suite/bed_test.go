@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/s3"
@@ -97,10 +98,15 @@ func newBed(t *testing.T) *bed {
 // put uploads objects, with a CRC64NVME.
 func (b *bed) put(objects tree) {
 	b.t.Helper()
+	var group errgroup.Group
+	group.SetLimit(8)
 	for key, content := range objects {
-		_, err := server.Put(b.ctx, b.bucket, key, []byte(content), true)
-		require.NoError(b.t, err)
+		group.Go(func() error {
+			_, err := server.Put(b.ctx, b.bucket, key, []byte(content), true)
+			return err
+		})
 	}
+	require.NoError(b.t, group.Wait())
 }
 
 // url is the bucket's, and a path in it.

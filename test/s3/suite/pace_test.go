@@ -161,7 +161,7 @@ func TestReady(t *testing.T) {
 // Much data and many connections take no more memory than is allowed.
 func TestMemory(t *testing.T) {
 	b := newBed(t)
-	objects := tree{"big": noise(68, 300<<20)}
+	objects := tree{"big": noise(68, 200<<20)}
 	for i := range 200 {
 		objects[fmt.Sprintf("small/%03d", i)] = noise(uint64(69+i), 64<<10)
 	}

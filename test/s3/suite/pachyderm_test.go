@@ -46,11 +46,12 @@ func TestPachyderm(t *testing.T) {
 	require.NoError(t, err)
 
 	for source, want := range map[string]tree{
-		"pachyderm://images@master/dir/":        {"a": now["dir/a"], "b c": "two"},
-		"pachyderm://images@" + first + "/dir/": {"a": "old"},
-		"pachyderm://vision/images@dev/dir/":    {"z": "theirs"},
-		"pachyderm://images@master/dir/*c":      {"b c": "two"},
-		"pachyderm://images@master/other":       {"other": "x"},
+		"pachyderm://images@master/dir/":               {"a": now["dir/a"], "b c": "two"},
+		"pachyderm://images@" + first + "/dir/":        {"a": "old"},
+		"pachyderm://images@master=" + first + "/dir/": {"a": "old"},
+		"pachyderm://vision/images@dev/dir/":           {"z": "theirs"},
+		"pachyderm://images@master/dir/*c":             {"b c": "two"},
+		"pachyderm://images@master/other":              {"other": "x"},
 	} {
 		b.dest = filepath.Join(t.TempDir(), "dest")
 		require.NoError(t, os.Mkdir(b.dest, 0o755))

@@ -23,10 +23,11 @@ func TestPrefix(t *testing.T) {
 		"big": noise(1, 20<<20), "ünï çødé/日本": "unicode", "two  spaces": "spaces",
 		"$(touch pwned);`id`|&&'\"": "shell", "-rf": "dash", "*?[a]": "glob", "100%25+x=1&y#z": "url",
 	}
+	there := tree{"settle": "not in the prefix", "other/x": "nor this"}
 	for key, content := range want {
-		b.put(tree{"set/" + key: content})
+		there["set/"+key] = content
 	}
-	b.put(tree{"settle": "not in the prefix", "other/x": "nor this"})
+	b.put(there)
 	o := b.fetch(b.url("set/"))
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, want, b.files())
