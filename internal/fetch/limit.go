@@ -95,7 +95,7 @@ func width(parallel, files int, bytes int64) int {
 // Bounds of a worker's buffer in bytes.
 const (
 	leastBuffer = 64 * kib
-	mostBuffer  = 256 * kib // it stays in a processor's cache from the socket to the file
+	mostBuffer  = mib
 )
 
 // buffers shares memory, in bytes, among workers: each holds one buffer, and all
