@@ -48,12 +48,12 @@ func writeAt(file, direct *os.File, data []byte, at int64) error {
 
 func aligned(data []byte, at int64) bool {
 	return len(data) >= directBlock && at%directBlock == 0 &&
-		uintptr(unsafe.Pointer(unsafe.SliceData(data)))%directBlock == 0 //nolint:gosec // it is only looked at
+		uintptr(unsafe.Pointer(unsafe.SliceData(data)))%directBlock == 0
 }
 
 // newBuffer makes a buffer of whole pages that may be written directly.
 func newBuffer(size int64) []byte {
 	raw := make([]byte, size+directBlock)
-	skip := -int64(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))) & (directBlock - 1) //nolint:gosec // it is only looked at
+	skip := -int64(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))) & (directBlock - 1)
 	return raw[skip : skip+size : skip+size]
 }

@@ -94,7 +94,7 @@ type run struct {
 // an *Error. Whatever it returns, what is in the manifest is there, and the next
 // run goes on from it.
 func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
-	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}} //nolint:gosec // a name, no secret
+	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}}
 	err := r.run(ctx)
 	if err != nil {
 		err = failed(err)

@@ -101,7 +101,7 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
 		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed, and is tried again")
-		if err := wait(ctx, pause(n, rand.Float64())); err != nil { //nolint:gosec // it spreads attempts, no more
+		if err := wait(ctx, pause(n, rand.Float64())); err != nil {
 			return err
 		}
 		if c == changed {
@@ -200,10 +200,10 @@ func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, par
 			m, err := body.Read(data[n:])
 			n += m
 			dog.seen(int64(m))
-			if err == io.EOF && n < len(data) {
+			if errors.Is(err, io.EOF) && n < len(data) {
 				err = fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, r.size+int64(n), part.Length)
 			}
-			if err != nil && err != io.EOF {
+			if err != nil && !errors.Is(err, io.EOF) {
 				return cause(ctx, err)
 			}
 		}
@@ -226,7 +226,7 @@ func (w *worker) end(ctx context.Context, body io.Reader) error {
 	if n > 0 {
 		return fmt.Errorf("%w: more bytes came than it has", errChanged)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return cause(ctx, err)
 	}
 	return nil
@@ -275,7 +275,7 @@ func newReceiver(c check) *receiver {
 }
 
 func newCRC64() hash.Hash64 {
-	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64) //nolint:errcheck // it is one
+	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64)
 }
 
 func (r *receiver) add(data []byte) {
