@@ -286,7 +286,7 @@ func TestStalledSource(t *testing.T) {
 	want := b.dataset()
 	var met atomic.Int64
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
-		if key != "set/d/e/middle" || met.Add(1) > 1 {
+		if key != "set/d/e/middle" || r.Method != http.MethodGet || met.Add(1) > 1 {
 			return false
 		}
 		w.Header().Set("Content-Length", fmt.Sprint(len(want["d/e/middle"])))

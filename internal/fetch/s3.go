@@ -211,7 +211,7 @@ func (b *bucket) Open(ctx context.Context, object Object, part span) (Stream, er
 			return Stream{}, err
 		}
 	}
-	if object.ETag != "" {
+	if object.ETag != "" && !strings.HasPrefix(object.ETag, "W/") { // a weak one matches nothing
 		if err := options.SetMatchETag(object.ETag); err != nil {
 			return Stream{}, err
 		}
@@ -221,6 +221,9 @@ func (b *bucket) Open(ctx context.Context, object Object, part span) (Stream, er
 		return Stream{}, hint(err)
 	}
 	s := Stream{Body: body, Size: info.Size}
+	if info.Size < 0 { // an answer without a length shows at its end how long it is
+		s.Size = object.Size
+	}
 	if !whole {
 		err = s.checkRange(header, part)
 	} else {
