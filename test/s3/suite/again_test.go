@@ -4,6 +4,7 @@ package suite
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"syscall"
 	"testing"
@@ -233,7 +234,7 @@ func TestPutKilled(t *testing.T) {
 	require.Zero(t, o.code, o.stderr)
 	sent := 0
 	for _, r := range b.proxy.Requests() {
-		if r.Method == "PUT" {
+		if r.Method == http.MethodPut {
 			sent++
 		}
 	}
