@@ -235,7 +235,7 @@ func writeResult(name string, status fetch.Status) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(name, data, 0o644); err != nil { //nolint:gosec // it holds no secret
+	if err := os.WriteFile(name, data, 0o644); err != nil {
 		return fetch.Failure(fmt.Errorf("write --result: %w", err), false)
 	}
 	return nil

@@ -29,7 +29,7 @@ func show(ctx context.Context, out io.Writer, terminal *os.File, how string, pro
 			how = "bar"
 		}
 	}
-	interval, line := jsonInterval, func(last bool) { printJSON(out, progress.Status(time.Now())) }
+	interval, line := jsonInterval, func(bool) { printJSON(out, progress.Status(time.Now())) }
 	switch how {
 	case "none":
 		return func() {}

@@ -54,7 +54,7 @@ func readPaths(name string) ([]string, error) {
 	if name == "" {
 		return nil, nil
 	}
-	file, err := os.Open(name) //nolint:gosec // the user names the file
+	file, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open --order-file: %w", err)
 	}

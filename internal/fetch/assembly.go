@@ -17,6 +17,8 @@ type assembly struct {
 	object Object
 	check  check
 	file   *os.File
+	// direct is the same file for writes that pass the page cache by; may be nil.
+	direct *os.File
 	temp   string
 
 	mu    sync.Mutex
@@ -52,10 +54,6 @@ func (w *worker) begin(ctx context.Context, o Object, tries int) {
 		w.fail(o, err)
 		return
 	}
-	if o.Size <= wholeLimit {
-		w.wholeTask(ctx, o)
-		return
-	}
 	a := &assembly{object: o, check: chooseCheck(sums, o.ETag), tries: tries}
 	have, err := w.resume(a)
 	if err != nil {
@@ -67,6 +65,10 @@ func (w *worker) begin(ctx context.Context, o Object, tries int) {
 	if a.open == 0 {
 		w.complete(ctx, a)
 		return
+	}
+	// What must be read again to be verified is better found in the page cache.
+	if a.check.combines() || a.check.kind == checkSize {
+		a.direct = w.dest.openDirect(a.temp)
 	}
 	tasks := make([]task, len(missing))
 	for i, s := range missing {
@@ -213,8 +215,7 @@ func (w *worker) piece(ctx context.Context, dog *watchdog, body io.Reader, a *as
 	}
 	r := newReceiver(of)
 	err := w.receive(ctx, dog, body, part, r, func(data []byte, at int64) error {
-		_, err := a.file.WriteAt(data, at)
-		return err
+		return writeAt(a.file, a.direct, data, at)
 	})
 	if err == nil {
 		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), check{}))
@@ -240,11 +241,14 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 	if err == nil {
 		c, err = w.verifyLarge(ctx, a)
 	}
+	if a.direct != nil {
+		_ = a.direct.Close() // nothing that was written to it is still on its way
+	}
 	if closeErr := a.file.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
-		w.commit.in <- finishedFile(a.object, c, a.temp)
+		w.received(finishedFile(a.object, c, a.temp))
 		return
 	}
 	if context.Cause(ctx) != nil || !errors.Is(err, errChecksum) && classify(err) != changed {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"sort"
 	"time"
 )
 
@@ -120,33 +119,15 @@ func (c *committer) flush() error {
 	return nil
 }
 
-// name gives files their names. A directory is opened once for all of its files
-// that come in a row.
+// openDirs is how many directories are open at once while files get their names.
+const openDirs = 128
+
+// name gives files their names. Each directory is opened once for many files.
 func (c *committer) name(files []finished) error {
-	sort.Slice(files, func(i, j int) bool { return files[i].entry.Path < files[j].entry.Path })
-	var dir *os.File
-	var open string
-	defer func() {
-		if dir != nil {
-			_ = dir.Close()
-		}
-	}()
+	dirs := make(map[string]*os.File)
+	defer func() { closeAll(dirs) }()
 	for _, f := range files {
-		if f.temp == "" {
-			c.named = append(c.named, f)
-			continue
-		}
-		var err error
-		if above := parent(f.entry.Path); dir == nil || open != above {
-			if dir != nil {
-				_ = dir.Close()
-			}
-			open = above
-			dir, err = c.dest.openDir(above)
-		}
-		if err == nil {
-			err = c.dest.publish(f.temp, dir, path.Base(f.entry.Path))
-		}
+		err := c.nameOne(f, dirs)
 		switch {
 		case err == nil:
 			c.named = append(c.named, f)
@@ -157,6 +138,31 @@ func (c *committer) name(files []finished) error {
 		}
 	}
 	return nil
+}
+
+func (c *committer) nameOne(f finished, dirs map[string]*os.File) (err error) {
+	if f.temp == "" {
+		return nil
+	}
+	above := parent(f.entry.Path)
+	dir := dirs[above]
+	if dir == nil {
+		if len(dirs) >= openDirs {
+			closeAll(dirs)
+		}
+		if dir, err = c.dest.openDir(above); err != nil {
+			return err
+		}
+		dirs[above] = dir
+	}
+	return c.dest.publish(f.temp, dir, path.Base(f.entry.Path))
+}
+
+func closeAll(dirs map[string]*os.File) {
+	for name, dir := range dirs {
+		_ = dir.Close()
+		delete(dirs, name)
+	}
 }
 
 // enter writes files into the manifest.

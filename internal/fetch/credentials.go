@@ -130,7 +130,7 @@ func (s *secretFiles) Retrieve() (credentials.Value, error) {
 func (s *secretFiles) file(names ...string) (string, error) {
 	var last error
 	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(s.dir, name)) //nolint:gosec // the user names the directory
+		data, err := os.ReadFile(filepath.Join(s.dir, name))
 		if err == nil {
 			if text := strings.TrimSpace(string(data)); text != "" {
 				return text, nil

@@ -65,7 +65,7 @@ var codes = map[string]class{
 
 // local are the errors of the destination that no trying again mends.
 var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
-	unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG}
+	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG}
 
 // classify tells what err means.
 func classify(err error) class {

@@ -87,7 +87,7 @@ func width(parallel, files int, bytes int64) int {
 	case files == 0:
 		return 1
 	case bytes/int64(files) >= 8*mib:
-		return 16
+		return 8
 	}
 	return 32
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -133,10 +134,10 @@ func (p *pinned) Read(b []byte) (int, error) {
 	n, err := p.file.ReadAt(b[:min(int64(len(b)), p.left)], p.at)
 	p.at += int64(n)
 	p.left -= int64(n)
-	if err == io.EOF && p.left > 0 {
+	if errors.Is(err, io.EOF) && p.left > 0 {
 		return n, errChanged
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return n, err

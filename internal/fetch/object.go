@@ -33,7 +33,8 @@ func (o Object) same(b Object) bool {
 		return false
 	}
 	if o.ETag == "" && b.ETag == "" {
-		return o.Modified.Equal(b.Modified)
+		// Listings tell milliseconds, headers do not.
+		return o.Modified.Truncate(time.Second).Equal(b.Modified.Truncate(time.Second))
 	}
 	return o.ETag == b.ETag
 }

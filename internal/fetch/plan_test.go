@@ -40,7 +40,7 @@ func TestSame(t *testing.T) {
 	require.False(t, a.same(Object{Size: 1, ETag: "y"}))
 	require.False(t, a.same(Object{Size: 1, ETag: "x", Version: "v"}))
 	require.True(t, Object{Modified: now}.same(Object{Modified: now.UTC()}))
-	require.False(t, Object{Modified: now}.same(Object{Modified: now.Add(1)}))
+	require.False(t, Object{Modified: now}.same(Object{Modified: now.Add(time.Second)}))
 }
 
 func TestArrange(t *testing.T) {

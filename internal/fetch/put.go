@@ -113,7 +113,7 @@ func (u *upload) open(ctx context.Context) (files []Object, total int64, err err
 	if err != nil {
 		return nil, 0, err
 	}
-	u.local = local.(*directory) //nolint:errcheck // it is one
+	u.local = local.(*directory)
 	if u.Target.Kind == kindFile || u.Target.Glob != nil {
 		return nil, 0, usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
 	}
@@ -125,7 +125,7 @@ func (u *upload) open(ctx context.Context) (files []Object, total int64, err err
 	if err != nil {
 		return nil, 0, err
 	}
-	u.remote = remote.(*bucket) //nolint:errcheck // it is one
+	u.remote = remote.(*bucket)
 	err = u.local.List(ctx, func(o Object) error {
 		o.Path = u.local.name(o.Key)
 		if o.Flaw != "" {
@@ -176,7 +176,7 @@ func (u *upload) file(ctx context.Context, o Object, buf []byte) error {
 			break
 		}
 		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed, and is tried again")
-		if wait(ctx, pause(n, rand.Float64())) != nil { //nolint:gosec // it spreads attempts, no more
+		if wait(ctx, pause(n, rand.Float64())) != nil {
 			return err
 		}
 		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Flaw == "" {
@@ -198,7 +198,7 @@ func (u *upload) once(ctx context.Context, o Object, buf []byte) error {
 		return err
 	}
 	defer func() { _ = stream.Body.Close() }()
-	file := stream.Body.(*pinned) //nolint:errcheck // it is one
+	file := stream.Body.(*pinned)
 	crc := newCRC64()
 	if err := hashInto(ctx, crc, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
 		return err

@@ -62,7 +62,7 @@ func (d *dest) free() (room need, block int64, err error) {
 	if err := unix.Fstatfs(int(d.dir.Fd()), &s); err != nil {
 		return need{}, 0, fmt.Errorf("ask for free room: %w", err)
 	}
-	room = need{bytes: int64(s.Bavail) * s.Frsize, inodes: int64(s.Ffree)} //nolint:gosec // far below 2^63
+	room = need{bytes: int64(s.Bavail) * s.Frsize, inodes: int64(s.Ffree)}
 	if s.Files == 0 {
 		room.inodes = -1 // the file system makes them as they are needed
 	}

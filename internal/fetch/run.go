@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,7 +94,7 @@ type run struct {
 // an *Error. Whatever it returns, what is in the manifest is there, and the next
 // run goes on from it.
 func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
-	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}} //nolint:gosec // a name, no secret
+	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}}
 	err := r.run(ctx)
 	if err != nil {
 		err = failed(err)
@@ -312,7 +311,7 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 	r.gate = newGate(workers)
 	var wg sync.WaitGroup
 	for i := range workers {
-		w := &worker{run: r, buf: make([]byte, size), shelf: strconv.Itoa(i)}
+		w := &worker{run: r, buf: newBuffer(size), shelf: strconv.Itoa(i)}
 		if _, err := r.dest.shelf(w.shelf); err != nil {
 			r.stop(err)
 			break
@@ -325,62 +324,6 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 		return err
 	}
 	return why
-}
-
-// fail notes that an object could not be had; the others go on where that makes
-// sense.
-func (r *run) fail(o Object, err error) {
-	switch c := classify(err); {
-	case c == fatal:
-		r.stop(err)
-	case c == gone, errors.Is(err, errInTheWay):
-		r.refuse(o, err)
-	default:
-		r.mu.Lock()
-		r.failures = append(r.failures, err)
-		r.inARow++
-		tooMany := r.inARow >= maxFailures
-		r.mu.Unlock()
-		r.Log.WithError(err).WithField("key", o.Key).Error("An object could not be fetched")
-		if tooMany {
-			r.stop(fmt.Errorf("%d objects failed in a row, the last: %w", maxFailures, err))
-		}
-	}
-}
-
-// refuse notes that an object will not be a file.
-func (r *run) refuse(o Object, err error) {
-	r.progress.filesTotal.Add(-1)
-	r.progress.bytesTotal.Add(-o.Size)
-	r.note(Refusal{o.Key, err.Error()})
-}
-
-// refuseArrived refuses an object that was received already.
-func (r *run) refuseArrived(o Object, err error) {
-	r.arrived(-o.Size)
-	r.refuse(o, err)
-}
-
-func (r *run) note(refusal Refusal) {
-	r.mu.Lock()
-	r.refused = append(r.refused, refusal)
-	r.mu.Unlock()
-	r.progress.refused.Add(1)
-	r.Log.WithField("key", refusal.Key).Warn("Refused: " + refusal.Reason)
-}
-
-// failure is the error of a run in which some objects failed and others did not.
-// It may succeed later only if each of them may.
-func (r *run) failure() error {
-	sort.Slice(r.failures, func(i, j int) bool { return r.failures[i].Error() < r.failures[j].Error() })
-	out := &Error{Retryable: true}
-	for _, err := range r.failures {
-		var one *Error
-		errors.As(failed(err), &one)
-		out.Retryable = out.Retryable && one.Retryable
-	}
-	out.err = fmt.Errorf("%d of %d files could not be fetched, the first: %w", len(r.failures), r.progress.filesTotal.Load(), r.failures[0])
-	return out
 }
 
 func (r *run) summary() complete {

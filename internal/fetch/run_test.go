@@ -104,7 +104,7 @@ func TestSyncFindsChangedNewAndDeleted(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(b.dest, "mine")))
 	b.mustHave(want)
 
-	b.fake.hook = func(w http.ResponseWriter, r *http.Request, _ string) bool {
+	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, _ string) bool {
 		fail(w, http.StatusForbidden, "AccessDenied")
 		return true
 	}
@@ -267,7 +267,7 @@ func TestChangedWhileFetching(t *testing.T) {
 func TestGoneWhileFetching(t *testing.T) {
 	b := newBed(t)
 	want := b.dataset()
-	b.fake.hook = func(_ http.ResponseWriter, r *http.Request, key string) bool {
+	b.fake.hook = func(_ http.ResponseWriter, r *http.Request, _ string) bool {
 		if r.URL.Query().Get("list-type") == "" {
 			b.fake.delete("set/many/119")
 		}
@@ -286,7 +286,7 @@ func TestStalledSource(t *testing.T) {
 	want := b.dataset()
 	var met atomic.Int64
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
-		if key != "set/d/e/middle" || met.Add(1) > 1 {
+		if key != "set/d/e/middle" || r.Method != http.MethodGet || met.Add(1) > 1 {
 			return false
 		}
 		w.Header().Set("Content-Length", fmt.Sprint(len(want["d/e/middle"])))

@@ -119,7 +119,7 @@ func (b *bucket) again(ctx context.Context, try func(context.Context) error) err
 		if err == nil || context.Cause(ctx) != nil || classify(err) != transient || n >= b.config.Attempts {
 			return err
 		}
-		if err := wait(ctx, pause(n, rand.Float64())); err != nil { //nolint:gosec // it spreads attempts, no more
+		if err := wait(ctx, pause(n, rand.Float64())); err != nil {
 			return err
 		}
 	}
@@ -211,7 +211,7 @@ func (b *bucket) Open(ctx context.Context, object Object, part span) (Stream, er
 			return Stream{}, err
 		}
 	}
-	if object.ETag != "" {
+	if object.ETag != "" && !strings.HasPrefix(object.ETag, "W/") { // a weak one matches nothing
 		if err := options.SetMatchETag(object.ETag); err != nil {
 			return Stream{}, err
 		}
@@ -221,6 +221,9 @@ func (b *bucket) Open(ctx context.Context, object Object, part span) (Stream, er
 		return Stream{}, hint(err)
 	}
 	s := Stream{Body: body, Size: info.Size}
+	if info.Size < 0 { // an answer without a length shows at its end how long it is
+		s.Size = object.Size
+	}
 	if !whole {
 		err = s.checkRange(header, part)
 	} else {
@@ -260,18 +263,18 @@ func hint(err error) error {
 		return err
 	}
 	advice := ""
-	switch {
-	case r.Code == "InvalidAccessKeyId" || r.Code == "SignatureDoesNotMatch" || r.Code == "InvalidToken" || r.Code == "ExpiredToken":
+	switch r.Code {
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken":
 		advice = "check the credentials"
-	case r.Code == "AccessDenied":
+	case "AccessDenied":
 		advice = "check the credentials and what they permit"
-	case r.Code == "NoSuchBucket":
+	case "NoSuchBucket":
 		advice = "check the bucket's name and --endpoint"
-	case r.Code == "AuthorizationHeaderMalformed" || r.Code == "PermanentRedirect":
+	case "AuthorizationHeaderMalformed", "PermanentRedirect":
 		advice = "check --region and --endpoint"
-	case r.Code == "RequestTimeTooSkewed":
+	case "RequestTimeTooSkewed":
 		advice = "set the clock of this machine"
-	case r.Code == "InvalidObjectState":
+	case "InvalidObjectState":
 		advice = "the object is archived; restore it first"
 	}
 	if advice == "" {

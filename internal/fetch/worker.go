@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -52,19 +53,34 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) wholeTask(ctx context.Context, o Object) {
 	if f, ok := w.adopt(o); ok {
 		w.arrived(o.Size)
-		w.commit.in <- f
+		w.received(f)
 		return
 	}
 	var f finished
+	broken := false
 	err := w.attempts(ctx, o.Key, func(ctx context.Context) (err error) {
 		f, err = w.whole(ctx, o)
+		if broken = o.Size > pieceSize && brokenOff(ctx, err); broken {
+			return nil
+		}
 		return err
 	}, w.lookingAgain(&o))
+	if broken {
+		// Perhaps its server never gives it in one go: in pieces it comes nearer to
+		// its end with each attempt.
+		w.beginLarge(ctx, o)
+		return
+	}
 	if err != nil {
 		w.fail(o, err)
 		return
 	}
-	w.commit.in <- f
+	w.received(f)
+}
+
+// brokenOff tells whether a request ended early by no fault of the content.
+func brokenOff(ctx context.Context, err error) bool {
+	return err != nil && context.Cause(ctx) == nil && classify(err) == transient && !throttled(err) && !errors.Is(err, errChecksum)
 }
 
 // attempts calls try until it succeeds, fails for good, or has failed too often.
@@ -85,7 +101,7 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
 		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed, and is tried again")
-		if err := wait(ctx, pause(n, rand.Float64())); err != nil { //nolint:gosec // it spreads attempts, no more
+		if err := wait(ctx, pause(n, rand.Float64())); err != nil {
 			return err
 		}
 		if c == changed {
@@ -128,12 +144,16 @@ func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
 	}
 	r := newReceiver(chooseCheck(stream.Sums, o.ETag))
 	temp := w.tempName()
-	var file *os.File
+	file, direct, err := w.open(temp, o.Size, r.check)
+	if err != nil {
+		return finished{}, err
+	}
 	defer func() {
-		if file != nil {
-			if closeErr := file.Close(); err == nil {
-				err = closeErr
-			}
+		if direct != nil {
+			_ = direct.Close() // nothing that was written to it is still on its way
+		}
+		if closeErr := file.Close(); err == nil {
+			err = closeErr
 		}
 		if err != nil {
 			_ = w.dest.tmp.Remove(temp)
@@ -141,25 +161,30 @@ func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
 		}
 	}()
 	if err := w.receive(ctx, dog, stream.Body, span{0, o.Size}, r, func(data []byte, at int64) error {
-		if file == nil {
-			if file, err = w.dest.create(temp, 0); err != nil {
-				return err
-			}
-		}
-		_, err := file.WriteAt(data, at)
-		return err
+		return writeAt(file, direct, data, at)
 	}); err != nil {
 		return finished{}, err
 	}
 	if err := w.end(ctx, stream.Body); err != nil {
 		return finished{}, err
 	}
-	if file == nil { // of an empty object
-		if file, err = w.dest.create(temp, 0); err != nil {
-			return finished{}, err
-		}
-	}
 	return w.verified(ctx, o, r, file, temp)
+}
+
+// directLimit is from which size on an object is worth a direct write, in bytes:
+// the disk is waited for.
+const directLimit = mib
+
+// open makes the temporary file of a whole object.
+func (w *worker) open(temp string, size int64, c check) (file, direct *os.File, err error) {
+	if size < directLimit {
+		file, err = w.dest.create(temp, 0)
+		return file, nil, err
+	}
+	if file, err = w.dest.create(temp, size); err == nil && c.kind != checkComposite {
+		direct = w.dest.openDirect(temp)
+	}
+	return file, direct, err
 }
 
 // receive reads a span into the worker's buffer, again and again, and gives each
@@ -175,10 +200,10 @@ func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, par
 			m, err := body.Read(data[n:])
 			n += m
 			dog.seen(int64(m))
-			if err == io.EOF && n < len(data) {
+			if errors.Is(err, io.EOF) && n < len(data) {
 				err = fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, r.size+int64(n), part.Length)
 			}
-			if err != nil && err != io.EOF {
+			if err != nil && !errors.Is(err, io.EOF) {
 				return cause(ctx, err)
 			}
 		}
@@ -201,7 +226,7 @@ func (w *worker) end(ctx context.Context, body io.Reader) error {
 	if n > 0 {
 		return fmt.Errorf("%w: more bytes came than it has", errChanged)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return cause(ctx, err)
 	}
 	return nil
@@ -250,7 +275,7 @@ func newReceiver(c check) *receiver {
 }
 
 func newCRC64() hash.Hash64 {
-	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64) //nolint:errcheck // it is one
+	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64)
 }
 
 func (r *receiver) add(data []byte) {

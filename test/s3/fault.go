@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -127,7 +128,7 @@ func edit(response *http.Response, change func([]byte) []byte) error {
 func drip(ctx context.Context, w io.Writer, body io.Reader, pause time.Duration) error {
 	flusher := w.(*counter).to.(http.ResponseWriter)
 	for {
-		if _, err := io.CopyN(w, body, 1); err == io.EOF {
+		if _, err := io.CopyN(w, body, 1); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

@@ -27,6 +27,8 @@ type Proxy struct {
 	secret  string
 	http    *http.Client
 	server  *httptest.Server
+	life    context.Context // until Close
+	end     context.CancelFunc
 
 	mu       sync.Mutex
 	faults   []*fault
@@ -57,6 +59,7 @@ func (s *Server) Proxy(faults ...Fault) (*Proxy, error) {
 		Transport:     s.transport(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	p.life, p.end = context.WithCancel(context.Background())
 	p.Inject(faults...)
 	p.server = httptest.NewServer(p)
 	p.Endpoint = p.server.URL
@@ -65,6 +68,7 @@ func (s *Server) Proxy(faults ...Fault) (*Proxy, error) {
 
 // Close ends the proxy and all that passes it.
 func (p *Proxy) Close() {
+	p.end()
 	p.server.CloseClientConnections()
 	p.server.Close()
 	p.http.CloseIdleConnections()
@@ -112,6 +116,11 @@ func (p *Proxy) Sent(suffix string) int64 {
 
 // ServeHTTP passes a request on, or not.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A client that goes is not noticed while there is something of it to be read.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
+	r = r.WithContext(ctx)
 	record, f := p.begin(r)
 	if f.Before != nil {
 		f.Before()

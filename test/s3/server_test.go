@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"crypto/md5"
 	"encoding/hex"
-	"net/http"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -67,7 +67,7 @@ func TestServerEndsWithItsFolder(t *testing.T) {
 	require.DirExists(t, s.cfg.Dir)
 	require.NoError(t, s.Stop())
 	require.NoDirExists(t, s.cfg.Dir)
-	_, err := http.Get(s.Endpoint)
+	_, err := net.Dial("tcp", strings.TrimPrefix(s.Endpoint, "http://"))
 	require.ErrorContains(t, err, "connection refused")
 }
 

@@ -164,7 +164,7 @@ func quiet(ctx context.Context) error {
 // one, has checked each by its checksum.
 func (s set) verify(dest string) error {
 	files, bytes := 0, int64(0)
-	err := filepath.WalkDir(dest, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dest, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

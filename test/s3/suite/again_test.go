@@ -4,6 +4,7 @@ package suite
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"syscall"
 	"testing"
@@ -189,4 +190,58 @@ func TestOtherObjectIsNotResumed(t *testing.T) {
 	o := b.fetch(b.url(""))
 	require.Zero(t, o.code, o.stderr)
 	require.Len(t, b.whole(want), 1)
+}
+
+// Two loaders never fill one destination at once; the second may come again.
+func TestTwoAtOnce(t *testing.T) {
+	b := newBed(t)
+	b.put(some())
+	held, release := b.hold()
+	b.proxy.Inject(s3.Fault{Method: "GET", Path: "/a/second", Before: held})
+	first := b.start(b.url(""))
+	require.Eventually(t, func() bool { return len(b.files()) == len(some())-1 }, longest, 20*time.Millisecond)
+	o := b.fetch(b.url(""))
+	require.Equal(t, 75, o.code, o.stderr)
+	require.True(t, o.result.Retryable)
+	release()
+	o = first.wait()
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, some(), b.files())
+	require.True(t, b.complete())
+}
+
+// An upload that was killed sends what is missing only.
+func TestPutKilled(t *testing.T) {
+	b := newBed(t)
+	from := t.TempDir()
+	want := tree{"a": noise(90, 100<<10), "b": noise(91, 100<<10), "c": noise(92, 100<<10)}
+	for name, content := range want {
+		require.NoError(t, os.WriteFile(from+"/"+name, []byte(content), 0o600))
+	}
+	b.proxy.Inject(s3.Fault{Method: "PUT", Path: "/b", Delay: time.Hour})
+	args := []string{"put", "--endpoint", b.proxy.Endpoint, from, b.url("out/")}
+	r := b.launch(args...)
+	require.Eventually(t, func() bool {
+		_, errA := server.Get(b.ctx, b.bucket, "out/a")
+		_, errC := server.Get(b.ctx, b.bucket, "out/c")
+		return errA == nil && errC == nil
+	}, longest, 20*time.Millisecond)
+	require.NoError(t, r.cmd.Process.Kill())
+	r.wait()
+	b.proxy.Inject()
+	b.proxy.Forget()
+	o := b.launch(args...).wait()
+	require.Zero(t, o.code, o.stderr)
+	sent := 0
+	for _, r := range b.proxy.Requests() {
+		if r.Method == http.MethodPut {
+			sent++
+		}
+	}
+	require.Equal(t, 1, sent)
+	for name, content := range want {
+		got, err := server.Get(b.ctx, b.bucket, "out/"+name)
+		require.NoError(t, err)
+		require.True(t, content == string(got), name)
+	}
 }

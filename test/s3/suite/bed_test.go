@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,6 +108,15 @@ func (b *bed) put(objects tree) {
 		})
 	}
 	require.NoError(b.t, group.Wait())
+}
+
+// hold returns what holds a request up, and what lets it go, at the end of the test
+// at the latest.
+func (b *bed) hold() (held, release func()) {
+	gate := make(chan struct{})
+	release = sync.OnceFunc(func() { close(gate) })
+	b.t.Cleanup(release)
+	return func() { <-gate }, release
 }
 
 // url is the bucket's, and a path in it.

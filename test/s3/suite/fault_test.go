@@ -39,6 +39,7 @@ func TestFaultsThatPass(t *testing.T) {
 		"no answer":           {fault: s3.Fault{Method: "GET", Path: key, Delay: time.Hour, Times: 1}, flags: stalled},
 		"no answer to a list": {fault: s3.Fault{Method: "GET", Query: "list-type", Delay: time.Hour, Times: 1}, flags: stalled},
 		"altered byte":        {fault: s3.Fault{Method: "GET", Path: key, Edit: s3.Flip(1000), Times: 1}, again: 3 << 20},
+		"another ETag":        {fault: s3.Fault{Method: "GET", Path: key, ETag: "0123456789abcdef0123456789abcdef", Times: 1}, again: 3 << 20},
 		"short body":          {fault: s3.Fault{Method: "GET", Path: key, Edit: s3.Shorten(1000), Times: 1}, again: 3 << 20},
 	} {
 		for _, checksummed := range []bool{true, false} {

@@ -1,0 +1,71 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+)
+
+// fail notes that an object could not be had; the others go on where that makes
+// sense.
+func (r *run) fail(o Object, err error) {
+	switch c := classify(err); {
+	case c == fatal:
+		r.stop(err)
+	case c == gone, errors.Is(err, errInTheWay):
+		r.refuse(o, err)
+	default:
+		r.mu.Lock()
+		r.failures = append(r.failures, err)
+		r.inARow++
+		tooMany := r.inARow >= maxFailures
+		r.mu.Unlock()
+		r.Log.WithError(err).WithField("key", o.Key).Error("An object could not be fetched")
+		if tooMany {
+			r.stop(fmt.Errorf("%d objects failed in a row, the last: %w", maxFailures, err))
+		}
+	}
+}
+
+// received hands a file to the committer.
+func (r *run) received(f finished) {
+	r.mu.Lock()
+	r.inARow = 0
+	r.mu.Unlock()
+	r.commit.in <- f
+}
+
+// refuse notes that an object will not be a file.
+func (r *run) refuse(o Object, err error) {
+	r.progress.filesTotal.Add(-1)
+	r.progress.bytesTotal.Add(-o.Size)
+	r.note(Refusal{o.Key, err.Error()})
+}
+
+// refuseArrived refuses an object that was received already.
+func (r *run) refuseArrived(o Object, err error) {
+	r.arrived(-o.Size)
+	r.refuse(o, err)
+}
+
+func (r *run) note(refusal Refusal) {
+	r.mu.Lock()
+	r.refused = append(r.refused, refusal)
+	r.mu.Unlock()
+	r.progress.refused.Add(1)
+	r.Log.WithField("key", refusal.Key).Warn("Refused: " + refusal.Reason)
+}
+
+// failure is the error of a run in which some objects failed and others did not.
+// It may succeed later only if each of them may.
+func (r *run) failure() error {
+	sort.Slice(r.failures, func(i, j int) bool { return r.failures[i].Error() < r.failures[j].Error() })
+	out := &Error{Retryable: true}
+	for _, err := range r.failures {
+		var one *Error
+		errors.As(failed(err), &one)
+		out.Retryable = out.Retryable && one.Retryable
+	}
+	out.err = fmt.Errorf("%d of %d files could not be fetched, the first: %w", len(r.failures), r.progress.filesTotal.Load(), r.failures[0])
+	return out
+}
