@@ -18,18 +18,25 @@ import (
 // before, by what it knew then.
 const grace = 10 * time.Second
 
+// An unlabelling is that a replica's label was taken from the node at some time.
+type unlabelling struct {
+	volume types.UID // of the PersistentVolume
+	at     time.Time // as the controller says
+}
+
 // due gives the moves of a round that may be made now. It remembers since when
 // the label of each replica has been gone; another process begins to wait anew.
 func (d *Daemon) due(f findings) (out []Move) {
-	seen := map[types.UID]time.Time{}
+	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
 		uid := m.Claim.UID
 		if m.Step == StepConfirm {
-			since, known := d.unlabelled[uid]
+			its := unlabelling{uid, m.Claim.Replica.Unlabelled}
+			since, known := d.unlabelled[its]
 			if !known {
 				since = f.at
 			}
-			seen[uid] = since
+			seen[its] = since
 			if f.at.Sub(since) < grace {
 				continue
 			}
