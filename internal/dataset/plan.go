@@ -96,9 +96,6 @@ func (p *planner) copies() {
 			r = &Replica{}
 		}
 		status := p.replica(index, r)
-		if status.State == flexlvmv1.ReplicaFailed {
-			p.Failed = true
-		}
 		if status.State != "" {
 			p.Status.Nodes = append(p.Status.Nodes, status)
 		}
@@ -137,44 +134,66 @@ func (p *planner) indexes() []int {
 // replica plans one of them.
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
-	_, failed, why := end(r.Job)
-	// A failed Job is what remembers that its load failed.
-	failed = failed && index < int(p.Config.Replicas) && r.Job.Annotations[annotationAttempt] == p.task(index, nil).attempt && r.Job.Labels[labelRole] == roleLoad
 	switch {
 	case index >= int(p.Config.Replicas):
 		p.leave(r, &status, "it is one more than wanted")
 		if r.Claim == nil && r.Job == nil {
 			status.State = ""
 		}
+	case p.failed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
 		p.leave(r, &status, p.outdated(index, r))
 	case r.Claim == nil || going(r.Claim):
-		p.absent(index, r, failed, &status)
-	case r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index):
-		p.complete(index, r, &status)
+		p.absent(index, r, &status)
+	case p.isComplete(index, r):
+		p.complete(r, &status)
+		p.visit(index, r, &status)
 	default:
-		p.loading(index, r, failed, &status)
-	}
-	if failed && status.State != flexlvmv1.ReplicaComplete {
-		status.State = flexlvmv1.ReplicaFailed
-		status.Message = p.remembered(status.Claim, failure(r.Pod, why), r.Pod)
+		p.loading(index, r, &status)
 	}
 	return status
 }
 
-// remembered is the message of a failed replica: its pod may be gone by now.
-func (p *planner) remembered(claim, now string, pod *corev1.Pod) string {
-	if pod != nil && reportOf(pod) != nil {
-		return now
+func (p *planner) isComplete(index int, r *Replica) bool {
+	return r.Claim != nil && r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index)
+}
+
+// failed deals with a load that failed for good. What was loaded is not the dataset,
+// so it goes, and its Job with it: while a pod that names a claim is there, Kubernetes
+// keeps the claim. What happened is written into the status first, which remembers it.
+func (p *planner) failed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+	if p.isComplete(index, r) && !going(r.Claim) {
+		return false
 	}
+	attempt := p.task(index, nil).attempt
+	old := p.remembered(status.Claim)
+	known := old.State == flexlvmv1.ReplicaFailed && old.Attempt == attempt
+	_, failed, why := end(r.Job)
+	failed = failed && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad
+	if !known && !failed {
+		return false
+	}
+	p.Failed = true
+	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
+	if !known {
+		status.Message = failure(r.Pod, why)
+		p.soon(afterAction)
+		return true
+	}
+	p.delete(r, "LoadFailed", status.Message)
+	return true
+}
+
+// remembered is what the status says of a replica.
+func (p *planner) remembered(claim string) flexlvmv1.ReplicaStatus {
 	for _, v := range p.Owner.Status.Volumes {
 		for _, r := range v.Nodes {
-			if v.ID == p.Config.ID && r.Claim == claim && r.State == flexlvmv1.ReplicaFailed && r.Message != "" {
-				return r.Message
+			if v.ID == p.Config.ID && r.Claim == claim {
+				return r
 			}
 		}
 	}
-	return now
+	return flexlvmv1.ReplicaStatus{}
 }
 
 // outdated says why a replica has to go although it is wanted; empty where it has
@@ -219,11 +238,10 @@ func (p *planner) delete(r *Replica, reason, why string) {
 }
 
 // absent plans a replica without a claim, or whose claim is going.
-func (p *planner) absent(index int, r *Replica, failed bool, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State = flexlvmv1.ReplicaWaiting
 	p.soon(whileLoading)
 	switch {
-	case failed: // until a person does something
 	case r.Job != nil:
 		status.Message = "what is left of it goes"
 		if !going(r.Job) {
@@ -240,7 +258,7 @@ func (p *planner) absent(index int, r *Replica, failed bool, status *flexlvmv1.R
 }
 
 // loading plans a replica that is not complete.
-func (p *planner) loading(index int, r *Replica, failed bool, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	task := p.task(index, r.Claim)
 	p.soon(whileLoading)
 	p.grow(r)
@@ -256,9 +274,6 @@ func (p *planner) loading(index int, r *Replica, failed bool, status *flexlvmv1.
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !current:
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
-	case failed:
-		// What was loaded is not the dataset. The Job stays, to remember.
-		p.do(Action{Verb: Delete, Object: r.Claim, Reason: "LoadFailed", Message: fmt.Sprintf("claim %s: %s", r.Claim.Name, failure(r.Pod, "see its Job"))})
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, reportOf(r.Pod).progress()
 		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
@@ -324,7 +339,7 @@ func (p *planner) completed(index int, r *Replica) Action {
 
 // complete plans a replica that is complete: it is served, grows, and is evicted when
 // its node asks for that.
-func (p *planner) complete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, loadedReport(r.Claim).progress()
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not seen yet"
@@ -351,7 +366,6 @@ func (p *planner) complete(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 		}
 	}
 	p.grow(r)
-	p.visit(index, r, status)
 }
 
 // grow asks for more room, where more is wanted than the claim has asked for.
@@ -365,6 +379,9 @@ func (p *planner) grow(r *Replica) {
 // visit has a loader mount the replica, which consumers never do by its own claim:
 // kubelet grows only what a pod has mounted, and resync looks for news.
 func (p *planner) visit(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	if status.State != flexlvmv1.ReplicaComplete {
+		return // it is to be evicted, or not seen
+	}
 	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 	every := p.Source.Resync
 	if has.Cmp(asked) < 0 {

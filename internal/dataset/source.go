@@ -44,7 +44,7 @@ type Source struct {
 	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
 	ServiceAccount string
 	Timeout        time.Duration // 0: none
-	Bandwidth      string // bytes a second; empty: no bound
+	Bandwidth      string        // bytes a second; empty: no bound
 	Stream         bool
 	StreamAfter    string
 	Resync         time.Duration // 0: never
