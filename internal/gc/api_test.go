@@ -41,6 +41,8 @@ type fakeAPI struct {
 	volumes map[string]*corev1.PersistentVolume
 	claims  map[string]*corev1.PersistentVolumeClaim
 	pods    map[string]*corev1.Pod
+	// readers is a PersistentVolume that is tied to no node, so no list has it.
+	readers *corev1.PersistentVolume
 	// nodeLabels are those of the Node.
 	nodeLabels map[string]string
 	storage    *flexlvmv1.NodeStorage
@@ -288,6 +290,9 @@ func (a *fakeAPI) serveVolumes(w http.ResponseWriter, verb, name string, body []
 	}
 	gr := corev1.Resource("persistentvolumes")
 	pv := a.volumes[name]
+	if a.readers != nil && a.readers.Name == name {
+		pv = a.readers
+	}
 	if pv == nil {
 		refuse(w, apierrors.NewNotFound(gr, name))
 		return

@@ -280,7 +280,9 @@ func (d *Daemon) next(f findings) time.Duration {
 		}
 	}
 	for _, since := range d.unlabelled {
-		next = min(next, since.Add(grace).Sub(now))
+		if at := since.Add(grace); at.After(now) {
+			next = min(next, at.Sub(now))
+		}
 	}
 	return max(next, settle)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/gc"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -19,7 +20,7 @@ import (
 // of every plan. What a plan may do is said here a second time, in other words.
 func TestPlanProperties(t *testing.T) {
 	reasons := map[gc.Reason]int{}
-	var blocked, short, partly int
+	var blocked, short, partly, asked, tight int
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		s := randomScene(r)
@@ -34,12 +35,18 @@ func TestPlanProperties(t *testing.T) {
 		r.Shuffle(len(shuffled.Unreadable), swap(shuffled.Unreadable))
 		require.Equal(t, got, gc.Plan(shuffled, s.policy), "seed %d: order is all one", seed)
 		require.Equal(t, gc.Judge(s.view), gc.Judge(shuffled), "seed %d: order is all one", seed)
+		require.Equal(t, gc.Steps(s.view, got), gc.Steps(shuffled, got), "seed %d: order is all one", seed)
 
 		o := oracle{s.view, s.policy}
 		o.checkEach(t, seed, got)
+		o.checkFarewells(t, seed, got)
+		asked += len(got.Farewells)
 		for _, p := range got.Pools {
 			if o.checkPool(t, seed, got, p) {
 				partly++
+			}
+			if o.checkFarewellsHelp(t, seed, got, p) {
+				tight++
 			}
 			if p.Shortfall > 0 {
 				short++
@@ -52,6 +59,9 @@ func TestPlanProperties(t *testing.T) {
 			blocked++
 		}
 	}
+	t.Logf("%d replicas asked to go; in %d pools each of them was checked to be needed", asked, tight)
+	require.Greater(t, asked, 200, "the views are too tame")
+	require.Greater(t, tight, 20, "the views are too tame")
 	t.Logf("evictions by reason: %v; %d plans blocked; %d pools short, %d of them served in part", reasons, blocked, short, partly)
 	for _, reason := range []gc.Reason{gc.ReasonImmediate, gc.ReasonMaxAge, gc.ReasonPromised, gc.ReasonHighThreshold, gc.ReasonOrphan} {
 		require.Greater(t, reasons[reason], 100, "the views are too tame: %s", reason)
@@ -82,6 +92,8 @@ func randomScene(r *rand.Rand) *scene {
 	if one(r, 5) {
 		s.view.OrphansEvicted = r.IntN(4)
 	}
+	s.view.PodsKnown = !one(r, 10)
+	s.view.Users = map[gc.ClaimKey]string{}
 	groups := []string{"a", "b", "c"}[:1+r.IntN(3)]
 	for _, g := range groups {
 		s.pool(g, 0)
@@ -96,9 +108,20 @@ func randomScene(r *rand.Rand) *scene {
 	for i := range r.IntN(50) {
 		s.randomVolume(r, fmt.Sprintf("v%d", i), pick(r, groups...))
 	}
+	for i := range r.IntN(8) {
+		name, size, in, shape := fmt.Sprintf("r%d", i), r.IntN(20), volume.Group(pick(r, groups...)), randomShape(r)
+		s.volume(name, volume.Ready, size, inGroup(in), func(v *node.Volume) {
+			v.Shape, v.LastUsed = shape, hoursAgo(float64(r.IntN(8)))
+		})
+		s.claim(name, size, func(c *gc.Claim) { c.Group, c.Shape = in, shape })
+		s.randomReplica(r, &s.view.Volumes[len(s.view.Volumes)-1], &s.view.Claims[len(s.view.Claims)-1])
+	}
 	for i := range r.IntN(5) {
 		s.claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *gc.Claim) {
 			c.Group, c.Shape = volume.Group(pick(r, groups...)), randomShape(r)
+			if one(r, 4) {
+				c.Kind = volume.Dataset
+			}
 		})
 	}
 	for i := range s.view.Pools { // some room, and some that others have
@@ -147,7 +170,39 @@ func (s *scene) randomVolume(r *rand.Rand, name, group string) {
 			if one(r, 10) {
 				c.Size += 5 * volume.GiB
 			}
+			if state == volume.Ready && one(r, 2) {
+				s.randomReplica(r, &s.view.Volumes[len(s.view.Volumes)-1], c)
+			}
 		})
+	}
+}
+
+// randomReplica makes a volume and its claim those of a replica, mostly of one that
+// may go.
+func (s *scene) randomReplica(r *rand.Rand, v *node.Volume, c *gc.Claim) {
+	v.Kind, c.Kind = volume.Dataset, volume.Dataset
+	e := &c.Replica
+	*e = claim.Replica{Dataset: "hash", Policy: volume.EvictLRU, Complete: !one(r, 8), Readers: "read-" + c.PV, Owner: "vm"}
+	if one(r, 8) {
+		e.Policy = pick(r, volume.EvictNever, "")
+	}
+	if one(r, 3) {
+		e.Asked = sceneNow
+	}
+	if one(r, 10) {
+		e.Evictable = sceneNow
+	}
+	if one(r, 15) {
+		e.Garbled = true
+	}
+	if one(r, 15) {
+		e.Readers = ""
+	}
+	if one(r, 8) {
+		s.view.Users[gc.ClaimKey{Namespace: "db", Name: pick(r, c.ClaimName, e.Readers, "else")}] = "db/pod"
+	}
+	if one(r, 10) {
+		v.Kind = volume.Claim
 	}
 }
 

@@ -73,18 +73,13 @@ type lossVerdict struct {
 	why    string // in words, for events
 }
 
-// localVolumeOf reads what the decision needs. What is not positively a claim's
-// volume of ours, of this cluster, on one node, is not looked at any further.
+// localVolumeOf reads what the decision needs. What is not positively a volume
+// of ours, of this cluster, on one node, is not looked at any further: the volume of a
+// dataset's readers is not.
 func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume, bool) {
 	flex := object.Spec.FlexVolume
 	if cluster == "" || flex == nil || flex.Driver != pv.Driver || flex.Options[volume.OptionCluster] != cluster ||
 		object.Annotations[pv.AnnotationProvisionedBy] != pv.Provisioner {
-		return localVolume{}, false
-	}
-	// Who makes the claims of replicas deletes them where a node is lost; what is left
-	// is to let go of their volumes.
-	given := object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed
-	if kind := flex.Options[volume.OptionKind]; kind != "" && kind != string(volume.Claim) && !given {
 		return localVolume{}, false
 	}
 	v := localVolume{object: object, node: object.Labels[pv.LabelNode]}

@@ -156,7 +156,7 @@ func TestJudgeLossOfOneVolume(t *testing.T) {
 		"other driver": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.org/other" }}, want: nothing},
 		"not a flex":   {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume = nil }}, want: nothing},
 		"made by hand": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { delete(v.Annotations, pv.AnnotationProvisionedBy) }}, want: nothing},
-		"dataset":      {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["kind"] = "dataset" }}, want: nothing},
+		"dataset":      {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["kind"] = "dataset" }}, want: "a: release claim ClaimReleased"},
 		"dataset, released": {change: []func(*corev1.PersistentVolume){phase("Released"), func(v *corev1.PersistentVolume) {
 			v.Spec.FlexVolume.Options["kind"] = "dataset"
 		}}, want: "a: give up VolumeGivenUp"},

@@ -69,6 +69,7 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("rights of the provisioner", b.testRights)
 	t.Run("rights of the node daemon", b.testDaemonRights)
 	t.Run("node daemon and volumes", b.testDaemonVolumes)
+	t.Run("node daemon and replicas", b.testDaemonReplicas)
 	t.Run("node daemon and reports", b.testDaemonReports)
 }
 

@@ -41,6 +41,8 @@ func TestProvisioner(t *testing.T) {
 		t.Run("whole pods", b.testWholePods)
 		t.Run("bound at once", b.testBoundAtOnce)
 		t.Run("copies", b.testCopies)
+		t.Run("replicas", b.testReplicas)
+		t.Run("room of replicas", b.testRoomOfReplicas)
 		t.Run("capacities", b.testCapacities)
 		t.Run("50 at once", b.testMany)
 		t.Run("examples", b.testExamples)

@@ -1,0 +1,134 @@
+package gc_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// only gives the claim of a volume that no other claim names.
+func (o oracle) only(v node.Volume) (only gc.Claim, is bool) {
+	for _, c := range o.view.Claims {
+		if c.Group == v.Group && c.Volume == v.Name {
+			if is {
+				return only, false
+			}
+			only, is = c, true
+		}
+	}
+	return only, is
+}
+
+// going: the replica has been called evictable.
+func (o oracle) going(v node.Volume) bool {
+	c, is := o.only(v)
+	return is && (v.State == volume.Ready || v.State == volume.Creating) && v.Cluster == o.view.Cluster && c.Cluster == o.view.Cluster &&
+		v.Kind == volume.Dataset && c.Replica.Dataset != "" && !c.Replica.Evictable.IsZero() && !c.Replica.Garbled
+}
+
+// leaves: the replica may be asked to go.
+func (o oracle) leaves(v node.Volume) bool {
+	c, is := o.only(v)
+	if !is || v.State != volume.Ready || v.Kind != volume.Dataset || !o.view.PodsKnown || o.gone(c) || c.Deleting {
+		return false
+	}
+	left := oracle{o.view, o.policy}
+	left.view.Claims = nil // but for its own claim nothing may stand in its way
+	r := c.Replica
+	for _, name := range []string{c.ClaimName, r.Readers} {
+		if name == "" || o.view.Users[gc.ClaimKey{Namespace: c.ClaimNamespace, Name: name}] != "" {
+			return false
+		}
+	}
+	return !left.untouchable(v) && c.Cluster == v.Cluster && c.Phase == corev1.VolumeBound && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+		c.HasFinalizer && r.Dataset != "" && r.Policy == volume.EvictLRU && r.Complete && !r.Garbled && r.Evictable.IsZero() &&
+		!o.view.Now.Before(v.LastUsed.Add(o.policy.MinAge)) && !o.view.Now.Before(v.Created.Add(o.policy.MinAge))
+}
+
+// checkFarewells: nobody is asked who may not be, twice, or out of turn.
+func (o oracle) checkFarewells(t *testing.T, seed uint64, got gc.Result) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, e := range got.Evictions {
+		seen[e.Volume.UUID] = true
+		require.Equal(t, e.Reason == gc.ReasonReplica, e.Replica != claim.Replica{}, "seed %d", seed)
+	}
+	last := map[volume.PoolName]gc.Farewell{}
+	for _, f := range got.Farewells {
+		v := f.Volume
+		require.True(t, o.leaves(v), "seed %d: replica %s must stay", seed, v.Name)
+		require.False(t, seen[v.UUID], "seed %d: %s goes twice", seed, v.Name)
+		seen[v.UUID] = true
+		require.Contains(t, f.Message, v.Device.String())
+		if before, any := last[v.Pool()]; any && before.Claim.Replica.Asked == f.Claim.Replica.Asked {
+			require.LessOrEqual(t, before.Volume.LastUsed, v.LastUsed, "seed %d", seed)
+		}
+		last[v.Pool()] = f
+	}
+	for _, v := range o.view.Volumes {
+		after, any := last[v.Pool()]
+		if any && o.leaves(v) && !seen[v.UUID] && v.Device > 0 {
+			if c, _ := o.only(v); !c.Replica.Asked.IsZero() || after.Claim.Replica.Asked.IsZero() {
+				require.LessOrEqual(t, after.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, after.Volume.Name)
+			}
+		}
+	}
+	if got.Blocked != "" {
+		require.Empty(t, got.Farewells, "seed %d", seed)
+	}
+	for _, m := range gc.Steps(o.view, got) {
+		asked := slices.ContainsFunc(got.Farewells, func(f gc.Farewell) bool { return f.Claim.PV == m.Claim.PV })
+		require.Equal(t, asked, m.Step != gc.StepWithdraw, "seed %d: %s", seed, m.Claim.PV)
+		require.True(t, o.view.PodsKnown && m.Claim.Replica.Evictable.IsZero() || m.Claim.Replica.Garbled, "seed %d", seed)
+	}
+}
+
+// checkFarewellsHelp: replicas go for volumes of claims alone, and without the last
+// of them fewer could be made. It tells whether the pool had any, and nothing else in
+// it made the sum hard to tell.
+func (o oracle) checkFarewellsHelp(t *testing.T, seed uint64, got gc.Result, p gc.PoolResult) bool {
+	t.Helper()
+	var leaving []gc.Farewell
+	for _, f := range got.Farewells {
+		if f.Volume.Pool() == p.Pool.Name {
+			leaving = append(leaving, f)
+		}
+	}
+	theirs, wants := o, o
+	isDataset := func(c gc.Claim) bool { return c.Kind == volume.Dataset }
+	theirs.view.Claims = slices.DeleteFunc(slices.Clone(o.view.Claims), func(c gc.Claim) bool { return !isDataset(c) })
+	wants.view.Claims = slices.DeleteFunc(slices.Clone(o.view.Claims), isDataset)
+	if len(leaving) == 0 {
+		return false
+	}
+	require.NotEmpty(t, wants.needs(p.Pool), "seed %d: replicas go for other replicas", seed)
+	if o.policy.EvictOrphans {
+		return false
+	}
+	reach := p.Pool.Free
+	for _, v := range o.view.Volumes {
+		if v.Pool() == p.Pool.Name && (v.State == volume.Doomed && v.Cluster == o.view.Cluster || o.going(v) || o.candidate(v)) {
+			reach += v.Device
+		}
+	}
+	for _, need := range theirs.needs(p.Pool) {
+		reach -= need
+	}
+	if reach < 0 {
+		return false
+	}
+	for _, f := range leaving {
+		reach += f.Volume.Device
+	}
+	last := leaving[len(leaving)-1].Volume.Device
+	needs := wants.needs(p.Pool)
+	require.Less(t, unmet(p.Pool, needs, reach), unmet(p.Pool, needs, reach-last), "seed %d: nobody is served by the last replica of pool %s", seed, p.Pool.Name)
+	return true
+}
