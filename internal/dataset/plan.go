@@ -158,44 +158,6 @@ func (p *planner) isComplete(index int, r *Replica) bool {
 	return r.Claim != nil && r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index)
 }
 
-// failed deals with a load that failed for good. What was loaded is not the dataset,
-// so it goes, and its Job with it: while a pod that names a claim is there, Kubernetes
-// keeps the claim. What happened is written into the status first, which remembers it.
-func (p *planner) failed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
-	if p.isComplete(index, r) && !going(r.Claim) {
-		return false
-	}
-	attempt := p.task(index, nil).attempt
-	old := p.remembered(status.Claim)
-	known := old.State == flexlvmv1.ReplicaFailed && old.Attempt == attempt
-	_, failed, why := end(r.Job)
-	failed = failed && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad
-	if !known && !failed {
-		return false
-	}
-	p.Failed = true
-	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
-	if !known {
-		status.Message = failure(r.Pod, why)
-		p.soon(afterAction)
-		return true
-	}
-	p.delete(r, "LoadFailed", status.Message)
-	return true
-}
-
-// remembered is what the status says of a replica.
-func (p *planner) remembered(claim string) flexlvmv1.ReplicaStatus {
-	for _, v := range p.Owner.Status.Volumes {
-		for _, r := range v.Nodes {
-			if v.ID == p.Config.ID && r.Claim == claim {
-				return r
-			}
-		}
-	}
-	return flexlvmv1.ReplicaStatus{}
-}
-
 // outdated says why a replica has to go although it is wanted; empty where it has
 // not.
 func (p *planner) outdated(index int, r *Replica) string {
@@ -366,53 +328,4 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		}
 	}
 	p.grow(r)
-}
-
-// grow asks for more room, where more is wanted than the claim has asked for.
-func (p *planner) grow(r *Replica) {
-	asked := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if r.Claim.Status.Phase == corev1.ClaimBound && asked.Cmp(p.Source.Capacity) < 0 { // others cannot
-		p.do(Action{Verb: Grow, Object: r.Claim, Size: p.Source.Capacity})
-	}
-}
-
-// visit has a loader mount the replica, which consumers never do by its own claim:
-// kubelet grows only what a pod has mounted, and resync looks for news.
-func (p *planner) visit(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
-	if status.State != flexlvmv1.ReplicaComplete {
-		return // it is to be evicted, or not seen
-	}
-	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
-	every := p.Source.Resync
-	if has.Cmp(asked) < 0 {
-		status.Message = fmt.Sprintf("grows from %s to %s", has.String(), asked.String())
-		every = betweenVisits
-	}
-	if every == 0 {
-		return
-	}
-	if r.Job == nil {
-		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit()})
-		p.soon(whileLoading)
-		return
-	}
-	at := ended(r.Job)
-	if at.IsZero() || going(r.Job) {
-		p.soon(whileLoading)
-		return
-	}
-	if _, failed, why := end(r.Job); failed {
-		status.Message = "its last visit failed: " + failure(r.Pod, why)
-	}
-	// The first visit does not wait: the Job before it was the load.
-	due := at.Add(every)
-	if r.Job.Labels[labelRole] == roleLoad && p.Source.Resync == 0 {
-		due = at
-	}
-	if p.Now.Before(due) {
-		p.soon(due.Sub(p.Now))
-		return
-	}
-	p.do(Action{Verb: Delete, Object: r.Job})
-	p.soon(whileLoading)
 }
