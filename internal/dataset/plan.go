@@ -308,8 +308,12 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.soon(whileLoading)
 		return
 	}
-	if r.Volume.Annotations[replica.AnnotationComplete] != replica.Complete {
-		p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationComplete: replica.Complete}})
+	told := map[string]string{replica.AnnotationComplete: replica.Complete, replica.AnnotationEviction: string(p.Source.Eviction)}
+	for key, value := range told {
+		if r.Volume.Annotations[key] != value {
+			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: told})
+			break
+		}
 	}
 	if p.serve(r, true) {
 		p.Status.ReadyReplicas++

@@ -59,7 +59,9 @@ func (s *stage) claimed(index int) *Replica {
 	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index), Node: fmt.Sprintf("node-%d", index)}
 	r.Claim.UID = types.UID(fmt.Sprintf("claim-%d", index))
 	r.Claim.Status.Phase, r.Claim.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: s.Source.Capacity}
-	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-%d", index), Annotations: map[string]string{}}}
+	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+		Name: fmt.Sprintf("pvc-%d", index), Annotations: map[string]string{replica.AnnotationEviction: string(s.Source.Eviction)},
+	}}
 	s.Replicas[index] = r
 	return r
 }
@@ -349,6 +351,13 @@ func TestEdits(t *testing.T) {
 		require.Zero(t, out.Status.ReadyReplicas)
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")
+	})
+	t.Run("may be evicted from now on", func(t *testing.T) {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+		s.completed(0)
+		s.Source.Eviction = "LRU"
+		out := s.requirePlan("annotate volume pvc-0")
+		require.Equal(t, "LRU", out.Actions[0].Annotations[replica.AnnotationEviction])
 	})
 	t.Run("other credentials change nothing that is complete", func(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
