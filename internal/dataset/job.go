@@ -49,7 +49,7 @@ type task struct {
 // attempt names a load as it was asked for: one that failed is not tried again until
 // a person changes something that it depends on, or says so by AnnotationRetry.
 func attempt(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) string {
-	return digest(s.Load(index), s.Access, s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Stream, s.StreamAfter, s.OutputURL,
+	return digest(s.Load(index), s.Access, s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Bandwidth, s.Stream, s.StreamAfter, s.OutputURL,
 		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry])
 }
 
@@ -94,6 +94,9 @@ func (t task) loadArgs(sync bool) []string {
 	args = append(args, "--memory="+bytesInFlight)
 	if t.source.Timeout > 0 {
 		args = append(args, "--timeout="+t.source.Timeout.String())
+	}
+	if t.source.Bandwidth != "" {
+		args = append(args, "--bandwidth="+t.source.Bandwidth)
 	}
 	if t.source.Stream {
 		args = append(args, "--ready-after="+t.source.StreamAfter)

@@ -14,12 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestDatasets shares one control plane between its parts.
-func TestDatasets(t *testing.T) {
-	b := start(t)
-	t.Run("validation", b.testValidation)
-}
-
 // head begins every VolumeManager of these tests.
 const head = "apiVersion: flexlvm.io/v1\nkind: VolumeManager\nmetadata: {name: v, namespace: default}\nspec:\n"
 

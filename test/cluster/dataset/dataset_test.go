@@ -1,0 +1,390 @@
+//go:build cluster
+
+package dataset_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// TestDatasets shares one control plane between its parts.
+func TestDatasets(t *testing.T) {
+	b := start(t)
+	t.Run("validation", b.testValidation)
+	k := &kubelets{bed: b, scripts: map[string]script{}}
+	for _, node := range nodes {
+		b.simulateNode(t, node)
+	}
+	go k.run(t.Context())
+	binary := b.buildProvisioner(t)
+	kill := b.provisioner(t, binary)
+	t.Cleanup(func() {
+		kill()
+		if t.Failed() {
+			t.Log(tail(b.dir + "/provisioner.log"))
+		}
+	})
+	t.Run("replicas", k.testReplicas)
+	t.Run("sources", k.testSources)
+	t.Run("failures", k.testFailures)
+	t.Run("too few nodes", k.testTooFewNodes)
+	t.Run("edits", k.testEdited)
+	t.Run("streaming", k.testStream)
+	t.Run("eviction", k.testEviction)
+	t.Run("upload", k.testUpload)
+	t.Run("long names", k.testLongNames)
+	t.Run("strangers", k.testStrangers)
+	t.Run("deleted while loading", k.testDeletedWhileLoading)
+	t.Run("examples", k.testExamples)
+	t.Run("policies", k.testPolicies)
+	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
+	t.Run("lost node", k.testLostNode)
+	t.Run("nothing was forbidden", func(t *testing.T) {
+		log := tail(b.dir + "/provisioner.log")
+		require.NotContains(t, log, "orbidden")
+	})
+}
+
+// testReplicas: the data come to distinct nodes, consumers find them, and all is taken
+// back at the end.
+func (k *kubelets) testReplicas(t *testing.T) {
+	s := k.namespace(t, "replicas")
+	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
+	// Pods may come before the data.
+	eventually(t, longest, func() string {
+		_, there := s.claims()["v-a"]
+		return missing(there, "no claim for consumers: %s", s.what())
+	})
+	s.consumer("v-a")
+	got := s.status("v", flexlvmv1.StateRunning, "success")
+	require.Equal(t, "successfully deployed all sub-resources", got.Message)
+	v := got.Volumes[0]
+	require.EqualValues(t, 2, v.ReadyReplicas)
+	require.Equal(t, "v-a", v.VolumeSource.PersistentVolumeClaim.ClaimName)
+	require.Equal(t, &flexlvmv1.Progress{Percent: 100, Files: 6, FilesTotal: 6, Bytes: 6 << 20, BytesTotal: 6 << 20}, v.Progress)
+	require.NotEqual(t, v.Nodes[0].Node, v.Nodes[1].Node)
+	labelled := s.labelled("v")
+	require.ElementsMatch(t, []string{v.Nodes[0].Node, v.Nodes[1].Node}, labelled)
+	require.Contains(t, labelled, s.nodeOf("consumer"))
+	require.Contains(t, k.kubectl(t, "get", "vm", "-n", s.name), "2/2")
+
+	claim := s.claims()["v-a-0"]
+	volume := &corev1.PersistentVolume{}
+	require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: claim.Spec.VolumeName}, volume))
+	require.Equal(t, replica.Complete, volume.Annotations[replica.AnnotationComplete])
+	readers := &corev1.PersistentVolume{}
+	require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: s.claims()["v-a"].Spec.VolumeName}, readers))
+	require.Equal(t, volume.Spec.FlexVolume.Options["volume"], readers.Spec.FlexVolume.Options["volume"])
+	require.Equal(t, volume.Spec.FlexVolume.Options["volumeGroup"], readers.Spec.FlexVolume.Options["volumeGroup"])
+	require.Equal(t, volume.Spec.FlexVolume.Options["layout"], readers.Spec.FlexVolume.Options["layout"])
+	require.Equal(t, volume.Spec.FlexVolume.Options["clusterUID"], readers.Spec.FlexVolume.Options["clusterUID"])
+
+	// Released while a pod reads: the label goes, the data stay until it has ended.
+	s.patch("v", `{"spec":{"state":"Completed"}}`)
+	eventually(t, longest, func() string { return missing(len(s.labelled("v")) == 0, "still labelled") })
+	s.status("v", flexlvmv1.StateRunning, "as soon as no pod uses claim v-a")
+	require.Contains(t, s.claims(), "v-a-0")
+	s.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "consumer"}})
+	done := s.status("v", flexlvmv1.StateCompleted, "released")
+	require.Equal(t, "released all sub-resources", done.Message)
+	require.Empty(t, s.claims())
+	// And back.
+	s.patch("v", `{"spec":{"state":"Running"}}`)
+	s.status("v", flexlvmv1.StateRunning, "success")
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testSources in one VolumeManager, each with its own entry in the status, and another
+// VolumeManager of the same source beside it.
+func (k *kubelets) testSources(t *testing.T) {
+	s := k.namespace(t, "sources")
+	aeon := `{id: cache, replicas: 1, sourceType: Aeon, accessMode: ReadWriteOnce, capacity: 1Gi, labels: {k: v}}`
+	s.make("v", s3, nfs, pfs, with(s3, "id: a", "id: d", "S3,", "S3-Dev,"), aeon)
+	s.make("w", s3)
+	got := s.status("v", flexlvmv1.StateRunning, "success")
+	claims := map[string]string{}
+	for _, v := range got.Volumes {
+		require.Equal(t, "success", v.Message, v.ID)
+		claims[v.ID] = v.VolumeSource.PersistentVolumeClaim.ClaimName
+	}
+	require.Equal(t, map[string]string{"a": "v-a", "share": "v-share", "p": "v-p", "d": "v-d-0", "cache": "v-cache-0"}, claims)
+	s.status("w", flexlvmv1.StateRunning, "success")
+	require.NotEqual(t, s.get("v").Status.Volumes[0].NodeAffinity, s.get("w").Status.Volumes[0].NodeAffinity)
+
+	share := &corev1.PersistentVolume{}
+	require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: s.claims()["v-share"].Spec.VolumeName}, share))
+	require.Equal(t, "10.0.0.1", share.Spec.NFS.Server)
+	require.Equal(t, "v-share", share.Spec.ClaimRef.Name)
+	// A volume that the spec does not name any more is released; the others stay.
+	s.make("v", nfs)
+	eventually(t, longest, func() string {
+		for name := range s.claims() {
+			if strings.HasPrefix(name, "v-") && name != "v-share" {
+				return "left: " + name
+			}
+		}
+		return ""
+	})
+	s.remove(s.get("w"))
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testFailures: a failed load is told in the loader's words, nothing of it is left, and
+// it is tried again when somebody says so.
+func (k *kubelets) testFailures(t *testing.T) {
+	s := k.namespace(t, "failures")
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus {
+		return terminated(1, `{"state":"failed","message":"access to bucket b is denied; look at the keys in Secret s"}`)
+	})
+	s.make("v", s3)
+	got := s.status("v", flexlvmv1.StateFailed, "access to bucket b is denied; look at the keys in Secret s")
+	require.Equal(t, "failed to deploy all the sub-resources", got.Message)
+	eventually(t, longest, func() string {
+		_, there := s.claims()["v-a-0"]
+		return missing(!there, "the partial replica is still there")
+	})
+	require.Empty(t, s.labelled("v"))
+	s.play(s.name, nil)
+	s.patch("v", `{"metadata":{"annotations":{"flexlvm.io/retry":"1"}}}`)
+	s.status("v", flexlvmv1.StateRunning, "success")
+
+	// What cannot be read is told, and never Running.
+	s.make("w", with(s3, "{aws", "{timeoutForDataDownload: soon, aws"))
+	s.status("w", flexlvmv1.StateFailed, "error while parsing timeout for data download: ")
+	s.make("w", with(s3, "{aws", "{storageClass: none, aws", "id: a", "id: b"))
+	s.status("w", flexlvmv1.StateFailed, `StorageClass "none" is not there`)
+	// Part of it is not all of it.
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus {
+		return terminated(3, `{"state":"complete","refused":1,"message":"key a/../b was refused"}`)
+	})
+	s.make("x", s3)
+	s.status("x", flexlvmv1.StateFailed, "key a/../b was refused")
+	for _, name := range []string{"v", "w", "x"} {
+		s.remove(s.get(name))
+	}
+	s.nothingLeft()
+}
+
+func (k *kubelets) testTooFewNodes(t *testing.T) {
+	s := k.namespace(t, "nodes")
+	only := `nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-1]}]}]}}`
+	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+only))
+	s.status("v", flexlvmv1.StateFailed, "replicas [2] greater than number of nodes [1]")
+	// An edit of the affinity mends it; another moves what is there.
+	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(only, "[sim-1]", "[sim-1, sim-2]")))
+	s.status("v", flexlvmv1.StateRunning, "success")
+	require.ElementsMatch(t, []string{"sim-1", "sim-2"}, s.labelled("v"))
+	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(only, "[sim-1]", "[sim-3, sim-2]")))
+	eventually(t, longest, func() string {
+		labelled := s.labelled("v")
+		return missing(len(labelled) == 2 && slices.Contains(labelled, longNode), "labelled: %v", labelled)
+	})
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+func (k *kubelets) testEdited(t *testing.T) {
+	s := k.namespace(t, "edited")
+	s.make("v", s3)
+	s.status("v", flexlvmv1.StateRunning, "success")
+	s.make("v", with(s3, "replicas: 1", "replicas: 3"))
+	s.status("v", flexlvmv1.StateRunning, "success")
+	require.Len(t, s.labelled("v"), 3)
+	s.make("v", with(s3, "5Gi", "6Gi"))
+	eventually(t, longest, func() string {
+		claim := s.claims()["v-a-0"]
+		return missing(claim.Spec.Resources.Requests.Storage().String() == "6Gi" && len(s.labelled("v")) == 1 && len(s.claims()) == 2,
+			"claims %d, labelled %v, asks for %s", len(s.claims()), s.labelled("v"), claim.Spec.Resources.Requests.Storage())
+	})
+	// A Job mounts it, so that kubelet can grow it.
+	eventually(t, longest, func() string {
+		job := &batchv1.Job{}
+		err := k.client.Get(t.Context(), s.key("v-a-0"), job)
+		return missing(err == nil && job.Labels["flexlvm.io/role"] == "visit", "no visit: %v", err)
+	})
+	// A Job that somebody deletes, and claims, are made again.
+	s.remove(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "v-a-0"}})
+	claim := s.claims()["v-a-0"]
+	s.remove(&claim)
+	eventually(t, longest, func() string {
+		fresh, there := s.claims()["v-a-0"]
+		return missing(there && fresh.UID != claim.UID && fresh.Annotations[replica.AnnotationComplete] != "", "it does not heal: %s", s.what())
+	})
+	readers := s.claims()["v-a"]
+	s.remove(&readers)
+	eventually(t, longest, func() string {
+		fresh := s.claims()["v-a"]
+		return missing(fresh.UID != readers.UID && fresh.Status.Phase == corev1.ClaimBound, "the consumers' claim does not heal: %s", s.what())
+	})
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testStream: consumers come while the data do.
+func (k *kubelets) testStream(t *testing.T) {
+	s := k.namespace(t, "stream")
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionTrue) })
+	s.make("v", with(s3, "{aws", `{stream: "true", streamAfter: "10", aws`))
+	got := s.status("v", flexlvmv1.StateRunning, "success")
+	require.Equal(t, flexlvmv1.ReplicaStreaming, got.Volumes[0].Nodes[0].State)
+	require.Len(t, s.labelled("v"), 1)
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(75, `{"message":"the server is away"}`) })
+	s.status("v", flexlvmv1.StatePending, "the server is away")
+	eventually(t, longest, func() string { return missing(len(s.labelled("v")) == 0, "still labelled") })
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testEviction: the daemon's part is played; the label goes before the data, and the
+// replica heals.
+func (k *kubelets) testEviction(t *testing.T) {
+	s := k.namespace(t, "eviction")
+	s.make("v", with(s3, "{aws", `{evictionPolicy: LRU, aws`))
+	s.status("v", flexlvmv1.StateRunning, "success")
+	claim := s.claims()["v-a-0"]
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: claim.Spec.VolumeName}}
+	annotate := func(key, value string) {
+		require.NoError(t, k.client.Patch(t.Context(), volume, client.RawPatch("application/merge-patch+json",
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value))))
+	}
+	annotate(replica.AnnotationEvict, "2026-11-21T16:00:00Z")
+	eventually(t, longest, func() string {
+		require.NoError(t, k.client.Get(t.Context(), client.ObjectKeyFromObject(volume), volume))
+		told := volume.Annotations[replica.AnnotationUnlabelled] != ""
+		if told {
+			require.Empty(t, s.labelled("v"), "a pod could still be sent there")
+		}
+		return missing(told, "the daemon is not told")
+	})
+	require.Contains(t, s.claims(), "v-a-0", "it is the daemon's turn")
+	annotate(replica.AnnotationEvictable, "2026-11-21T16:00:10Z")
+	eventually(t, longest, func() string {
+		fresh, there := s.claims()["v-a-0"]
+		return missing(there && fresh.UID != claim.UID, "it was not evicted")
+	})
+	s.status("v", flexlvmv1.StateRunning, "success")
+	require.Len(t, s.labelled("v"), 1)
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testUpload: what consumers wrote is uploaded before it is released.
+func (k *kubelets) testUpload(t *testing.T) {
+	s := k.namespace(t, "upload")
+	s.make("v", with(s3, "S3,", "S3-Dev,", "{aws", `{outputURL: "s3://out/", aws`))
+	s.status("v", flexlvmv1.StateRunning, "success")
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(1, `{"message":"bucket out is not there"}`) })
+	s.patch("v", `{"spec":{"state":"Completed"}}`)
+	s.status("v", flexlvmv1.StateFailed, "so it is kept: bucket out is not there")
+	require.Contains(t, s.claims(), "v-a-0")
+	s.play(s.name, nil)
+	s.patch("v", `{"metadata":{"annotations":{"flexlvm.io/retry":"1"}}}`)
+	s.status("v", flexlvmv1.StateCompleted, "released")
+	require.Empty(t, s.claims())
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+func (k *kubelets) testLongNames(t *testing.T) {
+	s := k.namespace(t, strings.Repeat("n", 63))
+	name := strings.Repeat("v", 63) + "." + strings.Repeat("w", 63)
+	s.make(name, with(s3, "id: a", "id: "+strings.Repeat("i", 63), "replicas: 1", "replicas: 2"))
+	s.status(name, flexlvmv1.StateRunning, "success")
+	s.remove(s.get(name))
+	s.nothingLeft()
+}
+
+// testStrangers: what bears a name that is needed and is somebody else's is not touched.
+func (k *kubelets) testStrangers(t *testing.T) {
+	s := k.namespace(t, "strangers")
+	none := ""
+	stranger := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "v-a"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &none, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany},
+			Resources: s.claimSize("1Gi"),
+		},
+	}
+	require.NoError(t, k.client.Create(t.Context(), stranger))
+	s.make("v", s3)
+	s.status("v", flexlvmv1.StateFailed, `"v-a" is there already and is not of this volume`)
+	require.Equal(t, stranger.UID, s.claims()["v-a"].UID)
+	require.Equal(t, corev1.ClaimPending, s.claims()["v-a"].Status.Phase)
+	s.remove(s.get("v"))
+	eventually(t, longest, func() string {
+		err := k.client.Get(t.Context(), s.key("v"), &flexlvmv1.VolumeManager{})
+		return missing(apierrors.IsNotFound(err), "it does not go: %v", err)
+	})
+	s.remove(stranger)
+	s.nothingLeft()
+}
+
+func (k *kubelets) testDeletedWhileLoading(t *testing.T) {
+	s := k.namespace(t, "deleted")
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })
+	s.make("v", with(s3, "replicas: 1", "replicas: 3"))
+	eventually(t, longest, func() string {
+		loading := 0
+		for _, v := range s.get("v").Status.Volumes {
+			for _, r := range v.Nodes {
+				if r.State == flexlvmv1.ReplicaLoading {
+					loading++
+				}
+			}
+		}
+		return missing(loading == 3, "%d load: %s", loading, s.what())
+	})
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testRestart: a new controller loads nothing again.
+func (k *kubelets) testRestart(t *testing.T, binary string, kill *func()) {
+	s := k.namespace(t, "restart")
+	s.make("v", s3)
+	s.status("v", flexlvmv1.StateRunning, "success")
+	claim, job := s.claims()["v-a-0"], &batchv1.Job{}
+	require.NoError(t, k.client.Get(t.Context(), s.key("v-a-0"), job))
+	(*kill)()
+	// Meanwhile the Job is collected, somebody takes the label off, and more is asked for.
+	s.remove(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "v-a-0"}})
+	for _, node := range s.labelled("v") {
+		k.kubectl(t, "label", "node", node, replica.NodeLabel(claim.Labels[replica.LabelDataset])+"-")
+	}
+	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
+	*kill = k.provisioner(t, binary)
+	s.status("v", flexlvmv1.StateRunning, "success")
+	require.Len(t, s.labelled("v"), 2)
+	require.Equal(t, claim.UID, s.claims()["v-a-0"].UID, "it was loaded again")
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// testLostNode: a replica whose node is gone for good is made elsewhere.
+func (k *kubelets) testLostNode(t *testing.T) {
+	s := k.namespace(t, "lost")
+	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
+	s.status("v", flexlvmv1.StateRunning, "success")
+	lost := s.labelled("v")[0]
+	s.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lost}})
+	eventually(t, longest, func() string {
+		labelled := s.labelled("v")
+		return missing(len(labelled) == 2 && !slices.Contains(labelled, lost), "labelled: %v\n%s", labelled, s.what())
+	})
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
