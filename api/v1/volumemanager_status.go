@@ -109,6 +109,10 @@ type VolumeStatus struct {
 	// Progress of all replicas together.
 	// +optional
 	Progress *Progress `json:"progress,omitempty"`
+	// Uploaded is where the content of the volume was uploaded to, from when that is
+	// verified until the volume is gone.
+	// +optional
+	Uploaded string `json:"uploaded,omitempty"`
 	// Nodes tells of each replica.
 	// +listType=atomic
 	// +optional
@@ -160,4 +164,8 @@ type ReplicaStatus struct {
 	// Progress of its loader.
 	// +optional
 	Progress *Progress `json:"progress,omitempty"`
+	// Attempt that failed, by a hash of all that it depended on: it is not made again
+	// before something of that changes, or the annotation flexlvm.io/retry.
+	// +optional
+	Attempt string `json:"attempt,omitempty"`
 }

@@ -21,6 +21,7 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -38,8 +39,12 @@ import (
 )
 
 const (
-	workers      = 4 // VolumeManagers at the same time
-	drain        = 10 * time.Second
+	workers = 4 // VolumeManagers at the same time
+	drain   = 10 * time.Second
+	// A VolumeManager that could not be dealt with is looked at again after firstRetry,
+	// doubled up to lastRetry.
+	firstRetry   = 500 * time.Millisecond
+	lastRetry    = time.Minute
 	askTimeout   = time.Second // for a loader to say how far it is
 	reportLength = 1 << 20     // no loader says more
 )
@@ -127,7 +132,10 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 			}
 			return nil
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("watch VolumeManagers: %w", err)
@@ -173,6 +181,7 @@ func askLoader(ctx context.Context, podIP string) *Report {
 	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
 		return nil
 	}
+	out.Message = clip(out.Message)
 	return out
 }
 

@@ -96,9 +96,6 @@ func (p *planner) copies() {
 			r = &Replica{}
 		}
 		status := p.replica(index, r)
-		if status.State == flexlvmv1.ReplicaFailed {
-			p.Failed = true
-		}
 		if status.State != "" {
 			p.Status.Nodes = append(p.Status.Nodes, status)
 		}
@@ -137,44 +134,28 @@ func (p *planner) indexes() []int {
 // replica plans one of them.
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
-	_, failed, why := end(r.Job)
-	// A failed Job is what remembers that its load failed.
-	failed = failed && index < int(p.Config.Replicas) && r.Job.Annotations[annotationAttempt] == p.task(index, nil).attempt && r.Job.Labels[labelRole] == roleLoad
 	switch {
 	case index >= int(p.Config.Replicas):
 		p.leave(r, &status, "it is one more than wanted")
 		if r.Claim == nil && r.Job == nil {
 			status.State = ""
 		}
+	case p.failed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
 		p.leave(r, &status, p.outdated(index, r))
 	case r.Claim == nil || going(r.Claim):
-		p.absent(index, r, failed, &status)
-	case r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index):
-		p.complete(index, r, &status)
+		p.absent(index, r, &status)
+	case p.isComplete(index, r):
+		p.complete(r, &status)
+		p.visit(index, r, &status)
 	default:
-		p.loading(index, r, failed, &status)
-	}
-	if failed && status.State != flexlvmv1.ReplicaComplete {
-		status.State = flexlvmv1.ReplicaFailed
-		status.Message = p.remembered(status.Claim, failure(r.Pod, why), r.Pod)
+		p.loading(index, r, &status)
 	}
 	return status
 }
 
-// remembered is the message of a failed replica: its pod may be gone by now.
-func (p *planner) remembered(claim, now string, pod *corev1.Pod) string {
-	if pod != nil && reportOf(pod) != nil {
-		return now
-	}
-	for _, v := range p.Owner.Status.Volumes {
-		for _, r := range v.Nodes {
-			if v.ID == p.Config.ID && r.Claim == claim && r.State == flexlvmv1.ReplicaFailed && r.Message != "" {
-				return r.Message
-			}
-		}
-	}
-	return now
+func (p *planner) isComplete(index int, r *Replica) bool {
+	return r.Claim != nil && r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index)
 }
 
 // outdated says why a replica has to go although it is wanted; empty where it has
@@ -219,11 +200,10 @@ func (p *planner) delete(r *Replica, reason, why string) {
 }
 
 // absent plans a replica without a claim, or whose claim is going.
-func (p *planner) absent(index int, r *Replica, failed bool, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State = flexlvmv1.ReplicaWaiting
 	p.soon(whileLoading)
 	switch {
-	case failed: // until a person does something
 	case r.Job != nil:
 		status.Message = "what is left of it goes"
 		if !going(r.Job) {
@@ -240,7 +220,7 @@ func (p *planner) absent(index int, r *Replica, failed bool, status *flexlvmv1.R
 }
 
 // loading plans a replica that is not complete.
-func (p *planner) loading(index int, r *Replica, failed bool, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	task := p.task(index, r.Claim)
 	p.soon(whileLoading)
 	p.grow(r)
@@ -256,9 +236,6 @@ func (p *planner) loading(index int, r *Replica, failed bool, status *flexlvmv1.
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !current:
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
-	case failed:
-		// What was loaded is not the dataset. The Job stays, to remember.
-		p.do(Action{Verb: Delete, Object: r.Claim, Reason: "LoadFailed", Message: fmt.Sprintf("claim %s: %s", r.Claim.Name, failure(r.Pod, "see its Job"))})
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, reportOf(r.Pod).progress()
 		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
@@ -324,15 +301,19 @@ func (p *planner) completed(index int, r *Replica) Action {
 
 // complete plans a replica that is complete: it is served, grows, and is evicted when
 // its node asks for that.
-func (p *planner) complete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, loadedReport(r.Claim).progress()
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not seen yet"
 		p.soon(whileLoading)
 		return
 	}
-	if r.Volume.Annotations[replica.AnnotationComplete] != replica.Complete {
-		p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationComplete: replica.Complete}})
+	told := map[string]string{replica.AnnotationComplete: replica.Complete, replica.AnnotationEviction: string(p.Source.Eviction)}
+	for key, value := range told {
+		if r.Volume.Annotations[key] != value {
+			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: told})
+			break
+		}
 	}
 	if p.serve(r, true) {
 		p.Status.ReadyReplicas++
@@ -351,51 +332,4 @@ func (p *planner) complete(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 		}
 	}
 	p.grow(r)
-	p.visit(index, r, status)
-}
-
-// grow asks for more room, where more is wanted than the claim has asked for.
-func (p *planner) grow(r *Replica) {
-	asked := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if r.Claim.Status.Phase == corev1.ClaimBound && asked.Cmp(p.Source.Capacity) < 0 { // others cannot
-		p.do(Action{Verb: Grow, Object: r.Claim, Size: p.Source.Capacity})
-	}
-}
-
-// visit has a loader mount the replica, which consumers never do by its own claim:
-// kubelet grows only what a pod has mounted, and resync looks for news.
-func (p *planner) visit(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
-	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
-	every := p.Source.Resync
-	if has.Cmp(asked) < 0 {
-		status.Message = fmt.Sprintf("grows from %s to %s", has.String(), asked.String())
-		every = betweenVisits
-	}
-	if every == 0 {
-		return
-	}
-	if r.Job == nil {
-		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit()})
-		p.soon(whileLoading)
-		return
-	}
-	at := ended(r.Job)
-	if at.IsZero() || going(r.Job) {
-		p.soon(whileLoading)
-		return
-	}
-	if _, failed, why := end(r.Job); failed {
-		status.Message = "its last visit failed: " + failure(r.Pod, why)
-	}
-	// The first visit does not wait: the Job before it was the load.
-	due := at.Add(every)
-	if r.Job.Labels[labelRole] == roleLoad && p.Source.Resync == 0 {
-		due = at
-	}
-	if p.Now.Before(due) {
-		p.soon(due.Sub(p.Now))
-		return
-	}
-	p.do(Action{Verb: Delete, Object: r.Job})
-	p.soon(whileLoading)
 }

@@ -59,7 +59,9 @@ func (s *stage) claimed(index int) *Replica {
 	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index), Node: fmt.Sprintf("node-%d", index)}
 	r.Claim.UID = types.UID(fmt.Sprintf("claim-%d", index))
 	r.Claim.Status.Phase, r.Claim.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: s.Source.Capacity}
-	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-%d", index), Annotations: map[string]string{}}}
+	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+		Name: fmt.Sprintf("pvc-%d", index), Annotations: map[string]string{replica.AnnotationEviction: string(s.Source.Eviction)},
+	}}
 	s.Replicas[index] = r
 	return r
 }
@@ -174,38 +176,41 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, flexlvmv1.Progress{Percent: 100, Files: 6, FilesTotal: 6, Bytes: 60, BytesTotal: 60}, *out.Status.Progress)
 }
 
+// recorded is what a status that was written leaves for the next plan.
+func (s *stage) recorded(out Outcome) { s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{out.Status} }
+
 func TestFailedLoad(t *testing.T) {
 	s := newStage(t)
 	s.completed(1)
 	r := s.ended(0, batchv1.JobFailed, `{"state":"failed","message":"access denied; look at the keys in Secret s"}`)
-	out := s.requirePlan("delete claim v-a-0")
+	// It is written down first, and then nothing is left of it.
+	out := s.requirePlan()
 	require.True(t, out.Failed)
 	require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
 	require.Equal(t, "access denied; look at the keys in Secret s", out.Status.Nodes[0].Message)
-
-	// The partial data are gone, and the Job remembers: nothing is tried again.
+	s.recorded(out)
+	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
+	r.Job, r.Pod = nil, nil // and then it is killed
+	s.recorded(s.requirePlan("delete claim v-a-0"))
 	r.Claim, r.Volume = nil, nil
 	out = s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "access denied")
-	// The pod is collected before its Job.
-	s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{out.Status}
-	r.Pod = nil
-	out = s.requirePlan()
-	require.Equal(t, "access denied; look at the keys in Secret s", out.Status.Nodes[0].Message)
-	s.Owner.Status.Volumes = nil
-	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
+	s.recorded(out)
 
 	// Until somebody says so, or changes what it depends on.
 	s.Owner.Annotations = map[string]string{AnnotationRetry: "1"}
-	out = s.requirePlan("delete job v-a-0")
-	require.False(t, out.Failed)
-	r.Job = nil
-	s.requirePlan("create claim v-a-0")
+	require.False(t, s.requirePlan("create claim v-a-0").Failed)
 	s.Owner.Annotations = nil
-	s.ended(0, batchv1.JobFailed, "")
 	s.Source.Secret = "another"
-	s.requirePlan("delete job v-a-0")
+	s.requirePlan("create claim v-a-0")
+	// Where the status is lost, it is tried once more, and not for ever.
+	s.Owner.Status.Volumes = nil
+	s.requirePlan("create claim v-a-0")
+
+	// A Job that nobody knows why it failed.
+	s.ended(0, batchv1.JobFailed, "").Pod = nil
+	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
 }
 
 // A loader that said only part of it all could be had is no success: see failurePolicy.
@@ -346,6 +351,13 @@ func TestEdits(t *testing.T) {
 		require.Zero(t, out.Status.ReadyReplicas)
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")
+	})
+	t.Run("may be evicted from now on", func(t *testing.T) {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+		s.completed(0)
+		s.Source.Eviction = "LRU"
+		out := s.requirePlan("annotate volume pvc-0")
+		require.Equal(t, "LRU", out.Actions[0].Annotations[replica.AnnotationEviction])
 	})
 	t.Run("other credentials change nothing that is complete", func(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
@@ -513,13 +525,19 @@ func TestUpload(t *testing.T) {
 	s.requirePlan("delete job v-a-put")
 	s.Owner.Annotations = nil
 
+	// That it is there is written down before anything goes.
 	s.Put.Status.Conditions[0].Type = batchv1.JobComplete
-	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
+	out = s.requirePlan()
+	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
+	s.recorded(out)
+	s.recorded(s.requirePlan("delete job v-a-put", "delete job v-a-0", "delete claim v-a-0"))
+	s.Put = nil // and then it is killed
+	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
 	r.Claim, r.Job = nil, nil
-	// The Job goes last: without it, and with the claim, all would begin again.
-	require.False(t, s.requirePlan("delete job v-a-put").Gone)
-	s.Put = nil
 	require.True(t, s.requirePlan().Gone)
+	// The next time it is uploaded again.
+	s.Wanted, s.Upload = true, false
+	require.Empty(t, Plan(s.Scene).Status.Uploaded)
 }
 
 func TestResync(t *testing.T) {

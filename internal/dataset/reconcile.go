@@ -36,16 +36,26 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.cached.Get(ctx, request.NamespacedName, owner); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	again, err := r.step(ctx, owner)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errChanged) {
+		// Somebody was faster; another look will settle it.
+		again, err = afterAction, nil
+	}
+	return reconcile.Result{RequeueAfter: again}, err
+}
+
+// step does what is next, and says when to look again; 0 is never.
+func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (time.Duration, error) {
 	if owner.DeletionTimestamp == nil && controllerutil.AddFinalizer(owner, Finalizer) {
 		// Nothing is made before that is written.
-		return reconcile.Result{RequeueAfter: afterAction}, ignoreRaces(r.writeFinalizers(ctx, owner))
+		return afterAction, r.writeFinalizers(ctx, owner)
 	}
 	if !controllerutil.ContainsFinalizer(owner, Finalizer) {
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	outcomes, acted, err := r.volumes(ctx, owner)
 	if err != nil {
-		return reconcile.Result{}, ignoreRaces(err)
+		return 0, err
 	}
 	released, again := true, whileIdle
 	for _, o := range outcomes {
@@ -56,17 +66,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if owner.DeletionTimestamp != nil && released {
 		controllerutil.RemoveFinalizer(owner, Finalizer)
-		return reconcile.Result{}, ignoreRaces(r.writeFinalizers(ctx, owner))
+		return 0, r.writeFinalizers(ctx, owner)
 	}
-	return reconcile.Result{RequeueAfter: again}, ignoreRaces(r.writeStatus(ctx, owner, outcomes, released))
-}
-
-// ignoreRaces passes over what another look will settle: the watch brings it.
-func ignoreRaces(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errChanged) {
-		return nil
-	}
-	return err
+	return again, r.writeStatus(ctx, owner, outcomes, released)
 }
 
 // volumes plans and does what is next for each volume. One that cannot be dealt with

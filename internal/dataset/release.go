@@ -60,8 +60,8 @@ func (p *planner) releaseReaders() bool {
 }
 
 // release takes everything back: no pod may come any more, then what consumers leave
-// is uploaded, then the consumers' claim goes, then the replicas. The Job that
-// uploaded goes last, for it remembers that.
+// is uploaded, then the consumers' claim goes, then the replicas. That they were
+// uploaded is in the status before the first of them goes.
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.Status.Message = "is released"
@@ -71,8 +71,12 @@ func (p *planner) release() {
 		}
 		return
 	}
-	if p.Upload && !p.uploaded() {
+	p.Status.Uploaded = p.wasUploaded()
+	if p.Upload && p.Status.Uploaded == "" && !p.uploaded() {
 		return
+	}
+	if p.Put != nil && !going(p.Put) {
+		p.do(Action{Verb: Delete, Object: p.Put})
 	}
 	if !p.releaseReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID)
@@ -88,16 +92,20 @@ func (p *planner) release() {
 		})
 		p.delete(r, "", "")
 	}
-	if len(p.Status.Nodes) > 0 {
-		return
-	}
-	if p.Put != nil {
-		if !going(p.Put) {
-			p.do(Action{Verb: Delete, Object: p.Put})
-		}
+	if len(p.Status.Nodes) > 0 || p.Put != nil {
 		return
 	}
 	p.Gone, p.Status.Message, p.Again = true, "released", whileIdle
+}
+
+// wasUploaded is what the status says.
+func (p *planner) wasUploaded() string {
+	for _, v := range p.Owner.Status.Volumes {
+		if v.ID == p.Config.ID {
+			return v.Uploaded
+		}
+	}
+	return ""
 }
 
 // uploaded tells whether what is in the volume is at outputURL by now. Nothing goes
@@ -105,7 +113,7 @@ func (p *planner) release() {
 func (p *planner) uploaded() bool {
 	index, from := p.uploadFrom()
 	if p.Put == nil && from == nil {
-		return true // there is nothing, or it has gone after it was uploaded
+		return true // there is nothing
 	}
 	succeeded, failed, why := end(p.Put)
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading}
@@ -114,7 +122,9 @@ func (p *planner) uploaded() bool {
 	}
 	switch {
 	case succeeded:
-		return true
+		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
+		p.soon(afterAction)
+		return false // when that is written
 	case len(p.InUse) > 0 && p.Put == nil:
 		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
 		return false

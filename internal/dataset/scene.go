@@ -109,11 +109,23 @@ func reportOf(pod *corev1.Pod) *Report {
 		}
 		out := &Report{}
 		if err := json.Unmarshal([]byte(c.State.Terminated.Message), out); err != nil {
-			return &Report{Message: strings.TrimSpace(c.State.Terminated.Message)}
+			return &Report{Message: clip(strings.TrimSpace(c.State.Terminated.Message))}
 		}
+		out.Message = clip(out.Message)
 		return out
 	}
 	return nil
+}
+
+// mostMessage is how much of a loader's words goes into a status: enough for any
+// sentence of ours, and no more of what something else may say in its stead.
+const mostMessage = 1024
+
+func clip(message string) string {
+	if len(message) <= mostMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:mostMessage], "") + " …"
 }
 
 // loadedReport is what was said of a replica when it became complete.

@@ -44,7 +44,7 @@ type Source struct {
 	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
 	ServiceAccount string
 	Timeout        time.Duration // 0: none
-	Bandwidth      string // bytes a second; empty: no bound
+	Bandwidth      string        // bytes a second; empty: no bound
 	Stream         bool
 	StreamAfter    string
 	Resync         time.Duration // 0: never
@@ -270,7 +270,7 @@ func (s *Source) readLoading(replicas int32, options map[string]string) error {
 	if err := s.readResync(replicas, options["resync"]); err != nil {
 		return err
 	}
-	return s.readDistribution(replicas, options["distributionStrategy"])
+	return s.readDistribution(replicas, options)
 }
 
 func (s *Source) readResync(replicas int32, text string) error {
@@ -294,13 +294,17 @@ func (s *Source) readResync(replicas int32, text string) error {
 
 // readDistribution gives each replica its glob: the globs in their order, each as
 // often as it says.
-func (s *Source) readDistribution(replicas int32, text string) error {
+func (s *Source) readDistribution(replicas int32, options map[string]string) error {
+	text := options["distributionStrategy"]
 	if text == "" {
 		return nil
 	}
 	counts := map[string]int{}
 	if err := json.Unmarshal([]byte(text), &counts); err != nil {
 		return fmt.Errorf("invalid distributionStrategy [%s] specified, it must be a map[string]int", text)
+	}
+	if options["include"] != "" {
+		return fmt.Errorf("distributionStrategy and include both say what to load; use one of them")
 	}
 	total := 0
 	for _, glob := range slices.Sorted(maps.Keys(counts)) {

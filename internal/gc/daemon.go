@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -91,7 +90,7 @@ type Daemon struct {
 	copies    *setbacks
 	farewells *setbacks
 	// unlabelled is since when this process has seen that a replica's label is gone.
-	unlabelled map[types.UID]time.Time
+	unlabelled map[unlabelling]time.Time
 }
 
 // New makes a daemon. It begins nothing.
@@ -280,7 +279,9 @@ func (d *Daemon) next(f findings) time.Duration {
 		}
 	}
 	for _, since := range d.unlabelled {
-		next = min(next, since.Add(grace).Sub(now))
+		if at := since.Add(grace); at.After(now) {
+			next = min(next, at.Sub(now))
+		}
 	}
 	return max(next, settle)
 }

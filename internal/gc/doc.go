@@ -7,6 +7,7 @@
 //   - ClaimOf reads a PersistentVolume, strictly.
 //   - Judge says which volumes the API has positively given up.
 //   - Plan says which volumes go, in which order, and why.
+//   - Steps says what is due for the replicas of datasets that are to go.
 //
 // They take the time from the View, keep no state, and give the same answer for
 // the same View in whatever order its lists come. Nothing here infers from an

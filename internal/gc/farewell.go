@@ -18,18 +18,25 @@ import (
 // before, by what it knew then.
 const grace = 10 * time.Second
 
+// An unlabelling is that a replica's label was taken from the node at some time.
+type unlabelling struct {
+	volume types.UID // of the PersistentVolume
+	at     time.Time // as the controller says
+}
+
 // due gives the moves of a round that may be made now. It remembers since when
 // the label of each replica has been gone; another process begins to wait anew.
 func (d *Daemon) due(f findings) (out []Move) {
-	seen := map[types.UID]time.Time{}
+	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
 		uid := m.Claim.UID
 		if m.Step == StepConfirm {
-			since, known := d.unlabelled[uid]
+			its := unlabelling{uid, m.Claim.Replica.Unlabelled}
+			since, known := d.unlabelled[its]
 			if !known {
 				since = f.at
 			}
-			seen[uid] = since
+			seen[its] = since
 			if f.at.Sub(since) < grace {
 				continue
 			}
@@ -64,9 +71,6 @@ func (d *Daemon) sayFarewells(ctx context.Context, f findings) {
 			continue
 		}
 		d.farewells.clear(id)
-		if done.Step == "" {
-			continue
-		}
 		d.said.over("farewell " + id)
 		d.out.Metrics.moved(done.Step)
 		log.Info("The eviction of a replica goes on", "persistentvolume", m.Claim.PV, "step", done.Step, "why", done.Why)
@@ -74,15 +78,14 @@ func (d *Daemon) sayFarewells(ctx context.Context, f findings) {
 }
 
 // move makes one move, and tells what became of it: a confirmation that finds a pod
-// becomes a withdrawal, and nothing while the label is still there.
+// becomes a withdrawal.
 func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m Move) (Move, error) {
 	if object == nil || object.UID != m.Claim.UID {
 		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.Claim.PV)
 	}
 	if m.Step == StepConfirm {
-		labelled, err := d.labelled(ctx, m.Claim)
-		if err != nil || labelled {
-			return Move{}, err
+		if err := d.unlabelledNow(ctx, m.Claim); err != nil {
+			return m, err
 		}
 		pod, err := d.userNow(ctx, m.Claim)
 		if err != nil {
@@ -105,14 +108,18 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m Mo
 	return m, d.api.Annotate(ctx, object, change)
 }
 
-// labelled tells whether pods may still be sent here for a dataset.
-func (d *Daemon) labelled(ctx context.Context, c Claim) (bool, error) {
+// unlabelledNow fails unless the API server itself says that no pod is sent here for
+// a dataset any more.
+func (d *Daemon) unlabelledNow(ctx context.Context, c Claim) error {
 	node, err := d.api.Node(ctx, d.cfg.Node)
 	if err != nil {
-		return false, err
+		return err
 	}
-	_, labelled := node.Labels[replica.NodeLabel(c.Replica.Dataset)]
-	return labelled, nil
+	label := replica.NodeLabel(c.Replica.Dataset)
+	if _, there := node.Labels[label]; there {
+		return fmt.Errorf("PersistentVolume %s says that label %s is off node %s, and it is there", c.PV, label, d.cfg.Node)
+	}
+	return nil
 }
 
 // userNow asks the API server for a pod of this node that has not ended and names a

@@ -47,15 +47,17 @@ func (p *planner) sortReplica(v *node.Volume, in *pool) {
 // should be, its dataset allows it and can bring it back, and nobody uses it here.
 // Any doubt keeps it.
 func (p *planner) mayLeave(v *node.Volume, c *Claim, in *pool) bool {
-	r := c.Replica
 	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] &&
 		(c.GroupUUID == "" || c.GroupUUID == v.GroupUUID)
-	// Deleting its claim must lead to its removal, by this daemon.
-	bound := c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
-		c.ClaimName != "" && r.Readers != ""
-	allowed := r.Policy == volume.EvictLRU && r.Complete && !r.Garbled
 	idle := !v.Open && len(v.Mounts) == 0 && p.user(c) == ""
-	return sound && bound && allowed && idle && p.view.ofAge(v, p.policy)
+	return sound && idle && removable(c) && c.Replica.Allowed() && p.view.ofAge(v, p.policy)
+}
+
+// removable tells whether deleting the claim of a replica leads to its removal, by
+// this daemon, and who might use it is known.
+func removable(c *Claim) bool {
+	return c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+		c.ClaimName != "" && c.Replica.Readers != ""
 }
 
 // ofAge tells whether a replica was neither made nor used for the least age.

@@ -297,11 +297,14 @@ func TestReplicaWhoseLabelStays(t *testing.T) {
 	r.start()
 	r.untilUnlabelled()
 	r.api.with(func() { r.api.nodeLabels = map[string]string{replica.NodeLabel(datasetHash): "false"} })
-	r.clock.pass(11 * time.Second)
 	asked := r.api.requests("get nodes")
-	r.eventually(func() bool { return r.api.requests("get nodes") > asked+1 }, "not looked at")
+	r.clock.pass(11 * time.Second)
+	r.eventually(func() bool { return r.api.requests("get nodes") > asked }, "not looked at")
+	r.rounds(3)
+	require.Equal(t, asked+1, r.api.requests("get nodes"), "it is tried again too early: the clock stands")
 	require.False(t, r.evictable())
 	r.api.with(func() { r.api.nodeLabels = nil })
+	r.clock.pass(time.Minute)
 	r.eventually(r.evictable, "it does not go on")
 }
 

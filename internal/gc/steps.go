@@ -49,7 +49,7 @@ func Steps(view View, r Result) []Move {
 			continue
 		}
 		cause, wanted := why[c.PV]
-		begun := e.Garbled || !e.Asked.IsZero()
+		begun := e.Begun()
 		switch {
 		case begun && !wanted:
 			out = append(out, Move{Step: StepWithdraw, Claim: *c, Why: "its room is not needed any more, or it is used again"})

@@ -115,14 +115,14 @@ func (a *account) twin(wants []Want) string {
 		if name == "" {
 			continue
 		}
-		for pv, c := range a.written {
-			if c.replica == name && pv != w.PV {
-				return pv
+		for other, c := range a.written {
+			if c.replica == name && other != w.PV {
+				return other
 			}
 		}
-		for pv, r := range a.reserved {
-			if r.replica == name && pv != w.PV {
-				return pv
+		for other, r := range a.reserved {
+			if r.replica == name && other != w.PV {
+				return other
 			}
 		}
 	}

@@ -47,6 +47,8 @@ func TestDatasets(t *testing.T) {
 	t.Run("long names", k.testLongNames)
 	t.Run("strangers", k.testStrangers)
 	t.Run("deleted while loading", k.testDeletedWhileLoading)
+	t.Run("examples", k.testExamples)
+	t.Run("policies", k.testPolicies)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
 	t.Run("lost node", k.testLostNode)
 	t.Run("nothing was forbidden", func(t *testing.T) {

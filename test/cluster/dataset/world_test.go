@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -129,109 +128,6 @@ contexts:
 		strings.TrimSpace(b.kubectl(t, "create", "token", account, "-n", system, "--duration=2h")))
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
-}
-
-// A kubelet says of a loader's pod what its script says.
-type script func(pod *corev1.Pod) *corev1.PodStatus
-
-func terminated(code int32, report string) *corev1.PodStatus {
-	phase := corev1.PodSucceeded
-	if code != 0 {
-		phase = corev1.PodFailed
-	}
-	return &corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
-		Name: "loader", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: report, FinishedAt: metav1.Now()}},
-	}}}
-}
-
-func running(ready corev1.ConditionStatus) *corev1.PodStatus {
-	return &corev1.PodStatus{
-		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "loader", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
-	}
-}
-
-func complete(*corev1.Pod) *corev1.PodStatus {
-	return terminated(0, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":3145728,"bytesTotal":3145728}`)
-}
-
-// kubelets let every pod of every namespace end as its script says, let go of pods that
-// are being deleted, take volumes back, as the nodes' daemons do, and answer to evictions.
-type kubelets struct {
-	*bed
-	mu      sync.Mutex
-	scripts map[string]script // by namespace; complete where there is none
-}
-
-func (k *kubelets) play(namespace string, s script) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.scripts[namespace] = s
-}
-
-func (k *kubelets) run(ctx context.Context) {
-	for tick := time.NewTicker(200 * time.Millisecond); ctx.Err() == nil; {
-		k.pods(ctx)
-		k.volumes(ctx)
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
-}
-
-// pods; what fails is done in the next round.
-func (k *kubelets) pods(ctx context.Context) {
-	list := &corev1.PodList{}
-	if k.client.List(ctx, list) != nil {
-		return
-	}
-	for i := range list.Items {
-		pod := &list.Items[i]
-		if pod.Spec.NodeName == "" || pod.Namespace == system {
-			continue
-		}
-		if pod.DeletionTimestamp != nil {
-			_ = k.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
-			continue
-		}
-		if pod.Labels["flexlvm.io/volumemanager"] == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		k.mu.Lock()
-		s := k.scripts[pod.Namespace]
-		k.mu.Unlock()
-		if s == nil {
-			s = complete
-		}
-		if status := s(pod); status != nil {
-			status.StartTime = ptr(metav1.Now())
-			next := pod.DeepCopy()
-			for _, c := range pod.Status.Conditions {
-				if c.Type == corev1.PodScheduled {
-					status.Conditions = append(status.Conditions, c)
-				}
-			}
-			next.Status = *status
-			_ = k.client.Status().Update(ctx, next)
-		}
-	}
-}
-
-// volumes that were released are taken back.
-func (k *kubelets) volumes(ctx context.Context) {
-	list := &corev1.PersistentVolumeList{}
-	if k.client.List(ctx, list) != nil {
-		return
-	}
-	for i := range list.Items {
-		v := &list.Items[i]
-		if v.Status.Phase != corev1.VolumeReleased || v.Labels[pv.LabelNode] == "" {
-			continue
-		}
-		_ = k.client.Delete(ctx, v)
-		_ = k.client.Patch(ctx, v, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
-	}
 }
 
 // space is a namespace of a test of its own.

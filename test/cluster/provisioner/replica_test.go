@@ -158,10 +158,10 @@ func (b *bed) testRoomOfReplicas(t *testing.T) {
 // step by step, and nothing else of anything.
 func (b *bed) testDaemonReplicas(t *testing.T) {
 	ctx := t.Context()
-	make := func(name, node string, change func(*corev1.PersistentVolume)) {
+	create := func(name string, change func(*corev1.PersistentVolume)) {
 		object := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: name, Labels: map[string]string{pv.LabelNode: node, replica.LabelDataset: "0123456789abcdef"},
+				Name: name, Labels: map[string]string{pv.LabelNode: "sim-1", replica.LabelDataset: "0123456789abcdef"},
 				Annotations: map[string]string{replica.AnnotationEviction: "LRU", replica.AnnotationComplete: replica.Complete, "other": "x"},
 			},
 			Spec: corev1.PersistentVolumeSpec{
@@ -187,7 +187,7 @@ func (b *bed) testDaemonReplicas(t *testing.T) {
 		withdraw  = `{"metadata":{"annotations":{"flexlvm.io/evict":null,"flexlvm.io/unlabelled":null,"flexlvm.io/evictable":null}}}`
 		unlabel   = `{"metadata":{"annotations":{"flexlvm.io/unlabelled":"2026-11-21T12:00:00Z"}}}`
 	)
-	make("replica", "sim-1", nil)
+	create("replica", nil)
 	daemon, admin := b.volumesOf(t, b.daemonOn(t, "sim-1")), persistentVolumes{b.client}
 	require.ErrorContains(t, b.volumesOf(t, b.daemonOn(t, "sim-2")).patch(ctx, "replica", evict), "of its own node")
 	for _, patch := range []string{
@@ -207,15 +207,15 @@ func (b *bed) testDaemonReplicas(t *testing.T) {
 	require.NoError(t, daemon.patch(ctx, "replica", withdraw))
 	require.NoError(t, daemon.patch(ctx, "replica", evict), "again")
 
-	make("never", "sim-1", func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEviction] = "Never" })
-	make("incomplete", "sim-1", func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationComplete) })
+	create("never", func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEviction] = "Never" })
+	create("incomplete", func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationComplete) })
 	for _, name := range []string{"never", "incomplete"} {
 		require.ErrorContains(t, daemon.patch(ctx, name, evict), steps)
 		require.NoError(t, admin.patch(ctx, name, evict))
 		require.NoError(t, daemon.patch(ctx, name, withdraw), "what should not be asked for can be taken back")
 	}
-	make("a-claims", "sim-1", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionKind] = "claim" })
-	make("unlabelled", "sim-1", func(o *corev1.PersistentVolume) { delete(o.Labels, replica.LabelDataset) })
+	create("a-claims", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionKind] = "claim" })
+	create("unlabelled", func(o *corev1.PersistentVolume) { delete(o.Labels, replica.LabelDataset) })
 	for _, name := range []string{"a-claims", "unlabelled"} {
 		require.ErrorContains(t, daemon.patch(ctx, name, evict), "may only change the finalizer", name)
 	}

@@ -1,0 +1,43 @@
+package dataset
+
+import (
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// failed deals with a load that failed for good. What was loaded is not the dataset,
+// so it goes, and its Job with it: while a pod that names a claim is there, Kubernetes
+// keeps the claim. What happened is written into the status first, which remembers it.
+func (p *planner) failed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+	if p.isComplete(index, r) && !going(r.Claim) {
+		return false
+	}
+	attempt := p.task(index, nil).attempt
+	old := p.remembered(status.Claim)
+	known := old.State == flexlvmv1.ReplicaFailed && old.Attempt == attempt
+	_, failed, why := end(r.Job)
+	failed = failed && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad
+	if !known && !failed {
+		return false
+	}
+	p.Failed = true
+	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
+	if !known {
+		status.Message = failure(r.Pod, why)
+		p.soon(afterAction)
+		return true
+	}
+	p.delete(r, "LoadFailed", status.Message)
+	return true
+}
+
+// remembered is what the status says of a replica.
+func (p *planner) remembered(claim string) flexlvmv1.ReplicaStatus {
+	for _, v := range p.Owner.Status.Volumes {
+		for _, r := range v.Nodes {
+			if v.ID == p.Config.ID && r.Claim == claim {
+				return r
+			}
+		}
+	}
+	return flexlvmv1.ReplicaStatus{}
+}

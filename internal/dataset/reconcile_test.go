@@ -1,0 +1,315 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// rig is a reconciler on an API server that is played, with the parts of Kubernetes
+// that it waits for.
+type rig struct {
+	*testing.T
+	*reconciler
+	client client.WithWatch
+	nodes  cache.Indexer
+	fail   func(verb string, object any) error // of the API server; nil: it does not
+	done   []string                            // what was created and deleted
+	volume int
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	known := runtime.NewScheme()
+	require.NoError(t, scheme.AddToScheme(known))
+	require.NoError(t, flexlvmv1.AddToScheme(known))
+	r := &rig{T: t, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	try := func(verb string, object client.Object) error {
+		if r.fail != nil {
+			if err := r.fail(verb, object); err != nil {
+				return err
+			}
+		}
+		if verb == "create" || verb == "delete" {
+			r.done = append(r.done, fmt.Sprintf("%s %s", verb, object.GetName()))
+		}
+		return nil
+	}
+	r.client = fake.NewClientBuilder().WithScheme(known).WithStatusSubresource(&flexlvmv1.VolumeManager{}).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+			return errors.Join(try("get", object), c.Get(ctx, key, object, o...))
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if r.fail != nil {
+				if err := r.fail("list", list); err != nil {
+					return err
+				}
+			}
+			return c.List(ctx, list, o...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.CreateOption) error {
+			if err := try("create", object); err != nil {
+				return err
+			}
+			object.SetUID(types.UID(object.GetName() + "-uid"))
+			return c.Create(ctx, object, o...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.DeleteOption) error {
+			if err := try("delete", object); err != nil {
+				return err
+			}
+			return c.Delete(ctx, object, o...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, o ...client.PatchOption) error {
+			if err := try("patch", object); err != nil {
+				return err
+			}
+			return c.Patch(ctx, object, patch, o...)
+		},
+	}).Build()
+	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	require.NoError(t, classes.Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: DefaultClass}, Provisioner: pv.Provisioner}))
+	r.reconciler = &reconciler{
+		Config: Config{
+			Image: "loader", Cluster: "cluster", Events: &record.FakeRecorder{},
+			Nodes: corelisters.NewNodeLister(r.nodes), Classes: storagelisters.NewStorageClassLister(classes),
+			Progress: func(context.Context, string) *Report { return nil },
+		},
+		cached: r.client, live: r.client, write: r.client, now: time.Now,
+	}
+	for _, name := range []string{"node-0", "node-1"} {
+		require.NoError(t, r.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	r.done = nil
+	return r
+}
+
+// manager makes a VolumeManager of one dataset.
+func (r *rig) manager(replicas int32) *flexlvmv1.VolumeManager {
+	r.Helper()
+	v := volumeOf(flexlvmv1.SourceS3, replicas, s3Options(nil))
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+	require.NoError(r, r.client.Create(r.Context(), vm))
+	return vm
+}
+
+// look is one look at it, after Kubernetes has done its part.
+func (r *rig) look() error {
+	r.Helper()
+	r.kubernetes()
+	_, err := r.Reconcile(r.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "v"}})
+	return err
+}
+
+func (r *rig) get() *flexlvmv1.VolumeManager {
+	r.Helper()
+	vm := &flexlvmv1.VolumeManager{}
+	require.NoError(r, r.client.Get(r.Context(), client.ObjectKey{Namespace: "ns", Name: "v"}, vm))
+	return vm
+}
+
+// kubernetes binds claims and lets Jobs succeed, and shows the nodes to the lister.
+func (r *rig) kubernetes() {
+	r.Helper()
+	fail := r.fail
+	r.fail = nil
+	defer func() { r.fail = fail }()
+	ctx := r.Context()
+	nodes, claims, jobs := &corev1.NodeList{}, &corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}
+	for _, list := range []client.ObjectList{nodes, claims, jobs} {
+		require.NoError(r, r.client.List(ctx, list))
+	}
+	for i := range nodes.Items {
+		require.NoError(r, r.nodes.Add(&nodes.Items[i]))
+	}
+	for i := range claims.Items {
+		c := &claims.Items[i]
+		index := c.Labels[labelReplica]
+		if index == "" || c.Spec.VolumeName != "" {
+			continue
+		}
+		r.volume++
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+			Name:   fmt.Sprintf("pvc-%d", r.volume),
+			Labels: map[string]string{pv.LabelNode: "node-" + index, replica.LabelDataset: c.Labels[replica.LabelDataset]},
+		}}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: c.Name, UID: c.UID}
+		require.NoError(r, r.client.Create(ctx, v))
+		c.Spec.VolumeName, c.Status.Phase, c.Status.Capacity = v.Name, corev1.ClaimBound, c.Spec.Resources.Requests
+		require.NoError(r, r.client.Update(ctx, c))
+		require.NoError(r, r.client.Status().Update(ctx, c))
+	}
+	for i := range jobs.Items {
+		j := &jobs.Items[i]
+		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		require.NoError(r, r.client.Status().Update(ctx, j))
+	}
+}
+
+func (r *rig) runs() {
+	r.Helper()
+	for range 12 {
+		require.NoError(r, r.look())
+	}
+	require.Equal(r, flexlvmv1.StateRunning, r.get().Status.State, "%+v", r.get().Status)
+	r.done = nil
+}
+
+func (r *rig) deleted() (names []string) {
+	for _, d := range r.done {
+		if name, is := strings.CutPrefix(d, "delete "); is {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestReconcile(t *testing.T) {
+	r := newRig(t)
+	r.manager(2)
+	r.runs()
+	labels := 0
+	for _, o := range r.nodes.List() {
+		labels += len(o.(*corev1.Node).Labels)
+	}
+	require.Equal(t, 2, labels)
+	// Nothing is left to do, and nothing is written for nothing.
+	version := r.get().ResourceVersion
+	require.NoError(t, r.look())
+	require.Empty(t, r.done)
+	require.Equal(t, version, r.get().ResourceVersion)
+	// Deleted, and nothing is left of it.
+	require.NoError(t, r.client.Delete(t.Context(), r.get()))
+	for range 12 {
+		require.NoError(t, r.look())
+	}
+	for _, list := range []client.ObjectList{&corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}, &flexlvmv1.VolumeManagerList{}} {
+		require.NoError(t, r.client.List(t.Context(), list))
+		require.Empty(t, asItems(t, list), "%T", list)
+	}
+	nodes := &corev1.NodeList{}
+	require.NoError(t, r.client.List(t.Context(), nodes))
+	for _, n := range nodes.Items {
+		require.Empty(t, n.Labels)
+	}
+}
+
+func asItems(t *testing.T, list client.ObjectList) []any {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(list)
+	require.NoError(t, err)
+	items, _ := content["items"].([]any)
+	return items
+}
+
+// Any error while deciding to delete means: do not delete.
+func TestNothingIsDeletedWhileUnsure(t *testing.T) {
+	away := errors.New("the API server is away")
+	for name, fail := range map[string]func(verb string, object any) error{
+		"claims cannot be listed": func(verb string, o any) error {
+			if _, is := o.(*corev1.PersistentVolumeClaimList); is && verb == "list" {
+				return away
+			}
+			return nil
+		},
+		"pods cannot be listed": func(verb string, o any) error {
+			if _, is := o.(*corev1.PodList); is && verb == "list" {
+				return away
+			}
+			return nil
+		},
+		"PersistentVolumes cannot be listed": func(verb string, o any) error {
+			if _, is := o.(*corev1.PersistentVolumeList); is && verb == "list" {
+				return away
+			}
+			return nil
+		},
+		"nodes cannot be listed": func(verb string, o any) error {
+			if _, is := o.(*metav1.PartialObjectMetadataList); is && verb == "list" {
+				return away
+			}
+			return nil
+		},
+		"labels cannot be taken off": func(verb string, o any) error {
+			if p, is := o.(*metav1.PartialObjectMetadata); is && verb == "patch" && p.Kind == "Node" {
+				return away
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.manager(2)
+			r.runs()
+			vm := r.get()
+			vm.Spec.State = flexlvmv1.StateCompleted
+			require.NoError(t, r.client.Update(t.Context(), vm))
+			r.fail = fail
+			for range 5 {
+				require.ErrorIs(t, r.look(), away)
+			}
+			require.Empty(t, r.deleted())
+		})
+	}
+}
+
+// The cache shows what was wanted a moment ago: what was changed meanwhile counts.
+func TestNothingIsDeletedThatIsWantedAgain(t *testing.T) {
+	r := newRig(t)
+	r.manager(2)
+	r.runs()
+	vm := r.get()
+	vm.Generation, vm.Spec.State = 2, flexlvmv1.StateCompleted
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	behind := r.get()
+	vm.Generation, vm.Spec.State = 3, flexlvmv1.StateRunning
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	for range 5 {
+		_, err := r.step(t.Context(), behind.DeepCopy())
+		require.ErrorIs(t, err, errChanged)
+	}
+	require.Empty(t, r.deleted())
+}
+
+// A claim of that name that is somebody else's is left alone, and told of.
+func TestStranger(t *testing.T) {
+	r := newRig(t)
+	stranger := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a"}}
+	require.NoError(t, r.client.Create(t.Context(), stranger))
+	r.manager(1)
+	for range 5 {
+		require.NoError(t, r.look())
+	}
+	status := r.get().Status
+	require.Equal(t, flexlvmv1.StateFailed, status.State)
+	require.Contains(t, status.Volumes[0].Message, `"v-a" is there already and is not of this volume`)
+	volumes := &corev1.PersistentVolumeList{}
+	require.NoError(t, r.client.List(t.Context(), volumes))
+	for _, v := range volumes.Items {
+		require.False(t, strings.HasPrefix(v.Name, "flexlvm-ds-"), "the stranger could bind it")
+	}
+}
