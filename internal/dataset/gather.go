@@ -76,15 +76,7 @@ func (r *reconciler) scene(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 	if err := r.addVolumes(ctx, out, s); err != nil {
 		return nil, err
 	}
-	for i := range s.jobs {
-		if job := &s.jobs[i]; belongs(job, owner, v.ID) {
-			if job.Labels[labelRole] == rolePut {
-				out.Put, out.PutPod = job, lastPod(job, s.pods)
-			} else if rep := out.at(job); rep != nil {
-				rep.Job, rep.Pod = job, lastPod(job, s.pods)
-			}
-		}
-	}
+	out.addLoaders(s)
 	for _, node := range s.nodes {
 		if _, has := node.Labels[out.label()]; has {
 			out.Labelled = append(out.Labelled, node.Name)
@@ -92,6 +84,30 @@ func (r *reconciler) scene(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 	}
 	slices.Sort(out.Labelled)
 	return out, nil
+}
+
+// addLoaders adds the Jobs of a volume and their pods. A pod that has not ended and
+// whose Job is gone still writes.
+func (s *Scene) addLoaders(from *seen) {
+	for i := range from.jobs {
+		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
+			if job.Labels[labelRole] == rolePut {
+				s.Put, s.PutPod = job, lastPod(job, from.pods)
+			} else if rep := s.at(job); rep != nil {
+				rep.Job, rep.Pod = job, lastPod(job, from.pods)
+			}
+		}
+	}
+	for i := range from.pods {
+		pod := &from.pods[i]
+		over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if over || !belongs(pod, s.Owner, s.Config.ID) {
+			continue
+		}
+		if index, err := strconv.Atoi(pod.Labels[labelReplica]); err == nil && s.Replicas[index] != nil && s.Replicas[index].Job == nil {
+			s.Replicas[index].Busy = true
+		}
+	}
 }
 
 // at is the replica that a claim or a Job belongs to; nil where it says none.

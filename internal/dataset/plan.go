@@ -228,6 +228,8 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	current := r.Job != nil && r.Job.Annotations[annotationClaimUID] == string(r.Claim.UID) &&
 		r.Job.Annotations[annotationAttempt] == task.attempt && r.Job.Labels[labelRole] == roleLoad
 	switch {
+	case r.Job == nil && r.Busy:
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its last loader has not ended yet"
 	case r.Job == nil:
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is made"
 		p.do(Action{Verb: Create, Object: task.load()})

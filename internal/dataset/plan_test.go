@@ -239,7 +239,11 @@ func TestHeal(t *testing.T) {
 		want   []string
 	}{
 		"its Job was deleted while it loaded": {func(s *stage) { s.loading(0, corev1.PodRunning).Job = nil }, []string{"create job v-a-0"}},
-		"its Job was deleted afterwards":      {func(s *stage) { s.completed(0).Job = nil }, nil},
+		"its Job was deleted, and its pod still writes": {func(s *stage) {
+			r := s.loading(0, corev1.PodRunning)
+			r.Job, r.Pod, r.Busy = nil, nil, true
+		}, nil},
+		"its Job was deleted afterwards": {func(s *stage) { s.completed(0).Job = nil }, nil},
 		"its claim was deleted": {func(s *stage) {
 			r := s.completed(0)
 			s.Labelled = nil

@@ -40,6 +40,7 @@ type rig struct {
 	fail   func(verb string, object any) error // of the API server; nil: it does not
 	done   []string                            // what was created and deleted
 	volume int
+	failed string // what loaders say that fail; empty: they succeed
 }
 
 func newRig(t *testing.T) *rig {
@@ -165,17 +166,22 @@ func (r *rig) kubernetes() {
 	}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
-		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		how := batchv1.JobComplete
+		if r.failed != "" {
+			how = batchv1.JobFailed
+		}
+		j.Status.Conditions = []batchv1.JobCondition{{Type: how, Reason: "Because", Message: r.failed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 		require.NoError(r, r.client.Status().Update(ctx, j))
 	}
 }
 
 func (r *rig) runs() {
 	r.Helper()
-	for range 12 {
+	for tries := 0; r.get().Status.State != flexlvmv1.StateRunning; tries++ {
+		require.Less(r, tries, 12, "%+v", r.get().Status)
 		require.NoError(r, r.look())
 	}
-	require.Equal(r, flexlvmv1.StateRunning, r.get().Status.State, "%+v", r.get().Status)
+	require.NoError(r, r.look()) // which has nothing left to do
 	r.done = nil
 }
 
@@ -224,6 +230,59 @@ func asItems(t *testing.T, list client.ObjectList) []any {
 	require.NoError(t, err)
 	items, _ := content["items"].([]any)
 	return items
+}
+
+// Nothing of a failed load is left, and it is not tried again by itself.
+func TestReconcileFailure(t *testing.T) {
+	r := newRig(t)
+	r.failed = "it is broken"
+	r.manager(1)
+	for range 8 {
+		require.NoError(t, r.look())
+	}
+	status := r.get().Status
+	require.Equal(t, flexlvmv1.StateFailed, status.State)
+	require.Contains(t, status.Volumes[0].Message, "it is broken")
+	require.Equal(t, []string{"delete v-a-0", "delete v-a-0"}, r.done[len(r.done)-2:])
+	tries := len(r.done)
+	for range 5 {
+		require.NoError(t, r.look())
+	}
+	require.Len(t, r.done, tries)
+	r.failed = ""
+	vm := r.get()
+	vm.Annotations = map[string]string{AnnotationRetry: "1"}
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	r.runs()
+}
+
+// What was written is uploaded before anything of it goes, once.
+func TestReconcileUpload(t *testing.T) {
+	r := newRig(t)
+	v := volumeOf(flexlvmv1.SourceS3Dev, 1, s3Options(options{"outputURL": "s3://out/"}))
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+	require.NoError(t, r.client.Create(t.Context(), vm))
+	r.runs()
+	writer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+		Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v-a-0"}},
+	}}}}
+	require.NoError(t, r.client.Create(t.Context(), writer))
+	vm = r.get()
+	vm.Spec.State = flexlvmv1.StateCompleted
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	r.done = nil
+	for range 5 {
+		require.NoError(t, r.look())
+	}
+	require.Empty(t, r.done, "it is in use")
+	require.Contains(t, r.get().Status.Volumes[0].Message, "now there are writer")
+	require.NoError(t, r.client.Delete(t.Context(), writer))
+	r.done = nil
+	for range 10 {
+		require.NoError(t, r.look())
+	}
+	require.Equal(t, []string{"create v-a-put", "delete v-a-put", "delete v-a-0", "delete v-a-0"}, r.done)
+	require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State)
 }
 
 // Any error while deciding to delete means: do not delete.

@@ -59,6 +59,8 @@ type Replica struct {
 	Job    *batchv1.Job
 	Pod    *corev1.Pod // the last of the Job
 	Report *Report     // what its loader says now
+	// Busy: a loader whose Job is gone has not ended yet.
+	Busy bool
 }
 
 // Report is what the loader tells, over HTTP and at its end.

@@ -31,6 +31,9 @@ func (p *planner) visit(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 	if every == 0 {
 		return
 	}
+	if r.Job == nil && r.Busy {
+		return
+	}
 	if r.Job == nil {
 		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit()})
 		p.soon(whileLoading)
