@@ -126,7 +126,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || self.options[k] in ['true', 'false'])",message="stream and anonymous have to be \"true\" or \"false\""
 // +kubebuilder:validation:XValidation:rule="self.sourceType == oldSelf.sourceType",message="sourceType cannot be changed; make another volume"
 // +kubebuilder:validation:XValidation:rule="quantity(self.capacity).compareTo(quantity(oldSelf.capacity)) >= 0",message="capacity cannot shrink, as XFS cannot; make another volume"
-// +kubebuilder:validation:XValidation:rule="self.?options[?'storageClass'] == oldSelf.?options[?'storageClass']",message="storageClass cannot be changed; make another volume"
+// +kubebuilder:validation:XValidation:rule="(has(self.options) && 'storageClass' in self.options ? self.options['storageClass'] : 'flexlvm-dataset') == (has(oldSelf.options) && 'storageClass' in oldSelf.options ? oldSelf.options['storageClass'] : 'flexlvm-dataset')",message="storageClass cannot be changed; make another volume"
 type VolumeConfig struct {
 	// ID of the volume in its VolumeManager.
 	// +kubebuilder:validation:MinLength=1
