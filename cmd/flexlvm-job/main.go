@@ -107,7 +107,7 @@ func install(dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("read this program: %w", err)
 	}
-	defer from.Close()
+	defer func() { _ = from.Close() }() // it was only read
 	to, err := os.CreateTemp(dir, ".flexlvm-job-")
 	if err != nil {
 		return fmt.Errorf("copy this program: %w", err)

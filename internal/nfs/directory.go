@@ -141,12 +141,15 @@ func find(root *os.Root, p place) (finding, error) {
 // archive renames the directory of a volume, and gives what it found. Killed before
 // the rename it has done nothing; killed after it, the next call takes the mark
 // away.
-func archive(_ context.Context, root *os.Root, p place) (finding, error) {
+func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 	found, err := find(root, p)
 	if err != nil {
 		return "", err
 	}
 	from := map[finding]string{inPlace: p.name, doomed: doomedPrefix + p.name}[found]
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
 	if from != "" {
 		if err := root.Rename(from, archivedPrefix+p.name); err != nil {
 			return "", err
@@ -160,7 +163,10 @@ func archive(_ context.Context, root *os.Root, p place) (finding, error) {
 // again. The mark goes last, so that a call that comes after a kill finds the
 // directory still to be ours.
 func remove(ctx context.Context, root *os.Root, p place) (found finding, more bool, err error) {
-	if found, err = find(root, p); err != nil {
+	if found, err = find(root, p); err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
 		return "", false, err
 	}
 	switch found {

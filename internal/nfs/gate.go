@@ -35,11 +35,11 @@ var errSilent = errors.New("the server does not answer")
 // do calls op with the export, once for a volume at a time. op must look at its
 // context before every change: once that has ended, nobody waits for it any more.
 // An error wraps errSilent where nobody knows what op has done, or will do.
-func (g *gate) do(ctx context.Context, volume string, op func(context.Context, *os.Root) error) error {
+func (g *gate) do(caller context.Context, volume string, op func(context.Context, *os.Root) error) error {
 	if err := g.enter(volume); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.patience)
+	ctx, cancel := context.WithTimeout(caller, g.patience)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
@@ -51,6 +51,9 @@ func (g *gate) do(ctx context.Context, volume string, op func(context.Context, *
 	case err := <-done:
 		return g.explain(err)
 	case <-ctx.Done():
+		if caller.Err() != nil {
+			return caller.Err() // the process is told to end
+		}
 		return fmt.Errorf("export %s: %w: nothing came back in %s; it is tried again", g.export, errSilent, g.patience)
 	}
 }

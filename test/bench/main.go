@@ -1,7 +1,7 @@
 // Bench takes the figures of docs/benchmarks.md: ratios of medians, measured side
 // by side in one run, natively, in a virtual node or before a real API server. Run
 // it on an idle machine; with the argument control it takes those of the control
-// side alone.
+// side alone, and with nfs those of the provisioner of NFS.
 package main
 
 import (
@@ -24,7 +24,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, slices.Contains(os.Args[1:], "control"))
+	take := func(ctx context.Context) error { return run(ctx, slices.Contains(os.Args[1:], "control")) }
+	if slices.Contains(os.Args[1:], "nfs") {
+		take = nfsAlone
+	}
+	err := take(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
