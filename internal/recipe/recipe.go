@@ -4,7 +4,9 @@ package recipe
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -74,8 +76,7 @@ func (s Settings) Check() error {
 	if _, err := jobvolume.New(s.MountPath, 0); err != nil || s.MountPath == "/" || s.MountPath == ToolsDir {
 		return fmt.Errorf("--mount-path %q cannot be where the volume is mounted; give an absolute path, neither / nor %s", s.MountPath, ToolsDir)
 	}
-	size := s.size()
-	if _, fits := size.AsInt64(); !fits {
+	if s.SizePerWorker.CmpInt64(math.MaxInt64/int64(s.Workers)) > 0 {
 		return fmt.Errorf("--size-per-worker %s times %d workers is more than can be written", s.SizePerWorker.String(), s.Workers)
 	}
 	return nil
@@ -85,9 +86,7 @@ func (s Settings) persistent() bool { return s.SizePerWorker.Sign() > 0 }
 
 // size of the claim: that of a worker times the workers.
 func (s Settings) size() resource.Quantity {
-	size := s.SizePerWorker.DeepCopy()
-	size.Mul(int64(s.Workers))
-	return size
+	return *resource.NewQuantity(s.SizePerWorker.Value()*int64(s.Workers), resource.BinarySI)
 }
 
 // ClaimName is the name of a job's claim.
@@ -145,7 +144,7 @@ func (s Settings) Job() *batchv1.Job {
 }
 
 func (s Settings) pod() corev1.PodSpec {
-	worker := corev1.Container{Name: "worker", Image: s.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: s.Command}
+	worker := corev1.Container{Name: "worker", Image: s.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: literal(s.Command)}
 	pod := corev1.PodSpec{
 		// A worker that fails is started again where it was, and finds what it wrote.
 		RestartPolicy: corev1.RestartPolicyOnFailure,
@@ -176,4 +175,14 @@ func (s Settings) pod() corev1.PodSpec {
 	worker.Env = append(worker.Env, corev1.EnvVar{Name: "WORKERS", Value: strconv.Itoa(s.Workers)})
 	pod.Containers = []corev1.Container{worker}
 	return pod
+}
+
+// literal keeps Kubernetes from reading $(NAME) and $$ in a command, which are the
+// shell's.
+func literal(command []string) []string {
+	out := make([]string, len(command))
+	for i, word := range command {
+		out[i] = strings.ReplaceAll(word, "$", "$$")
+	}
+	return out
 }

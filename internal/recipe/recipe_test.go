@@ -19,7 +19,7 @@ import (
 
 func settings() recipe.Settings {
 	return recipe.Settings{
-		Namespace: "team", Name: "count", Workers: 4, Image: "busybox:1.36", Command: []string{"sh", "-c", "true"},
+		Namespace: "team", Name: "count", Workers: 4, Image: "busybox:1.36", Command: []string{"sh", "-c", "echo $$ $(date) $X"},
 		Class: "flexlvm-nfs", SizePerWorker: resource.MustParse("1536Mi"), AccessMode: corev1.ReadWriteMany,
 		MountPath: "/persistent", KeepSeconds: 60, ToolsImage: "flexlvm/flexlvm:v1",
 	}
@@ -35,7 +35,7 @@ func TestJob(t *testing.T) {
 	require.EqualValues(t, 60, *job.Spec.TTLSecondsAfterFinished)
 	pod := job.Spec.Template.Spec
 	worker := pod.Containers[0]
-	require.Equal(t, []string{"sh", "-c", "true"}, worker.Command)
+	require.Equal(t, []string{"sh", "-c", "echo $$$$ $$(date) $$X"}, worker.Command, "Kubernetes takes half of them")
 	require.Equal(t, []corev1.EnvVar{{Name: "FLEXLVM_JOB_DIR", Value: "/persistent"}, {Name: "WORKERS", Value: "4"}}, worker.Env)
 	require.Equal(t, "/persistent", worker.VolumeMounts[0].MountPath)
 	require.False(t, worker.VolumeMounts[0].ReadOnly)
@@ -47,6 +47,10 @@ func TestJob(t *testing.T) {
 	require.Equal(t, "6Gi", claim.Spec.Resources.Requests.Storage().String(), "the size of a worker times the workers")
 	require.Equal(t, "flexlvm-nfs", *claim.Spec.StorageClassName)
 	require.Equal(t, []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "count", UID: "u1"}}, claim.OwnerReferences)
+
+	s.SizePerWorker = resource.MustParse("0.5Gi")
+	require.NoError(t, s.Check())
+	require.Equal(t, "2Gi", s.Claim(job).Spec.Resources.Requests.Storage().String())
 
 	s.AccessMode, s.KeepSeconds, s.ToolsImage, s.Class = corev1.ReadOnlyMany, -1, "", ""
 	job = s.Job()
