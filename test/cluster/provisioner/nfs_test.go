@@ -389,7 +389,7 @@ func (s *share) testKilled(t *testing.T) {
 	}
 	directories, marks := names(""), names(".flexlvm")
 	var kills atomic.Int32
-	kills.Store(2) // still to come: each costs the time of a lease
+	kills.Store(1) // still to come: each costs the time of a lease
 	killed := func(p *process) {
 		began := len(names(".flexlvm"))
 		go func() {
@@ -410,7 +410,7 @@ func (s *share) testKilled(t *testing.T) {
 	}
 	require.LessOrEqual(t, kills.Load(), int32(0))
 	stop()
-	kills.Store(2)
+	kills.Store(1)
 	stop = s.keep(t, nfsPort, killed)
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	eventually(t, longest, func() string {
