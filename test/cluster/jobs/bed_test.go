@@ -90,7 +90,7 @@ apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: shared-%[1]s}
 provisioner: nfs.flexlvm.io
-mountOptions: [nfsvers=4.2, hard, timeo=50]
+mountOptions: [nfsvers=4.2, hard, timeo=50, actimeo=1]
 parameters: {server: %q, path: %q, onDelete: %[1]s}
 `, onDelete, b.server, b.export))
 	}

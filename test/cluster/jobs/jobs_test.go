@@ -44,7 +44,7 @@ func (b *bed) submit(t *testing.T, name, class, mode string, workers int, script
 const work = `
 set -e
 tool=/flexlvm/flexlvm-job
-! $tool worker-dir-exists
+if $tool worker-dir-exists; then exit 9; fi
 log=$($tool log-file)
 echo "worker $JOB_COMPLETION_INDEX of $WORKERS begins on $(cat /etc/hostname)" >>"$log"
 dir=$($tool worker-dir)
@@ -61,7 +61,7 @@ func (b *bed) testJobDeleted(t *testing.T) {
 	b.submit(t, "count", "shared-delete", "ReadWriteMany", 4, work)
 	volume, directory := b.bound(t, "job-count")
 	require.Equal(t, "64Mi ReadWriteMany", b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage} {.spec.accessModes[0]}"))
-	require.Equal(t, `["nfsvers=4.2","hard","timeo=50"]`, b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.mountOptions}"))
+	require.Equal(t, `["nfsvers=4.2","hard","timeo=50","actimeo=1"]`, b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.mountOptions}"))
 	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
 	nodes := b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].spec.nodeName}")
 	require.Contains(t, nodes, "node1")
@@ -129,7 +129,7 @@ spec:
 `)
 	b.kubectl(t, "wait", "pod/quota", "--for=condition=Ready", "--timeout=240s")
 	require.Equal(t, "1234:1234\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "echo mine >/data/file && stat -c %u:%g /data/file"))
-	require.Equal(t, "16384\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "df -k /data | awk 'END { print $2 }'"))
+	require.Equal(t, "16384\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "df -kP /data | awk 'END { print $2 }'"))
 	out, err := b.Kubectl(t.Context(), "exec", "quota", "--", "sh", "-c", "dd if=/dev/zero of=/data/fill bs=1M count=20 conv=fsync")
 	require.Error(t, err, out)
 	require.Regexp(t, "No space left on device|quota exceeded", err.Error())
