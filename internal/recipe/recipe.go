@@ -43,8 +43,9 @@ type Settings struct {
 const ToolsDir = "/flexlvm"
 
 const (
-	volumeName = "persistent"
-	toolsName  = "flexlvm-tools"
+	volumeName  = "persistent"
+	toolsName   = "flexlvm-tools"
+	toolsTarget = "/tools" // of the tools' own image
 	// longest name of a job: its pods' names add an index and five characters, and
 	// the claim's a prefix.
 	longestName = 50
@@ -146,8 +147,9 @@ func (s Settings) Job() *batchv1.Job {
 func (s Settings) pod() corev1.PodSpec {
 	worker := corev1.Container{Name: "worker", Image: s.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: literal(s.Command)}
 	pod := corev1.PodSpec{
-		// A worker that fails is started again where it was, and finds what it wrote.
-		RestartPolicy: corev1.RestartPolicyOnFailure,
+		// A worker that fails gets another pod, finds what it wrote, and leaves the one
+		// that failed for people to look at.
+		RestartPolicy: corev1.RestartPolicyNever,
 		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: s.labels()},
@@ -164,12 +166,13 @@ func (s Settings) pod() corev1.PodSpec {
 	}
 	if s.ToolsImage != "" {
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: toolsName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-		mount := corev1.VolumeMount{Name: toolsName, MountPath: ToolsDir}
+		// In that image /flexlvm is the driver.
+		mount := corev1.VolumeMount{Name: toolsName, MountPath: toolsTarget}
 		pod.InitContainers = []corev1.Container{{
 			Name: toolsName, Image: s.ToolsImage, ImagePullPolicy: corev1.PullIfNotPresent,
-			Command: []string{"/flexlvm-job", "install", ToolsDir}, VolumeMounts: []corev1.VolumeMount{mount},
+			Command: []string{"/flexlvm-job", "install", toolsTarget}, VolumeMounts: []corev1.VolumeMount{mount},
 		}}
-		mount.ReadOnly = true
+		mount.MountPath, mount.ReadOnly = ToolsDir, true
 		worker.VolumeMounts = append(worker.VolumeMounts, mount)
 	}
 	worker.Env = append(worker.Env, corev1.EnvVar{Name: "WORKERS", Value: strconv.Itoa(s.Workers)})

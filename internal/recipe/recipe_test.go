@@ -40,7 +40,9 @@ func TestJob(t *testing.T) {
 	require.Equal(t, "/persistent", worker.VolumeMounts[0].MountPath)
 	require.False(t, worker.VolumeMounts[0].ReadOnly)
 	require.Equal(t, "job-count", pod.Volumes[0].PersistentVolumeClaim.ClaimName)
-	require.Equal(t, []string{"/flexlvm-job", "install", "/flexlvm"}, pod.InitContainers[0].Command)
+	require.Equal(t, []string{"/flexlvm-job", "install", "/tools"}, pod.InitContainers[0].Command)
+	require.Equal(t, "/tools", pod.InitContainers[0].VolumeMounts[0].MountPath, "/flexlvm is the driver there")
+	require.Equal(t, "/flexlvm", worker.VolumeMounts[1].MountPath)
 
 	claim := s.Claim(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "count", UID: "u1"}})
 	require.Equal(t, "job-count", claim.Name)
