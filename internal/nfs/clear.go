@@ -10,14 +10,15 @@ import (
 	"os"
 	"path"
 	"syscall"
+	"time"
 )
 
-// atOnce is how many entries one call of clearSome removes, so that it ends well
-// before its deadline on a server that is slow.
+// atOnce is how many entries one call of clearSome removes at most.
 const atOnce = 1000
 
 // clearSome removes up to atOnce entries of a directory, and the directory itself
-// once it is empty; empty tells that. It never leaves the directory: every name is
+// once it is empty; empty tells that. It ends halfway to its deadline, so that a
+// server that is slow is not taken for one that does not answer. It never leaves the directory: every name is
 // looked up in an open directory and no link is followed out of it (os.Root), and a
 // file system that is mounted in it is an error.
 //
@@ -34,7 +35,10 @@ func clearSome(ctx context.Context, root *os.Root, name string) (empty bool, err
 	}
 	defer func() { err = errors.Join(err, top.Close()) }()
 	c := &clearing{top: top, left: atOnce}
-	for c.left > 0 {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		c.until = time.Now().Add(time.Until(deadline) / 2)
+	}
+	for !c.spent() {
 		entries, err := list(top, c.left)
 		if err != nil {
 			return false, err
@@ -43,6 +47,9 @@ func clearSome(ctx context.Context, root *os.Root, name string) (empty bool, err
 			return true, root.Remove(name)
 		}
 		for _, e := range entries {
+			if c.spent() {
+				return false, nil
+			}
 			if err := c.remove(ctx, e); err != nil {
 				return false, err
 			}
@@ -52,8 +59,14 @@ func clearSome(ctx context.Context, root *os.Root, name string) (empty bool, err
 }
 
 type clearing struct {
-	top  *os.Root
-	left int // entries that may still be removed
+	top   *os.Root
+	left  int       // entries that may still be removed
+	until time.Time // zero: without end
+}
+
+// spent tells that it is time to give way.
+func (c *clearing) spent() bool {
+	return c.left <= 0 || !c.until.IsZero() && time.Now().After(c.until)
 }
 
 // remove removes an entry of the top. Of a directory it removes the files, and
@@ -84,7 +97,7 @@ func (c *clearing) flatten(ctx context.Context, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	for c.left > 0 {
+	for !c.spent() {
 		entries, err := list(dir, c.left)
 		if err != nil {
 			return err
@@ -93,7 +106,7 @@ func (c *clearing) flatten(ctx context.Context, name string) (err error) {
 			return ignoreGone(c.top.Remove(name))
 		}
 		for _, e := range entries {
-			if err := ctx.Err(); err != nil {
+			if err := ctx.Err(); err != nil || c.spent() {
 				return err
 			}
 			c.left--

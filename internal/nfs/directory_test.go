@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -265,6 +266,27 @@ func TestRemoveInSteps(t *testing.T) {
 	_, _, err = remove(ended, b.root, here)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, doomed, b.removeAll())
+	require.Empty(t, b.names())
+}
+
+// A slow server is given several steps, and not taken for a silent one.
+func TestRemoveOnASlowServer(t *testing.T) {
+	b := newBait(t)
+	b.make()
+	b.fill(here.name)
+	c := &clearing{left: atOnce, until: time.Now().Add(-time.Second)}
+	require.True(t, c.spent())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	for range 100_000 {
+		if _, more, err := remove(ctx, b.root, here); err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			break
+		} else if !more {
+			break
+		}
+	}
+	b.removeAll()
 	require.Empty(t, b.names())
 }
 

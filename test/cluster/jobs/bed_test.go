@@ -81,7 +81,7 @@ func (b *bed) install(t *testing.T) {
 	b.kubectl(t, "apply", "-f", filepath.Join(dir, "base/namespace.yaml"))
 	b.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))
 	b.kubectl(t, "-n", system, "patch", "deployment", "flexlvm-nfs-provisioner", "--type=json", "-p", `[
-		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--io-timeout=4s"},
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--io-timeout=10s"},
 		{"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": "node1"}]`)
 	b.kubectl(t, "-n", system, "rollout", "status", "deployment/flexlvm-nfs-provisioner", "--timeout=240s")
 	for _, onDelete := range []string{"delete", "retain"} {
