@@ -54,6 +54,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return yes
 }
 
+// errUsage leads to the usage.
+var errUsage = errors.New("flexlvm-job --help names them all")
+
 // errNo is the answer no.
 var errNo = errors.New("no")
 
@@ -62,7 +65,7 @@ func do(args []string) (string, error) {
 	case len(args) == 2 && args[0] == "install":
 		return "", install(args[1])
 	case len(args) != 1:
-		return "", errors.New("give one command\n" + usage)
+		return "", fmt.Errorf("give one command; %w", errUsage)
 	}
 	switch args[0] {
 	case "help", "-h", "--help":
@@ -72,7 +75,7 @@ func do(args []string) (string, error) {
 	}
 	ask, known := commands[args[0]]
 	if !known {
-		return "", fmt.Errorf("there is no command %q\n%s", args[0], usage)
+		return "", fmt.Errorf("there is no command %q; %w", args[0], errUsage)
 	}
 	v, err := jobvolume.FromEnvironment()
 	if err != nil {

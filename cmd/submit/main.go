@@ -54,7 +54,7 @@ func command() *cobra.Command {
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		RunE:          o.run,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -73,7 +73,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-func (o options) run(cmd *cobra.Command, args []string) error {
+func (o *options) run(cmd *cobra.Command, args []string) error {
 	o.Command, o.AccessMode = args, corev1.PersistentVolumeAccessMode(o.mode)
 	var err error
 	if o.SizePerWorker, err = resource.ParseQuantity(o.size); err != nil {
@@ -107,7 +107,7 @@ func (o options) run(cmd *cobra.Command, args []string) error {
 }
 
 // print shows the objects for people, and for tools that put their own hand to them.
-func (o options) print(cmd *cobra.Command) error {
+func (o *options) print(cmd *cobra.Command) error {
 	if err := o.Check(); err != nil {
 		return err
 	}

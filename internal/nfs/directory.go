@@ -76,7 +76,7 @@ func checkOwn(root *os.Root, name string) error {
 	return nil
 }
 
-func device(info fs.FileInfo) uint64 { return uint64(info.Sys().(*syscall.Stat_t).Dev) }
+func device(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Dev }
 
 // present tells whether there is anything of that name, a link as well.
 func present(root *os.Root, name string) (bool, error) {

@@ -37,7 +37,7 @@ func newRig(t *testing.T) *rig {
 	r.Provisioner = NewProvisioner(Parts{
 		Exports:  exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
 		Patience: time.Minute, MostWaiting: 2, Events: r.events, Now: time.Now,
-		Volume: func(_ context.Context, name string) (*corev1.PersistentVolume, error) {
+		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
 			if r.failure != nil {
 				return nil, r.failure
 			}

@@ -161,7 +161,7 @@ func (b *bed) testReadOnly(t *testing.T) {
 	b.claim(t, "before", "shared-delete")
 	volume, directory := b.bound(t, "before")
 	export := func(how string) {
-		b.onServer(t, "echo '"+b.export+" *("+how+",sync,no_root_squash,no_subtree_check)' >/etc/exports; exportfs -ra; exportfs -f")
+		b.onServer(t, "echo '"+b.export+" *("+how+",sync,no_root_squash,no_subtree_check)' >/etc/exports; exportfs -ra; exportfs -f") //nolint:misspell // it is a program
 	}
 	export("ro")
 	b.claim(t, "after", "shared-delete")
