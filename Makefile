@@ -6,10 +6,10 @@ IMAGE   ?= flexlvm/flexlvm:$(VERSION)
 PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
-SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown)
+SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test setup lint generate generated test-unit test-s3 test-vm test-cluster campaign soak bench fuzz clean
+.PHONY: help build image demo test setup lint generate generated test-unit test-s3 test-vm test-cluster campaign soak bench fuzz clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -74,13 +74,21 @@ SOAK_CLAIMS ?= 300
 soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
 	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
+# The job's own words reach the shell through the environment, so that no quote in
+# them is read twice.
+job-recipe: export JOB_CMD = $(CMD)
+job-recipe: ## start a job on a shared volume: NAME=count WORKERS=4 IMAGE=busybox:1.36 CMD='...' CLASS= SIZE= MODE= KEEP= (docs/jobs.md)
+	@go run $(LINK) ./cmd/submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \
+		$(if $(CLASS),--storage-class '$(CLASS)') $(if $(SIZE),--size-per-worker '$(SIZE)') $(if $(MODE),--access-mode '$(MODE)') \
+		$(if $(KEEP),--keep-seconds '$(KEEP)') $(ARGS) -- sh -c "$$JOB_CMD"
+
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench
 
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall claim:FuzzClaimOf fetch:FuzzCheckPath; do \
+	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall claim:FuzzClaimOf fetch:FuzzCheckPath nfs:FuzzLocate; do \
 		echo "== $$target"; \
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
 	done

@@ -85,7 +85,7 @@ func TestPoliciesBoundAccountsThatExist(t *testing.T) {
 }
 
 func TestEveryFileIsApplied(t *testing.T) {
-	for _, dir := range []string{"base", "gc", "node"} {
+	for _, dir := range []string{"base", "gc", "nfs", "node"} {
 		content, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 		require.NoError(t, err)
 		var listed struct{ Resources []string }

@@ -10,8 +10,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
-
-	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // ErrLeaseLost means that another process may be the leader by now, so this one
@@ -20,6 +18,7 @@ var ErrLeaseLost = errors.New("the leader lease is lost: the API server could no
 
 // Lease is the lock that the provisioners of a cluster share.
 type Lease struct {
+	Name      string // of the object
 	Namespace string
 	Identity  string // of this process; unique
 	// Duration is how long a leader that died silently keeps others waiting.
@@ -36,7 +35,7 @@ type Lease struct {
 // so that no two processes work at once and a successor need not wait. The context
 // of work ends with ctx. A lost lease is ErrLeaseLost, without waiting for work.
 func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *leaderelection.HealthzAdaptor, work func(context.Context)) error {
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, pv.Provisioner,
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})
 	if err != nil {
 		return fmt.Errorf("make the leader lease: %w", err)
@@ -51,7 +50,7 @@ func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *le
 		RenewDeadline:   l.Renew,
 		RetryPeriod:     l.Retry,
 		ReleaseOnCancel: true,
-		Name:            pv.Provisioner,
+		Name:            l.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {
 				close(leading)

@@ -19,7 +19,7 @@ import (
 
 func lease(identity string) provision.Lease {
 	return provision.Lease{
-		Namespace: "flexlvm-system", Identity: identity,
+		Name: "flexlvm.io", Namespace: "flexlvm-system", Identity: identity,
 		Duration: 2 * time.Second, Renew: time.Second, Retry: 100 * time.Millisecond,
 	}
 }

@@ -1,7 +1,7 @@
 // Bench takes the figures of docs/benchmarks.md: ratios of medians, measured side
 // by side in one run, natively, in a virtual node, before a real API server or a
 // real S3 server. Run it on an idle machine. Its arguments are the parts to take:
-// nodes, users, control, fetch; without any it takes them all.
+// nodes, users, control, fetch, nfs; without any it takes them all.
 package main
 
 import (
@@ -38,6 +38,7 @@ var parts = []struct {
 	{"users", func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
 	{"control", ofControl},
 	{"fetch", ofFetch},
+	{"nfs", ofNFS},
 }
 
 func main() {

@@ -13,31 +13,46 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// arrivals knows when each PersistentVolume was first seen, of whichever side.
+// arrivals knows when each PersistentVolume was first seen to come, of whichever
+// side, or to go.
 type arrivals struct {
 	mu   sync.Mutex
 	at   map[string]time.Time
 	some chan struct{} // closed at the next one
 }
 
-func watchArrivals(ctx context.Context, client kubernetes.Interface) (*arrivals, error) {
-	a := &arrivals{at: map[string]time.Time{}, some: make(chan struct{})}
+func newArrivals() *arrivals {
+	return &arrivals{at: map[string]time.Time{}, some: make(chan struct{})}
+}
+
+func (a *arrivals) see(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at[name] = time.Now()
+	close(a.some)
+	a.some = make(chan struct{})
+}
+
+// watchArrivals knows of PersistentVolumes that come and of those that go.
+func watchArrivals(ctx context.Context, client kubernetes.Interface) (come, gone *arrivals, err error) {
+	come, gone = newArrivals(), newArrivals()
 	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().PersistentVolumes().Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.at[obj.(*corev1.PersistentVolume).Name] = time.Now()
-		close(a.some)
-		a.some = make(chan struct{})
-	}})
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { come.see(obj.(*corev1.PersistentVolume).Name) },
+		DeleteFunc: func(obj any) {
+			if v, ok := obj.(*corev1.PersistentVolume); ok {
+				gone.see(v.Name)
+			}
+		},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("watch PersistentVolumes: %w", err)
+		return nil, nil, fmt.Errorf("watch PersistentVolumes: %w", err)
 	}
 	go informer.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		return nil, errors.New("watch PersistentVolumes: the API server shows none")
+		return nil, nil, errors.New("watch PersistentVolumes: the API server shows none")
 	}
-	return a, nil
+	return come, gone, nil
 }
 
 // await waits until all have been seen, and tells when the first and the last were.

@@ -39,10 +39,12 @@ type bed struct {
 	plain   kubernetes.Interface // with the provisioner's rights, flags and encoding
 	classes []string
 	arrived *arrivals
+	gone    *arrivals
 	blind   context.CancelFunc // ends the watch for arrivals
 
 	dir         string
 	binary      string
+	command     []string // of the program, where it is not the main one
 	kubeconfig  string   // of the provisioner's service account
 	environment []string // of the provisioner, as the shipped manifest has it
 	log         io.Writer
@@ -81,7 +83,7 @@ func start(ctx context.Context, binary, dir string, log io.Writer) (_ *bed, err 
 			return nil, err
 		}
 	}
-	if err := b.account(ctx); err != nil {
+	if err := b.account(ctx, account); err != nil {
 		return nil, err
 	}
 	if err := b.objects(ctx); err != nil {
@@ -89,7 +91,7 @@ func start(ctx context.Context, binary, dir string, log io.Writer) (_ *bed, err 
 	}
 	watching, blind := context.WithCancel(ctx)
 	b.blind = blind
-	b.arrived, err = watchArrivals(watching, b.client)
+	b.arrived, b.gone, err = watchArrivals(watching, b.client)
 	return b, err
 }
 
@@ -116,9 +118,9 @@ func (b *bed) clients() error {
 	return err
 }
 
-// account makes the kubeconfig of the provisioner's service account, and the plain
+// account makes the kubeconfig of a provisioner's service account, and the plain
 // client, which has the same rights and keeps to the same limits.
-func (b *bed) account(ctx context.Context) error {
+func (b *bed) account(ctx context.Context, account string) error {
 	token, err := b.cluster.Kubectl(ctx, "create", "token", account, "-n", system, "--duration=2h")
 	if err != nil {
 		return err

@@ -45,7 +45,8 @@ func (b *bed) launch() (*process, error) {
 		return nil, err
 	}
 	defer log.Close()
-	p.cmd = b.cluster.Command(context.Background(), b.binary, "--kubeconfig="+b.kubeconfig, "--namespace="+system, "--address="+address)
+	p.cmd = b.cluster.Command(context.Background(), append(append([]string{b.binary}, b.command...),
+		"--kubeconfig="+b.kubeconfig, "--namespace="+system, "--address="+address)...)
 	p.cmd.Env = append(os.Environ(), b.environment...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)

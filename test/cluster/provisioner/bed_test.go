@@ -53,6 +53,7 @@ type bed struct {
 	dir        string // for files of this test
 	binary     string
 	kubeconfig string   // of the provisioner's service account
+	command    []string // of the provisioner's program, where it is not the main one
 	flags      []string // of the provisioner, beyond the usual ones
 }
 
@@ -90,7 +91,7 @@ func start(t *testing.T) *bed {
 
 	b.simulateNodes(t, "sim-1", "sim-2", longNode)
 	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
-	b.kubeconfig = b.accountKubeconfig(t)
+	b.kubeconfig = b.accountKubeconfig(t, account)
 	return b
 }
 
@@ -112,11 +113,11 @@ func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
 	return err
 }
 
-// accountKubeconfig has the token of the provisioner's service account, so that
-// every test is a test of its RBAC as well.
-func (b *bed) accountKubeconfig(t *testing.T) string {
+// accountKubeconfig has the token of a provisioner's service account, so that every
+// test is a test of its RBAC as well.
+func (b *bed) accountKubeconfig(t *testing.T, account string) string {
 	t.Helper()
-	path := filepath.Join(b.dir, "account.kubeconfig")
+	path := filepath.Join(b.dir, account+".kubeconfig")
 	content := fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: c

@@ -57,8 +57,10 @@ func (b *bed) launch(ctx context.Context, port int) (*process, error) {
 		return nil, err
 	}
 	defer log.Close()
-	argv := append([]string{b.binary, "--kubeconfig=" + b.kubeconfig, "--namespace=" + system, "--log-level=debug",
-		fmt.Sprintf("--address=127.0.0.1:%d", port)}, leaseFlags...)
+	argv := append([]string{b.binary}, b.command...)
+	argv = append(argv, "--kubeconfig="+b.kubeconfig, "--namespace="+system, "--log-level=debug",
+		fmt.Sprintf("--address=127.0.0.1:%d", port))
+	argv = append(argv, leaseFlags...)
 	p.cmd = b.cluster.Command(context.WithoutCancel(ctx), append(argv, b.flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

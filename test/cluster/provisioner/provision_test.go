@@ -56,6 +56,7 @@ func TestProvisioner(t *testing.T) {
 		t.Run("killed again and again", b.testKilledAgainAndAgain)
 		t.Run("API server away", b.testServerAway)
 	})
+	t.Run("NFS", b.testNFS)
 	b.testNothingWasForbidden(t)
 }
 

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/logging"
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/serve"
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// namespaceFile tells a pod its namespace.
+const namespaceFile = kube.ServiceAccountDir + "/namespace"
+
+// daemon is what every control side is started with.
+type daemon struct {
+	kubeconfig string
+	address    string
+	workers    int
+	qps        float32
+	burst      int
+	logLevel   string
+	logFormat  string
+	lease      provision.Lease
+}
+
+func (d *daemon) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
+	f.StringVar(&d.address, "address", ":8080", "address for /healthz, /readyz and /metrics")
+	f.StringVar(&d.lease.Namespace, "namespace", "", "namespace of the leader lease (default: the pod's own, else flexlvm-system)")
+	f.DurationVar(&d.lease.Duration, "lease-duration", 15*time.Second, "how long a leader that died keeps the others waiting")
+	f.DurationVar(&d.lease.Renew, "lease-renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it ends itself; less than --lease-duration")
+	f.DurationVar(&d.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
+	f.IntVar(&d.workers, "workers", 10, "how many claims to work on at the same time")
+	f.Float32Var(&d.qps, "kube-api-qps", 100, "most requests per second to the API server, on average")
+	f.IntVar(&d.burst, "kube-api-burst", 200, "most requests to the API server at once")
+	f.StringVar(&d.logLevel, "log-level", "info", "error, warning, info, debug or trace")
+	f.StringVar(&d.logFormat, "log-format", "json", "json or text")
+}
+
+// A service is what a control side does.
+type service struct {
+	name     string // for the log
+	registry prometheus.Gatherer
+	// await returns once the API server has said what must be known first; nil where
+	// that is nothing.
+	await   func(context.Context, clients) error
+	leading func(bool) // told of the lease
+	// work is done while the lease is held.
+	work func(context.Context, clients) error
+}
+
+// serve runs a service until ctx ends.
+func (d *daemon) serve(ctx context.Context, s service) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	log, err := logging.New(os.Stderr, d.logFormat, d.logLevel)
+	if err != nil {
+		return err
+	}
+	logger := logging.Logr(log)
+	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+	ctx = klog.NewContext(ctx, logger)
+
+	c, err := d.clients()
+	if err != nil {
+		return err
+	}
+	// The health check bears with an API server that is away a little longer than
+	// the leader does, which ends itself.
+	health := leaderelection.NewLeaderHealthzAdaptor(d.lease.Duration)
+	server := serve.New(s.registry, serve.Health{Check: health.Check, Unready: "the API server has not answered yet"})
+	address, err := server.Listen(ctx, d.address)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := server.Close(); err != nil {
+			logger.Error(err, "Health checks that were being answered are cut off")
+		}
+	}()
+	logger.Info(s.name+" starts", "version", version.String, "address", address.String(), "lease", d.lease.Namespace, "identity", d.lease.Identity)
+
+	if s.await != nil {
+		if err := s.await(ctx, c); err != nil {
+			if ctx.Err() != nil {
+				return nil // told to end before the API server ever answered
+			}
+			return err
+		}
+	}
+	server.Ready()
+	var failed error
+	err = d.lease.Lead(ctx, c.lock, health, func(ctx context.Context) {
+		s.leading(true)
+		failed = s.work(ctx, c)
+		s.leading(false)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	logger.Info(s.name + " has ended")
+	return nil
+}
+
+// check validates the flags and fills in what depends on where we run.
+func (d *daemon) check() error {
+	l := &d.lease
+	switch {
+	case d.workers < 1:
+		return fmt.Errorf("--workers is %d; give 1 or more", d.workers)
+	case d.qps <= 0 || d.burst < 1:
+		return fmt.Errorf("--kube-api-qps is %g and --kube-api-burst is %d; both must be more than 0", d.qps, d.burst)
+	case l.Retry <= 0 || l.Renew <= l.Retry || l.Duration <= l.Renew:
+		return fmt.Errorf("--lease-duration %s must be more than --lease-renew-deadline %s, and that more than --lease-retry-period %s", l.Duration, l.Renew, l.Retry)
+	}
+	if l.Namespace == "" {
+		l.Namespace = ownNamespace()
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("read the hostname: %w", err)
+	}
+	// Two processes on one host must not both believe they are the leader.
+	l.Identity = hostname + "_" + uuid.NewString()
+	return nil
+}
+
+func ownNamespace() string {
+	data, err := os.ReadFile(namespaceFile)
+	if name := strings.TrimSpace(string(data)); err == nil && name != "" {
+		return name
+	}
+	return "flexlvm-system"
+}
+
+// clients reach the API server: for the work, and one for the lease, for a burst of
+// claims must not make the leader late.
+type clients struct {
+	config  *rest.Config // of work
+	work    kubernetes.Interface
+	storage *kube.Client
+	lock    kubernetes.Interface
+}
+
+func (d *daemon) clients() (c clients, err error) {
+	config, err := kube.Config(d.kubeconfig, kube.ServiceAccountDir)
+	if err != nil {
+		return c, err
+	}
+	rest.AddUserAgent(config, "flexlvm-provisioner/"+version.String)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	forLock := rest.CopyConfig(config)
+	forLock.Timeout = d.lease.Renew / 2 // a request that hangs must leave time for another
+	config.QPS, config.Burst = d.qps, d.burst
+	c.config = config
+	if c.work, err = kubernetes.NewForConfig(config); err != nil {
+		return c, fmt.Errorf("make the API client: %w", err)
+	}
+	if c.storage, err = kube.NewClient(config); err != nil {
+		return c, err
+	}
+	if c.lock, err = kubernetes.NewForConfig(forLock); err != nil {
+		return c, fmt.Errorf("make the API client of the lease: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,191 @@
+package nfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// A foreignError says that something in the export is not what this provisioner
+// made. It is touched no further; a person has to look.
+type foreignError struct {
+	name, what string
+}
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("%q %s; nothing is changed: look at it on the server", e.name, e.what)
+}
+
+// makeDirectory makes the directory of a new volume. It may be killed at any
+// instant, and goes on from there when it is called again: the mark comes first,
+// so that no directory of ours is ever without, and one that has no mark is not
+// ours.
+func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, claim string) error {
+	marked, err := readMark(root, p)
+	if err != nil && !errors.Is(err, errNoMarks) {
+		return err
+	}
+	if !marked {
+		if _, err := root.Lstat(p.name); err == nil {
+			return &foreignError{p.name, "is there already and was not made for this claim"}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := writeMark(root, p, claim); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err // nobody waits any more
+	}
+	// Nobody else may use it before its group and mode are set.
+	if err := root.Mkdir(p.name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := checkOwn(root, p.name); err != nil {
+		return err
+	}
+	if access.Group >= 0 {
+		if err := root.Lchown(p.name, -1, access.Group); err != nil {
+			return err
+		}
+	}
+	return root.Chmod(p.name, access.Mode)
+}
+
+// checkOwn requires a directory, and of the export itself: neither a link nor a
+// file system that is mounted there.
+func checkOwn(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &foreignError{name, fmt.Sprintf("is not a directory (%s)", info.Mode())}
+	}
+	top, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if device(info) != device(top) {
+		return &foreignError{name, "lies on another file system than the export"}
+	}
+	return nil
+}
+
+func device(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Dev }
+
+// present tells whether there is anything of that name, a link as well.
+func present(root *os.Root, name string) (bool, error) {
+	_, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// What was found where a volume's directory should be.
+type finding string
+
+const (
+	inPlace  finding = "in place"
+	doomed   finding = "being removed"
+	archived finding = "archived"
+	missing  finding = "missing" // with its mark there: somebody else removed it, or we have just
+	finished finding = "gone"    // without mark: an earlier call did all there is to do
+)
+
+// find tells how far the disposal of a volume has come. Whatever is there must be
+// ours by its mark. That nothing is there counts only in an export that bears the
+// marks of this provisioner: an empty directory into which nothing is mounted
+// proves nothing.
+func find(root *os.Root, p place) (finding, error) {
+	marked, err := readMark(root, p)
+	if err != nil {
+		return "", err
+	}
+	var found []finding
+	for _, candidate := range []struct {
+		name string
+		as   finding
+	}{{p.name, inPlace}, {doomedPrefix + p.name, doomed}, {archivedPrefix + p.name, archived}} {
+		there, err := present(root, candidate.name)
+		if err != nil {
+			return "", err
+		}
+		if !there || !marked && candidate.as == archived {
+			continue // archived and unmarked: that was done long ago
+		}
+		if !marked {
+			return "", &foreignError{candidate.name, "has no mark in " + marks + " that this provisioner made it for " + p.volume}
+		}
+		if err := checkOwn(root, candidate.name); err != nil {
+			return "", err
+		}
+		found = append(found, candidate.as)
+	}
+	switch {
+	case len(found) > 1:
+		return "", &foreignError{p.name, fmt.Sprintf("is there more than once: %s and %s", found[0], found[1])}
+	case len(found) == 1:
+		return found[0], nil
+	case marked:
+		return missing, nil
+	}
+	return finished, nil
+}
+
+// archive renames the directory of a volume, and gives what it found. Killed before
+// the rename it has done nothing; killed after it, the next call takes the mark
+// away.
+func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
+	found, err := find(root, p)
+	if err != nil {
+		return "", err
+	}
+	from := map[finding]string{inPlace: p.name, doomed: doomedPrefix + p.name}[found]
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if from != "" {
+		if err := root.Rename(from, archivedPrefix+p.name); err != nil {
+			return "", err
+		}
+	}
+	return found, removeMark(root, p)
+}
+
+// remove renames the directory of a volume so that nobody takes it for a volume any
+// more, and then removes some of what is in it. more tells that it must be called
+// again. The mark goes last, so that a call that comes after a kill finds the
+// directory still to be ours.
+func remove(ctx context.Context, root *os.Root, p place) (found finding, more bool, err error) {
+	if found, err = find(root, p); err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return "", false, err
+	}
+	switch found {
+	case archived:
+		return "", false, &foreignError{archivedPrefix + p.name, "is kept for a person, and was to be removed"}
+	case inPlace:
+		if err := root.Rename(p.name, doomedPrefix+p.name); err != nil {
+			return "", false, err
+		}
+		// Whoever still has it mounted makes nothing new in it, but for root.
+		if err := root.Chmod(doomedPrefix+p.name, 0o700); err != nil {
+			return "", false, err
+		}
+	case missing, finished:
+		return found, false, removeMark(root, p)
+	}
+	empty, err := clearSome(ctx, root, doomedPrefix+p.name)
+	if err != nil || !empty {
+		return found, err == nil, err
+	}
+	return found, false, removeMark(root, p)
+}

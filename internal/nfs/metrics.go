@@ -1,0 +1,66 @@
+package nfs
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/serve"
+)
+
+// Metrics is what this control side tells Prometheus.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	library  librarymetrics.Metrics
+	refusals prometheus.Counter
+	leader   prometheus.Gauge
+}
+
+// NewMetrics makes the metrics in a registry of their own.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		Registry: serve.NewRegistry(),
+		library:  librarymetrics.New("flexlvm_nfs_provisioner"),
+		refusals: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexlvm_nfs_provisioner_refusals_total",
+			Help: "Attempts to provision a claim that were refused because of what the claim or its class says.",
+		}),
+		leader: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "flexlvm_nfs_provisioner_leader",
+			Help: "1 in the process that holds the leader lease, 0 in the others.",
+		}),
+	}
+	m.Registry.MustRegister(
+		m.refusals, m.leader,
+		m.library.PersistentVolumeClaimProvisionTotal,
+		m.library.PersistentVolumeClaimProvisionFailedTotal,
+		m.library.PersistentVolumeClaimProvisionDurationSeconds,
+		m.library.PersistentVolumeDeleteTotal,
+		m.library.PersistentVolumeDeleteFailedTotal,
+		m.library.PersistentVolumeDeleteDurationSeconds,
+	)
+	return m
+}
+
+// Leading tells whether this process holds the lease.
+func (m *Metrics) Leading(yes bool) {
+	m.leader.Set(0)
+	if yes {
+		m.leader.Set(1)
+	}
+}
+
+func (m *Metrics) refused(*provision.Refusal) { m.refusals.Inc() }
+
+// watch shows how many calls wait for each server: one that does not answer shows
+// as a number that stays.
+func (m *Metrics) watch(p *Provisioner) {
+	for name, g := range p.gates {
+		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "flexlvm_nfs_provisioner_waiting_calls",
+			Help:        "Calls that are under way to the NFS server of an export; where it does not answer they stay.",
+			ConstLabels: prometheus.Labels{"export": name},
+		}, func() float64 { return float64(g.waiting()) }))
+	}
+}

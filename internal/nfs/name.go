@@ -1,0 +1,111 @@
+package nfs
+
+import (
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// maxName leaves room for the prefixes below within the 255 bytes that a file
+	// system allows a name.
+	maxName = 240
+	// doomedPrefix marks a directory whose removal has been decided. It is hidden,
+	// and no directory of a volume begins with a dot.
+	doomedPrefix = ".deleting-"
+	// archivedPrefix marks one that is kept after its claim is gone. The name after
+	// it is whole.
+	archivedPrefix = "archived-"
+)
+
+var (
+	namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	volumeForm    = regexp.MustCompile(`^pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	directoryForm = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]*$`)
+)
+
+// DirectoryName is the name of a volume's directory in its export:
+// <namespace>-<claim>-<PersistentVolume>. The first two are for people, and the
+// claim's is cut where the whole would be too long; the name of the
+// PersistentVolume holds the claim's UID, so that no two claims, also of one name
+// and one after the other, have the same directory. The error is a
+// *volume.FieldError.
+func DirectoryName(namespace, claim, volumeName string) (string, error) {
+	if !namespaceForm.MatchString(namespace) {
+		return "", &volume.FieldError{Field: "metadata.namespace", Value: namespace, Reason: "cannot be the name of a namespace"}
+	}
+	if _, err := pv.ParseObjectName("metadata.name", claim); err != nil {
+		return "", err
+	}
+	if err := checkVolumeName(volumeName); err != nil {
+		return "", err
+	}
+	room := maxName - len(namespace) - len(volumeName) - len("--")
+	if len(claim) > room {
+		claim = strings.TrimRight(claim[:room], "-.")
+	}
+	return namespace + "-" + claim + "-" + volumeName, nil
+}
+
+func checkVolumeName(s string) error {
+	if !volumeForm.MatchString(s) {
+		return &volume.FieldError{Field: "the name of the PersistentVolume", Value: s, Reason: "is not pvc- and a UID, as this provisioner makes them"}
+	}
+	return nil
+}
+
+// checkDirectory tells whether name can be the directory of the PersistentVolume.
+// The PersistentVolume may have been bound to another claim since, so only its own
+// name counts.
+func checkDirectory(name, volumeName string) error {
+	if err := checkVolumeName(volumeName); err != nil {
+		return err
+	}
+	if len(name) > maxName || !directoryForm.MatchString(name) || !strings.HasSuffix(name, "-"+volumeName) {
+		return &volume.FieldError{Field: "spec.nfs.path", Value: name, Reason: "does not end in a directory that this provisioner made for the PersistentVolume " + volumeName}
+	}
+	return nil
+}
+
+// A place is where the directory of a volume lies.
+type place struct {
+	export Export
+	name   string // of the directory; one component
+	volume string // name of the PersistentVolume
+}
+
+// locate reads from a PersistentVolume where its directory lies. It is believed
+// only where every part of it is as this provisioner writes it. The error is a
+// *volume.FieldError.
+func (all Exports) locate(v *corev1.PersistentVolume) (place, error) {
+	source := v.Spec.NFS
+	if source == nil {
+		return place{}, &volume.FieldError{Field: "spec.nfs", Reason: "is missing: this is no volume of " + Name}
+	}
+	if err := checkPath("spec.nfs.path", source.Path); err != nil {
+		return place{}, err
+	}
+	parent, name, _ := cutLast(source.Path, "/")
+	if parent == "" {
+		parent = "/"
+	}
+	if err := checkDirectory(name, v.Name); err != nil {
+		return place{}, err
+	}
+	export, found := all.find(source.Server, parent)
+	if !found {
+		return place{}, &volume.FieldError{Field: "spec.nfs", Value: source.Server + ":" + source.Path, Reason: "lies in no export of this provisioner, which has " + all.String() + "; see its flag --export"}
+	}
+	return place{export: export, name: name, volume: v.Name}, nil
+}
+
+// String is the place as the server's administrator knows it.
+func (p place) String() string {
+	e := p.export
+	e.Path = e.remote(p.name)
+	return e.String()
+}

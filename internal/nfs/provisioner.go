@@ -1,0 +1,171 @@
+package nfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Reasons of the events on a PersistentVolume that is deleted.
+const (
+	eventArchived = "DirectoryArchived"
+	eventRetained = "DirectoryRetained"
+	eventMissing  = "DirectoryMissing"
+)
+
+// Parts are what a provisioner works with.
+type Parts struct {
+	Exports Exports
+	// Patience is how long a server may take for one step.
+	Patience time.Duration
+	// MostWaiting is how many steps may wait for one server.
+	MostWaiting int
+	Events      record.EventRecorder
+	// Volume gives a PersistentVolume by the API server's own word.
+	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+	Refused func(*provision.Refusal) // told of every refusal
+	Now     func() time.Time
+}
+
+// Provisioner implements controller.Provisioner: a directory for each volume.
+type Provisioner struct {
+	Parts
+	gates map[string]*gate // by export
+}
+
+var (
+	_ controller.Provisioner      = (*Provisioner)(nil)
+	_ controller.BlockProvisioner = (*Provisioner)(nil)
+)
+
+// NewProvisioner makes a provisioner. It looks at no export before it has to.
+func NewProvisioner(parts Parts) *Provisioner {
+	p := &Provisioner{Parts: parts, gates: map[string]*gate{}}
+	for _, e := range parts.Exports {
+		p.gates[e.String()] = newGate(e, parts.Patience, parts.MostWaiting, parts.Now)
+	}
+	return p
+}
+
+// SupportsBlock is true although block volumes are not supported: the library
+// would refuse them without saying what to do, so Provision does it.
+func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
+
+// Provision makes the directory for a claim and gives its PersistentVolume. A
+// *provision.Refusal is final; all else is tried again. Where the server does not
+// answer the directory may be there already, so the claim is not let go of before
+// that is known, also if it is deleted: its PersistentVolume comes to be, and
+// takes the directory along when it goes.
+func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+	r, err := p.Exports.read(o.PVName, o.PVC, o.StorageClass)
+	if err != nil {
+		if refusal := (*provision.Refusal)(nil); errors.As(err, &refusal) {
+			p.Refused(refusal)
+		}
+		return nil, controller.ProvisioningFinished, err
+	}
+	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) error {
+		return makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
+	})
+	switch {
+	case errors.Is(err, errSilent):
+		return nil, controller.ProvisioningInBackground, fmt.Errorf("make directory %s: %w", r.place.name, err)
+	case err != nil:
+		return nil, controller.ProvisioningFinished, fmt.Errorf("make directory %s: %w", r.place.name, err)
+	}
+	return r.persistentVolume(), controller.ProvisioningFinished, nil
+}
+
+func (p *Provisioner) gate(at place) *gate { return p.gates[at.export.String()] }
+
+// Delete disposes of the directory of a released volume as its class said when it
+// was made. The API server is asked again first: what the watch shows may be old,
+// and somebody may have decided to keep the volume in this moment. Anything that
+// is not as this provisioner made it is an error, and nothing is touched.
+func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume) error {
+	if seen.UID == "" {
+		return nil // the API server never had it; the claim is still served by that directory
+	}
+	v, err := p.Volume(ctx, seen.Name)
+	if apierrors.IsNotFound(err) {
+		return &controller.IgnoredError{Reason: "the PersistentVolume is gone"}
+	} else if err != nil {
+		return fmt.Errorf("look at the PersistentVolume once more before its directory is deleted: %w", err)
+	}
+	if v.UID != seen.UID || v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		return &controller.IgnoredError{Reason: "the PersistentVolume is not to be deleted any more"}
+	}
+	onDelete, err := parseOnDelete(AnnotationOnDelete, v.Annotations[AnnotationOnDelete])
+	if err != nil {
+		return fmt.Errorf("delete the directory: %w", err)
+	}
+	at, err := p.Exports.locate(v)
+	if err != nil {
+		return fmt.Errorf("delete the directory: %w", err)
+	}
+	switch onDelete {
+	case Archive:
+		return p.archive(ctx, v, at)
+	case Remove:
+		return p.remove(ctx, v, at)
+	case Retain:
+		p.say(v, corev1.EventTypeNormal, eventRetained, "the claim is gone; directory %s stays, as its class says (onDelete: %s)", at, Retain)
+		return nil
+	}
+	return &volume.FieldError{Field: AnnotationOnDelete, Value: string(onDelete), Reason: "is not handled"}
+}
+
+func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	var found finding
+	err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
+		found, err = archive(ctx, root, at)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("archive directory %s: %w", at.name, err)
+	}
+	if found == missing {
+		p.sayMissing(v, at)
+		return nil
+	}
+	kept := at
+	kept.name = archivedPrefix + at.name
+	p.say(v, corev1.EventTypeNormal, eventArchived, "the claim is gone; its directory is kept as %s until somebody removes it", kept)
+	return nil
+}
+
+// remove goes on until all is removed: each step has its own deadline.
+func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	for first, more := true, true; more; first = false {
+		var found finding
+		err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
+			found, more, err = remove(ctx, root, at)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("remove directory %s: %w", at.name, err)
+		}
+		if first && found == missing {
+			p.sayMissing(v, at)
+		}
+	}
+	return nil
+}
+
+func (p *Provisioner) sayMissing(v *corev1.PersistentVolume, at place) {
+	p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and its directory %s was not there any more", at)
+}
+
+func (p *Provisioner) say(v *corev1.PersistentVolume, kind, reason, format string, args ...any) {
+	p.Events.Eventf(v, kind, reason, format, args...)
+}

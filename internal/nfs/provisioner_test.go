@@ -1,0 +1,185 @@
+package nfs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+)
+
+// rig is a provisioner over two exports, which are directories.
+type rig struct {
+	*Provisioner
+	t       *testing.T
+	events  *record.FakeRecorder
+	now     *corev1.PersistentVolume // what the API server says
+	failure error
+	refused int
+}
+
+func newRig(t *testing.T) *rig {
+	base := t.TempDir()
+	for _, dir := range []string{"1", "2"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(base, dir, "precious"), 0o755))
+	}
+	r := &rig{t: t, events: record.NewFakeRecorder(10)}
+	r.Provisioner = NewProvisioner(Parts{
+		Exports:  exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
+		Patience: time.Minute, MostWaiting: 2, Events: r.events, Now: time.Now,
+		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
+			if r.failure != nil {
+				return nil, r.failure
+			}
+			return r.now.DeepCopy(), nil
+		},
+		Refused: func(*provision.Refusal) { r.refused++ },
+	})
+	t.Cleanup(func() {
+		require.DirExists(t, filepath.Join(base, "1", "precious"))
+		require.DirExists(t, filepath.Join(base, "2", "precious"))
+	})
+	return r
+}
+
+// provisioned makes a volume of the second export, and releases it.
+func (r *rig) provisioned(parameters ...string) (v *corev1.PersistentVolume, dir string) {
+	r.t.Helper()
+	v, state, err := r.Provision(r.t.Context(), controller.ProvisionOptions{
+		PVName: pvName, PVC: claimOf(corev1.ReadWriteMany), StorageClass: classOf(r.Exports[1], parameters...),
+	})
+	require.NoError(r.t, err)
+	require.Equal(r.t, controller.ProvisioningFinished, state)
+	v.UID, v.Status.Phase = "u1", corev1.VolumeReleased
+	r.now = v
+	dir = filepath.Join(r.Exports[1].Dir, filepath.Base(v.Spec.NFS.Path))
+	require.DirExists(r.t, dir)
+	require.NoError(r.t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o644))
+	return v, dir
+}
+
+func (r *rig) event() string {
+	select {
+	case e := <-r.events.Events:
+		return e
+	default:
+		return ""
+	}
+}
+
+func TestProvisionAndDelete(t *testing.T) {
+	r := newRig(t)
+	v, dir := r.provisioned("onDelete", "delete")
+	require.NoError(t, r.Delete(t.Context(), v))
+	require.NoDirExists(t, dir)
+	require.Empty(t, r.event())
+	require.NoError(t, r.Delete(t.Context(), v), "again")
+
+	v, dir = r.provisioned("onDelete", "retain")
+	require.NoError(t, r.Delete(t.Context(), v))
+	require.FileExists(t, filepath.Join(dir, "file"))
+	require.Contains(t, r.event(), "DirectoryRetained the claim is gone; directory b:/srv/team-data-"+pvName+" stays")
+
+	r = newRig(t)
+	v, dir = r.provisioned() // archive is the default
+	require.NoError(t, r.Delete(t.Context(), v))
+	require.NoDirExists(t, dir)
+	require.FileExists(t, filepath.Join(filepath.Dir(dir), "archived-"+filepath.Base(dir), "file"))
+	require.Contains(t, r.event(), "DirectoryArchived the claim is gone; its directory is kept as b:/srv/archived-team-data-"+pvName)
+
+	for _, onDelete := range []string{"archive", "delete"} {
+		r = newRig(t)
+		v, dir = r.provisioned("onDelete", onDelete)
+		require.NoError(t, os.RemoveAll(dir))
+		require.NoError(t, r.Delete(t.Context(), v))
+		require.Contains(t, r.event(), "Warning DirectoryMissing the claim is gone, and its directory b:/srv/team-data")
+	}
+}
+
+func TestProvisionRefuses(t *testing.T) {
+	r := newRig(t)
+	class := classOf(Export{Server: "c", Path: "/srv"})
+	_, state, err := r.Provision(t.Context(), controller.ProvisionOptions{PVName: pvName, PVC: claimOf(corev1.ReadWriteMany), StorageClass: class})
+	require.ErrorContains(t, err, `StorageClass "shared"`)
+	require.ErrorContains(t, err, "which has a:/srv, b:/srv")
+	require.Equal(t, controller.ProvisioningFinished, state)
+	require.Equal(t, 1, r.refused)
+}
+
+// A claim whose server does not answer is not let go of: the directory may be there.
+func TestProvisionWithASilentServer(t *testing.T) {
+	r := newRig(t)
+	g := newGate(r.Exports[1], 20*time.Millisecond, 1, time.Now)
+	r.gates[r.Exports[1].String()] = g
+	answers := make(chan struct{})
+	require.ErrorIs(t, g.do(t.Context(), "another", func(context.Context, *os.Root) error { <-answers; return nil }), errSilent)
+	o := controller.ProvisionOptions{PVName: pvName, PVC: claimOf(corev1.ReadWriteMany), StorageClass: classOf(r.Exports[1])}
+	_, state, err := r.Provision(t.Context(), o)
+	require.ErrorContains(t, err, "the server does not answer")
+	require.Equal(t, controller.ProvisioningInBackground, state)
+
+	o.StorageClass = classOf(r.Exports[0]) // others are served meanwhile
+	_, _, err = r.Provision(t.Context(), o)
+	require.NoError(t, err)
+	close(answers)
+
+	r = newRig(t)
+	require.NoError(t, os.WriteFile(filepath.Join(r.Exports[1].Dir, marks), nil, 0o644))
+	o.StorageClass = classOf(r.Exports[1])
+	_, state, err = r.Provision(t.Context(), o)
+	require.ErrorContains(t, err, `".flexlvm" is not a directory`)
+	require.Equal(t, controller.ProvisioningFinished, state)
+}
+
+// Whatever is in doubt keeps the directory.
+func TestDeleteInDoubt(t *testing.T) {
+	tests := map[string]struct {
+		change func(r *rig)
+		want   string // empty: ignored
+	}{
+		"kept by now":         {func(r *rig) { r.now.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain }, ""},
+		"bound by now":        {func(r *rig) { r.now.Status.Phase = corev1.VolumeBound }, ""},
+		"another of its name": {func(r *rig) { r.now.UID = "u2" }, ""},
+		"gone":                {func(r *rig) { r.failure = apierrors.NewNotFound(schema.GroupResource{}, pvName) }, ""},
+		"API server away":     {func(r *rig) { r.failure = errors.New("away") }, "away"},
+		"no policy":           {func(r *rig) { r.now.Annotations = nil }, "on-delete"},
+		"policy unknown":      {func(r *rig) { r.now.Annotations[AnnotationOnDelete] = "Delete" }, `"Delete"`},
+		"path of another":     {func(r *rig) { r.now.Spec.NFS.Path = "/srv/precious" }, "precious"},
+		"path leads out":      {func(r *rig) { r.now.Spec.NFS.Path = "/srv/../srv" }, ".."},
+		"export itself":       {func(r *rig) { r.now.Spec.NFS.Path = "/srv" }, "spec.nfs.path"},
+		"other export":        {func(r *rig) { r.now.Spec.NFS.Server = "c" }, "lies in no export"},
+		"not mounted":         {func(r *rig) { r.now.Spec.NFS.Server = "a" }, "not known for an export"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			seen, dir := r.provisioned("onDelete", "delete")
+			seen = seen.DeepCopy()
+			tt.change(r)
+			err := r.Delete(t.Context(), seen)
+			if tt.want == "" {
+				var ignored *controller.IgnoredError
+				require.ErrorAs(t, err, &ignored)
+			} else {
+				require.ErrorContains(t, err, tt.want)
+			}
+			require.FileExists(t, filepath.Join(dir, "file"))
+		})
+	}
+	r := newRig(t)
+	v, dir := r.provisioned("onDelete", "delete")
+	v = v.DeepCopy()
+	v.UID = "" // the API server did not take it, as far as the library knows
+	require.NoError(t, r.Delete(t.Context(), v))
+	require.FileExists(t, filepath.Join(dir, "file"))
+}

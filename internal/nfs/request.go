@@ -1,0 +1,120 @@
+package nfs
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
+)
+
+const (
+	// Name is what a StorageClass names as its provisioner; the Lease and the
+	// events of this control side bear it, too.
+	Name = "nfs.flexlvm.io"
+	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may be
+	// gone when the volume goes.
+	AnnotationOnDelete = "nfs.flexlvm.io/on-delete"
+)
+
+// A request is a claim that can be served, and how.
+type request struct {
+	Parameters
+	place  place
+	claim  *corev1.PersistentVolumeClaim
+	policy corev1.PersistentVolumeReclaimPolicy
+	mounts []string
+}
+
+// read checks a claim and its class. The error is a *provision.Refusal that names
+// everything that is wrong.
+func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (request, error) {
+	wrong := claimProblems(claim)
+	name, err := DirectoryName(claim.Namespace, claim.Name, volumeName)
+	if err != nil {
+		wrong = append(wrong, err.Error())
+	}
+	parameters, err := all.parseParameters(class.Parameters)
+	if err != nil {
+		wrong = append(wrong, fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", class.Name, err))
+	}
+	if len(wrong) > 0 {
+		return request{}, &provision.Refusal{Problems: wrong}
+	}
+	r := request{
+		Parameters: parameters, claim: claim, mounts: slices.Clone(class.MountOptions),
+		place:  place{export: parameters.Export, name: name, volume: volumeName},
+		policy: corev1.PersistentVolumeReclaimDelete,
+	}
+	if class.ReclaimPolicy != nil {
+		r.policy = *class.ReclaimPolicy
+	}
+	return r, nil
+}
+
+// claimProblems are what a directory on a server cannot be.
+func claimProblems(claim *corev1.PersistentVolumeClaim) (wrong []string) {
+	spec := claim.Spec
+	if spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem {
+		wrong = append(wrong, fmt.Sprintf("volumeMode %s is not supported: NFS has directories; use volumeMode Filesystem", *spec.VolumeMode))
+	}
+	for _, mode := range spec.AccessModes {
+		switch mode {
+		case corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadOnlyMany:
+		default:
+			wrong = append(wrong, fmt.Sprintf("access mode %s is not supported; use ReadWriteMany, ReadWriteOnce or ReadOnlyMany", mode))
+		}
+	}
+	if spec.Selector != nil {
+		wrong = append(wrong, "spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
+	}
+	if spec.DataSource != nil || spec.DataSourceRef != nil {
+		wrong = append(wrong, "spec.dataSource is not supported: a new directory is empty; leave it out, and copy what it shall hold in a pod")
+	}
+	if c := spec.VolumeAttributesClassName; c != nil && *c != "" {
+		wrong = append(wrong, fmt.Sprintf("volumeAttributesClassName %q is not supported: only CSI volumes can have one; leave it out", *c))
+	}
+	if asked, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok || asked.Sign() <= 0 {
+		wrong = append(wrong, "spec.resources.requests.storage must be greater than 0")
+	}
+	return wrong
+}
+
+// persistentVolume is the object for the request.
+func (r request) persistentVolume() *corev1.PersistentVolume {
+	modes := r.claim.Spec.AccessModes
+	mode := corev1.PersistentVolumeFilesystem
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        r.place.volume,
+			Annotations: map[string]string{AnnotationOnDelete: string(r.OnDelete)},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:                   modes,
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: r.claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			PersistentVolumeReclaimPolicy: r.policy,
+			VolumeMode:                    &mode,
+			MountOptions:                  r.mounts,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{
+				Server: r.place.export.Server,
+				Path:   path.Join(r.place.export.Path, r.place.name),
+				// A claim that only wants to read is mounted so: for NFS nothing else sees
+				// to it.
+				ReadOnly: onlyReads(modes),
+			}},
+		},
+	}
+}
+
+func onlyReads(modes []corev1.PersistentVolumeAccessMode) bool {
+	for _, m := range modes {
+		if m != corev1.ReadOnlyMany {
+			return false
+		}
+	}
+	return len(modes) > 0
+}

@@ -1,0 +1,191 @@
+// Package recipe makes, from a few settings, the objects of a distributed job whose
+// workers share one volume: an Indexed Job and one claim.
+package recipe
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/flexlvm/flexlvm/pkg/jobvolume"
+)
+
+// Settings say what job to run.
+type Settings struct {
+	Namespace string
+	Name      string // of the job; the claim is called "job-" and this
+	Workers   int
+	Image     string
+	Command   []string // of each worker
+	// Class is the StorageClass of the claim; empty: the cluster's default.
+	Class string
+	// SizePerWorker times the workers is the size of the claim. 0 is a job without
+	// persistent storage.
+	SizePerWorker resource.Quantity
+	AccessMode    corev1.PersistentVolumeAccessMode
+	MountPath     string // of the volume, in every worker
+	// KeepSeconds is how long job and claim stay when the job has finished; less than
+	// 0: until somebody deletes the job.
+	KeepSeconds int
+	// ToolsImage has flexlvm-job, which every worker then finds in ToolsDir; empty:
+	// none.
+	ToolsImage string
+}
+
+// ToolsDir is where workers find flexlvm-job.
+const ToolsDir = "/flexlvm"
+
+const (
+	volumeName  = "persistent"
+	toolsName   = "flexlvm-tools"
+	toolsTarget = "/tools" // of the tools' own image
+	// longest name of a job: its pods' names add an index and five characters, and
+	// the claim's a prefix.
+	longestName = 50
+	mostWorkers = 100000 // as many as an Indexed Job may have at once
+)
+
+// Check says what is wrong with the settings, by the names of the flags that set
+// them, and what to do.
+func (s Settings) Check() error {
+	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 || len(s.Name) > longestName {
+		return fmt.Errorf("--name %q cannot be the name of a job: up to %d lower-case letters, digits and hyphens, with a letter or digit at either end", s.Name, longestName)
+	}
+	switch {
+	case s.Workers < 1 || s.Workers > mostWorkers:
+		return fmt.Errorf("--workers is %d; give 1 to %d", s.Workers, mostWorkers)
+	case s.Image == "":
+		return fmt.Errorf("--image is empty; give the image that the workers run")
+	case s.SizePerWorker.Sign() < 0:
+		return fmt.Errorf("--size-per-worker %s is less than 0; 0 is a job without persistent storage", s.SizePerWorker.String())
+	}
+	if !s.persistent() {
+		return nil
+	}
+	switch s.AccessMode {
+	case corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadOnlyMany:
+	default:
+		return fmt.Errorf("--access-mode %q is not known; it is one of ReadWriteMany, ReadWriteOnce, ReadOnlyMany", s.AccessMode)
+	}
+	if _, err := jobvolume.New(s.MountPath, 0); err != nil || s.MountPath == "/" || s.MountPath == ToolsDir {
+		return fmt.Errorf("--mount-path %q cannot be where the volume is mounted; give an absolute path, neither / nor %s", s.MountPath, ToolsDir)
+	}
+	if s.SizePerWorker.CmpInt64(math.MaxInt64/int64(s.Workers)) > 0 {
+		return fmt.Errorf("--size-per-worker %s times %d workers is more than can be written", s.SizePerWorker.String(), s.Workers)
+	}
+	return nil
+}
+
+func (s Settings) persistent() bool { return s.SizePerWorker.Sign() > 0 }
+
+// size of the claim: that of a worker times the workers.
+func (s Settings) size() resource.Quantity {
+	return *resource.NewQuantity(s.SizePerWorker.Value()*int64(s.Workers), resource.BinarySI)
+}
+
+// ClaimName is the name of a job's claim.
+func ClaimName(job string) string { return "job-" + job }
+
+// Claim is the claim of a job that is there: the job owns it, so that it goes when the
+// job goes, and what becomes of the files the class says. It is nil where the job has
+// no persistent storage.
+func (s Settings) Claim(job *batchv1.Job) *corev1.PersistentVolumeClaim {
+	if !s.persistent() {
+		return nil
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: ClaimName(s.Name), Labels: s.labels(),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID}},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{s.AccessMode},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: s.size()}},
+		},
+	}
+	if s.Class != "" {
+		claim.Spec.StorageClassName = &s.Class
+	}
+	return claim
+}
+
+func (s Settings) labels() map[string]string {
+	return map[string]string{"app.kubernetes.io/name": s.Name, "app.kubernetes.io/component": "job"}
+}
+
+// Job is the Indexed Job: each worker runs once to its end, in any order and on any
+// node, and knows its number by JOB_COMPLETION_INDEX. Its pods wait until the claim
+// is there.
+func (s Settings) Job() *batchv1.Job {
+	workers, mode := int32(s.Workers), batchv1.IndexedCompletion
+	job := &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.labels()},
+		Spec: batchv1.JobSpec{
+			CompletionMode: &mode, Completions: &workers, Parallelism: &workers,
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: s.labels()},
+				Spec:       s.pod(),
+			},
+		},
+	}
+	if s.KeepSeconds >= 0 {
+		keep := int32(s.KeepSeconds)
+		job.Spec.TTLSecondsAfterFinished = &keep
+	}
+	return job
+}
+
+func (s Settings) pod() corev1.PodSpec {
+	worker := corev1.Container{Name: "worker", Image: s.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: literal(s.Command)}
+	pod := corev1.PodSpec{
+		// A worker that fails gets another pod, finds what it wrote, and leaves the one
+		// that failed for people to look at.
+		RestartPolicy: corev1.RestartPolicyNever,
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: s.labels()},
+		}},
+	}
+	if s.persistent() {
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: volumeName, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(s.Name)},
+		}})
+		worker.Env = append(worker.Env, corev1.EnvVar{Name: jobvolume.EnvDir, Value: s.MountPath})
+		worker.VolumeMounts = append(worker.VolumeMounts, corev1.VolumeMount{
+			Name: volumeName, MountPath: s.MountPath, ReadOnly: s.AccessMode == corev1.ReadOnlyMany,
+		})
+	}
+	if s.ToolsImage != "" {
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: toolsName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		// In that image /flexlvm is the driver.
+		mount := corev1.VolumeMount{Name: toolsName, MountPath: toolsTarget}
+		pod.InitContainers = []corev1.Container{{
+			Name: toolsName, Image: s.ToolsImage, ImagePullPolicy: corev1.PullIfNotPresent,
+			Command: []string{"/flexlvm-job", "install", toolsTarget}, VolumeMounts: []corev1.VolumeMount{mount},
+		}}
+		mount.MountPath, mount.ReadOnly = ToolsDir, true
+		worker.VolumeMounts = append(worker.VolumeMounts, mount)
+	}
+	worker.Env = append(worker.Env, corev1.EnvVar{Name: "WORKERS", Value: strconv.Itoa(s.Workers)})
+	pod.Containers = []corev1.Container{worker}
+	return pod
+}
+
+// literal keeps Kubernetes from reading $(NAME) and $$ in a command, which are the
+// shell's.
+func literal(command []string) []string {
+	out := make([]string, len(command))
+	for i, word := range command {
+		out[i] = strings.ReplaceAll(word, "$", "$$")
+	}
+	return out
+}

@@ -1,0 +1,136 @@
+package recipe_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/flexlvm/flexlvm/internal/recipe"
+)
+
+func settings() recipe.Settings {
+	return recipe.Settings{
+		Namespace: "team", Name: "count", Workers: 4, Image: "busybox:1.36", Command: []string{"sh", "-c", "echo $$ $(date) $X"},
+		Class: "flexlvm-nfs", SizePerWorker: resource.MustParse("1536Mi"), AccessMode: corev1.ReadWriteMany,
+		MountPath: "/persistent", KeepSeconds: 60, ToolsImage: "flexlvm/flexlvm:v1",
+	}
+}
+
+func TestJob(t *testing.T) {
+	s := settings()
+	require.NoError(t, s.Check())
+	job := s.Job()
+	require.Equal(t, batchv1.IndexedCompletion, *job.Spec.CompletionMode)
+	require.EqualValues(t, 4, *job.Spec.Completions)
+	require.EqualValues(t, 4, *job.Spec.Parallelism)
+	require.EqualValues(t, 60, *job.Spec.TTLSecondsAfterFinished)
+	pod := job.Spec.Template.Spec
+	worker := pod.Containers[0]
+	require.Equal(t, []string{"sh", "-c", "echo $$$$ $$(date) $$X"}, worker.Command, "Kubernetes takes half of them")
+	require.Equal(t, []corev1.EnvVar{{Name: "FLEXLVM_JOB_DIR", Value: "/persistent"}, {Name: "WORKERS", Value: "4"}}, worker.Env)
+	require.Equal(t, "/persistent", worker.VolumeMounts[0].MountPath)
+	require.False(t, worker.VolumeMounts[0].ReadOnly)
+	require.Equal(t, "job-count", pod.Volumes[0].PersistentVolumeClaim.ClaimName)
+	require.Equal(t, []string{"/flexlvm-job", "install", "/tools"}, pod.InitContainers[0].Command)
+	require.Equal(t, "/tools", pod.InitContainers[0].VolumeMounts[0].MountPath, "/flexlvm is the driver there")
+	require.Equal(t, "/flexlvm", worker.VolumeMounts[1].MountPath)
+
+	claim := s.Claim(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "count", UID: "u1"}})
+	require.Equal(t, "job-count", claim.Name)
+	require.Equal(t, "6Gi", claim.Spec.Resources.Requests.Storage().String(), "the size of a worker times the workers")
+	require.Equal(t, "flexlvm-nfs", *claim.Spec.StorageClassName)
+	require.Equal(t, []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "count", UID: "u1"}}, claim.OwnerReferences)
+
+	s.SizePerWorker = resource.MustParse("0.5Gi")
+	require.NoError(t, s.Check())
+	require.Equal(t, "2Gi", s.Claim(job).Spec.Resources.Requests.Storage().String())
+
+	s.AccessMode, s.KeepSeconds, s.ToolsImage, s.Class = corev1.ReadOnlyMany, -1, "", ""
+	job = s.Job()
+	require.True(t, job.Spec.Template.Spec.Containers[0].VolumeMounts[0].ReadOnly)
+	require.Nil(t, job.Spec.TTLSecondsAfterFinished)
+	require.Empty(t, job.Spec.Template.Spec.InitContainers)
+	require.Nil(t, s.Claim(job).Spec.StorageClassName)
+}
+
+func TestJobWithoutStorage(t *testing.T) {
+	s := settings()
+	s.SizePerWorker, s.AccessMode, s.MountPath = resource.Quantity{}, "", ""
+	require.NoError(t, s.Check())
+	job := s.Job()
+	require.Nil(t, s.Claim(job))
+	for _, v := range job.Spec.Template.Spec.Volumes {
+		require.Nil(t, v.PersistentVolumeClaim)
+	}
+	require.Equal(t, []corev1.EnvVar{{Name: "WORKERS", Value: "4"}}, job.Spec.Template.Spec.Containers[0].Env)
+	client := fake.NewClientset()
+	_, err := recipe.Start(t.Context(), client, s)
+	require.NoError(t, err)
+	claims, err := client.CoreV1().PersistentVolumeClaims("team").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, claims.Items)
+}
+
+func TestCheck(t *testing.T) {
+	for want, change := range map[string]func(*recipe.Settings){
+		"--name":            func(s *recipe.Settings) { s.Name = "Count" },
+		"--workers":         func(s *recipe.Settings) { s.Workers = 0 },
+		"--image":           func(s *recipe.Settings) { s.Image = "" },
+		"--size-per-worker": func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("-1") },
+		"is more than can":  func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("4Ei") },
+		"--access-mode":     func(s *recipe.Settings) { s.AccessMode = "ReadWriteOncePod" },
+		"--mount-path":      func(s *recipe.Settings) { s.MountPath = "persistent" },
+	} {
+		s := settings()
+		change(&s)
+		require.ErrorContains(t, s.Check(), want)
+		_, err := recipe.Start(t.Context(), fake.NewClientset(), s)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// withUIDs gives every job a UID, as an API server does.
+func withUIDs(client *fake.Clientset) {
+	client.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).UID = types.UID("job-uid")
+		return false, nil, nil
+	})
+}
+
+func TestStart(t *testing.T) {
+	client := fake.NewClientset()
+	withUIDs(client)
+	away := true
+	client.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away, nil, errors.New("away")
+	})
+	_, err := recipe.Start(t.Context(), client, settings())
+	require.ErrorContains(t, err, "start it again with the same settings")
+	away = false
+	for range 2 {
+		_, err = recipe.Start(t.Context(), client, settings())
+		require.NoError(t, err)
+	}
+	claim, err := client.CoreV1().PersistentVolumeClaims("team").Get(t.Context(), "job-count", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, types.UID("job-uid"), claim.OwnerReferences[0].UID)
+}
+
+// The files of an earlier job of the same name are not taken for those of this one.
+func TestStartBesideTheClaimOfAnother(t *testing.T) {
+	client := fake.NewClientset(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team", Name: "job-count", OwnerReferences: []metav1.OwnerReference{{UID: "earlier"}},
+	}})
+	withUIDs(client)
+	_, err := recipe.Start(t.Context(), client, settings())
+	require.ErrorContains(t, err, "belongs to an earlier job")
+}

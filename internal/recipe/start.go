@@ -1,0 +1,55 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Start makes the job and then its claim, so that there never is a claim that nobody
+// owns. Killed in between, it leaves a job whose pods wait; called again with the same
+// settings, it makes what is missing. A job that is there already is left as it is.
+func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batchv1.Job, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	job, err := client.BatchV1().Jobs(s.Namespace).Create(ctx, s.Job(), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		job, err = client.BatchV1().Jobs(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make job %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	claim := s.Claim(job)
+	if claim == nil {
+		return job, nil
+	}
+	_, err = client.CoreV1().PersistentVolumeClaims(s.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return job, ownedBy(ctx, client, job, claim)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make claim %s/%s (the job waits for it; start it again with the same settings, or delete it): %w", s.Namespace, claim.Name, err)
+	}
+	return job, nil
+}
+
+// ownedBy requires that the claim that is there is this job's, and not that of an
+// earlier one of the same name, whose files the workers would take for their own.
+func ownedBy(ctx context.Context, client kubernetes.Interface, job *batchv1.Job, want *corev1.PersistentVolumeClaim) error {
+	claim, err := client.CoreV1().PersistentVolumeClaims(want.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("look at claim %s/%s: %w", want.Namespace, want.Name, err)
+	}
+	for _, owner := range claim.OwnerReferences {
+		if owner.UID == job.UID && claim.DeletionTimestamp == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("claim %s/%s is there already and belongs to an earlier job, or to nobody: wait until it is gone, or delete it, and start the job again with the same settings; its pods wait", want.Namespace, want.Name)
+}

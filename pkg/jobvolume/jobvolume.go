@@ -1,0 +1,166 @@
+// Package jobvolume is for the workers of a distributed job that share one volume:
+// it knows where the job's directory lies, gives each worker a directory of its own,
+// made when it is first asked for, and a log file.
+//
+// The volume is mounted in every worker, at /persistent where the environment
+// variable FLEXLVM_JOB_DIR names no other directory. In it:
+//
+//	/persistent              the job's directory, which all workers share
+//	/persistent/worker-3     the directory of worker 3
+//	/persistent/logs         log files that outlive the pods
+//	/persistent/logs/worker-3.log
+//
+// Everything here may be called by any number of workers, and goroutines, at the
+// same time. Nothing is ever removed.
+package jobvolume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+const (
+	// DefaultDir is where the volume is mounted.
+	DefaultDir = "/persistent"
+	// EnvDir is the environment variable that says where else.
+	EnvDir = "FLEXLVM_JOB_DIR"
+	// EnvWorker is the environment variable with the worker's number; Kubernetes sets
+	// it in the pods of an Indexed Job.
+	EnvWorker = "JOB_COMPLETION_INDEX"
+)
+
+// ErrNoVolume says that the worker has no volume: the job was started without one,
+// or the volume is mounted elsewhere.
+var ErrNoVolume = errors.New("there is no volume")
+
+// A Volume is the shared volume of a job as one worker sees it. The zero value is of
+// no use; New and FromEnvironment make one.
+type Volume struct {
+	dir    string
+	worker int
+}
+
+// New gives the volume that is mounted at dir, an absolute path, for the worker of
+// that number, from 0. It looks at nothing yet.
+func New(dir string, worker int) (Volume, error) {
+	if !filepath.IsAbs(dir) {
+		return Volume{}, fmt.Errorf("job volume: directory %q is not an absolute path", dir)
+	}
+	if worker < 0 {
+		return Volume{}, fmt.Errorf("job volume: worker %d is less than 0", worker)
+	}
+	return Volume{dir: filepath.Clean(dir), worker: worker}, nil
+}
+
+// FromEnvironment gives the volume of this pod: at $FLEXLVM_JOB_DIR, or /persistent
+// where that is not set, for worker $JOB_COMPLETION_INDEX.
+func FromEnvironment() (Volume, error) {
+	dir := os.Getenv(EnvDir)
+	if dir == "" {
+		dir = DefaultDir
+	}
+	index := os.Getenv(EnvWorker)
+	worker, err := strconv.Atoi(index)
+	if err != nil {
+		return Volume{}, fmt.Errorf("job volume: %s is %q; it holds the worker's number, which Kubernetes sets in the pods of an Indexed Job", EnvWorker, index)
+	}
+	return New(dir, worker)
+}
+
+// Worker is the number of this worker.
+func (v Volume) Worker() int { return v.worker }
+
+// JobDirPath is the path of the job's directory, whether it is there or not.
+func (v Volume) JobDirPath() string { return v.dir }
+
+// WorkerDirPath is the path of this worker's directory, whether it is there or not.
+func (v Volume) WorkerDirPath() string { return filepath.Join(v.dir, v.name()) }
+
+// LogFileName is the path of this worker's log file, whether it is there or not.
+func (v Volume) LogFileName() string { return filepath.Join(v.dir, "logs", v.name()+".log") }
+
+func (v Volume) name() string { return "worker-" + strconv.Itoa(v.worker) }
+
+// JobDirExists tells whether the worker has the job's directory. The error says why
+// that cannot be known, as when the server of the volume gives one.
+func (v Volume) JobDirExists() (bool, error) { return isDir(v.dir) }
+
+// WorkerDirExists tells whether this worker's directory has been made, by this
+// process or by an earlier one.
+func (v Volume) WorkerDirExists() (bool, error) { return isDir(v.WorkerDirPath()) }
+
+// JobDir gives the path of the job's directory, which is there. The error wraps
+// ErrNoVolume where it is not.
+func (v Volume) JobDir() (string, error) {
+	there, err := v.JobDirExists()
+	if err != nil {
+		return "", err
+	}
+	if !there {
+		return "", fmt.Errorf("job volume: %w at %s: see whether the job was given one, and what %s says", ErrNoVolume, v.dir, EnvDir)
+	}
+	return v.dir, nil
+}
+
+// WorkerDir gives the path of this worker's directory, and makes it where it is not
+// there yet. The error wraps ErrNoVolume where there is no volume to make it in: a
+// directory in the container itself would be lost with it.
+func (v Volume) WorkerDir() (string, error) { return v.within(v.name()) }
+
+// LogFile is LogFileName, in a directory that is there: it makes the directory of the
+// log files, and leaves the file to the one who writes it.
+func (v Volume) LogFile() (string, error) {
+	if _, err := v.within("logs"); err != nil {
+		return "", err
+	}
+	return v.LogFileName(), nil
+}
+
+// OpenLog opens this worker's log file for appending, so that a worker that is
+// started again goes on in it.
+func (v Volume) OpenLog() (*os.File, error) {
+	name, err := v.LogFile()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("job volume: %w", err)
+	}
+	return f, nil
+}
+
+// within gives a directory in the job's, and makes it. Others may make it at the same
+// time.
+func (v Volume) within(name string) (string, error) {
+	dir, err := v.JobDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("job volume: %w", err)
+	}
+	there, err := isDir(path)
+	if err == nil && !there {
+		err = fmt.Errorf("job volume: %s was removed in this moment", path)
+	}
+	return path, err
+}
+
+func isDir(path string) (bool, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("job volume: %w", err)
+	case !info.IsDir():
+		return false, fmt.Errorf("job volume: %s is not a directory", path)
+	}
+	return true, nil
+}

@@ -1,0 +1,199 @@
+//go:build cluster
+
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestJobs shares one cluster between its parts.
+func TestJobs(t *testing.T) {
+	b := start(t)
+	t.Run("a job on both nodes, its files deleted with it", b.testJobDeleted)
+	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
+	t.Run("a user without root, and a quota of the server", b.testUserAndQuota)
+	t.Run("server down", b.testServerDown)
+	t.Run("export read-only", b.testReadOnly)
+	t.Run("directory removed by hand", b.testRemovedByHand)
+	t.Run("links planted", b.testPlanted)
+	require.Equal(t, "precious precious", b.onServer(t, "echo $(cat bait/file archived-bait/file)"))
+	require.Empty(t, b.onServer(t, "ls -A .flexlvm; ls -A | grep deleting || true"), "nothing half done is left")
+}
+
+// submit starts a job as users do.
+func (b *bed) submit(t *testing.T, name, class, mode string, workers int, script string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*longest) // the program is built
+	defer cancel()
+	cmd := b.Command(ctx, "make", "-s", "-C", b.source, "job-recipe", "NAME="+name, fmt.Sprintf("WORKERS=%d", workers), "IMAGE=busybox:1.36",
+		"CLASS="+class, "MODE="+mode, "SIZE=16Mi", "CMD="+strings.ReplaceAll(script, "$", "$$"), "ARGS=--namespace=default --kubeconfig="+b.AdminKubeconfig())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "job.batch/"+name+" started")
+}
+
+// work is a worker that uses all that there is: the directories, the log, what
+// others left, and the count of workers.
+const work = `
+set -e
+tool=/flexlvm/flexlvm-job
+if $tool worker-dir-exists; then exit 9; fi
+log=$($tool log-file)
+echo "worker $JOB_COMPLETION_INDEX of $WORKERS begins on $(cat /etc/hostname)" >>"$log"
+dir=$($tool worker-dir)
+$tool worker-dir-exists
+echo "$JOB_COMPLETION_INDEX" >"$dir/part"
+until [ "$(ls -d "$($tool job-dir)"/worker-*/part | wc -l)" = "$WORKERS" ]; do sleep 0.5; done
+cat "$($tool job-dir)"/worker-*/part | sort >"$dir/all"
+echo "worker $JOB_COMPLETION_INDEX ends" >>"$log"
+`
+
+// testJobDeleted: four workers on two nodes wait for each other by the volume that
+// they share.
+func (b *bed) testJobDeleted(t *testing.T) {
+	b.submit(t, "count", "shared-delete", "ReadWriteMany", 4, work)
+	volume, directory := b.bound(t, "job-count")
+	require.Equal(t, "64Mi ReadWriteMany", b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage} {.spec.accessModes[0]}"))
+	require.Equal(t, `["nfsvers=4.2","hard","timeo=50","actimeo=1"]`, b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.mountOptions}"))
+	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
+	nodes := b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].spec.nodeName}")
+	require.Contains(t, nodes, "node1")
+	require.Contains(t, nodes, "node2")
+	require.Equal(t, "logs worker-0 worker-1 worker-2 worker-3", b.onServer(t, "cd "+directory+"; echo *"))
+	for worker := range 4 {
+		require.Equal(t, "0 1 2 3", b.onServer(t, fmt.Sprintf("echo $(cat %s/worker-%d/all)", directory, worker)))
+		log := b.onServer(t, fmt.Sprintf("cat %s/logs/worker-%d.log", directory, worker))
+		require.Contains(t, log, fmt.Sprintf("worker %d of 4 begins", worker))
+		require.Contains(t, log, fmt.Sprintf("worker %d ends", worker))
+	}
+	b.kubectl(t, "delete", "job", "count")
+	b.gone(t, volume)
+	require.Empty(t, b.onServer(t, "ls -d *"+volume+" || true"), "the claim went with the job, and its files with the claim")
+	b.say(t, "a job ran on both nodes, and is gone")
+}
+
+// testJobThroughOutage: nothing is lost of what a job writes while the server is away,
+// and the job of the same name as an earlier one has a directory of its own.
+func (b *bed) testJobThroughOutage(t *testing.T) {
+	b.submit(t, "count", "flexlvm-nfs", "ReadWriteMany", 2, `
+		dir=$(/flexlvm/flexlvm-job worker-dir) && i=0
+		while [ $i -lt 30 ]; do i=$((i+1)); echo $i >>$dir/lines || exit 1; sleep 1; done`)
+	volume, directory := b.bound(t, "job-count")
+	eventually(t, longest, func() string {
+		if b.onServer(t, "cat "+directory+"/worker-*/lines 2>/dev/null | grep -c '^3$' || true") != "2" {
+			return "both workers do not write yet"
+		}
+		return ""
+	})
+	b.down(t)
+	time.Sleep(12 * time.Second)
+	require.Equal(t, "0", b.kubectl(t, "get", "job", "count", "-o", "jsonpath={.status.failed}{.status.succeeded}0"))
+	b.up(t)
+	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
+	require.Equal(t, "30 30", b.onServer(t, fmt.Sprintf("echo $(for w in 0 1; do seq 30 | cmp - %[1]s/worker-$w/lines && wc -l <%[1]s/worker-$w/lines; done)", directory)))
+	require.Equal(t, "0 0", b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
+	b.kubectl(t, "delete", "job", "count")
+	b.gone(t, volume)
+	b.said(t, volume, "DirectoryArchived", "archived-"+directory)
+	require.Equal(t, "lines", b.onServer(t, "ls archived-"+directory+"/worker-0"))
+}
+
+// testUserAndQuota: what docs/jobs.md says that a server of ours can do.
+func (b *bed) testUserAndQuota(t *testing.T) {
+	b.claim(t, "quota", "shared-retain")
+	volume, directory := b.bound(t, "quota")
+	b.onServer(t, fmt.Sprintf(`xfs_quota -x -c 'project -s -p %[1]s/%[2]s 4711' %[1]s >/dev/null
+		xfs_quota -x -c 'limit -p bhard=16m 4711' %[1]s`, b.export, directory))
+	b.apply(t, `
+apiVersion: v1
+kind: Pod
+metadata: {name: quota, namespace: default}
+spec:
+  nodeSelector: {kubernetes.io/hostname: node1}
+  terminationGracePeriodSeconds: 0
+  securityContext: {runAsUser: 1234, runAsGroup: 1234, runAsNonRoot: true}
+  containers:
+  - name: main
+    image: busybox:1.36
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, "exec sleep 86400"]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: quota}}]
+`)
+	b.kubectl(t, "wait", "pod/quota", "--for=condition=Ready", "--timeout=240s")
+	require.Equal(t, "1234:1234\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "echo mine >/data/file && stat -c %u:%g /data/file"))
+	require.Equal(t, "16384\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "df -kP /data | awk 'END { print $2 }'"))
+	out, err := b.Kubectl(t.Context(), "exec", "quota", "--", "sh", "-c", "dd if=/dev/zero of=/data/fill bs=1M count=20 conv=fsync")
+	require.Error(t, err, out)
+	require.Regexp(t, "No space left on device|quota exceeded", err.Error())
+	b.kubectl(t, "delete", "pod", "quota")
+	b.deleteClaim(t, "quota")
+	b.gone(t, volume)
+	require.Equal(t, "mine", b.onServer(t, "cat "+directory+"/file && rm -r "+directory+" .flexlvm/"+volume), "retained")
+}
+
+func (b *bed) testServerDown(t *testing.T) {
+	b.claim(t, "early", "shared-delete")
+	volume, directory := b.bound(t, "early")
+	b.down(t)
+	b.claim(t, "late", "shared-delete")
+	b.deleteClaim(t, "early")
+	b.said(t, "late", "ProvisioningFailed", "the server does not answer")
+	b.said(t, volume, "VolumeFailedDelete", "the server does not answer")
+	ready := b.kubectl(t, "-n", system, "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-nfs-provisioner", "-o", "jsonpath={.items[0].status.containerStatuses[0].ready} {.items[0].status.containerStatuses[0].restartCount}")
+	require.Equal(t, "true 0", ready, "a server that is down is no reason to start again")
+	b.up(t)
+	b.gone(t, volume)
+	require.Empty(t, b.onServer(t, "ls -d *"+directory+"* || true"))
+	volume, _ = b.bound(t, "late")
+	b.deleteClaim(t, "late")
+	b.gone(t, volume)
+}
+
+func (b *bed) testReadOnly(t *testing.T) {
+	b.claim(t, "before", "shared-delete")
+	volume, directory := b.bound(t, "before")
+	export := func(how string) {
+		b.onServer(t, "echo '"+b.export+" *("+how+",sync,no_root_squash,no_subtree_check)' >/etc/exports; exportfs -ra; exportfs -f") //nolint:misspell // it is a program
+	}
+	export("ro")
+	b.claim(t, "after", "shared-delete")
+	b.deleteClaim(t, "before")
+	b.said(t, "after", "ProvisioningFailed", "the export is read-only; export it rw")
+	b.said(t, volume, "VolumeFailedDelete", "the export is read-only; export it rw")
+	require.Equal(t, directory, b.onServer(t, "ls -d "+directory))
+	export("rw")
+	b.gone(t, volume)
+	volume, _ = b.bound(t, "after")
+	b.deleteClaim(t, "after")
+	b.gone(t, volume)
+}
+
+func (b *bed) testRemovedByHand(t *testing.T) {
+	b.claim(t, "by-hand", "shared-delete")
+	volume, directory := b.bound(t, "by-hand")
+	b.onServer(t, "rmdir "+directory)
+	b.deleteClaim(t, "by-hand")
+	b.gone(t, volume)
+	b.said(t, volume, "DirectoryMissing", "was not there any more")
+}
+
+// testPlanted: whoever could write the export itself, and a tenant in his directory.
+func (b *bed) testPlanted(t *testing.T) {
+	b.claim(t, "planted", "shared-delete")
+	volume, directory := b.bound(t, "planted")
+	b.onServer(t, fmt.Sprintf(`cd %[1]s && mkdir -p deep/er && ln -s ../bait beside && ln -s ../../bait deep/er/up && ln -s /etc out
+		cd .. && mv %[1]s aside && ln -s bait %[1]s`, directory))
+	b.deleteClaim(t, "planted")
+	b.said(t, volume, "VolumeFailedDelete", "is not a directory")
+	b.onServer(t, fmt.Sprintf("rm %[1]s && mv aside %[1]s", directory))
+	b.gone(t, volume)
+	require.Empty(t, b.onServer(t, "ls -d *"+filepath.Base(directory)+"* || true"))
+}

@@ -1,0 +1,130 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (s *share) testRemovedByHand(t *testing.T) {
+	sp := s.namespace(t, "nfs-by-hand")
+	s.claimOf(sp, "data", "flexlvm-nfs")
+	v, dir := s.directory(t, sp, "data")
+	require.NoError(t, os.RemoveAll(dir))
+	s.deleted(t, sp, "data", v)
+	s.said(t, "default", v.Name, "DirectoryMissing", "was not there any more")
+}
+
+func (s *share) testReadOnly(t *testing.T) {
+	sp := s.namespace(t, "nfs-read-only")
+	s.nfsClass(sp, "nfs-read-only", nil, "path", nfsReadOnly)
+	s.claimOf(sp, "data", "nfs-read-only")
+	s.said(t, sp.name, "data", "ProvisioningFailed", "the export is read-only; export it rw (exports(5)), it is tried again")
+	dir := strings.TrimPrefix(s.flags[1], "--export="+nfsServer+":"+nfsReadOnly+"=")
+	require.NoError(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT, ""))
+	v := sp.volumeOf("data")
+	require.NoError(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	s.said(t, "default", v.Name, "VolumeFailedDelete", "the export is read-only")
+	require.NoError(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT, ""))
+	s.volumeGone(t, v)
+}
+
+// testPlanted: whoever could write the export itself puts links to what is not his
+// in the place of his directory.
+func (s *share) testPlanted(t *testing.T) {
+	sp := s.namespace(t, "nfs-planted")
+	s.nfsClass(sp, "nfs-planted", nil, "onDelete", "delete")
+	for claim, to := range map[string]string{"beside": "bait", "out": "/etc", "up": ".."} {
+		s.claimOf(sp, claim, "nfs-planted")
+		v, dir := s.directory(t, sp, claim)
+		aside := filepath.Join(s.export, claim+"-aside")
+		require.NoError(t, os.Rename(dir, aside))
+		require.NoError(t, os.Symlink(to, dir))
+		require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+		s.said(t, "default", v.Name, "VolumeFailedDelete", "is not a directory")
+		require.NoError(t, os.Remove(dir))
+		require.NoError(t, os.Rename(aside, dir)) // mended, it goes on
+		s.volumeGone(t, v)
+		require.NoDirExists(t, dir)
+	}
+}
+
+// testMadeByHand: a PersistentVolume that claims to be ours leads nowhere else.
+func (s *share) testMadeByHand(t *testing.T) {
+	for name, path := range map[string]string{
+		"pvc-00000000-0000-4000-8000-000000000001": nfsPath + "/bait",
+		"pvc-00000000-0000-4000-8000-000000000002": nfsPath + "/x/../bait",
+		"pvc-00000000-0000-4000-8000-000000000003": nfsPath,
+		"bait": nfsPath + "/archived-bait",
+	} {
+		v := volumeOfHand(name, corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: path}})
+		v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "never", UID: "never"}
+		_, err := s.client.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})
+		if path == nfsPath+"/x/../bait" && err != nil {
+			continue // the API server may refuse it by itself
+		}
+		require.NoError(t, err)
+		s.said(t, "default", name, "VolumeFailedDelete", "delete the directory: ")
+		require.NoError(t, s.client.CoreV1().PersistentVolumes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// testKilled: a provisioner that is killed at any moment leaves nothing behind.
+func (s *share) testKilled(t *testing.T) {
+	sp := s.namespace(t, "nfs-killed")
+	s.nfsClass(sp, "nfs-killed", nil, "onDelete", "delete")
+	names := func(dir string) []string {
+		entries, err := os.ReadDir(filepath.Join(s.export, dir))
+		require.NoError(t, err)
+		out := make([]string, len(entries))
+		for i, e := range entries {
+			out[i] = e.Name()
+		}
+		return out
+	}
+	directories, marks := names(""), names(".flexlvm")
+	var kills atomic.Int32
+	kills.Store(1) // still to come: each costs the time of a lease
+	killed := func(p *process) {
+		began := len(names(".flexlvm"))
+		go func() {
+			for kills.Load() > 0 && len(names(".flexlvm")) == began {
+				time.Sleep(time.Millisecond)
+			}
+			if kills.Add(-1) >= 0 {
+				p.kill() // in the midst of its first piece of work
+			}
+		}()
+	}
+	stop := s.keep(t, nfsPort, killed)
+	for i := range 20 {
+		s.claimOf(sp, fmt.Sprintf("c-%d", i), "nfs-killed")
+	}
+	for i := range 20 {
+		s.directory(t, sp, fmt.Sprintf("c-%d", i))
+	}
+	require.LessOrEqual(t, kills.Load(), int32(0))
+	stop()
+	kills.Store(1)
+	stop = s.keep(t, nfsPort, killed)
+	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	eventually(t, longest, func() string {
+		left := sp.volumes(t.Context())
+		return missing(len(left) == 0, "%d volumes are left", len(left))
+	})
+	stop()
+	require.Equal(t, directories, names(""))
+	require.Equal(t, marks, names(".flexlvm"))
+}
