@@ -230,19 +230,14 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 	return vm
 }
 
-// early are nodes that bear the label although their replica is not complete.
-func (l *library) early(vm flexlvmv1.VolumeManager) []string {
-	var early []string
-	complete := map[string]bool{}
-	for _, r := range l.get(vm.Name).Status.Volumes[0].Nodes {
-		complete[r.Node] = r.Progress != nil && r.Progress.Percent == 100
+// early tells of nodes that bear the label although no loader has succeeded there.
+func (l *library) early(vm flexlvmv1.VolumeManager) string {
+	bearing := l.bearing(vm) // before the Jobs, which come first
+	succeeded := strings.Fields(l.kubectl("get", "jobs", "-l", "dataset="+vm.Name, "-o", "jsonpath={.items[*].status.succeeded}"))
+	if len(bearing) > len(succeeded) {
+		return fmt.Sprintf("%v bear the label, and %d loaders have succeeded", bearing, len(succeeded))
 	}
-	for _, node := range l.bearing(vm) {
-		if !complete[node] {
-			early = append(early, node)
-		}
-	}
-	return early
+	return ""
 }
 
 // trainingJob is a job that may run wherever the data are; it reads all of them.
@@ -401,4 +396,41 @@ func TestDatasetWithWrongCredentials(t *testing.T) {
 	require.NoError(t, l.apply(secret("s3", l.server.Access, l.server.Secret)))
 	l.kubectl("annotate", "vm", "locked", "flexlvm.io/retry=1")
 	l.until("locked", loaded)
+}
+
+// A share of a real NFS server is there for pods of every node, and nothing is copied.
+func TestDatasetOnNFS(t *testing.T) {
+	n := newTenant(t, "share")
+	server, export, err := shared.StartNFS(n.ctx, "node2")
+	require.NoError(t, err)
+	onNode(n.ctx, t, "node2", "mkdir -p "+export+"/archive && echo precious >"+export+"/archive/file")
+	l := &library{tenant: n}
+	require.NoError(t, l.apply(fmt.Sprintf(`
+apiVersion: flexlvm.io/v1
+kind: VolumeManager
+metadata: {name: archive}
+spec:
+  volumes:
+  - id: data
+    sourceType: NFS
+    replicas: 1
+    accessMode: ReadWriteMany
+    capacity: 1Gi
+    labels: {dataset: archive}
+    options: {server: %q, path: %s/archive}
+`, server, export)))
+	vm := l.until("archive", func(vm flexlvmv1.VolumeManager) string {
+		if vm.Status.State != flexlvmv1.StateRunning {
+			return fmt.Sprintf("its state is %q", vm.Status.State)
+		}
+		return ""
+	})
+	l.reader("reader", vm, "node1")
+	require.Equal(t, "precious\n", l.exec("reader", "cat /data/file"))
+	l.exec("reader", "echo answer >/data/answer")
+	require.Equal(t, "answer\n", onNode(n.ctx, t, "node2", "cat "+export+"/archive/answer"))
+	l.kubectl("delete", "pod", "reader")
+	l.kubectl("delete", "vm", "archive", "--timeout=240s")
+	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
+	require.Equal(t, "precious\n", onNode(n.ctx, t, "node2", "cat "+export+"/archive/file"), "the share is untouched")
 }
