@@ -296,7 +296,8 @@ func (s *space) nodeOf(pod string) (node string) {
 
 func (s *space) remove(object client.Object) {
 	s.t.Helper()
-	err := s.client.Delete(s.t.Context(), object)
+	// As kubectl does: what a Job has made goes with it.
+	err := s.client.Delete(s.t.Context(), object, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	require.True(s.t, err == nil || apierrors.IsNotFound(err), err)
 }
 
