@@ -33,6 +33,10 @@ const (
 	progressPath    = "/progress"
 	readinessPath   = "/ready"
 	readinessPeriod = int32(2)
+	// What is ready stays ready, and a loader at work may be slow to answer: its
+	// readers must not lose their node for that.
+	readinessTimeout  = int32(5)
+	readinessFailures = int32(150)
 )
 
 // A task is what a loader's Job is made from.
@@ -181,7 +185,7 @@ func (t task) pod(args []string) corev1.PodSpec {
 			Ports: []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
 			ReadinessProbe: &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: readinessPath, Port: intstr.FromInt32(progressPort)}},
-				PeriodSeconds: readinessPeriod,
+				PeriodSeconds: readinessPeriod, TimeoutSeconds: readinessTimeout, FailureThreshold: readinessFailures,
 			},
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(loaderMemory)},

@@ -67,14 +67,14 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got gc.Result) {
 		require.False(t, seen[v.UUID], "seed %d: %s goes twice", seed, v.Name)
 		seen[v.UUID] = true
 		require.Contains(t, f.Message, v.Device.String())
-		if before, any := last[v.Pool()]; any && before.Claim.Replica.Asked == f.Claim.Replica.Asked {
+		if before, found := last[v.Pool()]; found && before.Claim.Replica.Asked == f.Claim.Replica.Asked {
 			require.LessOrEqual(t, before.Volume.LastUsed, v.LastUsed, "seed %d", seed)
 		}
 		last[v.Pool()] = f
 	}
 	for _, v := range o.view.Volumes {
-		after, any := last[v.Pool()]
-		if any && o.leaves(v) && !seen[v.UUID] && v.Device > 0 {
+		after, found := last[v.Pool()]
+		if found && o.leaves(v) && !seen[v.UUID] && v.Device > 0 {
 			if c, _ := o.only(v); !c.Replica.Asked.IsZero() || after.Claim.Replica.Asked.IsZero() {
 				require.LessOrEqual(t, after.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, after.Volume.Name)
 			}

@@ -98,11 +98,8 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	if err != nil {
 		return wait("its PersistentVolume cannot be looked up: %s", err)
 	}
-	if object.Spec.FlexVolume == nil || object.Spec.FlexVolume.Driver != pv.Driver {
-		return origin{}, &Refusal{Problems: []string{fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name)}}
-	}
-	if object.Spec.FlexVolume.Options[volume.OptionKind] == string(volume.Dataset) {
-		return origin{}, &Refusal{Problems: []string{fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name)}}
+	if err := ofClaim(object.Spec.FlexVolume, name); err != nil {
+		return origin{}, err
 	}
 	c, err := claims.Of(object)
 	switch {
@@ -119,6 +116,18 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 		return wait("its node %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
 	}
 	return origin{claim: name, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
+}
+
+// ofClaim refuses volumes that are none of ours, and replicas of datasets.
+func ofClaim(source *corev1.FlexPersistentVolumeSource, name string) error {
+	var wrong problems
+	switch {
+	case source == nil || source.Driver != pv.Driver:
+		wrong.add(fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name))
+	case source.Options[volume.OptionKind] == string(volume.Dataset):
+		wrong.add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
+	}
+	return wrong.refusal()
 }
 
 // mayCopy refuses what will never be possible as the claims and the class stand.

@@ -317,8 +317,8 @@ func (l *library) free(node string) int64 {
 // appear whole.
 func TestDatasetIsStreamed(t *testing.T) {
 	l := newLibrary(t, "stream")
-	l.bucket("film", slices.Repeat([]int{2 * mib}, 16)...)
-	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 1Mi", `stream: "true"`, `streamAfter: "2"`)))
+	l.bucket("film", slices.Repeat([]int{1 * mib}, 24)...)
+	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 512Ki", `stream: "true"`, `streamAfter: "2"`)))
 	vm := l.until("film", func(vm flexlvmv1.VolumeManager) string {
 		if vm.Status.State != flexlvmv1.StateRunning {
 			return fmt.Sprintf("its state is %q", vm.Status.State)
