@@ -23,7 +23,7 @@ image: setup build ## build the container image into bin/image.tar
 	@buildah --storage-driver vfs push --quiet $(IMAGE) docker-archive:bin/image.tar:$(IMAGE)
 	@echo "bin/image.tar holds $(IMAGE)"
 
-demo: setup ## show claims, the way back and eviction on a disposable cluster; KEEP=1 leaves it up
+demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
 test: setup lint test-unit test-s3 test-vm test-cluster ## run every check and every test

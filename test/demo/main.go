@@ -55,6 +55,7 @@ func run(ctx context.Context, keep bool) (err error) {
 		return err
 	}
 	if keep {
+		s.say("\nThe S3 server is gone: the dataset serves, but is not loaded again.")
 		s.title("The cluster stays up: make kubectl ARGS='get pods -A', make node-shell, make down")
 	} else {
 		s.title("That was all. The cluster is taken away, and nothing of it stays")

@@ -29,6 +29,8 @@ func play(ctx context.Context, s *stage) error {
 		{"Their volumes wait, with their data, until somebody needs the room", waiting},
 		{"One was deleted by mistake: it comes back", undelete},
 		{"A claim that does not fit: the volume that was used least recently makes room", makeRoom},
+		{"A dataset: a VolumeManager brings what lies in S3 to the node", load},
+		{"A job reads it through the one claim", read},
 		{"What the node knows", inspect},
 	} {
 		if act.title != "" {
@@ -174,8 +176,8 @@ func inspect(ctx context.Context, s *stage) error {
 	if strings.Contains(out, s.volumes["red"]) {
 		return errors.New("the volume that was evicted is still there")
 	}
-	for color, state := range map[string]string{"green": "ready", "blue": "unreferenced"} {
-		if err := listed(out, s.volumes[color], state); err != nil {
+	for of, state := range map[string]string{"green": "ready", "blue": "unreferenced", "pictures": "ready"} {
+		if err := listed(out, s.volumes[of], state); err != nil {
 			return err
 		}
 	}

@@ -105,7 +105,7 @@ func makeRoom(ctx context.Context, s *stage) error {
 	if _, err := s.onNode(ctx, "vgs --units m flexlvm"); err != nil {
 		return err
 	}
-	s.say("A claim of 2048 MiB takes 2200, with XFS's log and metadata: more than is free.\n")
+	s.say("A claim of 1536 MiB takes 1676, with XFS's log and metadata: more than is free.\n")
 	if _, err := s.kubectl(ctx, "apply", "-f", "test/demo/large.yaml"); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type stage struct {
 	out     io.Writer
 	color   bool
 	cluster *cluster.Cluster
-	volumes map[string]string // names of PersistentVolumes, by their claims
+	volumes map[string]string // names of volumes on the node, by their claims or the dataset
 }
 
 func isTerminal(f *os.File) bool {
@@ -88,9 +88,14 @@ func (s *stage) nodeToKubectl(ctx context.Context, line string, args ...string) 
 	if err := from.Run(); err != nil {
 		return fmt.Errorf("on node1: %s: %w", line, err)
 	}
-	to := s.cluster.KubectlCommand(ctx, args...)
-	to.Stdin = &between
-	if _, err := s.show(to); err != nil {
+	return s.feed(ctx, &between, args...)
+}
+
+// feed runs a kubectl command that reads, and shows what it says but not its input.
+func (s *stage) feed(ctx context.Context, input io.Reader, args ...string) error {
+	cmd := s.cluster.KubectlCommand(ctx, args...)
+	cmd.Stdin = input
+	if _, err := s.show(cmd); err != nil {
 		return fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
 	}
 	return nil
