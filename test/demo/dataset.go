@@ -82,7 +82,7 @@ func secret(store *s3.Server) string {
 
 // watchLoad looks twice while the data arrive, and wants to see more the second time.
 func watchLoad(ctx context.Context, s *stage) error {
-	const more = 15 // per cent
+	const more = 40 // per cent, so that the second look is at half of it
 	least := 1
 	for range 2 {
 		err := s.await(ctx, fmt.Sprintf("%d%% of the dataset are loaded", least), func() (bool, error) {

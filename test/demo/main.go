@@ -2,7 +2,8 @@
 // commands that a user would type, and what they really print. It fails where
 // they do not show what it says they show.
 //
-// KEEP=1 in the environment leaves the cluster up.
+// KEEP=1 in the environment leaves the cluster up, without the S3 server of the
+// dataset, which ends as soon as that is loaded.
 package main
 
 import (
@@ -55,7 +56,7 @@ func run(ctx context.Context, keep bool) (err error) {
 		return err
 	}
 	if keep {
-		s.say("\nThe S3 server is gone: the dataset serves, but is not loaded again.")
+		s.say("\nThe S3 server has gone: the dataset can be used, but not loaded again.")
 		s.title("The cluster stays up: make kubectl ARGS='get pods -A', make node-shell, make down")
 	} else {
 		s.title("That was all. The cluster is taken away, and nothing of it stays")
