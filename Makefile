@@ -66,8 +66,9 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
 	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
 
-campaign: setup ## test the engine with every kill, race and power cut on every layout
-	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -v -timeout 100m -run '^(TestEngine|TestPowerCut.*)$$' ./test/vm/suite
+campaign: setup ## test the engine with every kill, race and power cut on every layout, the daemon with them, and jobs through outages
+	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -v -timeout 100m -run '^(TestEngine.*|TestPowerCut.*)$$' ./test/vm/suite
+	@FLEXLVM_CAMPAIGN=1 go test -tags cluster -count=1 -p 1 -v -timeout 60m ./test/cluster/gc ./test/cluster/jobs
 
 SOAK_CLAIMS ?= 300
 

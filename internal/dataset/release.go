@@ -79,7 +79,8 @@ func (p *planner) release() {
 		p.do(Action{Verb: Delete, Object: p.Put})
 	}
 	if !p.releaseReaders() {
-		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID)
+		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
+			"; pods that have ended count, too: delete them, or their Jobs"
 		return
 	}
 	for _, index := range p.indexes() {

@@ -194,7 +194,8 @@ func TestDataset(t *testing.T) {
 
 	l.testReplicaEvicted(vm)
 
-	l.kubectl("delete", "pod", "reader")
+	// Kubernetes keeps a claim while any pod names it, a finished one, too.
+	l.kubectl("delete", "pod/reader", "job/training")
 	l.kubectl("delete", "vm", "books", "--timeout=240s")
 	require.Empty(t, l.bearing(vm))
 	require.Empty(t, l.kubectl("get", "pvc,jobs", "-o", "name", "-l", "dataset=books"))

@@ -270,6 +270,7 @@ func (b *bed) testCapacities(t *testing.T) {
 	stays(t, 2*time.Second, func() string { return missing(writes() == before, "it is written although nothing has changed") })
 
 	s.class("second", nil)
+	b.offered(t, "second", "sim-1", within(3*gib))
 	b.offered(t, "second", "sim-2", within(5*gib))
 	var n int
 	_, err := fmt.Sscan(writes(), &n)
