@@ -363,6 +363,21 @@ func TestReplicaInADryRun(t *testing.T) {
 	require.Equal(t, "60Gi", replicasOf(r))
 }
 
+// A replica whose claim is gone goes at once, and not with the next look that nothing
+// has called for: somebody waits for its room.
+func TestReplicaGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.config.Interval = time.Hour
+	now := sceneNow.Format(time.RFC3339)
+	r.api.put(replicaObject(60, annotated(replica.AnnotationEvict, now), annotated(replica.AnnotationUnlabelled, now), annotated(replica.AnnotationEvictable, now)))
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.deleteClaim()
+	r.eventually(func() bool { return r.api.volume(replicaPV) == nil }, "the PersistentVolume stays")
+	require.Equal(t, []string{"settled ready"}, r.engine.names())
+}
+
 // A VolumeManager that is deleted: the claims of its replicas go, and they by the
 // ordinary way, whatever their policy of eviction. One whose claim was deleted by
 // hand goes the same way.
