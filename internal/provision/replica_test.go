@@ -100,6 +100,9 @@ func TestReplicasThatAreRefused(t *testing.T) {
 		"a class that binds at once": {func(_ *cast, o *controller.ProvisionOptions) {
 			o.StorageClass.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
 		}, "use volumeBindingMode WaitForFirstConsumer"},
+		"a class that keeps volumes": {func(_ *cast, o *controller.ProvisionOptions) {
+			o.StorageClass.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain)
+		}, `StorageClass "flexlvm-dataset" has reclaimPolicy Retain, and a replica whose volume is kept keeps its node from ever having another; use Delete`},
 		"an unknown policy": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations[replica.AnnotationEviction] = "lru" }, `flexlvm.io/eviction-policy "lru": is not known`},
 		"a copy": {func(_ *cast, o *controller.ProvisionOptions) {
 			o.StorageClass.Parameters = map[string]string{"kind": "dataset", "layout": "thin", "thinPool": "p"}
