@@ -41,6 +41,7 @@ type fakeAPI struct {
 	volumes map[string]*corev1.PersistentVolume
 	claims  map[string]*corev1.PersistentVolumeClaim
 	pods    map[string]*corev1.Pod
+	waiting []corev1.Pod // that have no node yet
 	// readers is a PersistentVolume that is tied to no node, so no list has it.
 	readers *corev1.PersistentVolume
 	// nodeLabels are those of the Node.
@@ -209,6 +210,9 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(parts) > 1 {
 		name = parts[1]
 	}
+	if r.URL.Query().Get("fieldSelector") == "spec.nodeName=" {
+		resource = "waiting " + resource
+	}
 	verb := strings.ToLower(r.Method)
 	switch {
 	case r.URL.Query().Get("watch") != "":
@@ -246,6 +250,8 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, body
 			list.Items = append(list.Items, *pod)
 		}
 		reply(w, http.StatusOK, list)
+	case "waiting pods":
+		reply(w, http.StatusOK, corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}, Items: a.waiting})
 	case "persistentvolumeclaims":
 		if claim := a.claims[name]; claim != nil {
 			reply(w, http.StatusOK, claim)

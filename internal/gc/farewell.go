@@ -3,6 +3,7 @@ package gc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,8 +123,8 @@ func (d *Daemon) unlabelledNow(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// userNow asks the API server for a pod of this node that has not ended and names a
-// claim of the dataset: that of the replica, or that of the readers, by what the
+// userNow asks the API server for a pod of this node, or on its way here, that has not
+// ended and names a claim of the dataset: that of the replica, or that of the readers, by what the
 // replica says and by what the PersistentVolume of the readers is bound to.
 func (d *Daemon) userNow(ctx context.Context, c Claim) (pod string, err error) {
 	claims := []ClaimKey{{c.ClaimNamespace, c.ClaimName}, {c.ClaimNamespace, c.Replica.Readers}}
@@ -148,7 +149,56 @@ func (d *Daemon) userNow(ctx context.Context, c Claim) (pod string, err error) {
 			return users[key], nil
 		}
 	}
+	return d.onItsWay(ctx, claims)
+}
+
+// annotationSelected is Kubernetes' own: the node that the scheduler has chosen for a
+// claim, and so for its pod.
+const annotationSelected = "volume.kubernetes.io/selected-node"
+
+// onItsWay asks the API server for a pod that names one of these claims and for which
+// the scheduler has chosen this node: it was placed by what was known then, and is
+// bound only when all of its volumes are made. That may take minutes.
+func (d *Daemon) onItsWay(ctx context.Context, claims []ClaimKey) (pod string, err error) {
+	pods, err := d.api.Pods(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	for i := range pods {
+		names := map[ClaimKey]string{}
+		addUser(names, &pods[i])
+		if !slices.ContainsFunc(claims, func(key ClaimKey) bool { return names[key] != "" }) {
+			continue
+		}
+		here, err := d.chosenFor(ctx, &pods[i], names)
+		if err != nil {
+			return "", err
+		}
+		if here {
+			return pods[i].Namespace + "/" + pods[i].Name, nil
+		}
+	}
 	return "", nil
+}
+
+// chosenFor tells whether the scheduler has chosen this node for a pod with claims of
+// these names: it says so on the pod, or on a claim that has no volume yet. One that
+// has its volume says nothing of now.
+func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod, names map[ClaimKey]string) (bool, error) {
+	if pod.Status.NominatedNodeName == d.cfg.Node {
+		return true, nil
+	}
+	for key := range names {
+		claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)
+		switch {
+		case apierrors.IsNotFound(err): // no node is chosen for it
+		case err != nil:
+			return false, err
+		case claim.Spec.VolumeName == "" && claim.Annotations[annotationSelected] == d.cfg.Node:
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // addUser notes the claims of a pod that has not ended. One that is being deleted

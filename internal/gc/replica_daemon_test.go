@@ -242,6 +242,54 @@ func TestReplicaThatAPodUses(t *testing.T) {
 	}
 }
 
+// A pod may have been placed while the label was there, and be bound to the node only
+// once a slow provisioner has made another volume for it.
+func TestReplicaOfAPodOnItsWay(t *testing.T) {
+	chosen := func(node, bound string) func(*fakeAPI) {
+		return func(a *fakeAPI) {
+			a.claims["slow"] = &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "slow", Annotations: map[string]string{"volume.kubernetes.io/selected-node": node}},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: bound},
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		api  func(*fakeAPI)
+		goes bool
+	}{
+		"its claim is made here":    {api: chosen("node-1", "")},
+		"the scheduler names us":    {api: func(a *fakeAPI) { a.waiting[0].Status.NominatedNodeName = "node-1" }},
+		"it is placed elsewhere":    {api: chosen("node-2", ""), goes: true},
+		"it waits with its volumes": {api: chosen("node-1", "pvc-slow"), goes: true},
+		"it waits for a place":      {api: func(*fakeAPI) {}, goes: true},
+		"it reads something else":   {api: func(a *fakeAPI) { chosen("node-1", "")(a); a.waiting[0].Namespace = "another" }, goes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplicaRig(t)
+			r.start()
+			r.untilUnlabelled()
+			r.pod("vm-images", corev1.PodPending, false)
+			r.api.with(func() {
+				r.api.waiting = []corev1.Pod{*r.api.pods["pod"]}
+				r.api.waiting[0].Spec.NodeName = ""
+				r.api.waiting[0].Spec.Volumes = append(r.api.waiting[0].Spec.Volumes, corev1.Volume{Name: "slow", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "slow"},
+				}})
+				delete(r.api.pods, "pod")
+				tt.api(r.api)
+			})
+			r.clock.pass(11 * time.Second)
+			if tt.goes {
+				r.eventually(r.evictable, "nobody comes")
+				return
+			}
+			r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+			require.Empty(t, r.saidOf(replica.AnnotationEvictable))
+		})
+	}
+}
+
 // A pod that the watch shows keeps it from being asked, and one that has ended does
 // not: the loader's stays for a while.
 func TestReplicaOfAPodThatEnds(t *testing.T) {
@@ -267,13 +315,18 @@ func TestReplicaOfAPodThatEnds(t *testing.T) {
 func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
 	for name, fail := range map[string]string{
 		"the node": "get nodes", "the pods": "list pods", "the readers": "get persistentvolumes", "the replicas": "list persistentvolumes",
-		"the write fails": "patch persistentvolumes",
+		"the pods that wait": "list waiting pods", "their claims": "get persistentvolumeclaims", "the write fails": "patch persistentvolumes",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReplicaRig(t)
 			r.start()
 			r.untilUnlabelled()
+			r.pod("vm-images", corev1.PodPending, false)
+			r.api.with(func() { // it waits for a node, and this one may be chosen
+				r.api.waiting = []corev1.Pod{*r.api.pods["pod"]}
+				delete(r.api.pods, "pod")
+			})
 			r.api.fail(http.StatusInternalServerError, fail)
 			r.clock.pass(11 * time.Second)
 			tried := r.api.requests(fail)
@@ -361,6 +414,21 @@ func TestReplicaInADryRun(t *testing.T) {
 	require.False(t, r.asked())
 	require.Zero(t, r.api.requests("patch persistentvolumes"))
 	require.Equal(t, "60Gi", replicasOf(r))
+}
+
+// A replica whose claim is gone goes at once, and not with the next look that nothing
+// has called for: somebody waits for its room.
+func TestReplicaGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.config.Interval = time.Hour
+	now := sceneNow.Format(time.RFC3339)
+	r.api.put(replicaObject(60, annotated(replica.AnnotationEvict, now), annotated(replica.AnnotationUnlabelled, now), annotated(replica.AnnotationEvictable, now)))
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.deleteClaim()
+	r.eventually(func() bool { return r.api.volume(replicaPV) == nil }, "the PersistentVolume stays")
+	require.Equal(t, []string{"settled ready"}, r.engine.names())
 }
 
 // A VolumeManager that is deleted: the claims of its replicas go, and they by the

@@ -145,18 +145,19 @@ func (d *Daemon) release(ctx context.Context, f findings) {
 
 // stays tells whether the PersistentVolume of a replica that is given up is still
 // needed: the name of its volume is used again, so nobody may be promised one of this
-// name here before this one is gone.
-func stays(f findings, c Claim) bool {
+// name here before this one is gone. It gives the state in which the round has found
+// that volume.
+func stays(f findings, c Claim) (was volume.State, yes bool) {
 	if c.Kind != volume.Dataset {
-		return false
+		return "", false
 	}
 	for i := range f.inventory.Volumes {
 		v := &f.inventory.Volumes[i]
 		if keyOf(v) == keyOfClaim(&c) && v.State != volume.Retained {
-			return c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+			return v.State, c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 		}
 	}
-	return false
+	return "", false
 }
 
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
@@ -171,7 +172,10 @@ func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
 	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
 		return err
 	}
-	if stays(f, c) {
+	if was, yes := stays(f, c); yes {
+		if was != v.To {
+			d.kick() // it may go now, and nothing in the API changes that would say so
+		}
 		return nil
 	}
 	if err := d.api.LetGo(ctx, object); err != nil {

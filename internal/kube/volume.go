@@ -45,7 +45,8 @@ func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, an
 	return c.do(ctx, what, c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(seen.Name).Body(patch), nil)
 }
 
-// Pods lists the pods that run on a node, as of a moment after the call.
+// Pods lists the pods that run on a node, or with an empty name those that have none
+// yet, as of a moment after the call.
 func (c *Client) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	out := &corev1.PodList{}
 	options := &metav1.ListOptions{FieldSelector: onNode(node)}

@@ -166,7 +166,7 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	if object, err := p.Listers.Nodes.Get(from.node); err != nil || !allowed(request.Class, object) {
 		return spec, Node{}, finished, on(fmt.Errorf("StorageClass %q does not allow that node", request.Class.Name))
 	}
-	sets, failed := [][]Want{{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}, finished
+	sets, failed := []set{{wants: []Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
 	if waited {
 		if sets, err = p.together(ctx, request, spec, from.node); err != nil {
 			return spec, Node{}, again(err), err

@@ -83,6 +83,8 @@ type charge struct {
 	// replica is the name of a volume that no other PersistentVolume of the node may
 	// have: that of a replica. Empty for others.
 	replica volume.Name
+	// leaves: the replica may be evicted if nobody uses it.
+	leaves bool
 	claim.Charge
 }
 
@@ -90,7 +92,7 @@ type charge struct {
 func chargeOf(c claim.Claim) charge {
 	out := charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}
 	if c.Kind == volume.Dataset {
-		out.replica = c.Volume
+		out.replica, out.leaves = c.Volume, c.Replica.Allowed()
 	}
 	return out
 }

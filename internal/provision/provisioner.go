@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -169,13 +170,13 @@ func (p *Provisioner) told(err error) error {
 // A pod of which one claim had its volume and another found no room would hold the
 // one for ever. A pod that another of its claims keeps from ever starting does not
 // count, unless there is none but such.
-func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec, node string) ([][]Want, error) {
+func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec, node string) ([]set, error) {
 	namespace, asked := request.Claim.Namespace, Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
 	pods, err := p.Listers.Pods(ctx, namespace, asked.Claim)
 	if err != nil {
 		return nil, err
 	}
-	var sets [][]Want
+	var sets []set
 	var hopeless error
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil {
@@ -188,37 +189,54 @@ func (p *Provisioner) together(ctx context.Context, request Request, spec volume
 		}
 		sets = append(sets, set)
 	}
-	slices.SortStableFunc(sets, func(a, b []Want) int { return cmp.Compare(len(b), len(a)) })
+	slices.SortStableFunc(sets, func(a, b set) int { return cmp.Compare(len(b.wants), len(a.wants)) })
 	switch {
 	case len(sets) > 0:
 		return sets, nil
 	case hopeless != nil:
 		return nil, hopeless
 	}
-	return [][]Want{{asked}}, nil
+	return []set{{wants: []Want{asked}}}, nil
+}
+
+// A set is what a pod needs on a node together.
+type set struct {
+	wants []Want
+	reads []volume.Name // volumes of the datasets that it reads
 }
 
 // needs are asked and what else its pod needs on the node.
-func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked Want, node string) ([]Want, error) {
-	wants := []Want{asked}
+func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked Want, node string) (set, error) {
+	out := set{wants: []Want{asked}}
 	for _, name := range companions(pod, asked.Claim) {
 		want, needed, err := p.companion(ctx, pod.Namespace, name, node)
 		if err != nil {
-			return nil, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
+			return set{}, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
 		}
 		if needed {
-			wants = append(wants, want)
+			out.wants = append(out.wants, want)
+		} else if hash, reads := p.reads(pod.Namespace, name); reads {
+			out.reads = append(out.reads, replica.VolumeName(hash))
 		}
 	}
-	return wants, nil
+	return out, nil
+}
+
+// reads is the dataset that is read by a claim; false where none is.
+func (p *Provisioner) reads(namespace, claim string) (hash string, reads bool) {
+	found, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(claim)
+	if err != nil {
+		return "", false
+	}
+	return replica.ReadBy(found.Spec.VolumeName)
 }
 
 // reserveOne reserves the first set that fits: a pod that does not fit must not keep
 // another from a claim that they share.
-func (p *Provisioner) reserveOne(node string, sets [][]Want) (map[volume.PoolName]string, error) {
+func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]string, error) {
 	var first error
-	for _, set := range sets {
-		uuids, err := p.Ledger.Reserve(node, set)
+	for _, one := range sets {
+		uuids, err := p.Ledger.Reserve(node, one.wants, one.reads...)
 		if err == nil {
 			return uuids, nil
 		}

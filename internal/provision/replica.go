@@ -41,6 +41,9 @@ func (r Request) checkReplica(p Parameters, wrong *problems) {
 	if !waits(r.Class) {
 		wrong.add(fmt.Sprintf("StorageClass %q binds at once, and a replica is placed with the pod that fills it; use volumeBindingMode WaitForFirstConsumer", r.Class.Name))
 	}
+	if r.Class.ReclaimPolicy != nil && *r.Class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		wrong.add(fmt.Sprintf("StorageClass %q has reclaimPolicy Retain, and a replica whose volume is kept keeps its node from ever having another; use Delete", r.Class.Name))
+	}
 	if sourceOf(r.Claim.Spec) != (dataSource{}) {
 		wrong.add("dataSource: a replica is filled from the source of its VolumeManager; leave it out")
 	}

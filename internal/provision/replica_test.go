@@ -100,6 +100,9 @@ func TestReplicasThatAreRefused(t *testing.T) {
 		"a class that binds at once": {func(_ *cast, o *controller.ProvisionOptions) {
 			o.StorageClass.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
 		}, "use volumeBindingMode WaitForFirstConsumer"},
+		"a class that keeps volumes": {func(_ *cast, o *controller.ProvisionOptions) {
+			o.StorageClass.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain)
+		}, `StorageClass "flexlvm-dataset" has reclaimPolicy Retain, and a replica whose volume is kept keeps its node from ever having another; use Delete`},
 		"an unknown policy": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations[replica.AnnotationEviction] = "lru" }, `flexlvm.io/eviction-policy "lru": is not known`},
 		"a copy": {func(_ *cast, o *controller.ProvisionOptions) {
 			o.StorageClass.Parameters = map[string]string{"kind": "dataset", "layout": "thin", "thinPool": "p"}
@@ -219,6 +222,63 @@ func TestRoomOfReplicas(t *testing.T) {
 	_, state, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
 	require.ErrorContains(t, err, "can still promise 0 bytes")
 	require.Equal(t, controller.ProvisioningReschedule, state)
+}
+
+// TestRoomOfThePodsOwnDataset: a pod keeps the replica that it reads by being there, so
+// what that holds is no room for its other claims. What others hold is.
+func TestRoomOfThePodsOwnDataset(t *testing.T) {
+	for name, tt := range map[string]struct {
+		more   volume.Bytes // that other replicas hold
+		change func(*corev1.PersistentVolume)
+		reads  string // what the pod's other claim is bound to
+		fits   bool
+	}{
+		"its own alone could go":     {reads: replica.ReadersPV(imagesHash)},
+		"others could go as well":    {more: 4 * one, reads: replica.ReadersPV(imagesHash), fits: true},
+		"it reads another":           {reads: replica.ReadersPV("0123456789abcdef"), fits: true},
+		"it reads something else":    {reads: "flexlvm-ds-mine", fits: true},
+		"its own goes never":         {reads: replica.ReadersPV(imagesHash), change: func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEviction] = "Never" }, fits: true},
+		"its own is incomplete":      {reads: replica.ReadersPV(imagesHash), change: func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationComplete) }, fits: true},
+		"its own is on another node": {reads: replica.ReadersPV(imagesHash), change: func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }, fits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			larger := replicaOptions()
+			sized("3Gi")(larger.PVC)
+			own, _, err := replicaCast(t).provisioner(t).Provision(context.Background(), larger)
+			require.NoError(t, err)
+			own.Annotations[replica.AnnotationComplete] = replica.Complete
+			if tt.change != nil {
+				tt.change(own)
+			}
+			c := newCast(t)
+			c.ledger = newBooks(t, reported("node-1", 10*one+tt.more, func(p *flexlvmv1.Pool) {
+				p.Reclaimable, p.ReclaimableReplicas = quantity(4*one+tt.more), quantity(4*one+tt.more)
+			})).Ledger
+			own.Name = "pvc-own"
+			c.ledger.Written(own)
+			require.NoError(t, scratch(t, c, tt.reads, "1Gi"), "there is room without")
+			err = scratch(t, c, tt.reads, "5Gi")
+			if tt.fits {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "and what this pod reads (ds-"+imagesHash+") does not count, for it stays")
+			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+			require.Less(t, offer.Most, 5*volume.GiB, "the scheduler would choose this node again")
+		})
+	}
+}
+
+// scratch asks for a claim of a pod that has another, which is bound already.
+func scratch(t *testing.T, c *cast, bound, size string) error {
+	c.claims = []*corev1.PersistentVolumeClaim{other("read", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = bound })}
+	pod := using("data", "read")
+	pod.Spec.Volumes = pod.Spec.Volumes[:2]
+	c.pods = []*corev1.Pod{pod}
+	o := options("node-1")
+	sized(size)(o.PVC)
+	_, _, err := c.provisioner(t).Provision(context.Background(), o)
+	return err
 }
 
 // TestReadersAreChargedNothing: the one PersistentVolume of all readers takes no

@@ -44,11 +44,13 @@ func (e *NoRoom) Error() string {
 // written, the others are its
 // companions, which will be reserved again when their turn comes. A want that has a
 // reservation already, here or elsewhere, moves; one whose PersistentVolume is
-// written needs nothing. The error is a *NoRoom, and then no want has a reservation.
-func (l *Ledger) Reserve(node string, wants []Want) (map[volume.PoolName]string, error) {
+// written needs nothing. reads are the volumes of the datasets that the pod of these
+// wants reads: it keeps their replicas by being there, so they make no room for it. The
+// error is a *NoRoom, and then no want has a reservation.
+func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
-	uuids, touched, err := l.reserve(label, node, wants)
+	uuids, touched, err := l.reserve(label, node, wants, reads)
 	l.mu.Unlock()
 	for _, one := range touched {
 		l.changed(one)
@@ -56,7 +58,7 @@ func (l *Ledger) Reserve(node string, wants []Want) (map[volume.PoolName]string,
 	return uuids, err
 }
 
-func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.PoolName]string, touched []string, err error) {
+func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
 	for _, w := range wants { // what they had is not in their way
 		if !l.written(w.PV) {
 			if was := l.drop(w.PV); was.label != "" {
@@ -81,13 +83,16 @@ func (l *Ledger) reserve(label, node string, wants []Want) (uuids map[volume.Poo
 			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
 		}
 		_, largest := l.need(wants, in, p.extent)
-		room := l.room(a, in)
+		room, kept := l.room(a, in), a.kept(p, in, reads)
 		why := l.short(p, wants, in, room)
+		if need, _ := l.need(wants, in, p.extent); why == "" && need > room-kept {
+			why = fmt.Sprintf("%s, and what this pod reads (%s) does not count, for it stays", shortOf(wants, in, max(0, room-kept), need), joined(reads))
+		}
 		if why == "" {
 			why = l.lacksDevices(p, wants, in, room)
 		}
 		if why != "" {
-			if len(wants) > 1 && largest.charge().In(p.extent) <= room {
+			if (len(wants) > 1 || kept > 0) && largest.charge().In(p.extent) <= room {
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
@@ -127,6 +132,18 @@ func (a *account) twin(wants []Want) string {
 		}
 	}
 	return ""
+}
+
+// kept is what replicas of these volumes hold in a pool and would give were they not
+// read. Whether they are in use already is not known: then it is too much, and the node
+// is given back where others could have made the room.
+func (a *account) kept(in pool, name volume.PoolName, reads []volume.Name) (sum volume.Bytes) {
+	for _, c := range a.written {
+		if c.in == name && c.leaves && slices.Contains(reads, c.replica) {
+			sum += c.In(in.extent)
+		}
+	}
+	return min(sum, in.replicas)
 }
 
 // short says that a pool has too little room for wants, or nothing. What replicas
@@ -221,6 +238,14 @@ func named(pools map[volume.PoolName]pool) string {
 		names = append(names, string(g))
 	}
 	return strings.Join(names, ", ")
+}
+
+func joined(names []volume.Name) string {
+	out := make([]string, 0, len(names))
+	for _, n := range names {
+		out = append(out, string(n))
+	}
+	return strings.Join(out, ", ")
 }
 
 func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {

@@ -96,6 +96,13 @@ func NodeLabel(hash string) string { return nodePrefix + hash }
 // ReadersPV is the name of the PersistentVolume by which the dataset is read.
 func ReadersPV(hash string) string { return readersPrefix + hash }
 
+// ReadBy is the Hash of the dataset that is read by the PersistentVolume of this name;
+// false where none is.
+func ReadBy(persistentVolume string) (hash string, is bool) {
+	hash, is = strings.CutPrefix(persistentVolume, readersPrefix)
+	return hash, is && IsHash(hash)
+}
+
 // maxReadersClaim is what claims by which datasets are read have room for: pods name
 // them, and some copy the name into a label.
 const maxReadersClaim = 63
