@@ -81,6 +81,7 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 
 // copies serves what lies on nodes.
 func (p *planner) copies() {
+	p.deletePut() // it was for a release that nobody wants any more
 	if p.Source.Writable() {
 		p.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),

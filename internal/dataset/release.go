@@ -75,9 +75,7 @@ func (p *planner) release() {
 	if p.Upload && p.Status.Uploaded == "" && !p.uploaded() {
 		return
 	}
-	if p.Put != nil && !going(p.Put) {
-		p.do(Action{Verb: Delete, Object: p.Put})
-	}
+	p.deletePut()
 	if !p.releaseReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID)
 		return
@@ -98,8 +96,12 @@ func (p *planner) release() {
 	p.Gone, p.Status.Message, p.Again = true, "released", whileIdle
 }
 
-// wasUploaded is what the status says.
+// wasUploaded is what the status says of the spec as it is now. What was uploaded for
+// an earlier one says nothing: consumers may have written since.
 func (p *planner) wasUploaded() string {
+	if p.Owner.Status.ObservedGeneration != p.Owner.Generation {
+		return ""
+	}
 	for _, v := range p.Owner.Status.Volumes {
 		if v.ID == p.Config.ID {
 			return v.Uploaded
@@ -112,29 +114,27 @@ func (p *planner) wasUploaded() string {
 // before that, and nothing that failed is given up but by a person.
 func (p *planner) uploaded() bool {
 	index, from := p.uploadFrom()
-	if p.Put == nil && from == nil {
+	if from == nil {
 		return true // there is nothing
 	}
+	task := p.upload(index, from.Claim)
 	succeeded, failed, why := end(p.Put)
-	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading}
-	if from != nil {
-		status.Claim, status.Node = from.Claim.Name, from.Node
-	}
+	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
-	case succeeded:
-		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
-		p.soon(afterAction)
-		return false // when that is written
 	case len(p.InUse) > 0 && p.Put == nil:
 		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
 		return false
 	case p.Put == nil:
 		p.Status.Message = "is uploaded to " + p.Source.OutputURL
-		p.do(Action{Verb: Create, Object: p.task(index, from.Claim).put()})
-	case p.Put.Annotations[annotationAttempt] != p.task(index, nil).attempt:
-		if !going(p.Put) {
-			p.do(Action{Verb: Delete, Object: p.Put})
-		}
+		p.do(Action{Verb: Create, Object: task.put()})
+	case going(p.Put) || p.Put.Annotations[annotationAttempt] != task.attempt:
+		// Also where it has ended well: it was for something else.
+		p.Status.Message = "is uploaded anew to " + p.Source.OutputURL
+		p.deletePut()
+	case succeeded:
+		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
+		p.soon(afterAction)
+		return false // when that is written
 	case failed:
 		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = failure(p.PutPod, why)
@@ -144,6 +144,13 @@ func (p *planner) uploaded() bool {
 	}
 	p.Status.Nodes = append(p.Status.Nodes, status)
 	return false
+}
+
+// deletePut removes the Job that uploads, where there is one.
+func (p *planner) deletePut() {
+	if p.Put != nil && !going(p.Put) {
+		p.do(Action{Verb: Delete, Object: p.Put})
+	}
 }
 
 // uploadFrom is the first replica whose volume consumers could have written, or at

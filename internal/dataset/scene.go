@@ -223,3 +223,11 @@ func (s *Scene) task(index int, claim *corev1.PersistentVolumeClaim) task {
 		attempt: attempt(s.Owner, s.Config, s.Source, index),
 	}
 }
+
+// upload is the task of uploading a claim. It is another for each spec: what was
+// uploaded when the volume was to be released before is not what is in it now.
+func (s *Scene) upload(index int, claim *corev1.PersistentVolumeClaim) task {
+	out := s.task(index, claim)
+	out.attempt = digest(out.attempt, s.Owner.Generation, claim.UID)
+	return out
+}
