@@ -136,6 +136,8 @@ func (p *planner) indexes() []int {
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
 	switch {
+	case p.isKept(r.Claim):
+		p.keep(index, r, &status)
 	case index >= int(p.Config.Replicas):
 		p.leave(r, &status, "it is one more than wanted")
 		if r.Claim == nil && r.Job == nil {

@@ -116,6 +116,7 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 			}
 			scene.Upload = scene.Source.OutputURL != ""
 		}
+		scene.Dropped = !inSpec && owner.DeletionTimestamp == nil
 		if err := r.release(ctx, scene); err != nil {
 			return Outcome{}, err
 		}

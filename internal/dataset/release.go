@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -65,14 +66,16 @@ func (p *planner) releaseReaders() bool {
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.Status.Message = "is released"
+	if p.keepsDropped() {
+		return
+	}
 	if len(p.Labelled) > 0 {
 		for _, node := range p.Labelled {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
 		return
 	}
-	p.Status.Uploaded = p.wasUploaded()
-	if p.Upload && p.Status.Uploaded == "" && !p.uploaded() {
+	if p.Upload && !p.isUploaded() {
 		return
 	}
 	p.deletePut()
@@ -96,6 +99,17 @@ func (p *planner) release() {
 	p.Gone, p.Status.Message, p.Again = true, "released", whileIdle
 }
 
+// isUploaded tells whether what is in the volume is at outputURL. A pod that came
+// since may have written more, as long as its claim was there.
+func (p *planner) isUploaded() bool {
+	p.Status.Uploaded = p.wasUploaded()
+	if _, from := p.uploadFrom(); p.Status.Uploaded != "" && (len(p.InUse) == 0 || from == nil || going(from.Claim)) {
+		return true
+	}
+	p.Status.Uploaded = ""
+	return p.uploaded()
+}
+
 // wasUploaded is what the status says of the spec as it is now. What was uploaded for
 // an earlier one says nothing: consumers may have written since.
 func (p *planner) wasUploaded() string {
@@ -117,13 +131,27 @@ func (p *planner) uploaded() bool {
 	if from == nil {
 		return true // there is nothing
 	}
+	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
+		p.Failed = true
+		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.OutputURL, from.Claim.Name)
+		return false
+	}
 	task := p.upload(index, from.Claim)
 	succeeded, failed, why := end(p.Put)
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
-	case len(p.InUse) > 0 && p.Put == nil:
+	case len(p.InUse) > 0:
+		// What they write may not be in an upload that has begun.
 		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
+		p.deletePut()
 		return false
+	case p.Put == nil && from.Job != nil && ended(from.Job).IsZero():
+		p.Status.Message = "is uploaded as soon as its loader has ended"
+		if !going(from.Job) {
+			p.do(Action{Verb: Delete, Object: from.Job})
+		}
+	case p.Put == nil && from.Busy:
+		p.Status.Message = "is uploaded as soon as its loader has ended"
 	case p.Put == nil:
 		p.Status.Message = "is uploaded to " + p.Source.OutputURL
 		p.do(Action{Verb: Create, Object: task.put()})
@@ -154,11 +182,17 @@ func (p *planner) deletePut() {
 }
 
 // uploadFrom is the first replica whose volume consumers could have written, or at
-// least read.
+// least read; nil where there is none. Those they may write they could also mount
+// before it was complete.
 func (p *planner) uploadFrom() (int, *Replica) {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
-		if r != nil && r.Claim != nil && !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != "" {
+		if r == nil || r.Claim == nil {
+			continue
+		}
+		written := p.Source.Writable() && r.Claim.Status.Phase != corev1.ClaimPending
+		read := !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != ""
+		if written || read {
 			return index, r
 		}
 	}

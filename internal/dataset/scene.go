@@ -22,6 +22,8 @@ type Scene struct {
 	// Wanted is false for what is to be released: the VolumeManager is Completed or
 	// deleted, or no longer names the volume.
 	Wanted bool
+	// Dropped: the spec no longer names it, and nobody deletes the VolumeManager.
+	Dropped bool
 	// Upload first what is in the volume, before it is released.
 	Upload bool
 	// Image of the loader, UID of the cluster, parameters of the replicas' class.
