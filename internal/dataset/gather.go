@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -232,10 +233,12 @@ func (r *reconciler) release(ctx context.Context, scene *Scene) error {
 	return nil
 }
 
-// consumes tells whether a pod that has not ended uses a claim of the volume, and is
-// not a loader of ours.
+// consumes tells whether a pod uses a claim of the volume, or has since the upload
+// began, and is not a loader of ours.
 func (s *Scene) consumes(pod *corev1.Pod) bool {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || belongs(pod, s.Owner, s.Config.ID) {
+	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	since := s.Put != nil && !lastSeen(pod).Before(s.Put.CreationTimestamp.Time)
+	if over && !since || belongs(pod, s.Owner, s.Config.ID) {
 		return false
 	}
 	claims := []string{replica.ReadersClaim(s.Owner.Name, s.Config.ID)}
@@ -245,6 +248,26 @@ func (s *Scene) consumes(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && slices.Contains(claims, v.PersistentVolumeClaim.ClaimName)
 	})
+}
+
+// lastSeen is the last moment that a pod which has ended tells of. Not all pods that
+// have ended say when each container did.
+func lastSeen(pod *corev1.Pod) time.Time {
+	out := pod.CreationTimestamp.Time
+	at := func(t metav1.Time) {
+		if t.After(out) {
+			out = t.Time
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		at(c.LastTransitionTime)
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Terminated != nil {
+			at(c.State.Terminated.FinishedAt)
+		}
+	}
+	return out
 }
 
 // ask asks the loaders that run how far they are, all at once; one that does not

@@ -77,7 +77,11 @@ func (t task) load() *batchv1.Job {
 // visit mounts a replica that is complete: for kubelet to grow it, and to fetch what
 // is new in the source where that is wanted. The claim says on which node.
 func (t task) visit() *batchv1.Job {
-	return t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleVisit, t.loadArgs(t.source.Resync > 0))
+	args := t.loadArgs(t.source.Resync > 0)
+	if t.source.Writable() {
+		args = t.prepareArgs() // a load would bring back what consumers changed
+	}
+	return t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleVisit, args)
 }
 
 // put uploads what is in the volume.
@@ -91,7 +95,7 @@ func (t task) dest() string { return path.Join(dataDir, t.source.Dir) }
 
 func (t task) loadArgs(sync bool) []string {
 	if t.source.URL == "" {
-		return []string{"prepare", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort), "--", t.dest()}
+		return t.prepareArgs()
 	}
 	args := append(t.flags(), t.source.Flags...)
 	args = append(args, t.source.include(t.index)...)
@@ -109,6 +113,11 @@ func (t task) loadArgs(sync bool) []string {
 		args = append(args, "--sync")
 	}
 	return append(args, "--", t.source.URL, t.dest())
+}
+
+// prepareArgs only see to it that the volume can be written to.
+func (t task) prepareArgs() []string {
+	return []string{"prepare", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort), "--", t.dest()}
 }
 
 // flags are what loading and uploading have in common.

@@ -81,6 +81,7 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 
 // copies serves what lies on nodes.
 func (p *planner) copies() {
+	p.deletePut() // it was for a release that nobody wants any more
 	if p.Source.Writable() {
 		p.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),
@@ -135,6 +136,8 @@ func (p *planner) indexes() []int {
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
 	switch {
+	case p.isKept(r.Claim):
+		p.keep(index, r, &status)
 	case index >= int(p.Config.Replicas):
 		p.leave(r, &status, "it is one more than wanted")
 		if r.Claim == nil && r.Job == nil {

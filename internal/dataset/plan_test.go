@@ -177,7 +177,9 @@ func TestLoad(t *testing.T) {
 }
 
 // recorded is what a status that was written leaves for the next plan.
-func (s *stage) recorded(out Outcome) { s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{out.Status} }
+func (s *stage) recorded(out Outcome) {
+	s.Owner.Status.Volumes, s.Owner.Status.ObservedGeneration = []flexlvmv1.VolumeStatus{out.Status}, s.Owner.Generation
+}
 
 func TestFailedLoad(t *testing.T) {
 	s := newStage(t)
@@ -542,6 +544,54 @@ func TestUpload(t *testing.T) {
 	// The next time it is uploaded again.
 	s.Wanted, s.Upload = true, false
 	require.Empty(t, Plan(s.Scene).Status.Uploaded)
+}
+
+// newUpload is of a volume that a user has written to, which is to be released: as far
+// as the Job that uploads it, which has ended well.
+func newUpload(t *testing.T) (*stage, *Replica) {
+	t.Helper()
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+		v.SourceType, v.Replicas = flexlvmv1.SourceS3Dev, 1
+		v.Options["outputURL"] = "s3://out/"
+	})
+	s.Owner.Generation = 2
+	r := s.completed(0)
+	s.Labelled, s.Wanted, s.Upload = nil, false, true
+	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.Put.CreationTimestamp = metav1.NewTime(now)
+	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	return s, r
+}
+
+// Of what was uploaded once nothing follows for what was written since.
+func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
+	t.Run("wanted again", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Owner.Generation, s.Wanted, s.Upload, s.Labelled = 3, true, false, []string{"node-0"}
+		s.requirePlan("delete job v-a-put")
+	})
+	t.Run("wanted again, and released again", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Owner.Generation = 4
+		out := s.requirePlan("delete job v-a-put")
+		require.Empty(t, out.Status.Uploaded)
+	})
+	t.Run("that is in the status", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.recorded(s.requirePlan())
+		s.Owner.Generation, s.Put = 4, nil
+		s.requirePlan("create job v-a-put")
+	})
+	t.Run("of another claim", func(t *testing.T) {
+		s, r := newUpload(t)
+		r.Claim.UID = "another"
+		s.requirePlan("delete job v-a-put")
+	})
+	t.Run("elsewhere", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Source.OutputURL = "s3://other/"
+		s.requirePlan("delete job v-a-put")
+	})
 }
 
 func TestResync(t *testing.T) {

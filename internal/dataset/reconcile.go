@@ -109,10 +109,14 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		}
 		r.ask(ctx, scene)
 	} else {
-		if source, err := ParseSource(v); err == nil {
-			scene.Source = source
-			scene.Upload = inSpec && owner.DeletionTimestamp == nil && source.OutputURL != ""
+		if inSpec && owner.DeletionTimestamp == nil {
+			// What cannot be read may ask for an upload first.
+			if scene.Source, err = ParseSource(v); err != nil {
+				return wrong(v, err), nil
+			}
+			scene.Upload = scene.Source.OutputURL != ""
 		}
+		scene.Dropped = !inSpec && owner.DeletionTimestamp == nil
 		if err := r.release(ctx, scene); err != nil {
 			return Outcome{}, err
 		}

@@ -285,6 +285,38 @@ func TestReconcileUpload(t *testing.T) {
 	require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State)
 }
 
+// Completed by the very patch that has the slip in it: where it was to go is not
+// known, so nothing goes.
+func TestReconcileUploadThatCannotBeRead(t *testing.T) {
+	for name, wrong := range map[string]options{
+		"another scheme":       {"outputURL": "https://out/"},
+		"capitals":             {"outputURL": "S3://out/"},
+		"a policy that is not": {"outputURL": "s3://out/", "evictionPolicy": "LRU"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			v := volumeOf(flexlvmv1.SourceS3Dev, 1, s3Options(nil))
+			vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+			require.NoError(t, r.client.Create(t.Context(), vm))
+			r.runs()
+			vm = r.get()
+			vm.Spec.State, vm.Spec.Volumes[0].Options = flexlvmv1.StateCompleted, s3Options(wrong)
+			require.NoError(t, r.client.Update(t.Context(), vm))
+			for range 5 {
+				require.NoError(t, r.look())
+			}
+			require.Empty(t, r.done)
+			require.Equal(t, flexlvmv1.StateFailed, r.get().Status.State)
+			// Deleting it is the way out that asks for no upload.
+			require.NoError(t, r.client.Delete(t.Context(), r.get()))
+			for range 8 {
+				require.NoError(t, r.look())
+			}
+			require.Contains(t, r.deleted(), "v-a-0")
+		})
+	}
+}
+
 // Any error while deciding to delete means: do not delete.
 func TestNothingIsDeletedWhileUnsure(t *testing.T) {
 	away := errors.New("the API server is away")

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -65,19 +66,19 @@ func (p *planner) releaseReaders() bool {
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.Status.Message = "is released"
+	if p.keepsDropped() {
+		return
+	}
 	if len(p.Labelled) > 0 {
 		for _, node := range p.Labelled {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
 		return
 	}
-	p.Status.Uploaded = p.wasUploaded()
-	if p.Upload && p.Status.Uploaded == "" && !p.uploaded() {
+	if p.Upload && !p.isUploaded() {
 		return
 	}
-	if p.Put != nil && !going(p.Put) {
-		p.do(Action{Verb: Delete, Object: p.Put})
-	}
+	p.deletePut()
 	if !p.releaseReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
 			"; pods that have ended count, too: delete them, or their Jobs"
@@ -99,8 +100,23 @@ func (p *planner) release() {
 	p.Gone, p.Status.Message, p.Again = true, "released", whileIdle
 }
 
-// wasUploaded is what the status says.
+// isUploaded tells whether what is in the volume is at outputURL. A pod that came
+// since may have written more, as long as its claim was there.
+func (p *planner) isUploaded() bool {
+	p.Status.Uploaded = p.wasUploaded()
+	if _, from := p.uploadFrom(); p.Status.Uploaded != "" && (len(p.InUse) == 0 || from == nil || going(from.Claim)) {
+		return true
+	}
+	p.Status.Uploaded = ""
+	return p.uploaded()
+}
+
+// wasUploaded is what the status says of the spec as it is now. What was uploaded for
+// an earlier one says nothing: consumers may have written since.
 func (p *planner) wasUploaded() string {
+	if p.Owner.Status.ObservedGeneration != p.Owner.Generation {
+		return ""
+	}
 	for _, v := range p.Owner.Status.Volumes {
 		if v.ID == p.Config.ID {
 			return v.Uploaded
@@ -113,29 +129,41 @@ func (p *planner) wasUploaded() string {
 // before that, and nothing that failed is given up but by a person.
 func (p *planner) uploaded() bool {
 	index, from := p.uploadFrom()
-	if p.Put == nil && from == nil {
+	if from == nil {
 		return true // there is nothing
 	}
-	succeeded, failed, why := end(p.Put)
-	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading}
-	if from != nil {
-		status.Claim, status.Node = from.Claim.Name, from.Node
+	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
+		p.Failed = true
+		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.OutputURL, from.Claim.Name)
+		return false
 	}
+	task := p.upload(index, from.Claim)
+	succeeded, failed, why := end(p.Put)
+	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
+	case len(p.InUse) > 0:
+		// What they write may not be in an upload that has begun.
+		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
+		p.deletePut()
+		return false
+	case p.Put == nil && from.Job != nil && ended(from.Job).IsZero():
+		p.Status.Message = "is uploaded as soon as its loader has ended"
+		if !going(from.Job) {
+			p.do(Action{Verb: Delete, Object: from.Job})
+		}
+	case p.Put == nil && from.Busy:
+		p.Status.Message = "is uploaded as soon as its loader has ended"
+	case p.Put == nil:
+		p.Status.Message = "is uploaded to " + p.Source.OutputURL
+		p.do(Action{Verb: Create, Object: task.put()})
+	case going(p.Put) || p.Put.Annotations[annotationAttempt] != task.attempt:
+		// Also where it has ended well: it was for something else.
+		p.Status.Message = "is uploaded anew to " + p.Source.OutputURL
+		p.deletePut()
 	case succeeded:
 		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
 		p.soon(afterAction)
 		return false // when that is written
-	case len(p.InUse) > 0 && p.Put == nil:
-		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
-		return false
-	case p.Put == nil:
-		p.Status.Message = "is uploaded to " + p.Source.OutputURL
-		p.do(Action{Verb: Create, Object: p.task(index, from.Claim).put()})
-	case p.Put.Annotations[annotationAttempt] != p.task(index, nil).attempt:
-		if !going(p.Put) {
-			p.do(Action{Verb: Delete, Object: p.Put})
-		}
 	case failed:
 		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = failure(p.PutPod, why)
@@ -147,12 +175,25 @@ func (p *planner) uploaded() bool {
 	return false
 }
 
+// deletePut removes the Job that uploads, where there is one.
+func (p *planner) deletePut() {
+	if p.Put != nil && !going(p.Put) {
+		p.do(Action{Verb: Delete, Object: p.Put})
+	}
+}
+
 // uploadFrom is the first replica whose volume consumers could have written, or at
-// least read.
+// least read; nil where there is none. Those they may write they could also mount
+// before it was complete.
 func (p *planner) uploadFrom() (int, *Replica) {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
-		if r != nil && r.Claim != nil && !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != "" {
+		if r == nil || r.Claim == nil {
+			continue
+		}
+		written := p.Source.Writable() && r.Claim.Status.Phase != corev1.ClaimPending
+		read := !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != ""
+		if written || read {
 			return index, r
 		}
 	}

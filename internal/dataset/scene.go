@@ -22,6 +22,8 @@ type Scene struct {
 	// Wanted is false for what is to be released: the VolumeManager is Completed or
 	// deleted, or no longer names the volume.
 	Wanted bool
+	// Dropped: the spec no longer names it, and nobody deletes the VolumeManager.
+	Dropped bool
 	// Upload first what is in the volume, before it is released.
 	Upload bool
 	// Image of the loader, UID of the cluster, parameters of the replicas' class.
@@ -222,4 +224,12 @@ func (s *Scene) task(index int, claim *corev1.PersistentVolumeClaim) task {
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
 		attempt: attempt(s.Owner, s.Config, s.Source, index),
 	}
+}
+
+// upload is the task of uploading a claim. It is another for each spec: what was
+// uploaded when the volume was to be released before is not what is in it now.
+func (s *Scene) upload(index int, claim *corev1.PersistentVolumeClaim) task {
+	out := s.task(index, claim)
+	out.attempt = digest(out.attempt, s.Owner.Generation, claim.UID)
+	return out
 }

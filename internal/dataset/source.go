@@ -286,6 +286,9 @@ func (s *Source) readResync(replicas int32, text string) error {
 		}
 		s.Resync = every
 	}
+	if s.Writable() {
+		return fmt.Errorf("resync %s: it would bring back what consumers of a volume of sourceType %s change; leave it out", text, s.Type)
+	}
 	if replicas > 1 {
 		return fmt.Errorf("replicas cannot be > 1 when resync is set")
 	}

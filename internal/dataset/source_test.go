@@ -48,6 +48,7 @@ func TestSourceErrors(t *testing.T) {
 		`total number of replicas: [-1] in distributionStrategy [{"a":-1,"b":3}], does not match number of replicas provided: [2]`: volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a":-1,"b":3}`})),
 		"distributionStrategy and include both say what to load":                                                                   volumeOf("S3", 1, s3Options(options{"distributionStrategy": `{"a":1}`, "include": "b"})),
 		"replicas cannot be > 1 when resync is set":                                                                                volumeOf("S3", 2, s3Options(options{"resync": "true"})),
+		"resync true: it would bring back what consumers":                                                                          volumeOf("S3-Dev", 1, s3Options(options{"resync": "true"})),
 		`resync "often" has to be true`:                                                                                            volumeOf("S3", 1, s3Options(options{"resync": "often"})),
 		`outputURL "gs://x" has to begin with s3://`:                                                                               volumeOf("S3", 1, s3Options(options{"outputURL": "gs://x"})),
 		"what consumers write to a volume of sourceType S3-Dev":                                                                    volumeOf("S3-Dev", 1, s3Options(options{"evictionPolicy": "LRU"})),

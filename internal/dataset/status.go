@@ -19,11 +19,16 @@ import (
 // that wait for a state.
 func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) flexlvmv1.VolumeManagerStatus {
 	out := flexlvmv1.VolumeManagerStatus{ObservedGeneration: owner.Generation, Conditions: slices.Clone(owner.Status.Conditions)}
+	// A volume that nobody asks for counts for nothing, but what is left of it is told.
+	former := slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return !o.Former || !o.Failed })
 	volumes = slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return o.Former })
 	count := tally{volumes: len(volumes)}
 	for _, v := range volumes {
 		out.Volumes = append(out.Volumes, v.Status)
 		count.add(v)
+	}
+	for _, v := range former {
+		out.Volumes = append(out.Volumes, v.Status)
 	}
 	was := owner.Status.State == flexlvmv1.StateRunning && owner.Status.ObservedGeneration == owner.Generation
 	switch {

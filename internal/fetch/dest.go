@@ -354,7 +354,10 @@ func Prepare(name string, progress *Progress) error {
 	d, err := openDest(name)
 	if err == nil {
 		defer d.close()
-		err = d.writeWhole(completeFile, []byte("{}\n"))
+		// What an earlier fetch wrote there stays: it says what is here.
+		if _, statErr := d.root.Lstat(completeFile); statErr != nil {
+			err = d.writeWhole(completeFile, []byte("{}\n"))
+		}
 	}
 	if err != nil {
 		err = failed(fmt.Errorf("prepare %s: %w", name, err))

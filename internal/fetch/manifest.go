@@ -108,6 +108,16 @@ func openManifest(d *dest) (*log, map[string]Entry, error) {
 	return l, entries, err
 }
 
+// changed tells whether something else stands in the place of e than was left there;
+// nothing at all does not count.
+func (d *dest) changed(e Entry) (bool, error) {
+	if _, err := d.lstat(e.Path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	here, err := d.present(e)
+	return !here, err
+}
+
 // present tells whether the file of e stands where it must, as far as can be
 // seen without reading it: of its size, and not written to since.
 func (d *dest) present(e Entry) (bool, error) {

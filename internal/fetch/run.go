@@ -277,9 +277,19 @@ func (r *run) prepare(p plan, dirs []string) error {
 	return nil
 }
 
-// removeGone removes files that were fetched once and are wanted no longer.
+// removeGone removes files that were fetched once and are wanted no longer, unless
+// somebody changed them.
 func (r *run) removeGone(gone []Entry) error {
 	for _, e := range gone {
+		changed, err := r.dest.changed(e)
+		switch {
+		case err != nil:
+			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
+			continue
+		case changed:
+			r.note(Refusal{e.Path, "it is not wanted any more and was changed here, so it was not removed; remove it, or move it elsewhere"})
+			continue
+		}
 		if err := r.dest.remove(e.Path); err != nil {
 			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
 			continue

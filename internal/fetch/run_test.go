@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -111,6 +112,45 @@ func TestSyncFindsChangedNewAndDeleted(t *testing.T) {
 	_, _, err = b.run("s3://bucket/set/")
 	require.ErrorContains(t, err, "AccessDenied")
 	b.mustHave(want)
+}
+
+// What was fetched and then changed here is of the user by now.
+func TestSyncKeepsWhatWasChangedHere(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	for _, name := range []string{"many/009", "many/008", "many/007"} {
+		b.fake.delete("set/" + name)
+	}
+	edited := filepath.Join(b.dest, "many/009")
+	require.NoError(t, os.WriteFile(edited, []byte("of the user"), 0o600))
+	same := filepath.Join(b.dest, "many/008") // of the same length, a moment later
+	require.NoError(t, os.WriteFile(same, bytes.Repeat([]byte("x"), len(want["many/008"])), 0o600))
+	require.NoError(t, os.Chtimes(same, time.Now().Add(time.Minute), time.Now().Add(time.Minute)))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "many/007")))
+
+	b.change = func(c *Config) { c.Sync = true }
+	refused, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.FileExists(t, edited)
+	require.FileExists(t, same)
+	require.Len(t, refused, 2)
+	require.Contains(t, refused[0].String(), "was changed here")
+}
+
+// To prepare a directory says nothing of what is in it.
+func TestPrepareLeavesWhatIsComplete(t *testing.T) {
+	b := newBed(t)
+	b.dataset()
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	before, err := os.ReadFile(filepath.Join(b.dest, completeFile))
+	require.NoError(t, err)
+	require.NoError(t, Prepare(b.dest, NewProgress(ReadyAfter{})))
+	after, err := os.ReadFile(filepath.Join(b.dest, completeFile))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
 }
 
 func TestRefusedByName(t *testing.T) {

@@ -73,9 +73,13 @@ func (r Request) asReplica(object *corev1.PersistentVolume, spec volume.Spec) {
 		replica.AnnotationOwner:    owner.Name,
 		replica.AnnotationVolumeID: r.Claim.Annotations[replica.AnnotationVolumeID],
 		replica.AnnotationReaders:  replica.ReadersClaim(owner.Name, r.Claim.Annotations[replica.AnnotationVolumeID]),
-		// Its name is used again, and its dataset can be fetched again.
+		// Its name is used again, so it goes as soon as its claim is deleted.
 		pv.AnnotationReclaim: string(volume.ReclaimImmediate),
 	})
+	if r.Claim.Annotations[replica.AnnotationWritable] != "" {
+		// What consumers write is in no source: like any claim's it waits for its node.
+		object.Annotations[pv.AnnotationOnNodeLoss] = string(volume.OnNodeLossKeep)
+	}
 	object.Spec.FlexVolume.Options[volume.OptionVolume] = string(spec.Name)
 }
 

@@ -75,6 +75,20 @@ func TestProvisionAReplica(t *testing.T) {
 	require.Equal(t, "Never", got.Annotations[replica.AnnotationEviction], "what nobody allows is not evicted")
 }
 
+// What consumers write can be fetched from nowhere.
+func TestProvisionAReplicaThatConsumersWrite(t *testing.T) {
+	for value, want := range map[string]string{"": "release", replica.Writable: "keep"} {
+		o := replicaOptions()
+		o.StorageClass.Parameters["onNodeLoss"] = "release"
+		if value != "" {
+			o.PVC.Annotations[replica.AnnotationWritable] = value
+		}
+		got, _, err := replicaCast(t).provisioner(t).Provision(context.Background(), o)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Annotations[pv.AnnotationOnNodeLoss])
+	}
+}
+
 // A claim says that it is a replica's: whoever can make claims can say so.
 func TestReplicasThatAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {

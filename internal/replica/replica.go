@@ -36,6 +36,9 @@ const (
 	// AnnotationEviction holds a volume.EvictionPolicy. It is on the claim of a
 	// replica, and its PersistentVolume is born with it.
 	AnnotationEviction = "flexlvm.io/eviction-policy"
+	// AnnotationWritable is Writable on the claim of a replica that consumers write to:
+	// its data are nowhere else.
+	AnnotationWritable = "flexlvm.io/writable"
 	// AnnotationReaders is on the PersistentVolume of a replica: the name of the claim
 	// in its namespace by which the dataset is read.
 	AnnotationReaders = "flexlvm.io/readers-claim"
@@ -62,6 +65,9 @@ const (
 
 // Complete is the one value of AnnotationComplete.
 const Complete = "true"
+
+// Writable is the one value of AnnotationWritable.
+const Writable = "true"
 
 // NodeLabelValue is the value of the label that NodeLabel names.
 const NodeLabelValue = "true"

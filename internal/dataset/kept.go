@@ -1,0 +1,72 @@
+package dataset
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// isKept tells of a claim that consumers write to. What is in it is nowhere else, so
+// nothing that could be in doubt takes it away or loads over it: no edit, no node, no
+// load that failed. It goes when its user says so, by Completed, by deleting the
+// VolumeManager, or by deleting the claim. The claim says it by itself too, as the spec
+// may not name its volume any more, or another of that name.
+func (p *planner) isKept(claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && !going(claim) && (p.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != "")
+}
+
+// keep plans a replica whose claim is kept. Where it is not as asked for, it stays
+// as it is and can be used, and the status says so.
+func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	loaded := r.Claim.Annotations[replica.AnnotationComplete] != ""
+	if !loaded && p.failed(index, r, status) {
+		return
+	}
+	why := p.differs(index, r)
+	switch {
+	case loaded:
+		p.complete(r, status)
+		if why == "" {
+			p.visit(index, r, status)
+		}
+	case why == "":
+		p.loading(index, r, status)
+	default:
+		status.State = flexlvmv1.ReplicaFailed
+	}
+	if why != "" {
+		p.Failed = true
+		status.Message = fmt.Sprintf("%s; it is kept, as consumers may have written to it: undo the change, or make another volume, or delete claim %s to give up what is in it", why, r.Claim.Name)
+		p.Status.Message = status.Claim + ": " + status.Message
+	}
+}
+
+// differs says in what a kept replica is not what is asked for; empty where it is.
+func (p *planner) differs(index int, r *Replica) string {
+	switch {
+	case !p.Source.Writable():
+		return "it was made for another sourceType"
+	case index >= int(p.Config.Replicas):
+		return "it is one more than wanted"
+	}
+	return p.outdated(index, r)
+}
+
+// keepsDropped tells whether a volume that the spec does not name any more holds what
+// consumers wrote. Whether that was to be uploaded is not known any more.
+func (p *planner) keepsDropped() bool {
+	if !p.Dropped {
+		return false
+	}
+	for _, index := range p.indexes() {
+		if r := p.Replicas[index]; r != nil && p.isKept(r.Claim) {
+			p.Failed, p.Again = true, whileIdle
+			p.Status.Message = fmt.Sprintf("is not in the spec any more; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
+			return true
+		}
+	}
+	return false
+}
