@@ -33,7 +33,8 @@ type Outcome struct {
 }
 
 // Plan says what is to be done next. Actions are to be carried out in their order, and
-// none after one that failed. What depends on an action having taken effect comes in a
+// none after one that failed, but for objects that the API server refuses: the others
+// do not depend on those. What depends on an action having taken effect comes in a
 // later plan, which sees that it has.
 func Plan(scene *Scene) Outcome {
 	p := &planner{Scene: scene, labels: map[string]bool{}}
@@ -113,7 +114,8 @@ func (p *planner) copies() {
 			label = append(label, Action{Verb: Label, Node: node, Key: p.label()})
 		}
 	}
-	p.Actions = slices.Concat(unlabel, p.Actions, label)
+	// What is there already serves, whatever becomes of the rest.
+	p.Actions = slices.Concat(unlabel, label, p.Actions)
 	p.conclude()
 }
 

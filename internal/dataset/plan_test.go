@@ -138,6 +138,7 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, volume.Spec.PersistentVolumeReclaimPolicy)
 	require.Equal(t, replica.NodeLabel(s.hash()), volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key)
 	require.NotContains(t, volume.Labels, "flexlvm.io/node", "it would count as a volume of a node")
+	require.NotContains(t, volume.Labels, "k", "the user's labels are for his namespace")
 	claim := out.Actions[2].Object.(*corev1.PersistentVolumeClaim)
 	require.Equal(t, DefaultClass, *claim.Spec.StorageClassName)
 	require.Equal(t, "Never", claim.Annotations[replica.AnnotationEviction])
@@ -166,7 +167,7 @@ func TestLoad(t *testing.T) {
 	r := s.completed(0)
 	s.Labelled = nil
 	delete(r.Volume.Annotations, replica.AnnotationComplete)
-	s.requirePlan("annotate volume pvc-0", "label node-0")
+	s.requirePlan("label node-0", "annotate volume pvc-0")
 	s.completed(1)
 	s.Labelled = []string{"node-0", "node-1"}
 	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
