@@ -14,7 +14,7 @@ import (
 
 // settle is how long a Node that was registered anew may take for its labels: until
 // then nothing is taken from it because it lacks one.
-const settle = 5 * time.Minute
+const settle = time.Minute
 
 // nodesFor tells on how many of the nodes replicas may come, and where they may not
 // even stay. It counts for a message alone: placing is the scheduler's. A selector
