@@ -416,6 +416,30 @@ func TestEviction(t *testing.T) {
 	s.requirePlan("create claim v-a-0")
 }
 
+// Room is promised on the strength of an eviction that has begun: it ends also where
+// the spec cannot be read by then.
+func TestEvictionEndsWhateverTheSpecSays(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["evictionPolicy"] = "LRU" })
+	s.completed(0)
+	r := s.completed(1)
+	s.Source = Source{}
+	require.Empty(t, Evict(s.Scene))
+	r.Volume.Annotations[replica.AnnotationEvict] = "2026-11-21T16:00:00Z"
+	require.Equal(t, []Action{{Verb: Unlabel, Node: "node-1", Key: s.label()}}, Evict(s.Scene))
+	s.Labelled = []string{"node-0"}
+	actions := Evict(s.Scene)
+	require.Len(t, actions, 1)
+	require.Contains(t, actions[0].Annotations, replica.AnnotationUnlabelled)
+	r.Volume.Annotations[replica.AnnotationUnlabelled] = "2026-11-21T16:00:00Z"
+	require.Empty(t, Evict(s.Scene), "the daemon's turn")
+	r.Volume.Annotations[replica.AnnotationEvictable] = "2026-11-21T16:00:10Z"
+	actions = Evict(s.Scene)
+	require.Len(t, actions, 2)
+	require.Equal(t, Delete, actions[1].Verb)
+	r.Claim.Annotations[replica.AnnotationWritable] = replica.Writable
+	require.Empty(t, Evict(s.Scene), "what consumers wrote is kept")
+}
+
 func TestStream(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
 		v.Replicas, v.Options["stream"], v.Options["streamAfter"] = 1, "true", "10Mi"

@@ -108,7 +108,10 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 	}
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
 		if err := r.want(scene, s); err != nil {
-			return wrong(v, err), nil // and what there is stays as it is
+			// What there is stays as it is, but for what has been promised to others.
+			out := wrong(v, err)
+			out.Actions = Evict(scene)
+			return out, r.carryOut(ctx, scene, out.Actions)
 		}
 		r.ask(ctx, scene)
 	} else {
