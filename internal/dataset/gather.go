@@ -186,6 +186,9 @@ func (r *reconciler) want(scene *Scene, s *seen) error {
 	if scene.Source, err = ParseSource(scene.Config); err != nil {
 		return err
 	}
+	if share := scene.Source.NFS; share != nil && !allowed(share, r.Shares) {
+		return fmt.Errorf("server %q and path %q: this share is not among those that the administrator allows for datasets (--dataset-nfs of the provisioner)", share.Server, share.Path)
+	}
 	scene.Wanted = true
 	if !scene.Source.Copies() {
 		return nil

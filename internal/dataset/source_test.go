@@ -102,6 +102,21 @@ func TestSources(t *testing.T) {
 	}
 }
 
+func TestAllowedShares(t *testing.T) {
+	share := func(server, path string) *corev1.NFSVolumeSource {
+		return &corev1.NFSVolumeSource{Server: server, Path: path}
+	}
+	require.True(t, allowed(share("any", "/"), nil))
+	among := []string{"nas:/sets", "10.0.0.1:/"}
+	for _, s := range []*corev1.NFSVolumeSource{share("nas", "/sets"), share("nas", "/sets/"), share("nas", "/sets/a"), share("10.0.0.1", "/b"), share("nas", "/x/../sets")} {
+		require.True(t, allowed(s, among), s)
+	}
+	for _, s := range []*corev1.NFSVolumeSource{share("nas", "/"), share("nas", "/setsandmore"), share("nas", "/sets/../home"), share("nas2", "/sets"), share("as", "/sets")} {
+		require.False(t, allowed(s, among), s)
+	}
+	require.False(t, allowed(share("nas", "/sets"), []string{"none"}))
+}
+
 // A digest that changes has every dataset of every cluster loaded anew. Think twice
 // before this test is changed.
 func TestLoadStaysTheSame(t *testing.T) {
