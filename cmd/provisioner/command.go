@@ -20,6 +20,7 @@ type options struct {
 	daemon
 	lossGrace time.Duration
 	loader    string
+	shares    []string
 	avoidBusy bool
 }
 
@@ -56,6 +57,7 @@ func command() *cobra.Command {
 	o.flags(cmd)
 	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that bears volumes must be gone from the API before it counts as lost")
 	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which has /fetch; empty: VolumeManagers are left alone")
+	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "SERVER:/PATH at or below which datasets may name shares of NFS; may be repeated; without it they may name any, and none with \"none\"")
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
 	cmd.AddCommand(newNFS())
 	return cmd
@@ -90,7 +92,7 @@ func (o options) datasets(config *rest.Config, cluster string) func(context.Cont
 	}
 	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
 		return dataset.Work(ctx, dataset.Config{
-			REST: config, Image: o.loader, Cluster: cluster, Nodes: seen.Nodes, Classes: seen.Classes, Events: events,
+			REST: config, Image: o.loader, Cluster: cluster, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares,
 		})
 	}
 }

@@ -1,9 +1,11 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,26 +24,34 @@ func (e *strangerError) Error() string {
 	return fmt.Sprintf("%T %q is there already and is not of this volume; give the VolumeManager or the volume another name, or remove it", e.object, e.object.GetName())
 }
 
-// carryOut does what a plan says, in its order, up to the first error. Before the
-// first deletion it asks the API server whether the VolumeManager is still what the
-// plan was made for.
-func (r *reconciler) carryOut(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, actions []Action) error {
+// carryOut does what a plan says, in its order, up to the first error. What the API
+// server refuses to make or to let grow, for a quota above all, keeps nothing else, and
+// is the error at the end. Before the
+// first deletion it asks the API server whether all is still what the plan was made for.
+func (r *reconciler) carryOut(ctx context.Context, scene *Scene, actions []Action) error {
+	owner, id := scene.Owner, scene.Config.ID
 	sure := false
+	var refused error
 	for _, a := range actions {
 		if (a.Verb == Delete || a.Verb == Unlabel) && !sure {
-			if err := r.confirm(ctx, owner); err != nil {
+			if err := r.confirm(ctx, scene); err != nil {
 				return err
 			}
 			sure = true
 		}
-		if err := r.act(ctx, owner, id, a); err != nil {
+		err := r.act(ctx, owner, id, a)
+		if (a.Verb == Create || a.Verb == Grow) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+			refused = cmp.Or(refused, err)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if a.Reason != "" {
 			r.tell(owner, eventType(a.Reason), a.Reason, a.Message)
 		}
 	}
-	return nil
+	return refused
 }
 
 func eventType(reason string) string {
@@ -59,8 +69,17 @@ func (r *reconciler) tell(owner *flexlvmv1.VolumeManager, kind, reason, message 
 	r.Events.Event(object, kind, reason, message)
 }
 
-// confirm that a VolumeManager is what it was.
-func (r *reconciler) confirm(ctx context.Context, owner *flexlvmv1.VolumeManager) error {
+// confirm that a VolumeManager is what it was, and that no node bears the dataset's
+// label of which the cache does not know yet: pods would come for what is deleted.
+func (r *reconciler) confirm(ctx context.Context, scene *Scene) error {
+	labelled, err := r.labelled(ctx, scene)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(labelled, scene.Labelled) {
+		return errChanged
+	}
+	owner := scene.Owner
 	now := &flexlvmv1.VolumeManager{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(owner), now); err != nil {
 		return fmt.Errorf("get VolumeManager %s/%s once more: %w", owner.Namespace, owner.Name, err)

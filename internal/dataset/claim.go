@@ -64,6 +64,8 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s S
 	mode := corev1.PersistentVolumeFilesystem
 	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
 	m.Namespace, m.OwnerReferences = "", nil // an owner in a namespace would have it collected
+	// Who may label what is in his namespace may not label what is in none.
+	m.Labels = map[string]string{replica.LabelOwner: string(owner.UID), replica.LabelDataset: hash(owner, v.ID)}
 	m.Annotations[replica.AnnotationOwner] = owner.Name
 	out := &corev1.PersistentVolume{
 		ObjectMeta: m,

@@ -57,6 +57,9 @@ type Config struct {
 	Nodes   corelisters.NodeLister
 	Classes storagelisters.StorageClassLister
 	Events  record.EventRecorder
+	// Shares are the shares of NFS, as SERVER:/PATH, at or below which VolumeManagers
+	// may name one; empty: any.
+	Shares []string
 	// Progress asks the loader at an address how far it is; nil where it does not
 	// say. The default asks over HTTP.
 	Progress func(ctx context.Context, podIP string) *Report

@@ -186,11 +186,14 @@ func (r *reconciler) want(scene *Scene, s *seen) error {
 	if scene.Source, err = ParseSource(scene.Config); err != nil {
 		return err
 	}
+	if share := scene.Source.NFS; share != nil && !allowed(share, r.Shares) {
+		return fmt.Errorf("server %q and path %q: this share is not among those that the administrator allows for datasets (--dataset-nfs of the provisioner)", share.Server, share.Path)
+	}
 	scene.Wanted = true
 	if !scene.Source.Copies() {
 		return nil
 	}
-	if scene.Fit, scene.Barred, err = nodesFor(s.nodes, scene.Config.NodeAffinity, scene.Config.Tolerations); err != nil {
+	if scene.Fit, scene.Barred, err = nodesFor(s.nodes, scene.Config.NodeAffinity, scene.Config.Tolerations, scene.Now); err != nil {
 		return err
 	}
 	class, err := r.Classes.Get(scene.Source.Class)
@@ -209,14 +212,9 @@ func (r *reconciler) want(scene *Scene, s *seen) error {
 // release adds what is asked of the API server itself before anything is released:
 // which nodes bear the label, and which pods use the claim.
 func (r *reconciler) release(ctx context.Context, scene *Scene) error {
-	nodes := &metav1.PartialObjectMetadataList{}
-	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := r.live.List(ctx, nodes, client.HasLabels{scene.label()}); err != nil {
-		return fmt.Errorf("list nodes with label %s: %w", scene.label(), err)
-	}
-	scene.Labelled = nil
-	for _, node := range nodes.Items {
-		scene.Labelled = append(scene.Labelled, node.Name)
+	var err error
+	if scene.Labelled, err = r.labelled(ctx, scene); err != nil {
+		return err
 	}
 	if !scene.Upload {
 		return nil
@@ -231,6 +229,21 @@ func (r *reconciler) release(ctx context.Context, scene *Scene) error {
 		}
 	}
 	return nil
+}
+
+// labelled are the nodes that bear the dataset's label, as the API server has them.
+func (r *reconciler) labelled(ctx context.Context, scene *Scene) ([]string, error) {
+	nodes := &metav1.PartialObjectMetadataList{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := r.live.List(ctx, nodes, client.HasLabels{scene.label()}); err != nil {
+		return nil, fmt.Errorf("list nodes with label %s: %w", scene.label(), err)
+	}
+	var out []string
+	for _, node := range nodes.Items {
+		out = append(out, node.Name)
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 // consumes tells whether a pod uses a claim of the volume, or has since the upload

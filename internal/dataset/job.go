@@ -57,9 +57,10 @@ func attempt(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source,
 		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry])
 }
 
-// load fills a replica.
+// load fills a replica. On a node that comes back there may be what an earlier claim
+// left: what is not of the dataset goes, unless consumers may have written it.
 func (t task) load() *batchv1.Job {
-	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleLoad, t.loadArgs(false))
+	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleLoad, t.loadArgs(!t.source.Writable()))
 	label := replica.NodeLabel(hash(t.owner, t.config.ID))
 	pod := &job.Spec.Template.Spec
 	pod.Affinity = &corev1.Affinity{

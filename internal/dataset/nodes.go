@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,10 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
+// settle is how long a Node that was registered anew may take for its labels: until
+// then nothing is taken from it because it lacks one.
+const settle = time.Minute
+
 // nodesFor tells on how many of the nodes replicas may come, and where they may not
 // even stay. It counts for a message alone: placing is the scheduler's. A selector
 // that cannot be read bars nothing.
-func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration) (fit int, barred map[string]bool, err error) {
+func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (fit int, barred map[string]bool, err error) {
 	barred = map[string]bool{}
 	for _, node := range nodes {
 		match, err := matches(node, affinity)
@@ -22,7 +27,9 @@ func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations [
 			return 0, nil, err
 		}
 		if !match {
-			barred[node.Name] = true
+			if now.Sub(node.CreationTimestamp.Time) >= settle {
+				barred[node.Name] = true
+			}
 		} else if tolerated(node.Spec.Taints, tolerations) {
 			fit++
 		}

@@ -33,7 +33,8 @@ type Outcome struct {
 }
 
 // Plan says what is to be done next. Actions are to be carried out in their order, and
-// none after one that failed. What depends on an action having taken effect comes in a
+// none after one that failed, but for objects that the API server refuses: the others
+// do not depend on those. What depends on an action having taken effect comes in a
 // later plan, which sees that it has.
 func Plan(scene *Scene) Outcome {
 	p := &planner{Scene: scene, labels: map[string]bool{}}
@@ -48,6 +49,38 @@ func Plan(scene *Scene) Outcome {
 		p.copies()
 	}
 	return p.Outcome
+}
+
+// Evict says what is to be done next for evictions that have begun, and nothing else:
+// room was promised on the strength of them. It is for a volume whose spec cannot be
+// read.
+func Evict(scene *Scene) []Action {
+	p := &planner{Scene: scene}
+	for _, index := range p.indexes() {
+		r := p.Replicas[index]
+		if r == nil || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] == "" ||
+			r.Claim == nil || r.Claim.Annotations[replica.AnnotationWritable] != "" {
+			continue
+		}
+		switch {
+		case slices.Contains(p.Labelled, r.Node):
+			p.do(Action{Verb: Unlabel, Node: r.Node, Key: p.label()})
+		case r.Volume.Annotations[replica.AnnotationEvictable] != "":
+			p.delete(r, "ReplicaReleased", evicted)
+		default:
+			p.unlabelled(r)
+		}
+	}
+	return p.Actions
+}
+
+const evicted = "it was evicted, as its node needs the room"
+
+// unlabelled tells the daemon that no pod is sent to the node of a replica any more.
+func (p *planner) unlabelled(r *Replica) {
+	if r.Volume.Annotations[replica.AnnotationUnlabelled] == "" && !slices.Contains(p.Labelled, r.Node) {
+		p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationUnlabelled: p.Now.UTC().Format(time.RFC3339)}})
+	}
 }
 
 // planner is one call of Plan.
@@ -113,7 +146,8 @@ func (p *planner) copies() {
 			label = append(label, Action{Verb: Label, Node: node, Key: p.label()})
 		}
 	}
-	p.Actions = slices.Concat(unlabel, p.Actions, label)
+	// What is there already serves, whatever becomes of the rest.
+	p.Actions = slices.Concat(unlabel, label, p.Actions)
 	p.conclude()
 }
 
@@ -170,7 +204,7 @@ func (p *planner) outdated(index int, r *Replica) string {
 	case r.Claim.Status.Phase == corev1.ClaimLost:
 		return "its PersistentVolume is gone"
 	case r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvictable] != "":
-		return "it was evicted, as its node needs the room"
+		return evicted
 	case r.Claim.Annotations[annotationLoad] != p.Source.Load(index):
 		return "it holds what the volume asked for earlier"
 	case p.Barred[r.Node]:
@@ -326,9 +360,7 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	} else {
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its node needs the room"
 		p.soon(whileLoading)
-		if r.Volume.Annotations[replica.AnnotationUnlabelled] == "" && !slices.Contains(p.Labelled, r.Node) {
-			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationUnlabelled: p.Now.UTC().Format(time.RFC3339)}})
-		}
+		p.unlabelled(r)
 		return
 	}
 	if p.Status.Capacity == nil {

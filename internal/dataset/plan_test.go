@@ -138,6 +138,7 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, volume.Spec.PersistentVolumeReclaimPolicy)
 	require.Equal(t, replica.NodeLabel(s.hash()), volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key)
 	require.NotContains(t, volume.Labels, "flexlvm.io/node", "it would count as a volume of a node")
+	require.NotContains(t, volume.Labels, "k", "the user's labels are for his namespace")
 	claim := out.Actions[2].Object.(*corev1.PersistentVolumeClaim)
 	require.Equal(t, DefaultClass, *claim.Spec.StorageClassName)
 	require.Equal(t, "Never", claim.Annotations[replica.AnnotationEviction])
@@ -166,7 +167,7 @@ func TestLoad(t *testing.T) {
 	r := s.completed(0)
 	s.Labelled = nil
 	delete(r.Volume.Annotations, replica.AnnotationComplete)
-	s.requirePlan("annotate volume pvc-0", "label node-0")
+	s.requirePlan("label node-0", "annotate volume pvc-0")
 	s.completed(1)
 	s.Labelled = []string{"node-0", "node-1"}
 	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
@@ -413,6 +414,30 @@ func TestEviction(t *testing.T) {
 	s.requirePlan()
 	s.Replicas = map[int]*Replica{}
 	s.requirePlan("create claim v-a-0")
+}
+
+// Room is promised on the strength of an eviction that has begun: it ends also where
+// the spec cannot be read by then.
+func TestEvictionEndsWhateverTheSpecSays(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["evictionPolicy"] = "LRU" })
+	s.completed(0)
+	r := s.completed(1)
+	s.Source = Source{}
+	require.Empty(t, Evict(s.Scene))
+	r.Volume.Annotations[replica.AnnotationEvict] = "2026-11-21T16:00:00Z"
+	require.Equal(t, []Action{{Verb: Unlabel, Node: "node-1", Key: s.label()}}, Evict(s.Scene))
+	s.Labelled = []string{"node-0"}
+	actions := Evict(s.Scene)
+	require.Len(t, actions, 1)
+	require.Contains(t, actions[0].Annotations, replica.AnnotationUnlabelled)
+	r.Volume.Annotations[replica.AnnotationUnlabelled] = "2026-11-21T16:00:00Z"
+	require.Empty(t, Evict(s.Scene), "the daemon's turn")
+	r.Volume.Annotations[replica.AnnotationEvictable] = "2026-11-21T16:00:10Z"
+	actions = Evict(s.Scene)
+	require.Len(t, actions, 2)
+	require.Equal(t, Delete, actions[1].Verb)
+	r.Claim.Annotations[replica.AnnotationWritable] = replica.Writable
+	require.Empty(t, Evict(s.Scene), "what consumers wrote is kept")
 }
 
 func TestStream(t *testing.T) {

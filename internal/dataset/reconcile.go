@@ -30,6 +30,9 @@ type reconciler struct {
 // follows may not come with an event.
 const afterAction = time.Second
 
+// whileRefused is when what the API server refused is tried again.
+const whileRefused = 10 * time.Second
+
 // Reconcile brings a VolumeManager one step nearer to what is wanted.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	owner := &flexlvmv1.VolumeManager{}
@@ -105,7 +108,10 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 	}
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
 		if err := r.want(scene, s); err != nil {
-			return wrong(v, err), nil // and what there is stays as it is
+			// What there is stays as it is, but for what has been promised to others.
+			out := wrong(v, err)
+			out.Actions = Evict(scene)
+			return out, r.carryOut(ctx, scene, out.Actions)
 		}
 		r.ask(ctx, scene)
 	} else {
@@ -122,11 +128,13 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		}
 	}
 	out := Plan(scene)
-	err = r.carryOut(ctx, owner, v.ID, out.Actions)
+	err = r.carryOut(ctx, scene, out.Actions)
 	switch stranger := (*strangerError)(nil); {
 	case err == nil || apierrors.IsConflict(err):
 	case errors.As(err, &stranger), apierrors.IsInvalid(err), apierrors.IsForbidden(err):
-		out.Failed, out.Status.Message = true, err.Error()
+		// It will be refused again: there is no haste.
+		out.Failed, out.Status.Message, out.Actions = true, err.Error(), nil
+		out.Again = max(out.Again, whileRefused)
 	default:
 		return Outcome{}, err
 	}

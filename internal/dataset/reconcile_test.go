@@ -12,8 +12,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -383,6 +385,48 @@ func TestNothingIsDeletedThatIsWantedAgain(t *testing.T) {
 		_, err := r.step(t.Context(), behind.DeepCopy())
 		require.ErrorIs(t, err, errChanged)
 	}
+	require.Empty(t, r.deleted())
+}
+
+// A quota that one replica does not fit in keeps no pod from those that do.
+func TestRefusedObjectKeepsNothingElse(t *testing.T) {
+	r := newRig(t)
+	r.fail = func(verb string, o any) error {
+		if c, is := o.(*corev1.PersistentVolumeClaim); is && verb == "create" && c.Name == "v-a-0" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, c.Name, errors.New("exceeded quota"))
+		}
+		return nil
+	}
+	r.manager(2)
+	for range 8 {
+		require.NoError(t, r.look())
+	}
+	vm := r.get()
+	require.EqualValues(t, 1, vm.Status.Volumes[0].ReadyReplicas)
+	require.Contains(t, vm.Status.Volumes[0].Message, "exceeded quota")
+	node := &corev1.Node{}
+	require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Name: "node-1"}, node))
+	require.Len(t, node.Labels, 1)
+	again, err := r.step(t.Context(), vm)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, again, whileRefused, "it will be refused again")
+}
+
+// The cache does not show a label that was just written: no replica goes from under it.
+func TestNothingIsDeletedBelowALabel(t *testing.T) {
+	r := newRig(t)
+	r.manager(1)
+	r.runs()
+	for _, o := range r.nodes.List() {
+		old := o.(*corev1.Node).DeepCopy()
+		old.Labels = nil
+		require.NoError(t, r.nodes.Update(old))
+	}
+	vm := r.get()
+	vm.Generation, vm.Spec.Volumes[0].Options = 2, s3Options(options{"exclude": "*.tmp"})
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	_, err := r.step(t.Context(), r.get())
+	require.ErrorIs(t, err, errChanged)
 	require.Empty(t, r.deleted())
 }
 

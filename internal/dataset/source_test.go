@@ -102,6 +102,42 @@ func TestSources(t *testing.T) {
 	}
 }
 
+func TestAllowedShares(t *testing.T) {
+	share := func(server, path string) *corev1.NFSVolumeSource {
+		return &corev1.NFSVolumeSource{Server: server, Path: path}
+	}
+	require.True(t, allowed(share("any", "/"), nil))
+	among := []string{"nas:/sets", "10.0.0.1:/"}
+	for _, s := range []*corev1.NFSVolumeSource{share("nas", "/sets"), share("nas", "/sets/"), share("nas", "/sets/a"), share("10.0.0.1", "/b"), share("nas", "/x/../sets")} {
+		require.True(t, allowed(s, among), s)
+	}
+	for _, s := range []*corev1.NFSVolumeSource{share("nas", "/"), share("nas", "/setsandmore"), share("nas", "/sets/../home"), share("nas2", "/sets"), share("as", "/sets")} {
+		require.False(t, allowed(s, among), s)
+	}
+	require.False(t, allowed(share("nas", "/sets"), []string{"none"}))
+}
+
+// A digest that changes has every dataset of every cluster loaded anew. Think twice
+// before this test is changed.
+func TestLoadStaysTheSame(t *testing.T) {
+	s, err := ParseSource(volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a*":1,"b*":1}`, "exclude": "*.tmp", "versionID": "7", "endpointURL": "https://e"})))
+	require.NoError(t, err)
+	require.Equal(t, "7a43908860456534", s.Load(0))
+	require.Equal(t, "d62ca031dfcb6438", s.Load(1))
+}
+
+// A Node that kubelet registers anew lacks for a while the labels that others give it.
+func TestNewNodesBarNothing(t *testing.T) {
+	affinity := withData(has("pool"))
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now)}}
+	_, barred, err := nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle-time.Second))
+	require.NoError(t, err)
+	require.Empty(t, barred)
+	_, barred, err = nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle))
+	require.NoError(t, err)
+	require.True(t, barred["n"])
+}
+
 // What the loader gets, and what it may do.
 func TestLoaderPod(t *testing.T) {
 	stage := newStage(t, func(v *flexlvmv1.VolumeConfig) {
@@ -117,7 +153,7 @@ func TestLoaderPod(t *testing.T) {
 	require.Equal(t, []string{"/fetch"}, pod.Containers[0].Command)
 	require.Equal(t, []string{
 		"--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--credentials-dir=/credentials", "--ca-file=/authority/ca.crt",
-		"--memory=128Mi", "--timeout=5m0s", "--", "s3://b/p/", "/data",
+		"--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://b/p/", "/data",
 	}, pod.Containers[0].Args)
 	require.EqualValues(t, 360, *job.Spec.ActiveDeadlineSeconds)
 	require.Equal(t, stage.Config.Tolerations, pod.Tolerations)
@@ -147,21 +183,21 @@ func TestNodesFor(t *testing.T) {
 		node("c", map[string]string{"disk": "slow"}),
 		node("d", map[string]string{"disk": "fast"}, corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}),
 	}
-	fit, barred, err := nodesFor(nodes, nil, nil)
+	fit, barred, err := nodesFor(nodes, nil, nil, now)
 	require.NoError(t, err)
 	require.Equal(t, 3, fit)
 	require.Empty(t, barred)
 	affinity := withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
-	fit, barred, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}})
+	fit, barred, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
 	require.NoError(t, err)
 	require.Equal(t, 3, fit, "a node that is not ready for a while counts")
 	require.Equal(t, map[string]bool{"c": true}, barred)
-	_, _, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil)
+	_, _, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
 	require.ErrorContains(t, err, `read nodeAffinity, key "disk"`)
 	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0] = corev1.NodeSelectorTerm{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}},
 	}
-	fit, _, err = nodesFor(nodes, affinity, nil)
+	fit, _, err = nodesFor(nodes, affinity, nil, now)
 	require.NoError(t, err)
 	require.Equal(t, 1, fit)
 }

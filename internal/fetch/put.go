@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -221,6 +222,7 @@ func (u *upload) once(ctx context.Context, o Object, buf []byte) error {
 
 // verify asks the server what it has now.
 func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned, crc []byte, buf []byte) error {
+	whole := ctx
 	ctx, _, stop := watch(ctx, u.S3.Stall+time.Minute)
 	defer stop()
 	there, sums, err := u.remote.Stat(ctx, key, "")
@@ -235,14 +237,34 @@ func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned,
 	case c.kind == checkCRC64:
 		return c.verify(crc)
 	case c.kind == checkComposite:
-		_, err := c.verifyComposite(ctx, file.file, o.Size, buf)
-		return err
+		if known, err := c.verifyComposite(ctx, file.file, o.Size, buf); known || err != nil {
+			return err
+		}
 	case c.streams():
 		h := c.hasher()
 		if err := hashInto(ctx, h, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
 			return err
 		}
 		return c.verify(h.Sum(nil))
+	}
+	return u.readBack(whole, there, crc, buf)
+}
+
+// readBack verifies what a server has that gives no checksum of it. The directory may
+// be deleted on the strength of it.
+func (u *upload) readBack(ctx context.Context, o Object, crc, buf []byte) error {
+	stream, err := u.remote.Open(ctx, o, span{0, o.Size})
+	if err != nil {
+		return fmt.Errorf("read back what was uploaded: %w", err)
+	}
+	defer func() { _ = stream.Body.Close() }() // it was only read
+	h := newCRC64()
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, stream.Body, buf)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read back what was uploaded: %w", err)
+	case n != o.Size || !bytes.Equal(h.Sum(nil), crc):
+		return fmt.Errorf("%w: what was uploaded reads otherwise", errChecksum)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 )
@@ -16,6 +17,9 @@ const (
 	headerAlgorithm = "X-Amz-Checksum-Algorithm"
 	headerType      = "X-Amz-Checksum-Type"
 )
+
+// abortTimeout keeps a server that hangs from holding up the end of an upload.
+const abortTimeout = 10 * time.Second
 
 // partThreads is how many parts of one file are on their way at once.
 const partThreads = 4
@@ -48,7 +52,9 @@ func (b *bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 	}
 	if err != nil {
 		// What was sent would be charged for ever. The context may have ended.
-		if abortErr := b.core.AbortMultipartUpload(context.WithoutCancel(ctx), b.source.Bucket, key, id); abortErr != nil {
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+		defer stop()
+		if abortErr := b.core.AbortMultipartUpload(last, b.source.Bucket, key, id); abortErr != nil {
 			err = fmt.Errorf("%w (and the parts that were sent stay at the server: %w)", err, abortErr)
 		}
 		return hint(err)

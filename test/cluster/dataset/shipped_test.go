@@ -77,8 +77,12 @@ func (k *kubelets) testPolicies(t *testing.T) {
 			},
 			Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 				RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: &no,
-				SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes},
-				Containers:      []corev1.Container{{Name: "c", Image: "i", Command: []string{"/fetch"}, SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no}}},
+				SecurityContext: &corev1.PodSecurityContext{
+					RunAsNonRoot: &yes, RunAsUser: ptr(int64(65532)), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				},
+				Containers: []corev1.Container{{Name: "c", Image: "i", Command: []string{"/fetch"}, SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				}}},
 			}}},
 		}
 		change(out)
@@ -99,6 +103,28 @@ func (k *kubelets) testPolicies(t *testing.T) {
 			j.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
 		},
 		"load or upload a dataset: root": func(j *batchv1.Job) { j.Spec.Template.Spec.SecurityContext = nil },
+		"run as nobody: user":            func(j *batchv1.Job) { j.Spec.Template.Spec.SecurityContext.RunAsUser = nil },
+		"run as nobody: container": func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].SecurityContext.RunAsUser = ptr(int64(0))
+		},
+		"run as nobody: container's root": func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].SecurityContext.RunAsNonRoot = ptr(false)
+		},
+		"run as nobody: capability": func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_MODULE"}
+		},
+		"run as nobody: capabilities": func(j *batchv1.Job) { j.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities = nil },
+		"run as nobody: seccomp":      func(j *batchv1.Job) { j.Spec.Template.Spec.SecurityContext.SeccompProfile = nil },
+		"run as nobody: container's seccomp": func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		},
+		"run as nobody: port": func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		},
+		"run as nobody: hook": func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}}}
+		},
+		"run as nobody: node": func(j *batchv1.Job) { j.Spec.Template.Spec.NodeName = nodes[0] },
 	} {
 		message, _, _ := strings.Cut(name, ":")
 		require.ErrorContains(t, stolen.Create(ctx, job(change), client.DryRunAll), message, name)
@@ -107,4 +133,14 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	require.NoError(t, k.client.Create(ctx, others))
 	require.ErrorContains(t, stolen.Delete(ctx, others), "may only create and delete Jobs that a VolumeManager owns")
 	k.kubectl(t, "delete", "job,pvc", "--all", "-n", s.name)
+
+	s.make("v", s3)
+	vm := s.get("v")
+	for _, patch := range []string{
+		`{"spec":{"state":"Completed"}}`, `{"metadata":{"annotations":{"flexlvm.io/retry":"1"}}}`, `{"metadata":{"labels":{"a":"b"}}}`,
+		`{"metadata":{"finalizers":["flexlvm.io/dataset","a/b"]}}`,
+	} {
+		require.ErrorContains(t, merge(vm.DeepCopy(), patch), "may only change the finalizer flexlvm.io/dataset", patch)
+	}
+	k.kubectl(t, "delete", "vm", "v", "-n", s.name, "--timeout=60s")
 }
