@@ -73,6 +73,9 @@ func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) 
 	if twin := a.twin(wants); twin != "" {
 		return nil, touched, &NoRoom{node, fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)}
 	}
+	if left := a.leftOver(wants); left != "" {
+		return nil, touched, &NoRoom{node, fmt.Sprintf("has a volume %s that no PersistentVolume explains, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)}
+	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
 		p, there := a.pools[in]
@@ -129,6 +132,17 @@ func (a *account) twin(wants []Want) string {
 			if r.replica == name && other != w.PV {
 				return other
 			}
+		}
+	}
+	return ""
+}
+
+// leftOver is a volume of the node that has the name of a replica among the wants, and
+// is another's; or nothing.
+func (a *account) leftOver(wants []Want) volume.Name {
+	for _, w := range wants {
+		if name := w.charge().replica; name != "" && a.strays[stray{w.Spec.Group, name}] {
+			return name
 		}
 	}
 	return ""
