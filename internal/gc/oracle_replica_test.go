@@ -67,7 +67,7 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got gc.Result) {
 		require.False(t, seen[v.UUID], "seed %d: %s goes twice", seed, v.Name)
 		seen[v.UUID] = true
 		require.Contains(t, f.Message, v.Device.String())
-		if before, found := last[v.Pool()]; found && before.Claim.Replica.Asked == f.Claim.Replica.Asked {
+		if before, found := last[v.Pool()]; found && before.Claim.Replica.Asked.Equal(f.Claim.Replica.Asked) {
 			require.LessOrEqual(t, before.Volume.LastUsed, v.LastUsed, "seed %d", seed)
 		}
 		last[v.Pool()] = f
