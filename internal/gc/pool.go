@@ -18,6 +18,7 @@ type pool struct {
 	orphaned amount
 	replicas []candidate  // what may go of datasets, in order
 	kept     amount       // replicas that may not
+	stuck    amount       // replicas that were to go long ago
 	pending  volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
 	freed    volume.Bytes // by evictions of this plan
 	demands  []demand

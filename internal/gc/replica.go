@@ -21,6 +21,11 @@ type Farewell struct {
 	Message string // why, in words with numbers
 }
 
+// goingTime is how long the room of a replica that is past recall counts as coming. Its
+// claim goes within seconds, unless something is wrong with its VolumeManager or its
+// controller; then nobody must wait for that room without a word.
+const goingTime = 5 * time.Minute
+
 // A candidate is a replica that may go.
 type candidate struct {
 	volume *node.Volume
@@ -34,6 +39,8 @@ func (p *planner) sortReplica(v *node.Volume, in *pool) {
 		return
 	}
 	switch {
+	case c.Replica.Going() && !c.Leaving() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
+		in.stuck.add(v)
 	case c.Replica.Going():
 		in.pending += v.Device // its claim is deleted, or about to be
 	case p.mayLeave(v, c, in):

@@ -176,6 +176,30 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	require.Equal(t, "uid-of-vm-first", r.Evictions[0].Replica.OwnerUID)
 }
 
+// What is past recall counts as coming for some minutes; a claim that nobody deletes
+// then gives no room, and people are told.
+func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
+	s := newScene()
+	s.replica("first", 60)
+	s.claim("promised", 65) // 39 GiB are free
+	first := &s.view.Claims[1].Replica
+	first.Asked, first.Unlabelled, first.Evictable = sceneNow, sceneNow, sceneNow.Add(-5*time.Minute)
+	was := s.plan().Pools[0]
+	require.Zero(t, was.Shortfall)
+	first.Evictable = first.Evictable.Add(-time.Second)
+	is := s.plan().Pools[0]
+	require.Equal(t, 26*volume.GiB, is.Shortfall)
+	require.Contains(t, is.ShortfallMessage, "60 GiB in 1 replica of a dataset were given up long ago, and their claims are still there: see their VolumeManager")
+	require.Equal(t, was.Allocatable-60*volume.GiB, is.Allocatable, "nothing is promised of it")
+	require.Empty(t, gc.Steps(s.view, s.plan()), "it cannot be taken back")
+
+	s.replica("second", 30)
+	s.group("flexlvm").Free += 30 * volume.GiB // as before
+	require.Equal(t, []string{"second"}, farewells(s.plan()), "another one makes the room")
+	s.view.Claims[1].Phase = corev1.VolumeReleased
+	require.Empty(t, farewells(s.plan()), "it goes after all")
+}
+
 // Neither a pool that is full, nor other replicas drive one out: it would be made
 // anew at once, and drive the next one out.
 func TestPlanKeepsReplicasFromReplicas(t *testing.T) {

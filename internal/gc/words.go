@@ -172,6 +172,9 @@ func (p *planner) outlook(in *pool) (out []string) {
 	if in.kept.volumes > 0 {
 		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, counted(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
 	}
+	if in.stuck.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, counted(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+	}
 	if in.orphaned.volumes > 0 {
 		out = append(out, fmt.Sprintf("%s in %s that no PersistentVolume explains: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
 	}

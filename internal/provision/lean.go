@@ -1,6 +1,8 @@
 package provision
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +23,8 @@ func lean(obj any) (any, error) {
 		o.Annotations = nil
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
 	case *flexlvmv1.NodeStorage:
-		o.Status.Orphans, o.Status.Evictions = nil, nil
+		o.Status.Evictions = nil
+		o.Status.Orphans = slices.DeleteFunc(o.Status.Orphans, func(orphan flexlvmv1.Orphan) bool { return !replica.IsVolumeName(orphan.Name) })
 	case *corev1.PersistentVolumeClaim:
 		return leanClaim(o), nil
 	case *corev1.PersistentVolume:

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
@@ -28,6 +29,20 @@ func wholeClaim(volume string) *corev1.PersistentVolumeClaim {
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: room},
 	}
+}
+
+// Of a node's orphans those matter that a replica would begin with.
+func TestLeanReports(t *testing.T) {
+	of := func(names ...string) *flexlvmv1.NodeStorage {
+		out := &flexlvmv1.NodeStorage{}
+		for _, n := range names {
+			out.Status.Orphans = append(out.Status.Orphans, flexlvmv1.Orphan{Pool: "flexlvm", Name: n})
+		}
+		return out
+	}
+	got, err := lean(of("pvc-1", "ds-0123456789abcdef", "ds-else"))
+	require.NoError(t, err)
+	require.Equal(t, of("ds-0123456789abcdef"), got)
 }
 
 func TestLeanClaims(t *testing.T) {

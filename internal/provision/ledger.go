@@ -12,6 +12,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -51,12 +52,31 @@ func NewLedger(now func() time.Time, changed func(node string)) *Ledger {
 
 // An account is one node.
 type account struct {
-	node     string    // its name; empty without a report
-	report   types.UID // of the NodeStorage
-	pools    map[volume.PoolName]pool
+	node   string    // its name; empty without a report
+	report types.UID // of the NodeStorage
+	pools  map[volume.PoolName]pool
+	// strays are volumes with names of replicas that no PersistentVolume explains.
+	strays   map[stray]bool
 	written  map[string]charge
 	reserved map[string]reservation
 	holds    map[volume.PoolName]hold
+}
+
+// A stray is a volume by its group and name.
+type stray struct {
+	group volume.Group
+	name  volume.Name
+}
+
+// straysOf are those that a node reports; it names the oldest of its orphans only.
+func straysOf(storage *flexlvmv1.NodeStorage) map[stray]bool {
+	out := map[stray]bool{}
+	for _, o := range storage.Status.Orphans {
+		if replica.IsVolumeName(o.Name) {
+			out[stray{volume.Group(o.Pool), volume.Name(o.Name)}] = true
+		}
+	}
+	return out
 }
 
 // A pool is what a node reports of a volume group, or of a thin pool in one.
@@ -127,7 +147,7 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	a := l.account(label)
 	pools := poolsOf(storage)
 	same := a.node == storage.Name && a.report == storage.UID && maps.EqualFunc(a.pools, pools, pool.equal)
-	a.node, a.report, a.pools = storage.Name, storage.UID, pools
+	a.node, a.report, a.pools, a.strays = storage.Name, storage.UID, pools, straysOf(storage)
 	if !same {
 		clear(a.holds) // there may be room now
 	}
@@ -142,7 +162,7 @@ func (l *Ledger) Forget(node string) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
 	a := l.account(label)
-	a.node, a.report, a.pools = "", "", nil
+	a.node, a.report, a.pools, a.strays = "", "", nil, nil
 	l.mu.Unlock()
 	l.changed(label)
 }

@@ -3,6 +3,7 @@ package provision_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -184,6 +185,30 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 			require.Equal(t, controller.ProvisioningReschedule, state)
 		})
 	}
+	t.Run("left over, without a PersistentVolume", func(t *testing.T) {
+		for orphan, want := range map[string]string{
+			"flexlvm/ds-" + imagesHash:    `node "node-1" has a volume ds-` + imagesHash + ` that no PersistentVolume explains`,
+			"another/ds-" + imagesHash:    "",
+			"flexlvm/ds-0123456789abcdef": "",
+		} {
+			c := replicaCast(t)
+			report := reported("node-1", 10*one)
+			pool, name, _ := strings.Cut(orphan, "/")
+			report.Status.Orphans = []flexlvmv1.Orphan{{Pool: pool, Name: name, State: "ready"}}
+			c.ledger = newBooks(t, report).Ledger
+			_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
+			if want == "" {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorContains(t, err, want)
+			require.Equal(t, controller.ProvisioningReschedule, state)
+			report.Status.Orphans = nil
+			c.ledger.Report(report)
+			_, _, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
+			require.NoError(t, err, "a person has looked at it")
+		}
+	})
 	t.Run("about to be written", func(t *testing.T) {
 		c := replicaCast(t)
 		o := replicaOptions()

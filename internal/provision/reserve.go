@@ -67,11 +67,8 @@ func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) 
 		}
 	}
 	a := l.account(label)
-	if a.node == "" {
-		return nil, touched, &NoRoom{node, "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"}
-	}
-	if twin := a.twin(wants); twin != "" {
-		return nil, touched, &NoRoom{node, fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)}
+	if why := a.unfit(wants); why != "" {
+		return nil, touched, &NoRoom{node, why}
 	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
@@ -85,8 +82,8 @@ func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) 
 		_, largest := l.need(wants, in, p.extent)
 		room, kept := l.room(a, in), a.kept(p, in, reads)
 		why := l.short(p, wants, in, room)
-		if need, _ := l.need(wants, in, p.extent); why == "" && need > room-kept {
-			why = fmt.Sprintf("%s, and what this pod reads (%s) does not count, for it stays", shortOf(wants, in, max(0, room-kept), need), joined(reads))
+		if why == "" {
+			why = l.readsShort(wants, in, p, max(0, room-kept), reads)
 		}
 		if why == "" {
 			why = l.lacksDevices(p, wants, in, room)
@@ -112,6 +109,20 @@ func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) 
 	return uuids, append(touched, label), nil
 }
 
+// unfit says why a node takes none of the wants, whatever its room, or nothing.
+func (a *account) unfit(wants []Want) string {
+	if a.node == "" {
+		return "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"
+	}
+	if twin := a.twin(wants); twin != "" {
+		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)
+	}
+	if left := a.leftOver(wants); left != "" {
+		return fmt.Sprintf("has a volume %s that no PersistentVolume explains, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
+	}
+	return ""
+}
+
 // twin is a PersistentVolume of a node, written or about to be, that has the name of
 // a replica among the wants for its volume; or nothing.
 func (a *account) twin(wants []Want) string {
@@ -129,6 +140,17 @@ func (a *account) twin(wants []Want) string {
 			if r.replica == name && other != w.PV {
 				return other
 			}
+		}
+	}
+	return ""
+}
+
+// leftOver is a volume of the node that has the name of a replica among the wants, and
+// is another's; or nothing.
+func (a *account) leftOver(wants []Want) volume.Name {
+	for _, w := range wants {
+		if name := w.charge().replica; name != "" && a.strays[stray{w.Spec.Group, name}] {
+			return name
 		}
 	}
 	return ""
@@ -163,6 +185,16 @@ func (l *Ledger) short(p pool, wants []Want, in volume.PoolName, room volume.Byt
 		return shortOf(replicas, in, room, need)
 	}
 	return ""
+}
+
+// readsShort says that a pool has too little room for wants without the replicas that
+// their pod reads, or nothing.
+func (l *Ledger) readsShort(wants []Want, in volume.PoolName, p pool, room volume.Bytes, reads []volume.Name) string {
+	need, _ := l.need(wants, in, p.extent)
+	if need <= room {
+		return ""
+	}
+	return fmt.Sprintf("%s, and what this pod reads (%s) does not count, for it stays", shortOf(wants, in, room, need), joined(reads))
 }
 
 // need is what those of the wants need that have no PersistentVolume yet, and the

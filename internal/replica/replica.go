@@ -96,6 +96,12 @@ func IsHash(s string) bool {
 // VolumeName is the name of every replica's logical volume.
 func VolumeName(hash string) volume.Name { return volume.Name(volumePrefix + hash) }
 
+// IsVolumeName tells whether a name may be a VolumeName.
+func IsVolumeName(name string) bool {
+	hash, is := strings.CutPrefix(name, volumePrefix)
+	return is && IsHash(hash)
+}
+
 // NodeLabel is the label that nodes bear which have the dataset.
 func NodeLabel(hash string) string { return nodePrefix + hash }
 

@@ -51,6 +51,9 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "ds-"+h, string(replica.VolumeName(h)))
 	require.Equal(t, "flexlvm.io/ds-"+h, replica.NodeLabel(h))
 	require.Equal(t, "flexlvm-ds-"+h, replica.ReadersPV(h))
+	require.True(t, replica.IsVolumeName("ds-"+h))
+	require.False(t, replica.IsVolumeName(h))
+	require.False(t, replica.IsVolumeName("ds-x"))
 	got, is := replica.ReadBy(replica.ReadersPV(h))
 	require.Equal(t, []any{h, true}, []any{got, is})
 	for _, other := range []string{"", h, "flexlvm-ds-", "flexlvm-ds-mine", "pvc-" + h, "ds-" + h} {

@@ -95,16 +95,19 @@ func (s *share) testKilled(t *testing.T) {
 		return out
 	}
 	directories, marks := names(""), names(".flexlvm")
+	seen := func() string { return fmt.Sprint(names(""), names(".flexlvm")) }
+	var left atomic.Int32 // marks that are there when the kill has been done
 	var kills atomic.Int32
 	kills.Store(1) // still to come: each costs the time of a lease
 	killed := func(p *process) {
-		began := len(names(".flexlvm"))
+		began := seen()
 		go func() {
-			for kills.Load() > 0 && len(names(".flexlvm")) == began {
+			for kills.Load() > 0 && seen() == began {
 				time.Sleep(time.Millisecond)
 			}
 			if kills.Add(-1) >= 0 {
 				p.kill() // in the midst of its first piece of work
+				left.Store(int32(len(names(".flexlvm")) - len(marks)))
 			}
 		}()
 	}
@@ -113,11 +116,15 @@ func (s *share) testKilled(t *testing.T) {
 		s.claimOf(sp, fmt.Sprintf("c-%d", i), "nfs-killed")
 	}
 	for i := range 20 {
-		s.directory(t, sp, fmt.Sprintf("c-%d", i))
+		_, dir := s.directory(t, sp, fmt.Sprintf("c-%d", i))
+		for file := range 1500 { // more than is removed at once
+			require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(file)), nil, 0o600))
+		}
 	}
 	require.LessOrEqual(t, kills.Load(), int32(0))
 	stop()
 	kills.Store(1)
+	left.Store(0)
 	stop = s.keep(t, nfsPort, killed)
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	eventually(t, longest, func() string {
@@ -125,6 +132,8 @@ func (s *share) testKilled(t *testing.T) {
 		return missing(len(left) == 0, "%d volumes are left", len(left))
 	})
 	stop()
+	require.LessOrEqual(t, kills.Load(), int32(0), "nothing was killed")
+	require.Positive(t, left.Load(), "it was killed when all was done")
 	require.Equal(t, directories, names(""))
 	require.Equal(t, marks, names(".flexlvm"))
 }
