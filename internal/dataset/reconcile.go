@@ -71,6 +71,9 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		controllerutil.RemoveFinalizer(owner, Finalizer)
 		return 0, r.writeFinalizers(ctx, owner)
 	}
+	if released {
+		again = 0 // nothing is left, and if anything is made again, a watch shows it
+	}
 	return again, r.writeStatus(ctx, owner, outcomes, released)
 }
 

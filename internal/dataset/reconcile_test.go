@@ -285,6 +285,9 @@ func TestReconcileUpload(t *testing.T) {
 	}
 	require.Equal(t, []string{"create v-a-put", "delete v-a-put", "delete v-a-0", "delete v-a-0"}, r.done)
 	require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State)
+	again, err := r.step(t.Context(), r.get())
+	require.NoError(t, err)
+	require.Zero(t, again, "what is finished is not looked at for ever")
 }
 
 // Completed by the very patch that has the slip in it: where it was to go is not

@@ -128,16 +128,28 @@ func (k *kubelets) testSources(t *testing.T) {
 	require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: s.claims()["v-share"].Spec.VolumeName}, share))
 	require.Equal(t, "10.0.0.1", share.Spec.NFS.Server)
 	require.Equal(t, "v-share", share.Spec.ClaimRef.Name)
-	// A volume that the spec does not name any more is released; the others stay.
+	// A volume that the spec does not name any more is released; the others stay, and
+	// those that consumers write to, until their user deletes the claims.
 	s.make("v", nfs)
-	eventually(t, longest, func() string {
-		for name := range s.claims() {
-			if strings.HasPrefix(name, "v-") && name != "v-share" {
-				return "left: " + name
+	left := func(want ...string) {
+		eventually(t, longest, func() string {
+			var got []string
+			for name := range s.claims() {
+				if strings.HasPrefix(name, "v-") {
+					got = append(got, name)
+				}
 			}
-		}
-		return ""
+			slices.Sort(got)
+			return missing(slices.Equal(got, want), "left: %v", got)
+		})
+	}
+	left("v-cache-0", "v-d-0", "v-share")
+	eventually(t, longest, func() string {
+		status := s.get("v").Status
+		return missing(len(status.Volumes) == 3 && strings.Contains(status.Volumes[1].Message, "is not in the spec any more"), "%+v", status.Volumes)
 	})
+	k.kubectl(t, "delete", "pvc", "v-cache-0", "v-d-0", "-n", s.name, "--timeout=60s")
+	left("v-share")
 	s.remove(s.get("w"))
 	s.remove(s.get("v"))
 	s.nothingLeft()

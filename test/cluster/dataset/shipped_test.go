@@ -65,7 +65,7 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	require.ErrorContains(t, stolen.Create(ctx, claim.DeepCopy()), "may only create claims that a VolumeManager owns")
 	require.NoError(t, k.client.Create(ctx, claim))
 	// kube-controller-manager has not asked for a volume: it belongs to somebody else.
-	require.ErrorContains(t, merge(claim.DeepCopy(), `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), "")
+	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"annotations":{"flexlvm.io/load":"x"}}}`), "may only take the annotation")
 	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/volumemanager":"x"}}}`), "may only take the annotation")
 
 	job := func(change func(*batchv1.Job)) *batchv1.Job {
