@@ -54,8 +54,8 @@ func TestNodeDaemon(t *testing.T) {
 	})
 	ok = ok && t.Run("pressure", b.testPressure)
 	ok = ok && inFull("layouts", func() bool { return t.Run("layouts", b.testLayouts) })
-	ok = ok && t.Run("IO limits", b.testIOLimits)
-	ok = ok && t.Run("copied", b.testCopied)
+	ok = ok && inFull("IO limits", func() bool { return t.Run("IO limits", b.testIOLimits) })
+	ok = ok && inFull("copied", func() bool { return t.Run("copied", b.testCopied) })
 	if ok {
 		b.configure(t, watchful...)
 		ok = t.Run("in use elsewhere", b.testInUseElsewhere) &&
@@ -76,8 +76,9 @@ func TestNodeDaemon(t *testing.T) {
 	b.say(t, "the end")
 }
 
-// inFull runs a part in `make campaign` only: the engine's own tests go over the
-// layouts, and the soak kills daemons, in `make test`.
+// inFull runs a part in `make campaign` only: the engine's own tests go over layouts
+// and copies, those of internal/gc over limits, and the soak kills daemons, in
+// `make test`.
 func inFull(name string, part func() bool) bool {
 	if os.Getenv("FLEXLVM_CAMPAIGN") == "" {
 		fmt.Printf("gc: %q is left to make campaign\n", name)
