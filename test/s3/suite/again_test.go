@@ -84,7 +84,7 @@ func TestKilledAtEveryStage(t *testing.T) {
 		"at the last of them": {Method: "GET", Path: "/small/19"},
 		"in the big one":      {Method: "GET", Path: "/big"},
 		"further in the big":  {Method: "GET", Path: "/big", Skip: 1},
-		"at its second piece": {Method: "GET", Path: "/big", Skip: 1, Reset: s3.After(1 << 20)},
+		"at its second piece": {Method: "GET", Path: "/big", Skip: 1, Times: 1, Reset: s3.After(1 << 20)},
 		"among the first":     {Method: "GET", Path: "/small/05"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,10 +92,13 @@ func TestKilledAtEveryStage(t *testing.T) {
 			b.put(small)
 			reached := make(chan struct{}, 1000)
 			fault.Before = func() { reached <- struct{}{} }
-			if fault.Reset == nil {
-				fault.Delay = time.Hour
+			faults := []s3.Fault{fault}
+			if fault.Reset != nil { // the others wait, or it would get through piece by piece
+				faults = append(faults, s3.Fault{Method: "GET", Path: fault.Path, Skip: fault.Skip, Delay: time.Hour})
+			} else {
+				faults[0].Delay = time.Hour
 			}
-			b.proxy.Inject(fault)
+			b.proxy.Inject(faults...)
 			r := b.start(b.url(""))
 			select {
 			case <-reached:
