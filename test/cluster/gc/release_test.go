@@ -139,9 +139,14 @@ func (b *bed) testDeletedByHand(t *testing.T) {
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
 }
 
-// staysReady requires for a while that a volume does.
+// staysReady requires for a while that a volume does. On a slow machine it may have
+// become so only just now: the driver notes it behind its reply to kubelet.
 func (s *space) staysReady(name string) {
 	s.t.Helper()
+	eventually(s.t, longest, func() string {
+		is := s.stateOf(s.t, name)
+		return missing(is != volume.Creating, "volume %s is %q", name, is)
+	})
 	stays(s.t, 4*time.Second, func() string {
 		is := s.stateOf(s.t, name)
 		return missing(is == volume.Ready, "volume %s is %q", name, is)
