@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -151,17 +152,32 @@ func (b *bed) nfsRound(ctx context.Context, prefix string) (made, undone time.Du
 	return made, undone, nil
 }
 
-// release does what the controller manager does when claims are deleted. The claims
-// stay, with a volume each, so that later rounds have more of them beside theirs.
+// release does what the controller manager does when claims are deleted: as long as a
+// claim is there, the provisioner takes nothing away. Others with a volume each take
+// their place, so that later rounds have more of them beside theirs.
 func (b *bed) release(ctx context.Context, claims batch) error {
 	return each(perRound, func(i int) error {
 		claim := claims.claims[i].DeepCopy()
+		claim.Finalizers = nil
+		all := b.client.CoreV1().PersistentVolumeClaims(space)
+		if _, err := all.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("let go of a claim: %w", err)
+		}
+		if err := all.Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		claim.ObjectMeta = metav1.ObjectMeta{Name: claim.Name + "-there", Annotations: claim.Annotations}
 		claim.Spec.VolumeName = claims.names[i]
-		if _, err := b.client.CoreV1().PersistentVolumeClaims(space).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("give a claim its volume: %w", err)
+		if _, err := all.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+			return err
 		}
 		v, err := b.client.CoreV1().PersistentVolumes().Get(ctx, claims.names[i], metav1.GetOptions{})
 		if err != nil {
+			return err
+		}
+		// What the controller manager keeps it by while a claim uses it.
+		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == "kubernetes.io/pv-protection" })
+		if v, err = b.client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 		v.Status.Phase = corev1.VolumeReleased
@@ -206,6 +222,11 @@ func (b *bed) nfsLoop(ctx context.Context, prefix, export string) (made, undone 
 	if err := each(perRound, func(i int) error {
 		v, err := b.client.CoreV1().PersistentVolumes().Get(ctx, claims.names[i], metav1.GetOptions{})
 		if err != nil {
+			return err
+		}
+		// What the controller manager keeps it by while a claim uses it.
+		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == "kubernetes.io/pv-protection" })
+		if v, err = b.client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 		v.Status.Phase = corev1.VolumeReleased
