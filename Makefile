@@ -59,8 +59,8 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 	@go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
-	@echo "== tests in virtual nodes"
-	@go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
+	@echo "== tests in virtual nodes (the engine beside udev is left to make campaign)"
+	@go test -tags vm -count=1 -p 1 -v -timeout 100m -skip '^TestEngineBesideUdev$$' ./test/vm/...
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"

@@ -83,12 +83,9 @@ func TestEngine(t *testing.T) {
 }
 
 // TestEngineBesideUdev runs the tests that make and find devices once more where
-// udev makes the device nodes, with LVM's defaults. The nodes of test/cluster are such
-// as well.
+// udev makes the device nodes, with LVM's defaults. It is a part of `make campaign`: the
+// nodes of test/cluster are such as well.
 func TestEngineBesideUdev(t *testing.T) {
-	if os.Getenv("FLEXLVM_CAMPAIGN") == "" {
-		t.Skip("make campaign runs it")
-	}
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{
 		Udev:  true,
