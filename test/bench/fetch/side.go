@@ -10,11 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/flexlvm/flexlvm/test/bench/figure"
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/s3"
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -106,7 +105,7 @@ func (o side) run(ctx context.Context, s set, from, dest string) (usage, error) 
 		return usage{}, err
 	}
 	peak := make(chan float64, 1)
-	go func() { peak <- peakOf(cmd.Process.Pid) }()
+	go func() { peak <- figure.PeakOf(cmd.Process.Pid) }()
 	err := cmd.Wait()
 	u := usage{wall: time.Since(began), peak: <-peak}
 	if err != nil {
@@ -114,26 +113,6 @@ func (o side) run(ctx context.Context, s set, from, dest string) (usage, error) 
 	}
 	u.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return u, nil
-}
-
-var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// peakOf is the most memory that a process has had, in MiB, as it was seen last
-// before it ended. What wait4 tells is of the process that started it, too.
-func peakOf(pid int) float64 {
-	for peak := 0.0; ; {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		match := highWater.FindSubmatch(status)
-		if err != nil || match == nil {
-			return peak
-		}
-		kib, err := strconv.Atoi(string(match[1]))
-		if err != nil {
-			return peak
-		}
-		peak = float64(kib) / 1024
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // readAll reads all files of a folder, so that they are in the page cache.

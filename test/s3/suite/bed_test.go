@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/flexlvm/flexlvm/test/bench/figure"
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/s3"
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -179,28 +179,8 @@ func (b *bed) launch(args ...string) *running {
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	require.NoError(b.t, r.cmd.Start())
 	r.peak = make(chan float64, 1)
-	go func() { r.peak <- peakOf(r.cmd.Process.Pid) }()
+	go func() { r.peak <- figure.PeakOf(r.cmd.Process.Pid) }()
 	return r
-}
-
-var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// peakOf is the most memory that a process has had, in MiB, as it was seen last
-// before it ended. What wait4 tells is of the process that started it, too.
-func peakOf(pid int) float64 {
-	for peak := 0.0; ; {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		match := highWater.FindSubmatch(status)
-		if err != nil || match == nil {
-			return peak
-		}
-		kib, err := strconv.Atoi(string(match[1]))
-		if err != nil {
-			return peak
-		}
-		peak = float64(kib) / 1024
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 // wait waits for the end. Where the program was not killed its result must be there
