@@ -269,8 +269,13 @@ spec:
 // testReplicaEvicted: an ordinary claim needs the room of a replica that nobody uses.
 func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
-	l.setMinAge("0s")
-	defer l.setMinAge("2m")
+	l.kubectl("-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
+	l.daemonsRun()
+	defer func() { // the tests after this one want the daemon that is shipped
+		kubectl(l.ctx, l.t, "apply", "-k", shipped(l.t, "installer"))
+		l.daemonsRun()
+	}()
 	free := l.free("node1")
 	require.NoError(l.t, l.apply(claim("large", fmt.Sprint(free)))) // its file system comes on top
 	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
@@ -297,10 +302,9 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	require.Equal(l.t, []string{"node1", "node2"}, l.bearing(vm))
 }
 
-func (l *library) setMinAge(age string) {
+// daemonsRun waits until every node runs the daemon as it is to be now.
+func (l *library) daemonsRun() {
 	l.t.Helper()
-	l.kubectl("-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
-		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=`+age+`"]}]}}}}`)
 	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=240s")
 }
 

@@ -26,7 +26,7 @@ func (b *bed) testReleased(t *testing.T) {
 	s.running("main")
 	name := s.volumeOf("data")
 	sum := s.sums("main")
-	require.Equal(t, volume.Ready, b.stateOf(t, name))
+	b.becomes(t, name, volume.Ready) // the driver notes it behind its reply to kubelet
 	object, err := b.client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Contains(t, object.Finalizers, pv.Finalizer)
