@@ -14,20 +14,14 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/provision"
 )
 
 const (
 	// component is who the events on PersistentVolumes are from.
 	component = "flexlvm-nfs-provisioner"
-	// resync is how often every claim and volume is looked at without a change.
-	resync = 15 * time.Minute
-	// What failed is tried again after firstRetry, doubled up to lastRetry. A refusal
-	// is only looked up in memory until refusalRetry has passed.
-	firstRetry   = 500 * time.Millisecond
-	lastRetry    = time.Minute
-	refusalRetry = 5 * time.Minute
 	// drain is how long a worker may take to finish what it has begun.
 	drain = 10 * time.Second
 )
@@ -59,31 +53,25 @@ func Work(ctx context.Context, config Config) error {
 	})
 	config.Metrics.watch(p)
 
-	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, resync, informers.WithTransform(lean))
+	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, provision.Resync, informers.WithTransform(lean))
 	claims, volumes := factory.Core().V1().PersistentVolumeClaims().Informer(), factory.Core().V1().PersistentVolumes().Informer()
 	classes := factory.Storage().V1().StorageClasses().Informer()
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, Name, p,
-		controller.ClaimsInformer(claims), controller.VolumesInformer(volumes), controller.ClassesInformer(classes),
-		controller.LeaderElection(false), // the caller does it, and gives the lease back
-		controller.MetricsInstance(config.Metrics.library),
-		controller.Threadiness(config.Workers),
-		controller.ResyncPeriod(resync),
-		controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
-		controller.FailedProvisionThreshold(0), // never give a claim up,
-		controller.FailedDeleteThreshold(0),    // nor a volume
-		controller.RetryIntervalMax(refusalRetry),
-		// A PersistentVolume that the API server does not take now is offered again and
-		// again; the directory is there, and the object alone leads to it.
-		controller.CreateProvisionedPVLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
-	)
+		append(provision.LibraryOptions(config.Workers, config.Metrics.library),
+			controller.ClaimsInformer(claims), controller.VolumesInformer(volumes), controller.ClassesInformer(classes),
+			controller.FailedDeleteThreshold(0), // never give a volume up
+			// A PersistentVolume that the API server does not take now is offered again and
+			// again; the directory is there, and the object alone leads to it.
+			controller.CreateProvisionedPVLimiter(provision.RetryLimiter()),
+		)...)
 	c.ControllerWaitGroup(&busy)
 	factory.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced, volumes.HasSynced, classes.HasSynced) {
 		return nil // told to end
 	}
 	c.Run(ctx)
-	waitAtMost(&busy, drain)
+	provision.WaitAtMost(&busy, drain)
 	return nil
 }
 
@@ -93,16 +81,4 @@ func lean(obj any) (any, error) {
 		accessor.SetManagedFields(nil)
 	}
 	return obj, nil
-}
-
-func waitAtMost(group *sync.WaitGroup, limit time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		group.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(limit):
-	}
 }

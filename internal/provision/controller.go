@@ -25,13 +25,6 @@ import (
 const (
 	// component is who the events on claims and volumes are from.
 	component = "flexlvm-provisioner"
-	// resync is how often every claim and volume is looked at without a change.
-	resync = 15 * time.Minute
-	// A claim that failed is tried again after firstRetry, doubled up to lastRetry.
-	// A Refusal is only looked up in memory until refusalRetry has passed.
-	firstRetry   = 500 * time.Millisecond
-	lastRetry    = time.Minute
-	refusalRetry = 5 * time.Minute
 	// provisionTimeout bounds one attempt, which is one question to the API server.
 	provisionTimeout = 30 * time.Second
 	// drain is how long a worker may take to finish what it has begun.
@@ -70,7 +63,7 @@ func Work(ctx context.Context, config Config) error {
 	}
 	publish := &publisher{
 		client: config.Client, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
-		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+		queue:   workqueue.NewTypedRateLimitingQueue(RetryLimiter()),
 		metrics: config.Metrics, avoidBusy: config.AvoidBusy,
 	}
 	publish.ledger = NewLedger(time.Now, publish.dirty)
@@ -82,19 +75,13 @@ func Work(ctx context.Context, config Config) error {
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner,
 		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused}),
-		controller.ClaimsInformer(w.factory.Core().V1().PersistentVolumeClaims().Informer()),
-		controller.VolumesInformer(w.factory.Core().V1().PersistentVolumes().Informer()),
-		controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
-		controller.LeaderElection(false), // Lead does it, and gives the lease back
-		controller.MetricsInstance(config.Metrics.library),
-		controller.Threadiness(config.Workers),
-		controller.ResyncPeriod(resync),
-		controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
-		controller.FailedProvisionThreshold(0), // never give a claim up
-		controller.RetryIntervalMax(refusalRetry),
-		controller.ProvisionTimeout(provisionTimeout),
-		controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
-	)
+		append(LibraryOptions(config.Workers, config.Metrics.library),
+			controller.ClaimsInformer(w.factory.Core().V1().PersistentVolumeClaims().Informer()),
+			controller.VolumesInformer(w.factory.Core().V1().PersistentVolumes().Informer()),
+			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
+			controller.ProvisionTimeout(provisionTimeout),
+			controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
+		)...)
 	c.ControllerWaitGroup(&busy)
 	w.start(ctx)
 	if !w.sync(ctx) || !inherit(ctx, config.Client, publish.ledger) {
@@ -115,7 +102,7 @@ func Work(ctx context.Context, config Config) error {
 		})
 	}
 	c.Run(working)
-	waitAtMost(&busy, drain)
+	WaitAtMost(&busy, drain)
 	if err := context.Cause(working); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -140,16 +127,4 @@ func inherit(ctx context.Context, client kubernetes.Interface, ledger *Ledger) b
 func offeringClass(obj any) bool {
 	class, ok := obj.(*storagev1.StorageClass)
 	return ok && class.Provisioner == pv.Provisioner
-}
-
-func waitAtMost(group *sync.WaitGroup, limit time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		group.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(limit):
-	}
 }

@@ -32,7 +32,7 @@ type watches struct {
 
 func newWatches(config Config) (*watches, error) {
 	w := &watches{
-		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, resync, informers.WithTransform(lean)),
+		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, Resync, informers.WithTransform(lean)),
 		own: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(lean),
 			informers.WithNamespace(config.Namespace),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managedBy })),

@@ -120,6 +120,11 @@ func (a *authority) kubeconfig(s subject) ([]byte, error) {
 		return nil, err
 	}
 	b64 := base64.StdEncoding.EncodeToString
+	return clientConfig(a.pem, s.name, fmt.Sprintf("client-certificate-data: %s\n    client-key-data: %s", b64(pair.cert), b64(pair.key))), nil
+}
+
+// clientConfig is a kubeconfig of a user with the lines that prove who it is.
+func clientConfig(authority []byte, user, proof string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: cluster
@@ -129,12 +134,11 @@ clusters:
     server: https://%s
     certificate-authority-data: %s
 users:
-- name: %s
+- name: %q
   user:
-    client-certificate-data: %s
-    client-key-data: %s
+    %s
 contexts:
 - name: cluster
-  context: {cluster: cluster, user: "%s"}
-`, apiServerAddress, b64(a.pem), s.name, b64(pair.cert), b64(pair.key), s.name), nil
+  context: {cluster: cluster, user: %q}
+`, apiServerAddress, base64.StdEncoding.EncodeToString(authority), user, proof, user)
 }

@@ -30,6 +30,20 @@ func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...str
 	return out, nil
 }
 
+// AccountKubeconfig writes a kubeconfig with a token of a service account, good for
+// two hours: a program that is given it has that account's rights and no others.
+func (c *Cluster) AccountKubeconfig(ctx context.Context, namespace, account, path string) error {
+	authority, err := os.ReadFile(filepath.Join(c.dir, "pki/ca.crt"))
+	if err != nil {
+		return err
+	}
+	token, err := c.Kubectl(ctx, "create", "token", account, "-n", namespace, "--duration=2h")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, clientConfig(authority, account, "token: "+strings.TrimSpace(token)), 0o600)
+}
+
 // KubectlCommand is kubectl, to be run as the caller likes. What it learns of the
 // API's kinds is kept with the cluster: the next one has the same address.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {

@@ -7,14 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/flexlvm/flexlvm/internal/kube"
@@ -121,35 +119,17 @@ func (b *bed) clients() error {
 // account makes the kubeconfig of a provisioner's service account, and the plain
 // client, which has the same rights and keeps to the same limits.
 func (b *bed) account(ctx context.Context, account string) error {
-	token, err := b.cluster.Kubectl(ctx, "create", "token", account, "-n", system, "--duration=2h")
-	if err != nil {
-		return err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", b.cluster.AdminKubeconfig())
-	if err != nil {
-		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
-	}
-	authority := filepath.Join(b.cluster.Dir(), "pki/ca.crt")
-	token = strings.TrimSpace(token)
 	b.kubeconfig = filepath.Join(b.dir, "account.kubeconfig")
-	content := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: c
-clusters:
-- {name: c, cluster: {server: %q, certificate-authority: %q}}
-users:
-- {name: u, user: {token: %q}}
-contexts:
-- {name: c, context: {cluster: c, user: u}}
-`, config.Host, authority, token)
-	if err := os.WriteFile(b.kubeconfig, []byte(content), 0o600); err != nil {
+	if err := b.cluster.AccountKubeconfig(ctx, system, account, b.kubeconfig); err != nil {
 		return err
 	}
-	b.plain, err = kubernetes.NewForConfig(&rest.Config{
-		Host: config.Host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: authority},
-		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"},
-		Dial:          b.cluster.Dial, QPS: defaultQPS, Burst: defaultBurst,
-	})
+	config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig of %s: %w", account, err)
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.Dial, config.QPS, config.Burst = b.cluster.Dial, defaultQPS, defaultBurst
+	b.plain, err = kubernetes.NewForConfig(config)
 	return err
 }
 

@@ -84,16 +84,3 @@ func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
 	_, err := b.cluster.KubectlInput(ctx, strings.NewReader(manifest), append([]string{"apply", "-f", "-"}, args...)...)
 	return err
 }
-
-// eventually waits for what must come about. check tells what is still missing,
-// or "" when it has.
-func eventually(t *testing.T, limit time.Duration, check func() string) {
-	t.Helper()
-	missing := ""
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if missing = check(); missing == "" {
-			return
-		}
-	}
-	t.Fatalf("after %s: %s", limit, missing)
-}

@@ -17,6 +17,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // TestDatasets shares one control plane between its parts.
@@ -63,9 +64,9 @@ func (k *kubelets) testReplicas(t *testing.T) {
 	s := k.namespace(t, "replicas")
 	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
 	// Pods may come before the data.
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		_, there := s.claims()["v-a"]
-		return missing(there, "no claim for consumers: %s", s.what())
+		return await.Missing(there, "no claim for consumers: %s", s.what())
 	})
 	s.consumer("v-a")
 	got := s.status("v", flexlvmv1.StateRunning, "success")
@@ -93,7 +94,7 @@ func (k *kubelets) testReplicas(t *testing.T) {
 
 	// Released while a pod reads: the label goes, the data stay until it has ended.
 	s.patch("v", `{"spec":{"state":"Completed"}}`)
-	eventually(t, longest, func() string { return missing(len(s.labelled("v")) == 0, "still labelled") })
+	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 0, "still labelled") })
 	s.status("v", flexlvmv1.StateRunning, "as soon as no pod uses claim v-a")
 	require.Contains(t, s.claims(), "v-a-0")
 	s.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "consumer"}})
@@ -132,7 +133,7 @@ func (k *kubelets) testSources(t *testing.T) {
 	// those that consumers write to, until their user deletes the claims.
 	s.make("v", nfs)
 	left := func(want ...string) {
-		eventually(t, longest, func() string {
+		await.Until(t, longest, func() string {
 			var got []string
 			for name := range s.claims() {
 				if strings.HasPrefix(name, "v-") {
@@ -140,13 +141,13 @@ func (k *kubelets) testSources(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			return missing(slices.Equal(got, want), "left: %v", got)
+			return await.Missing(slices.Equal(got, want), "left: %v", got)
 		})
 	}
 	left("v-cache-0", "v-d-0", "v-share")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		status := s.get("v").Status
-		return missing(len(status.Volumes) == 3 && strings.Contains(status.Volumes[1].Message, "is not in the spec any more"), "%+v", status.Volumes)
+		return await.Missing(len(status.Volumes) == 3 && strings.Contains(status.Volumes[1].Message, "is not in the spec any more"), "%+v", status.Volumes)
 	})
 	k.kubectl(t, "delete", "pvc", "v-cache-0", "v-d-0", "-n", s.name, "--timeout=60s")
 	left("v-share")
@@ -165,9 +166,9 @@ func (k *kubelets) testFailures(t *testing.T) {
 	s.make("v", s3)
 	got := s.status("v", flexlvmv1.StateFailed, "access to bucket b is denied; look at the keys in Secret s")
 	require.Equal(t, "failed to deploy all the sub-resources", got.Message)
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		_, there := s.claims()["v-a-0"]
-		return missing(!there, "the partial replica is still there")
+		return await.Missing(!there, "the partial replica is still there")
 	})
 	require.Empty(t, s.labelled("v"))
 	s.play(s.name, nil)
@@ -201,9 +202,9 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.ElementsMatch(t, []string{"sim-1", "sim-2"}, s.labelled("v"))
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(only, "[sim-1]", "[sim-3, sim-2]")))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		labelled := s.labelled("v")
-		return missing(len(labelled) == 2 && slices.Contains(labelled, longNode), "labelled: %v", labelled)
+		return await.Missing(len(labelled) == 2 && slices.Contains(labelled, longNode), "labelled: %v", labelled)
 	})
 	s.remove(s.get("v"))
 	s.nothingLeft()
@@ -217,30 +218,30 @@ func (k *kubelets) testEdited(t *testing.T) {
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.Len(t, s.labelled("v"), 3)
 	s.make("v", with(s3, "5Gi", "6Gi"))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		claim := s.claims()["v-a-0"]
-		return missing(claim.Spec.Resources.Requests.Storage().String() == "6Gi" && len(s.labelled("v")) == 1 && len(s.claims()) == 2,
+		return await.Missing(claim.Spec.Resources.Requests.Storage().String() == "6Gi" && len(s.labelled("v")) == 1 && len(s.claims()) == 2,
 			"claims %d, labelled %v, asks for %s", len(s.claims()), s.labelled("v"), claim.Spec.Resources.Requests.Storage())
 	})
 	// A Job mounts it, so that kubelet can grow it.
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		job := &batchv1.Job{}
 		err := k.client.Get(t.Context(), s.key("v-a-0"), job)
-		return missing(err == nil && job.Labels["flexlvm.io/role"] == "visit", "no visit: %v", err)
+		return await.Missing(err == nil && job.Labels["flexlvm.io/role"] == "visit", "no visit: %v", err)
 	})
 	// A Job that somebody deletes, and claims, are made again.
 	s.remove(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "v-a-0"}})
 	claim := s.claims()["v-a-0"]
 	s.remove(&claim)
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		fresh, there := s.claims()["v-a-0"]
-		return missing(there && fresh.UID != claim.UID && fresh.Annotations[replica.AnnotationComplete] != "", "it does not heal: %s", s.what())
+		return await.Missing(there && fresh.UID != claim.UID && fresh.Annotations[replica.AnnotationComplete] != "", "it does not heal: %s", s.what())
 	})
 	readers := s.claims()["v-a"]
 	s.remove(&readers)
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		fresh := s.claims()["v-a"]
-		return missing(fresh.UID != readers.UID && fresh.Status.Phase == corev1.ClaimBound, "the consumers' claim does not heal: %s", s.what())
+		return await.Missing(fresh.UID != readers.UID && fresh.Status.Phase == corev1.ClaimBound, "the consumers' claim does not heal: %s", s.what())
 	})
 	s.remove(s.get("v"))
 	s.nothingLeft()
@@ -256,7 +257,7 @@ func (k *kubelets) testStream(t *testing.T) {
 	require.Len(t, s.labelled("v"), 1)
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(75, `{"message":"the server is away"}`) })
 	s.status("v", flexlvmv1.StatePending, "the server is away")
-	eventually(t, longest, func() string { return missing(len(s.labelled("v")) == 0, "still labelled") })
+	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 0, "still labelled") })
 	s.remove(s.get("v"))
 	s.nothingLeft()
 }
@@ -274,19 +275,19 @@ func (k *kubelets) testEviction(t *testing.T) {
 			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value))))
 	}
 	annotate(replica.AnnotationEvict, "2026-11-21T16:00:00Z")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		require.NoError(t, k.client.Get(t.Context(), client.ObjectKeyFromObject(volume), volume))
 		told := volume.Annotations[replica.AnnotationUnlabelled] != ""
 		if told {
 			require.Empty(t, s.labelled("v"), "a pod could still be sent there")
 		}
-		return missing(told, "the daemon is not told")
+		return await.Missing(told, "the daemon is not told")
 	})
 	require.Contains(t, s.claims(), "v-a-0", "it is the daemon's turn")
 	annotate(replica.AnnotationEvictable, "2026-11-21T16:00:10Z")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		fresh, there := s.claims()["v-a-0"]
-		return missing(there && fresh.UID != claim.UID, "it was not evicted")
+		return await.Missing(there && fresh.UID != claim.UID, "it was not evicted")
 	})
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.Len(t, s.labelled("v"), 1)
@@ -337,9 +338,9 @@ func (k *kubelets) testStrangers(t *testing.T) {
 	require.Equal(t, stranger.UID, s.claims()["v-a"].UID)
 	require.Equal(t, corev1.ClaimPending, s.claims()["v-a"].Status.Phase)
 	s.remove(s.get("v"))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		err := k.client.Get(t.Context(), s.key("v"), &flexlvmv1.VolumeManager{})
-		return missing(apierrors.IsNotFound(err), "it does not go: %v", err)
+		return await.Missing(apierrors.IsNotFound(err), "it does not go: %v", err)
 	})
 	s.remove(stranger)
 	s.nothingLeft()
@@ -349,7 +350,7 @@ func (k *kubelets) testDeletedWhileLoading(t *testing.T) {
 	s := k.namespace(t, "deleted")
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })
 	s.make("v", with(s3, "replicas: 1", "replicas: 3"))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		loading := 0
 		for _, v := range s.get("v").Status.Volumes {
 			for _, r := range v.Nodes {
@@ -358,7 +359,7 @@ func (k *kubelets) testDeletedWhileLoading(t *testing.T) {
 				}
 			}
 		}
-		return missing(loading == 3, "%d load: %s", loading, s.what())
+		return await.Missing(loading == 3, "%d load: %s", loading, s.what())
 	})
 	s.remove(s.get("v"))
 	s.nothingLeft()
@@ -393,9 +394,9 @@ func (k *kubelets) testLostNode(t *testing.T) {
 	s.status("v", flexlvmv1.StateRunning, "success")
 	lost := s.labelled("v")[0]
 	s.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lost}})
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		labelled := s.labelled("v")
-		return missing(len(labelled) == 2 && !slices.Contains(labelled, lost), "labelled: %v\n%s", labelled, s.what())
+		return await.Missing(len(labelled) == 2 && !slices.Contains(labelled, lost), "labelled: %v\n%s", labelled, s.what())
 	})
 	s.remove(s.get("v"))
 	s.nothingLeft()

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testExamples applies what users are told to apply.
@@ -26,9 +27,9 @@ func (k *kubelets) testExamples(t *testing.T) {
 	}
 	// The training job goes where its data are, and names nothing but the claim.
 	pods := &corev1.PodList{}
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		require.NoError(t, k.client.List(t.Context(), pods, client.InNamespace(s.name), client.MatchingLabels{"batch.kubernetes.io/job-name": "training"}))
-		return missing(len(pods.Items) == 1, "%d pods train", len(pods.Items))
+		return await.Missing(len(pods.Items) == 1, "%d pods train", len(pods.Items))
 	})
 	require.Contains(t, s.labelled("s3-one"), s.nodeOf(pods.Items[0].Name))
 	// What VCK had is taken with another apiVersion: the kinds that it published.

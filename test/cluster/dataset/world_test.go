@@ -25,6 +25,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -89,7 +90,9 @@ func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(b.dir, "provisioner.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
-	cmd := b.cluster.Command(context.WithoutCancel(t.Context()), binary, "--kubeconfig="+b.accountKubeconfig(t), "--namespace="+system,
+	kubeconfig := filepath.Join(b.dir, "account.kubeconfig")
+	require.NoError(t, b.cluster.AccountKubeconfig(t.Context(), system, account, kubeconfig))
+	cmd := b.cluster.Command(context.WithoutCancel(t.Context()), binary, "--kubeconfig="+kubeconfig, "--namespace="+system,
 		"--address=127.0.0.1:8095", "--loader-image=loader", "--node-loss-grace=3s", "--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -112,24 +115,6 @@ func (b *bed) buildProvisioner(t *testing.T) string {
 	return binary
 }
 
-func (b *bed) accountKubeconfig(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(b.dir, "account.kubeconfig")
-	content := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: c
-clusters:
-- {name: c, cluster: {server: %q, certificate-authority: %q}}
-users:
-- {name: u, user: {token: %q}}
-contexts:
-- {name: c, context: {cluster: c, user: u}}
-`, b.config.Host, filepath.Join(b.cluster.Dir(), "pki/ca.crt"),
-		strings.TrimSpace(b.kubectl(t, "create", "token", account, "-n", system, "--duration=2h")))
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-	return path
-}
-
 // space is a namespace of a test of its own.
 type space struct {
 	*kubelets
@@ -141,17 +126,10 @@ func (k *kubelets) namespace(t *testing.T, name string) *space {
 	t.Helper()
 	require.NoError(t, k.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	s := &space{k, t, name}
-	eventually(t, longest, func() string {
-		return missing(k.client.Get(t.Context(), s.key("default"), &corev1.ServiceAccount{}) == nil, "no service account")
+	await.Until(t, longest, func() string {
+		return await.Missing(k.client.Get(t.Context(), s.key("default"), &corev1.ServiceAccount{}) == nil, "no service account")
 	})
 	return s
-}
-
-func missing(ok bool, format string, args ...any) string {
-	if ok {
-		return ""
-	}
-	return fmt.Sprintf(format, args...)
 }
 
 func (s *space) key(name string) client.ObjectKey {
@@ -183,13 +161,13 @@ func (s *space) get(name string) *flexlvmv1.VolumeManager {
 func (s *space) status(name string, state flexlvmv1.State, text string) flexlvmv1.VolumeManagerStatus {
 	s.t.Helper()
 	var got flexlvmv1.VolumeManagerStatus
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		vm := s.get(name)
 		got = vm.Status
 		is := got.ObservedGeneration == vm.Generation && got.State == state && len(got.Volumes) > 0 && strings.Contains(got.Volumes[0].Message, text)
 		content, err := json.MarshalIndent(got, "", " ")
 		require.NoError(s.t, err)
-		return missing(is, "VolumeManager %s is not %s with %q: %s\n%s", name, state, text, content, s.what())
+		return await.Missing(is, "VolumeManager %s is not %s with %q: %s\n%s", name, state, text, content, s.what())
 	})
 	return got
 }
@@ -233,7 +211,7 @@ func (s *space) claims() map[string]corev1.PersistentVolumeClaim {
 // nothingLeft waits until there is nothing of the namespace's datasets in the cluster.
 func (s *space) nothingLeft() {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		var left []string
 		for name := range s.claims() {
 			left = append(left, "claim "+name)
@@ -257,7 +235,7 @@ func (s *space) nothingLeft() {
 				}
 			}
 		}
-		return missing(len(left) == 0, "left: %v", left)
+		return await.Missing(len(left) == 0, "left: %v", left)
 	})
 }
 
@@ -285,11 +263,11 @@ func (s *space) consumer(claim string) {
 // nodeOf waits until a pod has a node.
 func (s *space) nodeOf(pod string) (node string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		p := &corev1.Pod{}
 		require.NoError(s.t, s.client.Get(s.t.Context(), s.key(pod), p))
 		node = p.Spec.NodeName
-		return missing(node != "", "pod %s has no node: %v", pod, p.Status.Conditions)
+		return await.Missing(node != "", "pod %s has no node: %v", pod, p.Status.Conditions)
 	})
 	return node
 }

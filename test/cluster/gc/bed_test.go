@@ -163,34 +163,4 @@ func (b *bed) onNode(t *testing.T, script string) string {
 	return out
 }
 
-// eventually waits for what must come about. check tells what is still missing,
-// or "" when it has.
-func eventually(t *testing.T, limit time.Duration, check func() string) {
-	t.Helper()
-	missing := ""
-	end := time.Now().Add(limit)
-	for time.Now().Before(end) {
-		if missing = check(); missing == "" {
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-	require.Fail(t, "it did not come about", "after %s: %s", limit, missing)
-}
-
-// stays requires for a while that nothing is amiss; check tells what is, or "".
-func stays(t *testing.T, d time.Duration, check func() string) {
-	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		require.Empty(t, check())
-	}
-}
-
-func missing(ok bool, format string, args ...any) string {
-	if ok {
-		return ""
-	}
-	return fmt.Sprintf(format, args...)
-}
-
 func ptr[T any](v T) *T { return &v }

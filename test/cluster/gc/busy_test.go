@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testInUseElsewhere: a mount namespace that nobody knows of holds a volume. It
@@ -29,7 +30,7 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	mounts := func(who string) string {
 		return b.onNode(t, "grep -c "+mapped(small, name)+" /proc/"+who+"/mountinfo || true")
 	}
-	eventually(t, longest, func() string { return missing(mounts(pid) != "0\n", "the test does not hold the volume") })
+	await.Until(t, longest, func() string { return await.Missing(mounts(pid) != "0\n", "the test does not hold the volume") })
 	s.end("main")
 	require.Equal(t, "0\n", mounts("self"), "the kubelet has unmounted it")
 	require.Equal(t, "1\n", mounts(pid), "the test holds it")

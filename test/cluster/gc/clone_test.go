@@ -17,6 +17,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
@@ -63,10 +64,10 @@ func (b *bed) testCopied(t *testing.T) {
 	_, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Create(t.Context(), copied, metav1.CreateOptions{})
 	require.NoError(t, err)
 	asked := time.Now()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		c, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Get(t.Context(), "copy", metav1.GetOptions{})
 		require.NoError(t, err)
-		return missing(c.Status.Phase == corev1.ClaimBound, "the copy is not bound: %v", s.events(s.name, "PersistentVolumeClaim", "copy"))
+		return await.Missing(c.Status.Phase == corev1.ClaimBound, "the copy is not bound: %v", s.events(s.name, "PersistentVolumeClaim", "copy"))
 	})
 	b.say(t, "bound %.1f s after it was asked for", time.Since(asked).Seconds())
 

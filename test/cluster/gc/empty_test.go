@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testEmptyList: the API server has lost its PersistentVolumes. A daemon that may
@@ -55,7 +56,7 @@ func (b *bed) testEmptyList(t *testing.T, strangers map[string]string) {
 	for _, claim := range claims[:3] {
 		b.onNode(t, driver+" volumes forget "+volumes[claim])
 	}
-	eventually(t, longest, func() string { return b.unexplained(t, strangers) })
+	await.Until(t, longest, func() string { return b.unexplained(t, strangers) })
 	b.condition(t, v1.ConditionReady, metav1.ConditionTrue, "")
 }
 
@@ -78,10 +79,10 @@ func (b *bed) away(t *testing.T, away bool) {
 		b.rolledOut(t)
 		return
 	}
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		pods, err := b.client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + daemon})
 		require.NoError(t, err)
-		return missing(len(pods.Items) == 0, "%d pods of the daemon are left", len(pods.Items))
+		return await.Missing(len(pods.Items) == 0, "%d pods of the daemon are left", len(pods.Items))
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // limited is a class whose volumes read and write 2 MiB a second.
@@ -159,9 +160,9 @@ func (s *space) seconds(pod, command string) float64 {
 // limitIs waits until a pod's limits on a claim's volume are those; "" is none.
 func (s *space) limitIs(pod, claim, want string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		is := s.ioMax(pod, claim)
-		return missing(is == want, "io.max of %s for %s is %q and should be %q", pod, claim, is, want)
+		return await.Missing(is == want, "io.max of %s for %s is %q and should be %q", pod, claim, is, want)
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testKilledAgainAndAgain: two daemons at once release, evict, wipe and remove, and
@@ -52,7 +54,7 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string)
 		kills += strings.Count(b.onNode(t, script), "\n")
 	}
 	killed := time.Now()
-	eventually(t, longest, func() string { return b.unexplained(t, strangers) })
+	await.Until(t, longest, func() string { return b.unexplained(t, strangers) })
 	b.say(t, "after %d kills all was in order %.1f s after the last", kills, time.Since(killed).Seconds())
 	require.GreaterOrEqual(t, kills, rounds/2)
 	require.Equal(t, sum, s.sums("kept"))
@@ -106,7 +108,7 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string
 		}
 		return b.unexplained(t, strangers)
 	}
-	eventually(t, longest, left)
+	await.Until(t, longest, left)
 	b.say(t, "nothing was left of %d claims %.1f s after the last was deleted", n, time.Since(deleted).Seconds())
 	b.moreRounds(t, 3, 0)
 	require.Empty(t, left(), "a mount that is late makes nothing")

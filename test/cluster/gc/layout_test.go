@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // The groups for layouts: one of three devices, and one with a thin pool.
@@ -123,9 +124,9 @@ func (s *space) sizeOf(claim string) int64 {
 // has waits until a pod sees its volume at a size.
 func (s *space) has(claim string, size int64) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		is := s.sizeOf(claim)
-		return missing(is == size, "the volume of %s has %d bytes and should have %d; %v", claim, is, size, s.events(s.name, "Pod", claim))
+		return await.Missing(is == size, "the volume of %s has %d bytes and should have %d; %v", claim, is, size, s.events(s.name, "Pod", claim))
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testPressure: a group that holds four volumes has three that wait, and one in
@@ -92,14 +93,14 @@ func (s *space) comes(name, size string) {
 func (s *space) runs(name string, since time.Time, what string) {
 	s.t.Helper()
 	var failed time.Time
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		pod, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
 		require.NoError(s.t, err)
 		events := s.events(s.name, "Pod", name)
 		if failed.IsZero() && strings.Contains(fmt.Sprint(events), "FailedMount") {
 			failed = time.Now()
 		}
-		return missing(pod.Status.Phase == corev1.PodRunning, "pod %s is %s: %v", name, pod.Status.Phase, events)
+		return await.Missing(pod.Status.Phase == corev1.PodRunning, "pod %s is %s: %v", name, pod.Status.Phase, events)
 	})
 	text := "no mount failed"
 	if !failed.IsZero() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testReleased: a claim of the shipped class is deleted. Its volume waits with its
@@ -38,9 +39,9 @@ func (b *bed) testReleased(t *testing.T) {
 	b.say(t, "the PersistentVolume was gone %.1f s after its claim", time.Since(deleted).Seconds())
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "the volume changes before the API lets go")
 	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "claim released/data is gone", "may be taken back")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		pool := poolOf(t, b.storage(t), wide)
-		return missing(pool.VolumesByState["unreferenced"] >= 1 && pool.Reclaimable.Value() >= leastMiB*mib, "the report shows %v", pool)
+		return await.Missing(pool.VolumesByState["unreferenced"] >= 1 && pool.Reclaimable.Value() >= leastMiB*mib, "the report shows %v", pool)
 	})
 	b.readableReport(t)
 	checked := b.onNode(t, fmt.Sprintf("mkdir -p /run/look; mount -o ro,norecovery /dev/%s/%s /run/look; cd /run/look; md5sum proof; cd /; umount /run/look", wide, name))
@@ -55,7 +56,7 @@ func (b *bed) readableReport(t *testing.T) {
 	quantities := each(`[0-9.]+([MG]i)?B`)
 	like := regexp.MustCompile(strings.ReplaceAll(`^node1 True `+pools+" "+quantities+each(`\d+%`)+quantities+quantities+quantities+
 		`\d+ \d+ False False \d\S*$`, " ", " +"))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		table := b.kubectl(t, "get", "nodestorage")
 		head, line, _ := strings.Cut(strings.TrimSpace(table), "\n")
 		require.Equal(t, strings.Fields("NAME READY POOLS SIZE USED FREE RECLAIMABLE PROMISED VOLUMES ORPHANS PRESSURE SHORTFALL SEEN"), strings.Fields(head))
@@ -113,9 +114,9 @@ func (b *bed) testRetained(t *testing.T) {
 
 	b.kubectl(t, "delete", "pv", name, "--timeout=60s")
 	require.Equal(t, volume.Retained, b.stateOf(t, name))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		pool := poolOf(t, b.storage(t), wide)
-		return missing(pool.VolumesByState["retained"] >= 1, "the report shows %v", pool)
+		return await.Missing(pool.VolumesByState["retained"] >= 1, "the report shows %v", pool)
 	})
 	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "Retain", "flexlvm volumes forget")
 }
@@ -143,22 +144,22 @@ func (b *bed) testDeletedByHand(t *testing.T) {
 // become so only just now: the driver notes it behind its reply to kubelet.
 func (s *space) staysReady(name string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		is := s.stateOf(s.t, name)
-		return missing(is != volume.Creating, "volume %s is %q", name, is)
+		return await.Missing(is != volume.Creating, "volume %s is %q", name, is)
 	})
-	stays(s.t, 4*time.Second, func() string {
+	await.Stays(s.t, 4*time.Second, func() string {
 		is := s.stateOf(s.t, name)
-		return missing(is == volume.Ready, "volume %s is %q", name, is)
+		return await.Missing(is == volume.Ready, "volume %s is %q", name, is)
 	})
 }
 
 // phase waits for a PersistentVolume's.
 func (s *space) phase(name string, want corev1.PersistentVolumePhase) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		v, err := s.client.CoreV1().PersistentVolumes().Get(s.t.Context(), name, metav1.GetOptions{})
 		require.NoError(s.t, err)
-		return missing(v.Status.Phase == want, "PersistentVolume %s is %s, not %s", name, v.Status.Phase, want)
+		return await.Missing(v.Status.Phase == want, "PersistentVolume %s is %s, not %s", name, v.Status.Phase, want)
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // storage gives what the daemon reports of its node.
@@ -44,13 +45,13 @@ func poolOf(t *testing.T, s v1.NodeStorageStatus, name string) v1.Pool {
 func (b *bed) condition(t *testing.T, kind string, want metav1.ConditionStatus, part string) string {
 	t.Helper()
 	message := ""
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		c := meta.FindStatusCondition(b.storage(t).Conditions, kind)
 		if c == nil {
 			return "there is no condition " + kind
 		}
 		message = c.Message
-		return missing(c.Status == want && strings.Contains(message, part), "%s is %s: %s (%s); it should be %s and say %q", kind, c.Status, c.Reason, message, want, part)
+		return await.Missing(c.Status == want && strings.Contains(message, part), "%s is %s: %s (%s); it should be %s and say %q", kind, c.Status, c.Reason, message, want, part)
 	})
 	return message
 }
@@ -59,7 +60,7 @@ func (b *bed) condition(t *testing.T, kind string, want metav1.ConditionStatus, 
 func (b *bed) evictionOf(t *testing.T, name string) v1.Eviction {
 	t.Helper()
 	var found v1.Eviction
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		all := b.storage(t).Evictions
 		i := slices.IndexFunc(all, func(e v1.Eviction) bool { return e.Name == name })
 		if i < 0 {
@@ -90,7 +91,7 @@ func (b *bed) events(namespace, kind, name string) []string {
 func (b *bed) event(t *testing.T, namespace, kind, name string, parts ...string) string {
 	t.Helper()
 	found := ""
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		events := b.events(namespace, kind, name)
 		for _, e := range events {
 			if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(e, p) }) {
@@ -140,8 +141,8 @@ func (b *bed) rounds(t *testing.T) (good, failed int) {
 func (b *bed) moreRounds(t *testing.T, good, failed int) {
 	t.Helper()
 	g, f := b.rounds(t)
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		nowGood, nowFailed := b.rounds(t)
-		return missing(nowGood >= g+good && nowFailed >= f+failed, "of %d and %d rounds there were %d and %d", good, failed, nowGood-g, nowFailed-f)
+		return await.Missing(nowGood >= g+good && nowFailed >= f+failed, "of %d and %d rounds there were %d and %d", good, failed, nowGood-g, nowFailed-f)
 	})
 }

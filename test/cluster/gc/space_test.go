@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
@@ -66,7 +67,7 @@ func (b *bed) space(t *testing.T, name string) *space {
 	_, err := b.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := &space{bed: b, t: t, name: name}
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		if _, err := b.client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
@@ -90,7 +91,7 @@ func (s *space) tidy() {
 	pods, claims := s.client.CoreV1().Pods(s.name), s.client.CoreV1().PersistentVolumeClaims(s.name)
 	require.NoError(t, pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	require.NoError(t, claims.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		left, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, v := range left.Items {
@@ -227,7 +228,7 @@ func (s *space) makePod(ctx context.Context, name string, claims ...string) erro
 // running waits for pods.
 func (s *space) running(pods ...string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		for _, name := range pods {
 			pod, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
 			require.NoError(s.t, err)
@@ -251,7 +252,7 @@ func (s *space) end(pods ...string) {
 	for _, name := range pods {
 		require.NoError(s.t, s.client.CoreV1().Pods(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
 	}
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		for _, name := range pods {
 			_, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
 			if !apierrors.IsNotFound(err) {

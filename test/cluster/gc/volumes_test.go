@@ -17,6 +17,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // A logicalVolume is what the node's LVM says of one.
@@ -79,9 +80,9 @@ func (b *bed) stateOf(t *testing.T, name string) volume.State {
 // becomes waits until a volume is in a state; "" waits until it is gone.
 func (b *bed) becomes(t *testing.T, name string, want volume.State) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		is := b.stateOf(t, name)
-		return missing(is == want, "volume %s is %q and should be %q", name, is, want)
+		return await.Missing(is == want, "volume %s is %q and should be %q", name, is, want)
 	})
 }
 
@@ -107,12 +108,12 @@ func (b *bed) fill(t *testing.T, group string, left int64) {
 // persistentVolumeGone waits until the API has let go of one.
 func (b *bed) persistentVolumeGone(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		v, err := b.client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil {
 			return fmt.Sprintf("PersistentVolume %s is %s, deleted: %v, finalizers %v", name, v.Status.Phase, v.DeletionTimestamp, v.Finalizers)
 		}
-		return missing(apierrors.IsNotFound(err), "%v", err)
+		return await.Missing(apierrors.IsNotFound(err), "%v", err)
 	})
 }
 
@@ -136,7 +137,7 @@ func (b *bed) unexplained(t *testing.T, strangers map[string]string) string {
 			is[lv.Name] = string(lv.state())
 		}
 	}
-	return missing(maps.Equal(api, is), "LVM has %v and the API explains %v", is, slices.Sorted(maps.Keys(api)))
+	return await.Missing(maps.Equal(api, is), "LVM has %v and the API explains %v", is, slices.Sorted(maps.Keys(api)))
 }
 
 // strangers puts volumes of others into both groups, and gives what there is to

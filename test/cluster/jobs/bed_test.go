@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -178,7 +179,7 @@ func (b *bed) gone(t *testing.T, volume string) {
 // said waits for an event on an object.
 func (b *bed) said(t *testing.T, object, reason, want string) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		heard := b.kubectl(t, "get", "events", "--field-selector", "involvedObject.name="+object, "-o", `jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}`)
 		for line := range strings.Lines(heard) {
 			if strings.HasPrefix(line, reason+": ") && strings.Contains(line, want) {
@@ -187,17 +188,4 @@ func (b *bed) said(t *testing.T, object, reason, want string) {
 		}
 		return fmt.Sprintf("nobody said %s %q of %s: %s", reason, want, object, heard)
 	})
-}
-
-// eventually waits for what must come about. check tells what is still missing, or
-// "" when it has.
-func eventually(t *testing.T, limit time.Duration, check func() string) {
-	t.Helper()
-	missing := ""
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
-		if missing = check(); missing == "" {
-			return
-		}
-	}
-	require.Fail(t, "it did not come about", "after %s: %s", limit, missing)
 }

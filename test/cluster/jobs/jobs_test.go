@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // TestJobs shares one cluster between its parts.
@@ -91,7 +93,7 @@ func (b *bed) testJobThroughOutage(t *testing.T) {
 		dir=$(/flexlvm/flexlvm-job worker-dir) && i=0
 		while [ $i -lt 30 ]; do i=$((i+1)); echo $i >>$dir/lines || exit 1; sleep 1; done`)
 	volume, directory := b.bound(t, "job-count")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		if b.onServer(t, "cat "+directory+"/worker-*/lines 2>/dev/null | grep -c '^3$' || true") != "2" {
 			return "both workers do not write yet"
 		}

@@ -118,18 +118,7 @@ func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
 func (b *bed) accountKubeconfig(t *testing.T, account string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, account+".kubeconfig")
-	content := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: c
-clusters:
-- {name: c, cluster: {server: %q, certificate-authority: %q}}
-users:
-- {name: u, user: {token: %q}}
-contexts:
-- {name: c, context: {cluster: c, user: u}}
-`, b.config.Host, filepath.Join(b.cluster.Dir(), "pki/ca.crt"),
-		strings.TrimSpace(b.kubectl(t, "create", "token", account, "-n", system, "--duration=2h")))
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	require.NoError(t, b.cluster.AccountKubeconfig(t.Context(), system, account, path))
 	return path
 }
 
@@ -226,19 +215,4 @@ func (b *bed) heartbeats(ctx context.Context, names []string) {
 		case <-tick.C:
 		}
 	}
-}
-
-// eventually waits for what must come about. check tells what is still missing,
-// or "" when it has.
-func eventually(t *testing.T, limit time.Duration, check func() string) {
-	t.Helper()
-	missing := ""
-	end := time.Now().Add(limit)
-	for time.Now().Before(end) {
-		if missing = check(); missing == "" {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Fatalf("after %s: %s", limit, missing)
 }

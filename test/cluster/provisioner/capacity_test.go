@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // gib is what a volume of 1 GiB takes of its pool.
@@ -70,11 +71,11 @@ func (s *space) podWith(name, rather string, claims ...string) {
 // nodeOf waits until a pod has a node.
 func (s *space) nodeOf(pod string) (node string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		p, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), pod, metav1.GetOptions{})
 		require.NoError(s.t, err)
 		node = p.Spec.NodeName
-		return missing(node != "", "pod %s has no node: %v; events %q", pod, p.Status.Conditions, s.events(s.name, "Pod", pod))
+		return await.Missing(node != "", "pod %s has no node: %v; events %q", pod, p.Status.Conditions, s.events(s.name, "Pod", pod))
 	})
 	return node
 }
@@ -82,15 +83,15 @@ func (s *space) nodeOf(pod string) (node string) {
 // offered waits until the capacity of a class on a node is as it should be.
 func (b *bed) offered(t *testing.T, class, node string, most volume.Bytes) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		list, err := b.client.StorageV1().CSIStorageCapacities(system).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, c := range list.Items {
 			if c.StorageClassName == class && c.NodeTopology.MatchLabels[corev1.LabelHostname] == hostname(node) {
-				return missing(c.Capacity.Value() == int64(most), "class %s on %s offers %s, not %d", class, node, c.Capacity, most)
+				return await.Missing(c.Capacity.Value() == int64(most), "class %s on %s offers %s, not %d", class, node, c.Capacity, most)
 			}
 		}
-		return missing(most < 0, "class %s on %s offers nothing", class, node)
+		return await.Missing(most < 0, "class %s on %s offers nothing", class, node)
 	})
 }
 
@@ -165,8 +166,8 @@ func (b *bed) testRoomForTen(t *testing.T) {
 	require.Len(t, served, 10)
 	for i := range n {
 		name := fmt.Sprintf("c-%d", i)
-		eventually(t, longest, func() string {
-			return missing(served[name] || told(name), "claim %s is not told why it waits: %q", name, s.events(s.name, "PersistentVolumeClaim", name))
+		await.Until(t, longest, func() string {
+			return await.Missing(served[name] || told(name), "claim %s is not told why it waits: %q", name, s.events(s.name, "PersistentVolumeClaim", name))
 		})
 	}
 	t.Logf("90 claims were told in numbers %.1f s later", time.Since(began).Seconds())
@@ -181,21 +182,13 @@ func (b *bed) testRoomForTen(t *testing.T) {
 // promised requires that there are exactly n volumes, and that it stays so.
 func (s *space) promised(n int) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
-		return missing(len(s.volumes(s.t.Context())) >= n, "%d volumes, not %d", len(s.volumes(s.t.Context())), n)
+	await.Until(s.t, longest, func() string {
+		return await.Missing(len(s.volumes(s.t.Context())) >= n, "%d volumes, not %d", len(s.volumes(s.t.Context())), n)
 	})
-	stays(s.t, 3*time.Second, func() string {
+	await.Stays(s.t, 3*time.Second, func() string {
 		now := len(s.volumes(s.t.Context()))
-		return missing(now == n, "%d volumes, not %d", now, n)
+		return await.Missing(now == n, "%d volumes, not %d", now, n)
 	})
-}
-
-// stays requires that something is so, and stays so for a while.
-func stays(t *testing.T, while time.Duration, check func() string) {
-	t.Helper()
-	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		require.Empty(t, check())
-	}
 }
 
 // testWholePods: claims of one pod that fit one by one but not together end on a
@@ -214,7 +207,7 @@ func (b *bed) testWholePods(t *testing.T) {
 	s.sized("much-1", 3*volume.GiB)
 	s.sized("much-2", 3*volume.GiB)
 	s.podWith("large", "", "much-1", "much-2")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		events := append(s.events(s.name, "PersistentVolumeClaim", "much-1"), s.events(s.name, "PersistentVolumeClaim", "much-2")...)
 		for _, e := range events {
 			if strings.Contains(e, `node "sim-1" has no room for the claims`) && strings.Contains(e, `volume group "flexlvm" can still promise`) {
@@ -267,7 +260,7 @@ func (b *bed) testCapacities(t *testing.T) {
 	time.Sleep(time.Second) // what the other tests have left is written
 	before := writes()
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 3 * gib})
-	stays(t, 2*time.Second, func() string { return missing(writes() == before, "it is written although nothing has changed") })
+	await.Stays(t, 2*time.Second, func() string { return await.Missing(writes() == before, "it is written although nothing has changed") })
 
 	s.class("second", nil)
 	classes := []string{"flexlvm", datasetClass, "second"} // two that ship, and one more
@@ -289,9 +282,9 @@ func (b *bed) testCapacities(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Items, 2*len(classes))
 	require.NoError(t, b.client.StorageV1().CSIStorageCapacities(system).Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		again, err := b.client.StorageV1().CSIStorageCapacities(system).Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
-		return missing(err == nil && again.UID != list.Items[0].UID, "it is not made again: %v", err)
+		return await.Missing(err == nil && again.UID != list.Items[0].UID, "it is not made again: %v", err)
 	})
 	require.NoError(t, b.client.StorageV1().StorageClasses().Delete(t.Context(), "second", metav1.DeleteOptions{}))
 	b.offered(t, "second", "sim-1", -1)
@@ -312,10 +305,10 @@ func (b *bed) testFirstChoiceFilled(t *testing.T) {
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": gib})
 	s.sized("data", 2*volume.GiB)
 	s.podWith("data", "sim-1", "data")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		c, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Get(t.Context(), "data", metav1.GetOptions{})
 		require.NoError(t, err)
-		return missing(c.Annotations["volume.kubernetes.io/selected-node"] == "sim-1", "the scheduler has not chosen sim-1: %v", c.Annotations)
+		return await.Missing(c.Annotations["volume.kubernetes.io/selected-node"] == "sim-1", "the scheduler has not chosen sim-1: %v", c.Annotations)
 	})
 	b.run(t, 8087)
 	require.Equal(t, "sim-2", s.nodeOf("data"))

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // thinRooms makes the first two nodes report so much, in GiB, of their group and of a
@@ -130,13 +131,13 @@ func (s *space) sourceDeleted(source *corev1.PersistentVolume) {
 	s.copyOf("source", "late", "thin-at-once", "1Gi")
 	s.event(s.name, "PersistentVolumeClaim", "late", "ProvisioningFailed", `dataSource "source": that claim is being deleted`)
 	require.NoError(t, s.client.CoreV1().Pods(s.name).Delete(context.WithoutCancel(t.Context()), "source", metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		v, err := s.client.CoreV1().PersistentVolumes().Get(t.Context(), source.Name, metav1.GetOptions{})
 		require.NoError(t, err, "its node lets go of it, and nobody else")
-		return missing(v.Status.Phase == corev1.VolumeReleased, "the source's volume is %s", v.Status.Phase)
+		return await.Missing(v.Status.Phase == corev1.VolumeReleased, "the source's volume is %s", v.Status.Phase)
 	})
 	s.event(s.name, "PersistentVolumeClaim", "late", "ProvisioningFailed", `namespace "copies" has no such claim`)
-	stays(t, 2*time.Second, func() string {
+	await.Stays(t, 2*time.Second, func() string {
 		c, err := claims.Get(t.Context(), "late", metav1.GetOptions{})
 		require.NoError(t, err)
 		return c.Spec.VolumeName

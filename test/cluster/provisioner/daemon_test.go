@@ -25,6 +25,7 @@ import (
 
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // daemon is the service account of the node daemon.
@@ -152,10 +153,10 @@ func (b *bed) persistentVolume(t *testing.T, name, node, driver string, phase co
 		err = admin.letGo(ctx, name)
 		require.True(t, err == nil || apierrors.IsNotFound(err), err)
 	})
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		v, err := b.client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
-		return missing(v.Status.Phase == phase, "%s is %s", name, v.Status.Phase)
+		return await.Missing(v.Status.Phase == phase, "%s is %s", name, v.Status.Phase)
 	})
 }
 
@@ -177,9 +178,9 @@ func (b *bed) testDaemonVolumes(t *testing.T) {
 		require.ErrorContains(t, daemon.patch(ctx, name, `{"metadata":{"labels":{"flexlvm.io/node":"sim-2"}}}`), "may only change the finalizer")
 		require.NoError(t, daemon.remove(ctx, name))
 		require.NoError(t, daemon.letGo(ctx, name))
-		eventually(t, longest, func() string {
+		await.Until(t, longest, func() string {
 			_, err := b.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-			return missing(apierrors.IsNotFound(err), "%s is still there: %v", name, err)
+			return await.Missing(apierrors.IsNotFound(err), "%s is still there: %v", name, err)
 		})
 	}
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testLeaderKilled: the other provisioner takes over when the lease has run out.
@@ -20,26 +22,26 @@ func (b *bed) testLeaderKilled(t *testing.T) {
 	s := b.namespace(t, "killed")
 	first := b.run(t, 8081)
 	b.ready(t, 8081)
-	eventually(t, longest, func() string {
-		return missing(b.metric(t, 8081, "flexlvm_provisioner_leader") == "1", "the first does not lead")
+	await.Until(t, longest, func() string {
+		return await.Missing(b.metric(t, 8081, "flexlvm_provisioner_leader") == "1", "the first does not lead")
 	})
 	was := b.leader(t)
 	b.run(t, 8082)
 	b.ready(t, 8082)
 	require.Equal(t, "0", b.metric(t, 8082, "flexlvm_provisioner_leader"), "two lead")
 	s.many("before", 5)
-	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 
 	s.many("after", 10)
 	first.kill()
 	killed := time.Now()
-	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	t.Logf("10 claims bound %.1f s after their leader was killed; its lease lasts %s", time.Since(killed).Seconds(), leaseDuration)
 	s.oneEach(15)
 	// All may have been served before the kill took effect; the lease tells.
-	eventually(t, leaseDuration+5*leaseRetry, func() string {
+	await.Until(t, leaseDuration+5*leaseRetry, func() string {
 		now := b.leader(t)
-		return missing(now != was && now != "", "leader is still %q", now)
+		return await.Missing(now != was && now != "", "leader is still %q", now)
 	})
 }
 
@@ -49,8 +51,8 @@ func (b *bed) testLeaderEnds(t *testing.T) {
 	s := b.namespace(t, "ends")
 	first := b.run(t, 8083)
 	b.ready(t, 8083)
-	eventually(t, longest, func() string {
-		return missing(b.metric(t, 8083, "flexlvm_provisioner_leader") == "1", "the first does not lead")
+	await.Until(t, longest, func() string {
+		return await.Missing(b.metric(t, 8083, "flexlvm_provisioner_leader") == "1", "the first does not lead")
 	})
 	b.run(t, 8084)
 	b.ready(t, 8084)
@@ -63,12 +65,12 @@ func (b *bed) testLeaderEnds(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	require.NoError(t, first.err, "exit code")
-	eventually(t, leaseDuration, func() string {
-		return missing(b.metric(t, 8084, "flexlvm_provisioner_leader") == "1", "the second does not lead")
+	await.Until(t, leaseDuration, func() string {
+		return await.Missing(b.metric(t, 8084, "flexlvm_provisioner_leader") == "1", "the second does not lead")
 	})
 	t.Logf("the second leads %.1f s after the first was told to end", time.Since(ended).Seconds())
 	require.Less(t, time.Since(ended), leaseDuration-leaseRetry, "it waited for the lease to run out")
-	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	s.oneEach(10)
 }
 
@@ -97,16 +99,16 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T) {
 		// The dead leader's lease need not be waited for: that is another test.
 		b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
 	}
-	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	s.oneEach(64)
 	t.Logf("64 claims, %d kills, 64 volumes", kills)
 }
 
 func leads(t *testing.T, b *bed, port int) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		_, body, err := b.get(t.Context(), port, "/metrics")
-		return missing(err == nil && strings.Contains(body, "flexlvm_provisioner_leader 1\n"), "it does not lead: %v", err)
+		return await.Missing(err == nil && strings.Contains(body, "flexlvm_provisioner_leader 1\n"), "it does not lead: %v", err)
 	})
 }
 
@@ -122,7 +124,7 @@ func (b *bed) testServerAway(t *testing.T) {
 	time.Sleep(8 * time.Second) // longer than the lease
 	require.NoError(t, b.cluster.Run(t.Context(), "kube-apiserver"))
 	back := time.Now()
-	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	t.Logf("30 claims bound %.1f s after the API server was back; the provisioner was started %d times", time.Since(back).Seconds(), starts.Load())
 	s.oneEach(30)
 	stop()

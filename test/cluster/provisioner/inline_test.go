@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // workloads is every kind that bears a pod, with %s for its volumes.
@@ -64,7 +66,7 @@ func (b *bed) testInline(t *testing.T) {
 	// cleaned up; but not with another volume.
 	b.kubectl(t, "delete", "validatingadmissionpolicybinding", "inline.flexlvm.io")
 	for kind, manifest := range workloads {
-		eventually(t, longest, func() string { // admission takes notice after a moment
+		await.Until(t, longest, func() string { // admission takes notice after a moment
 			if err := b.apply(t, in(manifest, inline)); err != nil {
 				return err.Error()
 			}
@@ -73,10 +75,10 @@ func (b *bed) testInline(t *testing.T) {
 		require.NotEmpty(t, kind)
 	}
 	b.kubectl(t, "apply", "-k", b.source+"/installer")
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		fresh := strings.Replace(in(workloads["Pod"], inline), "name: x", "name: fresh", 1)
 		err := b.apply(t, fresh, "--dry-run=server")
-		return missing(err != nil && strings.Contains(err.Error(), `volume "mine"`), "the policy is not in force again: %v", err)
+		return await.Missing(err != nil && strings.Contains(err.Error(), `volume "mine"`), "the policy is not in force again: %v", err)
 	})
 	for kind, manifest := range workloads {
 		t.Run("older "+kind, func(t *testing.T) {

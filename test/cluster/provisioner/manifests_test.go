@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 func (b *bed) testManifests(t *testing.T) {
@@ -29,7 +30,7 @@ func (b *bed) testManifests(t *testing.T) {
 		}
 	})
 	t.Run("pods are let in and placed", func(t *testing.T) {
-		eventually(t, longest, func() string {
+		await.Until(t, longest, func() string {
 			pods, err := b.client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
 			placed := map[string]int{}
@@ -38,7 +39,7 @@ func (b *bed) testManifests(t *testing.T) {
 					placed[p.Labels["app.kubernetes.io/name"]]++
 				}
 			}
-			return missing(placed["flexlvm-provisioner"] == 2 && placed["flexlvm-installer"] == 3 && placed["flexlvm-gc"] == 3, "placed pods: %v", placed)
+			return await.Missing(placed["flexlvm-provisioner"] == 2 && placed["flexlvm-installer"] == 3 && placed["flexlvm-gc"] == 3, "placed pods: %v", placed)
 		})
 	})
 	t.Run("plugin directory and image are set in one place", func(t *testing.T) {
@@ -189,12 +190,12 @@ func (b *bed) testExamples(t *testing.T) {
 	require.Equal(t, "100000", s.volumeOf("explained").Spec.FlexVolume.Options["inodes"])
 	require.Equal(t, "rbps=104857600 wbps=52428800 riops=5000 wiops=2000", s.volumeOf("explained").Annotations["flexlvm.io/io-limits"])
 	require.NoError(t, b.client.AppsV1().StatefulSets(s.name).Delete(t.Context(), "shards", metav1.DeleteOptions{}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		// No kubelet lets go of the pods, so the garbage collector's deletion is ours to finish.
 		s.deletePods(t.Context())
 		pods, err := b.client.CoreV1().Pods(s.name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		time.Sleep(200 * time.Millisecond)
-		return missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
+		return await.Missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
 	})
 }

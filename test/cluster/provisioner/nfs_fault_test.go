@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 func (s *share) testRemovedByHand(t *testing.T) {
@@ -130,9 +132,9 @@ func (s *share) testKilled(t *testing.T) {
 	left.Store(0)
 	stop = s.keep(t, nfsPort, killed)
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		left := sp.volumes(t.Context())
-		return missing(len(left) == 0, "%d volumes are left", len(left))
+		return await.Missing(len(left) == 0, "%d volumes are left", len(left))
 	})
 	stop()
 	require.LessOrEqual(t, kills.Load(), int32(0), "nothing was killed")

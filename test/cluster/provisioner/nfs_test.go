@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 const (
@@ -200,16 +202,16 @@ func (s *share) deleted(t *testing.T, sp *space, claim string, v *corev1.Persist
 
 func (s *share) volumeGone(t *testing.T, v *corev1.PersistentVolume) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		_, err := s.client.CoreV1().PersistentVolumes().Get(t.Context(), v.Name, metav1.GetOptions{})
-		return missing(apierrors.IsNotFound(err), "PersistentVolume %s is there: %v", v.Name, err)
+		return await.Missing(apierrors.IsNotFound(err), "PersistentVolume %s is there: %v", v.Name, err)
 	})
 }
 
 // said waits for an event on an object of that name whose text holds what is wanted.
 func (s *share) said(t *testing.T, namespace, object, reason, want string) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		events, err := s.client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		heard := []string{}
@@ -261,10 +263,10 @@ func (s *share) testLife(t *testing.T) {
 	s.claimOf(sp, "policy", "nfs-policy")
 	v, dir = s.directory(t, sp, "policy")
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).Delete(t.Context(), "policy", metav1.DeleteOptions{}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		now, err := s.client.CoreV1().PersistentVolumes().Get(t.Context(), v.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		return missing(now.Status.Phase == corev1.VolumeReleased, "it is %s", now.Status.Phase)
+		return await.Missing(now.Status.Phase == corev1.VolumeReleased, "it is %s", now.Status.Phase)
 	})
 	require.FileExists(t, filepath.Join(dir, "file"))
 }
@@ -300,10 +302,10 @@ func (s *share) testExamples(t *testing.T) {
 	require.Equal(t, "dgrwxrws---", strings.Replace(info.Mode().String(), "rwxrwx", "rwxrws", 1))
 	require.EqualValues(t, 5000, info.Sys().(*syscall.Stat_t).Gid)
 	require.NoError(t, s.client.AppsV1().Deployments(sp.name).Delete(t.Context(), "sharing", metav1.DeleteOptions{}))
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		sp.deletePods(t.Context())
 		pods, err := s.client.CoreV1().Pods(sp.name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		return missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
+		return await.Missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // TestNodeLoss deletes a Node, whose name is too long for a label, and looks at what
@@ -96,9 +97,9 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.phase(retained.Name, corev1.VolumeReleased)
 	b.kubectl(t, "delete", "pv", retained.Name, "--wait=false")
 	s.gone(retained.Name)
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		lost := b.metric(t, 8091, "flexlvm_provisioner_lost_nodes")
-		return missing(lost == "0", "%s lost nodes", lost)
+		return await.Missing(lost == "0", "%s lost nodes", lost)
 	})
 
 	// The drained node comes back, and its claim's pod goes nowhere else.
@@ -115,11 +116,11 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 func (s *space) placed(pod, node string) {
 	s.t.Helper()
 	on := ""
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		p, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), pod, metav1.GetOptions{})
 		require.NoError(s.t, err)
 		on = p.Spec.NodeName
-		return missing(on != "", "pod %s waits", pod)
+		return await.Missing(on != "", "pod %s waits", pod)
 	})
 	require.Equal(s.t, node, on)
 }
@@ -177,35 +178,35 @@ func (s *space) podsGoFrom(node string) {
 func (s *space) volumeNot(claim string, before *corev1.PersistentVolume) *corev1.PersistentVolume {
 	s.t.Helper()
 	var volume *corev1.PersistentVolume
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		volume = nil
 		for _, v := range s.volumes(s.t.Context()) {
 			if v.Spec.ClaimRef.Name == claim && v.UID != before.UID && v.Status.Phase == corev1.VolumeBound {
 				volume = &v
 			}
 		}
-		return missing(volume != nil, "claim %s has no new volume; events: %v", claim, s.events(s.name, "PersistentVolumeClaim", claim))
+		return await.Missing(volume != nil, "claim %s has no new volume; events: %v", claim, s.events(s.name, "PersistentVolumeClaim", claim))
 	})
 	return volume
 }
 
 func (s *space) gone(volume string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		v, err := s.client.CoreV1().PersistentVolumes().Get(s.t.Context(), volume, metav1.GetOptions{})
-		return missing(apierrors.IsNotFound(err), "%s is %s with finalizers %q", volume, v.Status.Phase, v.Finalizers)
+		return await.Missing(apierrors.IsNotFound(err), "%s is %s with finalizers %q", volume, v.Status.Phase, v.Finalizers)
 	})
 }
 
 // phase waits until a volume is in a phase, and requires that it is the node's still.
 func (s *space) phase(volume string, phase corev1.PersistentVolumePhase) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		v, err := s.client.CoreV1().PersistentVolumes().Get(s.t.Context(), volume, metav1.GetOptions{})
 		require.NoError(s.t, err)
 		require.Contains(s.t, v.Finalizers, pv.Finalizer)
 		require.Nil(s.t, v.DeletionTimestamp)
-		return missing(v.Status.Phase == phase, "%s is %s", volume, v.Status.Phase)
+		return await.Missing(v.Status.Phase == phase, "%s is %s", volume, v.Status.Phase)
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -32,7 +34,7 @@ func (b *bed) namespace(t *testing.T, name string) *space {
 	_, err := b.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := &space{bed: b, t: t, name: name}
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		if _, err := b.client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
@@ -42,22 +44,15 @@ func (b *bed) namespace(t *testing.T, name string) *space {
 		ctx := context.WithoutCancel(t.Context())
 		s.deletePods(ctx)
 		require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
-		eventually(t, longest, func() string {
+		await.Until(t, longest, func() string {
 			volumes := s.volumes(ctx)
 			for _, v := range volumes {
 				s.takeBack(ctx, v.Name)
 			}
-			return missing(len(volumes) == 0, "%d volumes are left", len(volumes))
+			return await.Missing(len(volumes) == 0, "%d volumes are left", len(volumes))
 		})
 	})
 	return s
-}
-
-func missing(ok bool, format string, args ...any) string {
-	if ok {
-		return ""
-	}
-	return fmt.Sprintf(format, args...)
 }
 
 // deletePods as a kubelet lets go of them: there is none here.
@@ -183,7 +178,7 @@ func (s *space) unbound(ctx context.Context) string {
 			names = append(names, c.Name)
 		}
 	}
-	return missing(len(names) == 0, "%d of %d claims are not bound: %s", len(names), len(claims.Items), strings.Join(names, " "))
+	return await.Missing(len(names) == 0, "%d of %d claims are not bound: %s", len(names), len(claims.Items), strings.Join(names, " "))
 }
 
 // oneEach requires that there is one volume for each claim and none besides.
@@ -203,7 +198,7 @@ func (s *space) oneEach(n int) {
 func (s *space) volumeOf(claim string) *corev1.PersistentVolume {
 	s.t.Helper()
 	var volume *corev1.PersistentVolume
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		c, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
 		if err != nil || c.Status.Phase != corev1.ClaimBound {
 			return fmt.Sprintf("claim %s is not bound; events: %v (%v)", claim, s.events(s.name, "PersistentVolumeClaim", claim), err)
@@ -232,7 +227,7 @@ func (s *space) events(namespace, kind, name string) []string {
 // event waits for an event whose text holds all parts.
 func (s *space) event(namespace, kind, name string, parts ...string) {
 	s.t.Helper()
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		events := s.events(namespace, kind, name)
 		for _, e := range events {
 			if containsAll(e, parts) {

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // lease of the provisioners under test: short, so that a fail-over is, too.
@@ -161,7 +163,7 @@ func (b *bed) metric(t *testing.T, port int, name string) string {
 // ready waits until a provisioner says that it is.
 func (b *bed) ready(t *testing.T, port int) {
 	t.Helper()
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		code, body, err := b.get(t.Context(), port, "/readyz")
 		if err != nil || code != http.StatusOK {
 			return fmt.Sprintf("provisioner is not ready: %d %s %v", code, body, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // TestProvisioner shares one control plane between its parts.
@@ -120,7 +121,7 @@ func (b *bed) testMany(t *testing.T) {
 	s := b.namespace(t, "many")
 	s.many("c", 50)
 	began := time.Now()
-	eventually(t, longest, func() string { return s.unbound(t.Context()) })
+	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	t.Logf("50 claims and pods: bound %.1f s after the last was made", time.Since(began).Seconds())
 	s.oneEach(50)
 }
@@ -151,7 +152,7 @@ func (b *bed) testReleased(t *testing.T) {
 
 	// What the node does, and until there is one, a person.
 	b.kubectl(t, "patch", "pv", name, "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
-	eventually(t, longest, func() string { return missing(len(s.volumes(t.Context())) == 0, "the volume is still there") })
+	await.Until(t, longest, func() string { return await.Missing(len(s.volumes(t.Context())) == 0, "the volume is still there") })
 }
 
 // testDeletedAtEveryMoment deletes claims while they are being provisioned. What
@@ -167,7 +168,7 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T) {
 		require.NoError(t, b.client.CoreV1().Pods(s.name).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
 		require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	eventually(t, longest, func() string {
+	await.Until(t, longest, func() string {
 		claims, err := b.client.CoreV1().PersistentVolumeClaims(s.name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		volumes := s.volumes(t.Context())
@@ -177,6 +178,6 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T) {
 			}
 		}
 		t.Logf("of %d claims %d had a volume by then", n, len(volumes))
-		return missing(len(claims.Items) == 0, "%d claims are left", len(claims.Items))
+		return await.Missing(len(claims.Items) == 0, "%d claims are left", len(claims.Items))
 	})
 }

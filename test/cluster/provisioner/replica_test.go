@@ -18,6 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // datasetClass is the shipped class of replicas.
@@ -110,9 +111,9 @@ func (b *bed) testReplicas(t *testing.T) {
 func (s *space) deletePod(name string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.CoreV1().Pods(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
-	eventually(s.t, longest, func() string {
+	await.Until(s.t, longest, func() string {
 		_, err := s.client.CoreV1().Pods(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
-		return missing(err != nil, "pod %s is still there", name)
+		return await.Missing(err != nil, "pod %s is still there", name)
 	})
 }
 

@@ -1,0 +1,56 @@
+package provision
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
+)
+
+const (
+	// Resync is how often every claim and volume is looked at without a change.
+	Resync = 15 * time.Minute
+	// What failed is tried again after firstRetry, doubled up to lastRetry. A Refusal is
+	// only looked up in memory until refusalRetry has passed.
+	firstRetry   = 500 * time.Millisecond
+	lastRetry    = time.Minute
+	refusalRetry = 5 * time.Minute
+)
+
+// Option is one of the library's loop over claims and volumes.
+type Option = func(*controller.ProvisionController) error
+
+// LibraryOptions are how every provisioner here has that loop: it gives no claim up,
+// and knows no leases, for the caller has them and gives them back.
+func LibraryOptions(workers int, metrics librarymetrics.Metrics) []Option {
+	return []Option{
+		controller.LeaderElection(false),
+		controller.MetricsInstance(metrics),
+		controller.Threadiness(workers),
+		controller.ResyncPeriod(Resync),
+		controller.RateLimiter(RetryLimiter()),
+		controller.FailedProvisionThreshold(0),
+		controller.RetryIntervalMax(refusalRetry),
+	}
+}
+
+// RetryLimiter spaces the attempts at one thing.
+func RetryLimiter() workqueue.TypedRateLimiter[string] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
+}
+
+// WaitAtMost waits for a group, but no longer than the limit: a worker may hang on a
+// server that does not answer.
+func WaitAtMost(group *sync.WaitGroup, limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
+}
