@@ -77,7 +77,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	o.Command, o.AccessMode = args, corev1.PersistentVolumeAccessMode(o.mode)
 	var err error
 	if o.SizePerWorker, err = resource.ParseQuantity(o.size); err != nil {
-		return fmt.Errorf("--size-per-worker %q: %w", o.size, err)
+		return fmt.Errorf("--size-per-worker %q: %w; give a size such as 10Gi, or 0", o.size, err)
 	}
 	if o.show {
 		return o.print(cmd)
@@ -87,12 +87,12 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	from := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
 	if o.Namespace == "" {
 		if o.Namespace, _, err = from.Namespace(); err != nil {
-			return fmt.Errorf("read the kubeconfig: %w", err)
+			return fmt.Errorf("read the kubeconfig: %w; name it with --kubeconfig", err)
 		}
 	}
 	config, err := from.ClientConfig()
 	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w", err)
+		return fmt.Errorf("read the kubeconfig: %w; name it with --kubeconfig", err)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -19,7 +19,7 @@ func volumeOf(kind flexlvmv1.SourceType, replicas int32, o options) flexlvmv1.Vo
 }
 
 func s3Options(more options) options {
-	out := options{"sourceURL": "s3://b/p/", "awsCredentialsSecretName": "s"}
+	out := options{"sourceURL": "s3://bkt/p/", "awsCredentialsSecretName": "s"}
 	for k, v := range more {
 		out[k] = v
 	}
@@ -153,7 +153,7 @@ func TestLoaderPod(t *testing.T) {
 	require.Equal(t, []string{"/fetch"}, pod.Containers[0].Command)
 	require.Equal(t, []string{
 		"--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--credentials-dir=/credentials", "--ca-file=/authority/ca.crt",
-		"--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://b/p/", "/data",
+		"--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://bkt/p/", "/data",
 	}, pod.Containers[0].Args)
 	require.EqualValues(t, 360, *job.Spec.ActiveDeadlineSeconds)
 	require.Equal(t, stage.Config.Tolerations, pod.Tolerations)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
 // Kinds of sources.
@@ -63,6 +65,12 @@ func ParseSource(raw string) (Source, error) {
 		s.Key = rest
 	default:
 		return Source{}, fmt.Errorf("source %q is of the unknown scheme %q; it is one of s3, pachyderm, file", raw, scheme)
+	}
+	if s.Bucket != "" {
+		// The client would find it out as well, but with every request anew.
+		if err := s3utils.CheckValidBucketName(s.Bucket); err != nil {
+			return Source{}, fmt.Errorf("source %q: bucket %q: %w; give the name of a bucket: 3 to 63 letters, digits, hyphens and dots", raw, s.Bucket, err)
+		}
 	}
 	return s, s.resolve()
 }

@@ -12,15 +12,15 @@ func TestParseSource(t *testing.T) {
 		bucket, key, prefix, list string
 		glob, single              bool
 	}{
-		"s3://b":                            {bucket: "b"},
-		"s3://b/":                           {bucket: "b"},
-		"s3://b/k":                          {bucket: "b", key: "k", list: "k", single: true},
-		"s3://b/p/k":                        {bucket: "b", key: "p/k", prefix: "p/", list: "p/k", single: true},
-		"s3://b/p/":                         {bucket: "b", key: "p/", prefix: "p/", list: "p/"},
-		"s3://b/p/*.csv":                    {bucket: "b", key: "p/*.csv", prefix: "p/", list: "p/", glob: true},
-		"s3://b/p/x*/y":                     {bucket: "b", key: "p/x*/y", prefix: "p/", list: "p/x", glob: true},
-		`s3://b/p/a\[1]`:                    {bucket: "b", key: "p/a[1]", prefix: "p/", list: "p/a[1]", single: true},
-		"s3://b/%20 #?x":                    {bucket: "b", key: "%20 #?x", list: "%20 #", glob: true},
+		"s3://bkt":                          {bucket: "bkt"},
+		"s3://bkt/":                         {bucket: "bkt"},
+		"s3://bkt/k":                        {bucket: "bkt", key: "k", list: "k", single: true},
+		"s3://bkt/p/k":                      {bucket: "bkt", key: "p/k", prefix: "p/", list: "p/k", single: true},
+		"s3://bkt/p/":                       {bucket: "bkt", key: "p/", prefix: "p/", list: "p/"},
+		"s3://bkt/p/*.csv":                  {bucket: "bkt", key: "p/*.csv", prefix: "p/", list: "p/", glob: true},
+		"s3://bkt/p/x*/y":                   {bucket: "bkt", key: "p/x*/y", prefix: "p/", list: "p/x", glob: true},
+		`s3://bkt/p/a\[1]`:                  {bucket: "bkt", key: "p/a[1]", prefix: "p/", list: "p/a[1]", single: true},
+		"s3://bkt/%20 #?x":                  {bucket: "bkt", key: "%20 #?x", list: "%20 #", glob: true},
 		"pachyderm://r@master/p/":           {bucket: "master.r", key: "p/", prefix: "p/", list: "p/"},
 		"pachyderm://r@master":              {bucket: "master.r"},
 		"pachyderm://proj/r@dev/":           {bucket: "dev.r.proj"},
@@ -41,7 +41,7 @@ func TestParseSource(t *testing.T) {
 			require.Equal(t, want.single, s.single())
 		})
 	}
-	for _, raw := range []string{"", "/d", "b/k", "s3://", "s3:///k", "ftp://h/x", "file://d", "pachyderm://r/x", "pachyderm://@m/", "pachyderm://r@/x", "pachyderm://a.b@m/", "s3://b/[x"} {
+	for _, raw := range []string{"", "/d", "b/k", "s3://", "s3:///k", "s3://bk", "s3://b t", "s3://10.0.0.1/k", "ftp://h/x", "file://d", "pachyderm://r/x", "pachyderm://@m/", "pachyderm://r@/x", "pachyderm://a.b@m/", "s3://bkt/[x"} {
 		_, err := ParseSource(raw)
 		require.Error(t, err, raw)
 	}

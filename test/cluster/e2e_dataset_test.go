@@ -128,6 +128,13 @@ func loaded(vm flexlvmv1.VolumeManager) string {
 	return ""
 }
 
+func failed(vm flexlvmv1.VolumeManager) string {
+	if vm.Status.State != flexlvmv1.StateFailed {
+		return fmt.Sprintf("its state is %q", vm.Status.State)
+	}
+	return ""
+}
+
 // bearing are the nodes that say that they have a dataset's data.
 func (l *library) bearing(vm flexlvmv1.VolumeManager) []string {
 	l.t.Helper()
@@ -381,18 +388,32 @@ func TestDatasetGivesBackResults(t *testing.T) {
 	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
 }
 
+// A dataset that is larger than its volumes' quota is told in numbers before anything is
+// read, and loads once a person has made them large enough.
+func TestDatasetThatDoesNotFit(t *testing.T) {
+	l := newLibrary(t, "tight")
+	l.bucket("tight", slices.Repeat([]int{10 * mib}, 9)...)
+	manifest := l.dataset("tight", "S3", "tight", 1)
+	require.NoError(t, l.apply(strings.Replace(manifest, "400Mi", "64Mi", 1)))
+	vm := l.until("tight", failed)
+	require.Regexp(t, `no room: 90(\.0)? MiB more are needed, and the destination has 6[34](\.\d+)? MiB free`, vm.Status.Volumes[0].Message)
+	require.Empty(t, l.bearing(vm))
+
+	require.NoError(t, l.apply(strings.Replace(manifest, "400Mi", "128Mi", 1)))
+	vm = l.until("tight", loaded)
+	l.reader("reader", vm, "")
+	require.Equal(t, l.sums, l.read("reader"))
+	total, _ := l.df("reader")
+	require.EqualValues(t, 128*mib, total)
+}
+
 // A load that cannot succeed says why, and begins again when a person has mended it.
 func TestDatasetWithWrongCredentials(t *testing.T) {
 	l := newLibrary(t, "locked")
 	l.bucket("locked", 1*mib)
 	require.NoError(t, l.apply(secret("s3", l.server.Access, "not-the-secret")))
 	require.NoError(t, l.apply(l.dataset("locked", "S3", "locked", 1)))
-	vm := l.until("locked", func(vm flexlvmv1.VolumeManager) string {
-		if vm.Status.State != flexlvmv1.StateFailed {
-			return fmt.Sprintf("its state is %q", vm.Status.State)
-		}
-		return ""
-	})
+	vm := l.until("locked", failed)
 	require.Equal(t, flexlvmv1.MessageFailed, vm.Status.Message)
 	require.Contains(t, vm.Status.Volumes[0].Message, "check the credentials", "it says what to do")
 	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), "not-the-secret")

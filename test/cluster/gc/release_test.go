@@ -112,7 +112,7 @@ func (b *bed) testRetained(t *testing.T) {
 	s.staysReady(name)
 	s.phase(name, corev1.VolumeReleased)
 
-	b.kubectl(t, "delete", "pv", name, "--timeout=60s")
+	b.kubectl(t, "delete", "pv", name, "--timeout=240s")
 	require.Equal(t, volume.Retained, b.stateOf(t, name))
 	await.Until(t, longest, func() string {
 		pool := poolOf(t, b.storage(t), wide)

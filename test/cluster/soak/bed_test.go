@@ -104,7 +104,7 @@ func start(t *testing.T, s settings) *bed {
 func (b *bed) prepare(ctx context.Context, t *testing.T, node string) {
 	t.Helper()
 	b.onNode(ctx, t, node, `mkdir `+killedLogs+`
-		(while sleep 3; do
+		(while sleep 10; do
 			for log in /var/log/pods/`+system+`_flexlvm-gc-*/gc/*.log; do ln -f $log `+killedLogs+`/${log##*/}; done
 		done) >/dev/null 2>&1 &`)
 }

@@ -51,7 +51,7 @@ func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func())
 // killed again before it has seen its pods gets nowhere, and claims wait for room
 // that a daemon has not told of yet.
 const (
-	stepsForAKill  = 6
+	stepsForAKill  = 8
 	longestToAKill = 2 * time.Minute
 )
 

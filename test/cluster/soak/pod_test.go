@@ -64,7 +64,7 @@ say ok $(digest <blob) $(cat $files | digest) $(bytes)
 
 // pod is a pod that does something with the claim's volume, once.
 func (c *claim) pod(name string, kind kind) *corev1.Pod {
-	grace := int64(1)
+	grace, links := int64(1), false
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
@@ -72,6 +72,8 @@ func (c *claim) pod(name string, kind kind) *corev1.Pod {
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			TerminationGracePeriodSeconds: &grace,
 			AutomountServiceAccountToken:  new(bool),
+			HostNetwork:                   true, // an emulated node takes seconds to make and to remove a network
+			EnableServiceLinks:            &links,
 			Containers: []corev1.Container{{
 				Name: "main", Image: cluster.BusyboxImage, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{"sh", "-c", script},
