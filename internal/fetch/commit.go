@@ -49,7 +49,7 @@ type committer struct {
 
 // start begins to commit; stop is called with the error that ends it early.
 func (c *committer) start(stop func(error)) {
-	c.in = make(chan finished, 256)
+	c.in = make(chan finished, 2*batchFiles)
 	c.done = make(chan struct{})
 	go func() {
 		defer close(c.done)

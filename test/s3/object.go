@@ -21,8 +21,14 @@ type Object struct {
 	Version string
 }
 
-// Client is a client with the rights of the server's user.
+// Client is a client with the rights of the server's user, always the same: each
+// has connections of its own, and keeps them.
 func (s *Server) Client() (*minio.Client, error) {
+	s.once.Do(func() { s.client, s.clientErr = s.newClient() })
+	return s.client, s.clientErr
+}
+
+func (s *Server) newClient() (*minio.Client, error) {
 	client, err := minio.New(strings.TrimPrefix(s.Endpoint, "http://"), &minio.Options{
 		Creds:           credentials.NewStaticV4(s.Access, s.Secret, ""),
 		Region:          Region,

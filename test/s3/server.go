@@ -14,8 +14,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/minio/minio-go/v7"
 
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -51,6 +54,10 @@ type Server struct {
 	ended  chan struct{}
 	output bytes.Buffer // read once it has ended
 	owned  string       // folder that goes with it
+
+	once      sync.Once // for what follows
+	client    *minio.Client
+	clientErr error
 }
 
 // Region is where all buckets are.

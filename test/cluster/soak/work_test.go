@@ -164,7 +164,7 @@ func (h *history) judge(c *claim, kind kind, said string) error {
 // runPod runs a pod to its end and tells what it said, and whether it failed.
 func (b *bed) runPod(ctx context.Context, h *history, pod *corev1.Pod, kind kind, running func() error) (said string, failed bool, err error) {
 	pods := b.client.CoreV1().Pods(namespace)
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute) // pods wait for room, and a machine may be slow
 	defer cancel()
 	began := time.Now()
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
