@@ -248,7 +248,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		err = closeErr
 	}
 	if err == nil {
-		w.received(finishedFile(a.object, c, a.temp))
+		w.received(ctx, finishedFile(a.object, c, a.temp))
 		return
 	}
 	if context.Cause(ctx) != nil || !errors.Is(err, errChecksum) && classify(err) != changed {

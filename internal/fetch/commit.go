@@ -1,10 +1,13 @@
 package fetch
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // A batch of the committer is closed when it holds this many files or bytes, or
@@ -14,6 +17,10 @@ const (
 	batchBytes = 256 * mib
 	batchAge   = time.Second
 )
+
+// unnamedBytes is how much may have been received and not have its name yet: one
+// batch that is synced, and one that workers bring meanwhile.
+const unnamedBytes = 2 * batchBytes
 
 // finished is a file that was received and verified.
 type finished struct {
@@ -39,9 +46,10 @@ type committer struct {
 	// refuse is told of files that cannot have their name.
 	refuse func(Object, error)
 
-	in   chan finished
-	done chan struct{}
-	err  error
+	unnamed *semaphore.Weighted // bytes
+	in      chan finished
+	done    chan struct{}
+	err     error
 
 	written, named []finished
 	bytes          int64
@@ -49,6 +57,7 @@ type committer struct {
 
 // start begins to commit; stop is called with the error that ends it early.
 func (c *committer) start(stop func(error)) {
+	c.unnamed = semaphore.NewWeighted(unnamedBytes)
 	c.in = make(chan finished, 2*batchFiles)
 	c.done = make(chan struct{})
 	go func() {
@@ -61,6 +70,17 @@ func (c *committer) start(stop func(error)) {
 		}
 	}()
 }
+
+// take receives a file from a worker, which waits while too much has no name yet.
+// A file that comes after the end of ctx is left where it is.
+func (c *committer) take(ctx context.Context, f finished) {
+	if c.unnamed.Acquire(ctx, f.weight()) == nil {
+		c.in <- f
+	}
+}
+
+// weight is what a file takes of unnamedBytes; no file takes more than there is.
+func (f finished) weight() int64 { return min(f.entry.Bytes, unnamedBytes) }
 
 func (c *committer) loop() error {
 	ticker := time.NewTicker(batchAge)
@@ -128,6 +148,7 @@ func (c *committer) name(files []finished) error {
 	defer func() { closeAll(dirs) }()
 	for _, f := range files {
 		err := c.nameOne(f, dirs)
+		c.unnamed.Release(f.weight())
 		switch {
 		case err == nil:
 			c.named = append(c.named, f)

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sort"
@@ -28,11 +29,11 @@ func (r *run) fail(o Object, err error) {
 }
 
 // received hands a file to the committer.
-func (r *run) received(f finished) {
+func (r *run) received(ctx context.Context, f finished) {
 	r.mu.Lock()
 	r.inARow = 0
 	r.mu.Unlock()
-	r.commit.in <- f
+	r.commit.take(ctx, f)
 }
 
 // refuse notes that an object will not be a file.

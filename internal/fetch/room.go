@@ -25,7 +25,7 @@ type need struct{ bytes, inodes int64 }
 // needed is what a plan takes beyond what is used now. here tells how many bytes
 // of an object earlier runs have left. Files that are replaced or removed give
 // their room back, but a new file stands beside the one that it replaces for
-// some time: that much is added again, up to what a batch may hold.
+// some time: that much is added again, up to what may be there without its name.
 func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
 	var n need
 	dirs := make(map[string]bool)
@@ -51,7 +51,7 @@ func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
 			back += e.Bytes
 		}
 	}
-	n.bytes += min(p.replaced, batchBytes+largest) - back
+	n.bytes += min(p.replaced, unnamedBytes+largest) - back
 	return n
 }
 

@@ -142,31 +142,7 @@ func (b *bucket) List(ctx context.Context, each func(Object) error) error {
 		}
 		return each(o)
 	}
-	after := ""
-	return b.again(ctx, func(ctx context.Context) error {
-		return b.listFrom(ctx, &after, each)
-	})
-}
-
-// listFrom lists what comes after a key, and moves that on.
-func (b *bucket) listFrom(ctx context.Context, after *string, each func(Object) error) error {
-	ctx, dog, stop := watch(ctx, b.config.Stall)
-	defer stop()
-	noOwner := false
-	for info := range b.core.ListObjectsIter(ctx, b.source.Bucket, minio.ListObjectsOptions{
-		Prefix: b.source.listPrefix(), Recursive: true, StartAfter: *after, FetchOwner: &noOwner,
-		UseV1: b.opaque, // all that Pachyderm's gateway knows
-	}) {
-		if info.Err != nil {
-			return hint(cause(ctx, info.Err))
-		}
-		dog.reset()
-		*after = info.Key
-		if err := each(Object{Key: info.Key, Size: info.Size, ETag: info.ETag, Modified: info.LastModified}); err != nil {
-			return err
-		}
-	}
-	return cause(ctx, context.Cause(ctx))
+	return b.listAll(ctx, each)
 }
 
 func (b *bucket) Stat(ctx context.Context, key, version string) (Object, Sums, error) {

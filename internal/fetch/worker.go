@@ -53,7 +53,7 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) wholeTask(ctx context.Context, o Object) {
 	if f, ok := w.adopt(o); ok {
 		w.arrived(o.Size)
-		w.received(f)
+		w.received(ctx, f)
 		return
 	}
 	var f finished
@@ -75,7 +75,7 @@ func (w *worker) wholeTask(ctx context.Context, o Object) {
 		w.fail(o, err)
 		return
 	}
-	w.received(f)
+	w.received(ctx, f)
 }
 
 // brokenOff tells whether a request ended early by no fault of the content.

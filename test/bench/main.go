@@ -59,7 +59,7 @@ func run(ctx context.Context, wanted []string) error {
 	}
 	for _, name := range wanted {
 		if !known[name] {
-			return fmt.Errorf("there is no part %q; there are nodes, users, control and fetch", name)
+			return fmt.Errorf("there is no part %q; there are nodes, users, control, fetch and nfs", name)
 		}
 	}
 	dir, err := os.MkdirTemp("", "flexlvm-bench-")

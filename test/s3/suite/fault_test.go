@@ -4,8 +4,10 @@ package suite
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -187,8 +189,32 @@ func TestManyPages(t *testing.T) {
 		want[fmt.Sprintf("%04d", i)] = "x"
 	}
 	b.put(want)
-	b.proxy.Inject(s3.Fault{Method: http.MethodGet, Query: "continuation-token", Status: 503, Code: "SlowDown", Times: 1})
+	b.proxy.Inject(s3.Fault{Method: http.MethodGet, Query: "start-after", Status: 503, Code: "SlowDown", Times: 1})
 	o := b.fetch(b.url(""))
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, want, b.files())
+}
+
+// What does not fit into the first page of a listing is listed by folders, side by side:
+// nothing is missed, and nothing comes twice.
+func TestManyFolders(t *testing.T) {
+	b := newBed(t)
+	want := tree{"000": "first", "b-": "between", "b0": "between", "zz": "last"}
+	for folder, n := range map[string]int{"a": 400, "b": 700, "c/d": 30, "c": 5, "x y+%/é": 12} {
+		for i := range n {
+			want[fmt.Sprintf("%s/%04d", folder, i)] = folder
+		}
+	}
+	b.put(want)
+	b.proxy.Inject(s3.Fault{Method: http.MethodGet, Query: "start-after", Status: 503, Code: "SlowDown", Times: 2})
+	o := b.fetch(b.url(""))
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, want, b.files())
+	require.True(t, b.complete())
+	listed := map[string]bool{}
+	for _, r := range b.proxy.Requests() {
+		listed[r.Query.Get("prefix")] = true
+	}
+	require.Subset(t, slices.Collect(maps.Keys(listed)), []string{"b/", "c/", "x y+%/"})
+	require.NotContains(t, listed, "a/", "all of it came with the first page")
 }
