@@ -26,10 +26,7 @@ image: setup build ## build the container image into bin/image.tar
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
-# A virtual node keeps one processor busy: what needs none is tested beside it.
-test: setup lint ## run every check and every test
-	@$(MAKE) --no-print-directory -j2 test-vm test-unit test-s3
-	@$(MAKE) --no-print-directory test-cluster
+test: setup lint test-unit test-s3 test-vm test-cluster ## run every check and every test
 	@echo "All tests passed."
 
 setup:

@@ -41,6 +41,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m powered)) {
 	binary := build(t, "flexlvm", "build")
 	for _, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {
+			t.Parallel() // each node does one thing at a time
 			m := powered{start(t, vm.Config{
 				// Raw images with flushes honoured: what the guest has flushed is there
 				// after the cut.

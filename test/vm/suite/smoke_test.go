@@ -29,12 +29,14 @@ func smoke(t *testing.T, udev bool) *vm.Machine {
 
 // TestSmoke runs the operators' tests, all of them, on a spare disk.
 func TestSmoke(t *testing.T) {
+	t.Parallel()
 	run(t, smoke(t, false), nil, "sh", "/smoke/run.sh", "--device", "/dev/vda")
 }
 
 // TestSmokeOnAFile runs some of them beside udev, on a file as their disk, and
 // looks that nothing of theirs stays behind, also after an interrupt.
 func TestSmokeOnAFile(t *testing.T) {
+	t.Parallel()
 	m := smoke(t, true)
 	run(t, m, nil, "sh", "-exc", `
 		modprobe loop

@@ -5,7 +5,9 @@
 package suite
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,13 +53,32 @@ func start(t *testing.T, c vm.Config) *vm.Machine {
 }
 
 // run runs a command in the node, which must succeed, and shows its output as it
-// comes.
+// comes, line by line: nodes run side by side.
 func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
 	t.Helper()
-	res, err := m.Exec(t.Context(), vm.Command{Args: args, Env: env, Stdout: os.Stdout, Stderr: os.Stderr})
+	stdout, stderr := &lines{to: os.Stdout}, &lines{to: os.Stderr}
+	res, err := m.Exec(t.Context(), vm.Command{Args: args, Env: env, Stdout: stdout, Stderr: stderr})
+	stdout.flush()
+	stderr.flush()
 	require.NoError(t, err)
 	require.Zero(t, res.ExitCode, "%v", args)
 }
+
+// lines writes whole lines, each at once.
+type lines struct {
+	to   io.Writer
+	part []byte
+}
+
+func (l *lines) Write(data []byte) (int, error) {
+	l.part = append(l.part, data...)
+	whole := bytes.LastIndexByte(l.part, '\n') + 1
+	_, err := l.to.Write(l.part[:whole])
+	l.part = append([]byte(nil), l.part[whole:]...)
+	return len(data), err
+}
+
+func (l *lines) flush() { _, _ = l.to.Write(l.part) }
 
 // disks are what the tests of the engine want: four for the group, so that
 // layouts have devices to lie on, and one to spoil.
@@ -71,15 +92,19 @@ func disks() []vm.Disk {
 
 const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/vde"
 
-// TestEngine runs every test of internal/node on a real disk.
+// TestEngine runs every test of internal/node on a real disk: on two nodes side by
+// side, for each does one thing at a time mostly, and a processor has nothing to do.
 func TestEngine(t *testing.T) {
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
-	m := start(t, vm.Config{
-		Disks: disks(),
-		Files: map[string]string{"/node.test": binary},
-	})
-	env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
-	run(t, m, env, "/node.test", "-test.v", "-test.timeout", "55m")
+	const half = "Killed|AtOnce|Race|Layout|Damaged"
+	for name, flag := range map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + half} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
+			env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
+			run(t, m, env, "/node.test", "-test.v", "-test.timeout", "55m", flag)
+		})
+	}
 }
 
 // TestEngineBesideUdev runs the tests that make and find devices once more where
