@@ -27,7 +27,7 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 		why    string
 		usable int32
 	}{
-		"another source":           {func(s *stage, _ *Replica) { s.Source.URL = "s3://bkt/q/" }, "it holds what the volume asked for earlier", 1},
+		"another source":           {func(s *stage, _ *Replica) { s.Source.URL = "s3://b/q/" }, "it holds what the volume asked for earlier", 1},
 		"a newer flexlvm":          {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
 		"its node lost its labels": {func(s *stage, _ *Replica) { s.Barred["node-0"] = true }, "its node is not among those", 1},
 		"one too many":             {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "it is one more than wanted", 1},

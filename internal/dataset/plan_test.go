@@ -33,7 +33,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	config := flexlvmv1.VolumeConfig{
 		ID: "a", Replicas: 2, SourceType: flexlvmv1.SourceS3, AccessMode: corev1.ReadWriteOnce, Capacity: "1Gi",
 		Labels:  map[string]flexlvmv1.LabelValue{"k": "v"},
-		Options: map[string]flexlvmv1.OptionValue{"sourceURL": "s3://bkt/p/", "awsCredentialsSecretName": "s"},
+		Options: map[string]flexlvmv1.OptionValue{"sourceURL": "s3://b/p/", "awsCredentialsSecretName": "s"},
 	}
 	for _, change := range changes {
 		change(&config)
@@ -353,7 +353,7 @@ func TestEdits(t *testing.T) {
 	t.Run("other data", func(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		s.completed(0)
-		s.Source.URL = "s3://bkt/q/"
+		s.Source.URL = "s3://b/q/"
 		out := s.requirePlan("unlabel node-0")
 		require.Zero(t, out.Status.ReadyReplicas)
 		s.Labelled = nil

@@ -19,7 +19,7 @@ func volumeOf(kind flexlvmv1.SourceType, replicas int32, o options) flexlvmv1.Vo
 }
 
 func s3Options(more options) options {
-	out := options{"sourceURL": "s3://bkt/p/", "awsCredentialsSecretName": "s"}
+	out := options{"sourceURL": "s3://b/p/", "awsCredentialsSecretName": "s"}
 	for k, v := range more {
 		out[k] = v
 	}
@@ -122,8 +122,8 @@ func TestAllowedShares(t *testing.T) {
 func TestLoadStaysTheSame(t *testing.T) {
 	s, err := ParseSource(volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a*":1,"b*":1}`, "exclude": "*.tmp", "versionID": "7", "endpointURL": "https://e"})))
 	require.NoError(t, err)
-	require.Equal(t, "493fc36074a6dd0e", s.Load(0))
-	require.Equal(t, "a1ac4e1504c41435", s.Load(1))
+	require.Equal(t, "7a43908860456534", s.Load(0))
+	require.Equal(t, "d62ca031dfcb6438", s.Load(1))
 }
 
 // A Node that kubelet registers anew lacks for a while the labels that others give it.
@@ -153,7 +153,7 @@ func TestLoaderPod(t *testing.T) {
 	require.Equal(t, []string{"/fetch"}, pod.Containers[0].Command)
 	require.Equal(t, []string{
 		"--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--credentials-dir=/credentials", "--ca-file=/authority/ca.crt",
-		"--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://bkt/p/", "/data",
+		"--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://b/p/", "/data",
 	}, pod.Containers[0].Args)
 	require.EqualValues(t, 360, *job.Spec.ActiveDeadlineSeconds)
 	require.Equal(t, stage.Config.Tolerations, pod.Tolerations)
