@@ -23,26 +23,19 @@ const (
 
 // listAll lists what the source asks for. The pages of a listing come one after the
 // other, each when the one before has come. So where the first page is not all, the
-// folders that follow are listed side by side.
+// folders are listed side by side, if that is worth it; each whole, so that nothing
+// rests on the order in which a server lists: with --sync a key that is missed is a
+// file that goes.
 func (b *bucket) listAll(ctx context.Context, each func(Object) error) error {
 	prefix := b.source.listPrefix()
-	first, err := b.listBelow(ctx, prefix, "", page)
+	found, err := b.listBelow(ctx, prefix, page)
+	if err == nil && len(found) == page {
+		found, err = b.listLarge(ctx, prefix, foldersOf(prefix, found))
+	}
 	if err != nil {
 		return err
 	}
-	for _, o := range first {
-		if err := each(o); err != nil {
-			return err
-		}
-	}
-	if len(first) < page {
-		return nil
-	}
-	rest, err := b.listAfter(ctx, prefix, first)
-	if err != nil {
-		return err
-	}
-	for _, o := range rest {
+	for _, o := range found {
 		if err := each(o); err != nil {
 			return err
 		}
@@ -50,29 +43,24 @@ func (b *bucket) listAll(ctx context.Context, each func(Object) error) error {
 	return nil
 }
 
-// listAfter lists what comes after the first page.
-func (b *bucket) listAfter(ctx context.Context, prefix string, first []Object) ([]Object, error) {
-	after := first[len(first)-1].Key
-	if n := foldersOf(prefix, first); b.opaque || n == 0 || n > page/worthARequest {
-		return b.listBelow(ctx, prefix, after, 0)
+// listLarge lists all below a prefix, whose first page was of so many folders.
+func (b *bucket) listLarge(ctx context.Context, prefix string, seen int) ([]Object, error) {
+	if b.opaque || seen == 0 || seen > page/worthARequest {
+		return b.listBelow(ctx, prefix, 0)
 	}
-	objects, folders, err := b.level(ctx, prefix, after)
+	objects, folders, err := b.level(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	if len(folders) < 2 {
-		return b.listBelow(ctx, prefix, after, 0)
+		return b.listBelow(ctx, prefix, 0)
 	}
 	found := make([][]Object, len(folders))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(foldersAtOnce)
 	for i, folder := range folders {
 		group.Go(func() (err error) {
-			from := ""
-			if strings.HasPrefix(after, folder) {
-				from = after
-			}
-			found[i], err = b.listBelow(ctx, folder, from, 0)
+			found[i], err = b.listBelow(ctx, folder, 0)
 			return err
 		})
 	}
@@ -86,23 +74,22 @@ func (b *bucket) listAfter(ctx context.Context, prefix string, first []Object) (
 func foldersOf(prefix string, objects []Object) int {
 	seen := make(map[string]bool)
 	for _, o := range objects {
-		if folder, _, deeper := strings.Cut(o.Key[len(prefix):], "/"); deeper {
+		if folder, _, deeper := strings.Cut(strings.TrimPrefix(o.Key, prefix), "/"); deeper {
 			seen[folder] = true
 		}
 	}
 	return len(seen)
 }
 
-// level lists the objects right below a prefix that come after a key, and the folders
-// that may have such objects. There are no folders where there is too much of either.
-func (b *bucket) level(ctx context.Context, prefix, after string) (objects []Object, folders []string, err error) {
+// level lists the objects and the folders right below a prefix. There are no folders
+// where there is too much of either.
+func (b *bucket) level(ctx context.Context, prefix string) (objects []Object, folders []string, err error) {
 	err = b.again(ctx, func(ctx context.Context) error {
 		objects, folders = nil, nil
 		return b.iterate(ctx, minio.ListObjectsOptions{Prefix: prefix}, func(o Object) bool {
-			switch folder := strings.HasSuffix(o.Key, "/") && o.Key != prefix; {
-			case folder && (o.Key > after || strings.HasPrefix(after, o.Key)):
+			if strings.HasSuffix(o.Key, "/") && o.Key != prefix {
 				folders = append(folders, o.Key)
-			case !folder && o.Key > after:
+			} else {
 				objects = append(objects, o)
 			}
 			return len(folders) <= mostFolders && len(objects) <= page
@@ -111,12 +98,13 @@ func (b *bucket) level(ctx context.Context, prefix, after string) (objects []Obj
 	if len(folders) > mostFolders || len(objects) > page {
 		return nil, nil, err
 	}
-	return objects, folders, err
+	slices.Sort(folders)
+	return objects, slices.Compact(folders), err
 }
 
-// listBelow lists all below a prefix that comes after a key, but no more than most; 0
-// is all of it.
-func (b *bucket) listBelow(ctx context.Context, prefix, after string, most int) (found []Object, err error) {
+// listBelow lists all below a prefix, but no more than most; 0 is all of it.
+func (b *bucket) listBelow(ctx context.Context, prefix string, most int) (found []Object, err error) {
+	after := ""
 	err = b.again(ctx, func(ctx context.Context) error {
 		options := minio.ListObjectsOptions{Prefix: prefix, Recursive: true, StartAfter: after, UseV1: b.opaque} // all that Pachyderm's gateway knows
 		return b.iterate(ctx, options, func(o Object) bool {
