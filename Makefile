@@ -8,6 +8,11 @@ TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
+SHELL       := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+# keep leaves all that a long step printed where it can be read afterwards.
+keep = 2>&1 | tee $(TOOLS)/$@.log
+
 .DEFAULT_GOAL := help
 .PHONY: help build image demo test setup lint generate generated test-unit test-s3 test-vm test-cluster campaign soak bench fuzz clean job-recipe
 
@@ -30,7 +35,7 @@ test: setup lint test-unit test-s3 test-vm test-cluster ## run every check and e
 	@echo "All tests passed."
 
 setup:
-	@test/setup.sh
+	@mkdir -p $(TOOLS) && test/setup.sh
 
 lint: setup generated ## check the code's and the scripts' form
 	@echo "== lint (the first time builds the linter: some minutes)"
@@ -56,15 +61,15 @@ test-unit: ## test what needs no machine of its own
 
 test-s3: setup ## test the loader against a real S3 server and its faults
 	@echo "== tests with a real S3 server (the first time builds it: some minutes)"
-	@go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
+	@go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/... $(keep)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@echo "== tests in virtual nodes (the engine beside udev is left to make campaign)"
-	@go test -tags vm -count=1 -p 1 -v -timeout 100m -skip '^TestEngineBesideUdev$$' ./test/vm/...
+	@go test -tags vm -count=1 -p 1 -v -timeout 100m -skip '^TestEngineBesideUdev$$' ./test/vm/... $(keep)
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster"
-	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/...
+	@go test -tags cluster -count=1 -p 1 -v -timeout 50m ./test/cluster/... $(keep)
 
 campaign: setup ## test the engine with every kill, race and power cut on every layout, the daemon with them, and jobs through outages
 	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -v -timeout 100m -run '^(TestEngine.*|TestPowerCut.*)$$' ./test/vm/suite

@@ -256,9 +256,18 @@ func (b *bed) testCapacities(t *testing.T) {
 	s := b.namespace(t, "capacities")
 	b.rooms(t, 3, 5)
 	b.offered(t, "flexlvm", "sim-1", within(3*gib))
-	writes := func() string { return b.metric(t, 8081, "flexlvm_provisioner_capacity_writes_total") }
-	time.Sleep(time.Second) // what the other tests have left is written
+	writes := func() (n int) {
+		_, err := fmt.Sscan(b.metric(t, 8081, "flexlvm_provisioner_capacity_writes_total"), &n)
+		require.NoError(t, err)
+		return n
+	}
 	before := writes()
+	await.Until(t, longest, func() string { // what the other tests have left is written
+		last := before
+		time.Sleep(time.Second)
+		before = writes()
+		return await.Missing(before == last, "%d are written, and %d were a second ago", before, last)
+	})
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 3 * gib})
 	await.Stays(t, 2*time.Second, func() string { return await.Missing(writes() == before, "it is written although nothing has changed") })
 
@@ -268,14 +277,17 @@ func (b *bed) testCapacities(t *testing.T) {
 		b.offered(t, class, "sim-1", within(3*gib))
 		b.offered(t, class, "sim-2", within(5*gib))
 	}
-	var n int
-	_, err := fmt.Sscan(writes(), &n)
-	require.NoError(t, err)
+	// A write is counted after it can be seen.
+	counted := func(n int, of string) {
+		await.Until(t, longest, func() string { return await.Missing(writes() >= n, "%d are counted, want %d", writes(), n) })
+		require.Equal(t, n, writes(), of)
+	}
+	counted(before+2, "one write for each node")
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 2 * gib})
 	for _, class := range classes {
 		b.offered(t, class, "sim-1", within(2*gib))
 	}
-	require.Equal(t, fmt.Sprint(n+len(classes)), writes(), "one write for each class")
+	counted(before+2+len(classes), "one write for each class")
 
 	// Somebody takes one away, and a class goes.
 	list, err := b.client.StorageV1().CSIStorageCapacities(system).List(t.Context(), metav1.ListOptions{})
