@@ -72,11 +72,16 @@ func Work(ctx context.Context, config Config) error {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
+	given := newGivenBack()
+	claims, err := given.claims(w.factory.Core().V1().PersistentVolumeClaims().Informer())
+	if err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner,
-		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused}),
+		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given}),
 		append(LibraryOptions(config.Workers, config.Metrics.library),
-			controller.ClaimsInformer(w.factory.Core().V1().PersistentVolumeClaims().Informer()),
+			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.factory.Core().V1().PersistentVolumes().Informer()),
 			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
 			controller.ProvisionTimeout(provisionTimeout),

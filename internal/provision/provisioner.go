@@ -52,6 +52,7 @@ type Parts struct {
 	Ledger  *Ledger
 	Listers Listers
 	Refused func(*Refusal) // told of every refusal; nil is allowed
+	given   *givenBack     // nil: the library's cache is not guarded
 }
 
 // Listers show what the API says.
@@ -83,10 +84,10 @@ func NewProvisioner(parts Parts) *Provisioner {
 	return &Provisioner{parts}
 }
 
-// ShouldProvision passes over claims that are being deleted: a volume for one
-// would be released before anybody could use it.
+// ShouldProvision passes over claims that are being deleted, for a volume of one
+// would be released before anybody could use it, and over what is out of date.
 func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
-	return claim.DeletionTimestamp == nil
+	return claim.DeletionTimestamp == nil && (p.given == nil || !p.given.outdated(claim))
 }
 
 // SupportsBlock is true although block volumes are not supported: the library

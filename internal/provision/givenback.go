@@ -1,0 +1,84 @@
+package provision
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// givenBack are the claims whose node was taken away, so that the scheduler names
+// another. The library (v13.0.0, rescheduleProvisioning) sends that to the API server,
+// and when the answer comes it writes what it sent into its cache of claims. If the
+// answer was slow, the scheduler has named a node by then, and the cache holds it. The
+// library's write would hide it, and as nothing changes any more the claim would wait
+// for ever. So that write does not reach the cache; it tells which state of the claim
+// is out of date, and must not be served.
+type givenBack struct {
+	mu     sync.Mutex
+	states map[types.UID]string // resource versions
+}
+
+func newGivenBack() *givenBack { return &givenBack{states: map[types.UID]string{}} }
+
+// note remembers that a claim in this state was given back.
+func (g *givenBack) note(claim *corev1.PersistentVolumeClaim) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.states[claim.UID] = claim.ResourceVersion
+}
+
+// outdated tells whether the claim is as it was before it was given back: its new
+// state is on its way.
+func (g *givenBack) outdated(claim *corev1.PersistentVolumeClaim) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	state, noted := g.states[claim.UID]
+	if noted && state != claim.ResourceVersion {
+		delete(g.states, claim.UID)
+		return false
+	}
+	return noted
+}
+
+func (g *givenBack) forget(claim *corev1.PersistentVolumeClaim) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.states, claim.UID)
+}
+
+// claims is an informer of claims for the library, which writes to it only what this
+// takes note of.
+func (g *givenBack) claims(informer cache.SharedIndexInformer) (cache.SharedIndexInformer, error) {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if last, unseen := obj.(cache.DeletedFinalStateUnknown); unseen {
+			obj = last.Obj
+		}
+		if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+			g.forget(claim)
+		}
+	}})
+	return guardedClaims{informer, g}, err
+}
+
+type guardedClaims struct {
+	cache.SharedIndexInformer
+	given *givenBack
+}
+
+// GetStore gives the store that is written to; the library reads from GetIndexer.
+func (c guardedClaims) GetStore() cache.Store {
+	return guardedStore{c.SharedIndexInformer.GetStore(), c.given}
+}
+
+type guardedStore struct {
+	cache.Store
+	given *givenBack
+}
+
+// Update takes a claim without its node, in the state in which it still had it.
+func (s guardedStore) Update(obj any) error {
+	s.given.note(obj.(*corev1.PersistentVolumeClaim))
+	return nil
+}

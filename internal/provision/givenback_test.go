@@ -1,0 +1,101 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// picky serves claims on node-2, and gives back those of other nodes.
+type picky struct{ given *givenBack }
+
+func (p picky) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
+	return !p.given.outdated(claim)
+}
+
+func (picky) Provision(_ context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+	if o.SelectedNodeName != "node-2" {
+		return nil, reschedule, errors.New("no room")
+	}
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: o.PVName}}, finished, nil
+}
+
+func (picky) Delete(context.Context, *corev1.PersistentVolume) error { return nil }
+
+// The API server is slow to answer that a claim has no node any more. When it does,
+// the scheduler has named another, and the watch has told so.
+func TestNodeNamedBeforeTheAnswer(t *testing.T) {
+	const claims = "persistentvolumeclaims"
+	wait := storagev1.VolumeBindingWaitForFirstConsumer
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Provisioner: pv.Provisioner, VolumeBindingMode: &wait}
+	data := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "data", Namespace: "n", UID: types.UID("uid"), ResourceVersion: "1",
+			Annotations: map[string]string{annotationSelectedNode: "node-1", "volume.kubernetes.io/storage-provisioner": pv.Provisioner},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name},
+	}
+	client := fake.NewClientset(class, data)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	informer := factory.Core().V1().PersistentVolumeClaims().Informer()
+	lister := factory.Core().V1().PersistentVolumeClaims().Lister()
+	client.PrependReactor("update", claims, func(action k8stesting.Action) (bool, runtime.Object, error) {
+		sent := action.(k8stesting.UpdateAction).GetObject().(*corev1.PersistentVolumeClaim)
+		stored := sent.DeepCopy()
+		stored.ResourceVersion = "2"
+		require.NoError(t, client.Tracker().Update(action.GetResource(), stored, sent.Namespace))
+		named := stored.DeepCopy()
+		named.ResourceVersion, named.Annotations[annotationSelectedNode] = "3", "node-2"
+		require.NoError(t, client.Tracker().Update(action.GetResource(), named, sent.Namespace))
+		require.Eventually(t, func() bool {
+			seen, err := lister.PersistentVolumeClaims("n").Get("data")
+			return err == nil && seen.ResourceVersion == "3"
+		}, time.Minute, time.Millisecond)
+		return true, stored, nil
+	})
+
+	given := newGivenBack()
+	guarded, err := given.claims(informer)
+	require.NoError(t, err)
+	c := controller.NewProvisionController(t.Context(), client, pv.Provisioner, picky{given},
+		append(LibraryOptions(2, NewMetrics().library), controller.ClaimsInformer(guarded),
+			controller.VolumesInformer(factory.Core().V1().PersistentVolumes().Informer()),
+			controller.ClassesInformer(factory.Storage().V1().StorageClasses().Informer()))...)
+	factory.Start(t.Context().Done())
+	factory.WaitForCacheSync(t.Context().Done())
+	go c.Run(t.Context())
+	require.Eventually(t, func() bool {
+		_, err := client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-uid", metav1.GetOptions{})
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond, "the node that the scheduler has named is not seen")
+	require.False(t, given.outdated(data), "what was noted is forgotten")
+}
+
+func TestGivenBack(t *testing.T) {
+	given := newGivenBack()
+	claim := func(version string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: version}}
+	}
+	require.False(t, given.outdated(claim("1")))
+	given.note(claim("1"))
+	require.True(t, given.outdated(claim("1")), "as it was")
+	require.False(t, given.outdated(claim("2")))
+	require.False(t, given.outdated(claim("1")), "it is known no longer")
+	given.note(claim("2"))
+	given.forget(claim("5"))
+	require.Empty(t, given.states, "a deleted claim leaves nothing")
+}
