@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -186,6 +187,15 @@ func (d *dest) reopen(temp string) (*os.File, error) {
 	return d.tmp.OpenFile(temp, os.O_RDWR, 0)
 }
 
+// taken is how many bytes of the disk a temporary file has; 0 where there is none.
+func (d *dest) taken(temp string) int64 {
+	info, err := d.tmp.Lstat(temp)
+	if err != nil {
+		return 0
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
 // openDir makes a directory where it is missing and opens it, to publish files in
 // it. What is opened is a real directory of the destination, not a link.
 func (d *dest) openDir(name string) (*os.File, error) {
@@ -256,22 +266,24 @@ func (d *dest) sync() error {
 	return nil
 }
 
-// sweep removes temporary files that keep does not name.
-func (d *dest) sweep(keep map[string]bool) error {
-	return fs.WalkDir(d.tmp.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+// sweep removes temporary files that keep does not name, and tells how many.
+func (d *dest) sweep(keep map[string]bool) (removed int, err error) {
+	err = fs.WalkDir(d.tmp.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || keep[name] {
 			return err
 		}
 		if err := d.tmp.Remove(name); err != nil {
 			return fmt.Errorf("remove %s/%s: %w", tmpDir, name, err)
 		}
+		removed++
 		return nil
 	})
+	return removed, err
 }
 
 // clear removes all that is temporary, once nothing is.
 func (d *dest) clear() error {
-	if err := d.sweep(nil); err != nil {
+	if _, err := d.sweep(nil); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -314,7 +326,7 @@ func (d *dest) remove(name string) error {
 }
 
 // writeWhole writes a small file of the control directory: temporary, sync,
-// rename, sync.
+// rename, sync. All that was written before is durable before the file has its name.
 func (d *dest) writeWhole(name string, data []byte) error {
 	temp := strings.ReplaceAll(path.Base(name), ".", "-") + ".new"
 	_ = d.tmp.Remove(temp)
@@ -323,8 +335,11 @@ func (d *dest) writeWhole(name string, data []byte) error {
 		return err
 	}
 	_, err = file.Write(data)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := d.sync(); err != nil {
+		return err
 	}
 	if err := d.root.Rename(path.Join(tmpDir, temp), name); err != nil {
 		return err

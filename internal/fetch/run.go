@@ -216,7 +216,7 @@ func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
 		total += o.Size
 	}
 	r.count(int64(len(p.keep)+len(p.fetch)), total)
-	if err := r.prepare(p, dirs); err != nil {
+	if err := r.prepare(ctx, p, dirs); err != nil {
 		return err
 	}
 	r.progress.set(StateFetching, "")
@@ -231,7 +231,7 @@ func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
 
 // prepare makes the destination ready for what was planned: it is not complete
 // any more, what nobody wants goes, and there is room.
-func (r *run) prepare(p plan, dirs []string) error {
+func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
 	keep := make(map[string]bool)
 	for _, o := range p.fetch {
 		if left := r.remains[o.Path].of(o); left != nil {
@@ -240,21 +240,12 @@ func (r *run) prepare(p plan, dirs []string) error {
 			delete(r.remains, o.Path)
 		}
 	}
-	if err := r.dest.sweep(keep); err != nil {
+	swept, err := r.dest.sweep(keep)
+	if err != nil {
 		return err
 	}
-	here := func(o Object) int64 {
-		if left := r.remains[o.Path]; left != nil {
-			return left.bytes()
-		}
-		return 0
-	}
 	if !r.IgnoreRoom {
-		free, block, err := r.dest.free()
-		if err != nil {
-			return err
-		}
-		if err := checkRoom(p.needed(block, here, r.Sync), free); err != nil {
+		if err := r.requireRoom(ctx, p, swept > 0); err != nil {
 			return err
 		}
 	}
@@ -275,6 +266,38 @@ func (r *run) prepare(p plan, dirs []string) error {
 		}
 	}
 	return nil
+}
+
+// freeing is how long the room of removed files may take to be free again: XFS gives
+// it back in the background.
+const freeing = 10 * time.Second
+
+// requireRoom requires that what was planned fits. Where files were just swept away,
+// it waits for their room.
+func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
+	for end := time.Now().Add(freeing); ; {
+		free, block, err := r.dest.free()
+		if err != nil {
+			return err
+		}
+		err = checkRoom(p.needed(block, r.here, r.Sync), free)
+		if err == nil || !swept || time.Now().After(end) {
+			return err
+		}
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// here is how much room an object has that an earlier run has begun. A large one has
+// all of its room before its bytes come.
+func (r *run) here(o Object) int64 {
+	left := r.remains[o.Path]
+	if left == nil {
+		return 0
+	}
+	return max(left.bytes(), min(r.dest.taken(left.temp), o.Size))
 }
 
 // removeGone removes files that were fetched once and are wanted no longer, unless
@@ -347,9 +370,6 @@ func (r *run) summary() complete {
 func (r *run) finish() error {
 	data, err := json.Marshal(r.summary())
 	if err != nil {
-		return err
-	}
-	if err := r.dest.sync(); err != nil {
 		return err
 	}
 	if err := r.dest.clear(); err != nil {
