@@ -1,0 +1,101 @@
+//go:build vm
+
+package suite
+
+import (
+	"context"
+	"math/rand"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	// files of 32 KiB, and one of 36 MiB that comes after them by name, in ranges.
+	makeSource = `mkfs.xfs -q -f /dev/vdc && mount /dev/vdc /mnt && mkdir /mnt/many && head -c $((400*32768)) /dev/urandom >/mnt/all &&
+		split -b 32768 -a 3 -d /mnt/all /mnt/many/f- && rm /mnt/all && head -c $((36<<20)) /dev/urandom >/mnt/the-large-one && umount /mnt`
+	dataset = target + "/set"
+	// fetchSlowly takes some seconds, in which the power can fail.
+	fetchSlowly = "/fetch --progress none --bandwidth 8Mi file:///mnt/ " + dataset
+	// listed are the files that the manifest tells of.
+	listed = "sed -n 's/.*\"path\":\"\\([^\"]*\\)\".*}$/\\1/p' " + dataset + "/.flexlvm/manifest.jsonl 2>/dev/null || true"
+	// named are those that have their names.
+	named = "cd " + dataset + " 2>/dev/null && find . -path ./.flexlvm -prune -o -type f -print || true"
+)
+
+// TestPowerCutDuringFetch: power fails while a dataset is loaded. What was in the
+// manifest before is there, what has its name is whole, and the next run brings the
+// rest.
+func TestPowerCutDuringFetch(t *testing.T) {
+	t.Parallel()
+	m := powered{start(t, vm.Config{
+		Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}, {Size: 1 << 30}},
+		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/fetch": build(t, "fetch", "build", "-ldflags", "-s -w")},
+	}), t, "linear"}
+	m.sh("/flexlvm vg create /dev/vda /dev/vdb && " + makeSource)
+	up := func() {
+		t.Helper()
+		m.sh(m.mount() + " && mount -o ro /dev/vdc /mnt")
+	}
+	same := func(files string) {
+		t.Helper()
+		bad := m.sh("cd " + dataset + " && while read -r f; do cmp \"$f\" \"/mnt/$f\"; done <<'LIST' 2>&1 || true\n" + files + "\nLIST\n")
+		require.Empty(t, bad)
+	}
+	up()
+	for _, lines := range []int{0, 1, 200, 400} {
+		m.sh("rm -rf " + dataset)
+		seen := m.cutWhenListed(lines)
+		m.boot()
+		up()
+		whole, promised := m.sh(named), m.sh(listed)
+		t.Logf("cut with %d files in the manifest; then %d have their names and %d are in it", count(seen), count(whole), count(promised))
+		require.NotContains(t, m.sh("ls "+dataset+"/.flexlvm 2>/dev/null || true"), "complete")
+		for _, files := range []string{seen, promised, strings.ReplaceAll(whole, "./", "")} {
+			if files != "" {
+				same(files)
+			}
+		}
+		m.sh("/fetch --progress none file:///mnt/ " + dataset)
+		m.requireComplete()
+	}
+	m.PowerCut()
+	m.boot()
+	up()
+	m.requireComplete()
+}
+
+// cutWhenListed starts to fetch, cuts the power when so many files are in the
+// manifest, and tells which were.
+func (m powered) cutWhenListed(lines int) (seen string) {
+	m.t.Helper()
+	ctx, cancel := context.WithCancel(m.t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", fetchSlowly}}) // it does not end well
+	}()
+	time.Sleep(time.Duration(rand.Int63n(int64(time.Second))))
+	for end := time.Now().Add(time.Minute); count(seen) < lines; time.Sleep(20 * time.Millisecond) {
+		require.True(m.t, time.Now().Before(end), "only %d files are in the manifest", count(seen))
+		seen = m.sh(listed)
+	}
+	m.PowerCut()
+	cancel()
+	<-ended
+	return seen
+}
+
+func (m powered) requireComplete() {
+	m.t.Helper()
+	m.sh("test -e " + dataset + "/.flexlvm/complete && diff -r --exclude=.flexlvm /mnt " + dataset)
+	require.Equal(m.t, strconv.Itoa(401), m.sh("{ "+listed+"; } | sort -u | wc -l"))
+}
+
+func count(lines string) int { return len(strings.Fields(lines)) }
