@@ -132,16 +132,30 @@ func (b *bed) testRights(t *testing.T) {
 	path := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}
 	other := corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: "example.org/other"}}
 	for _, source := range []corev1.PersistentVolumeSource{path, other} {
-		_, err = stolen.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+		evil := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "evil"},
 			Spec: corev1.PersistentVolumeSpec{
 				Capacity:               requests("1Gi").Requests,
 				AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				PersistentVolumeSource: source,
 			},
-		}, metav1.CreateOptions{})
-		require.ErrorContains(t, err, "may only create PersistentVolumes of the driver flexlvm.io/flexlvm")
+		}
+		b.refusedSoon(t, "may only create PersistentVolumes of the driver flexlvm.io/flexlvm", func(dryRun []string) error {
+			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), evil, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		})
 	}
+}
+
+// refusedSoon waits until an admission policy refuses something, which it does some
+// moments after it was applied, and then requires that it is refused in earnest.
+func (b *bed) refusedSoon(t *testing.T, says string, try func(dryRun []string) error) {
+	t.Helper()
+	await.Until(t, longest, func() string {
+		err := try([]string{metav1.DryRunAll})
+		return await.Missing(err != nil && strings.Contains(err.Error(), says), "it is not refused with %q: %v", says, err)
+	})
+	require.ErrorContains(t, try(nil), says)
 }
 
 // requireRights asks the API server what a service account may do.

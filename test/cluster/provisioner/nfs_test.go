@@ -137,15 +137,17 @@ func (s *share) testRights(t *testing.T) {
 		{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/-evil"}},
 		{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: "/etc"}},
 	} {
-		v := volumeOfHand("evil", source)
-		_, err = stolen.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})
-		require.ErrorContains(t, err, "may only create PersistentVolumes of NFS")
+		s.refusedSoon(t, "may only create PersistentVolumes of NFS", func(dryRun []string) error {
+			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), volumeOfHand("evil", source), metav1.CreateOptions{DryRun: dryRun})
+			return err
+		})
 	}
 	v := volumeOfHand("evil", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}})
 	_, err = s.client.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})
 	require.NoError(t, err)
-	err = stolen.CoreV1().PersistentVolumes().Delete(t.Context(), "evil", metav1.DeleteOptions{})
-	require.ErrorContains(t, err, "may only delete PersistentVolumes that it made")
+	s.refusedSoon(t, "may only delete PersistentVolumes that it made", func(dryRun []string) error {
+		return stolen.CoreV1().PersistentVolumes().Delete(t.Context(), "evil", metav1.DeleteOptions{DryRun: dryRun})
+	})
 	require.NoError(t, s.client.CoreV1().PersistentVolumes().Delete(t.Context(), "evil", metav1.DeleteOptions{}))
 }
 
