@@ -131,13 +131,13 @@ func TestTakenRoom(t *testing.T) {
 	file, err := d.create("large", 8*mib)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	require.GreaterOrEqual(t, d.taken("large"), int64(8*mib))
+	require.GreaterOrEqual(t, d.taken("large"), 8*mib)
 	require.Zero(t, d.taken("none"))
 
 	large := Object{Path: "large", Size: 20 * mib}
 	left := &remains{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", span: span{0, mib}}}}
 	r := &run{dest: d, remains: map[string]*remains{"large": left}}
-	require.GreaterOrEqual(t, r.here(large), int64(8*mib), "not only what came")
+	require.GreaterOrEqual(t, r.here(large), 8*mib, "not only what came")
 	large.Size = 5 * mib
 	require.EqualValues(t, 5*mib, r.here(large), "no more than it has")
 	left.temp = "none"
