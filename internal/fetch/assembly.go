@@ -20,8 +20,6 @@ type assembly struct {
 	// direct is the same file for writes that pass the page cache by; may be nil.
 	direct *os.File
 	temp   string
-	// prefix is set where the check can only be made from the start on.
-	prefix *prefix
 
 	mu    sync.Mutex
 	sums  []sumOf // of the spans that are there, for check.combine
@@ -61,9 +59,6 @@ func (w *worker) begin(ctx context.Context, o Object, tries int) {
 	if err != nil {
 		w.fail(o, err)
 		return
-	}
-	if a.check.streams() && !a.check.combines() {
-		a.prefix = newPrefix(a.file, a.check.hasher(), have)
 	}
 	missing := spans(o.Size, have)
 	a.open = len(missing)
@@ -173,9 +168,6 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 			return err
 		}, nil)
 	}
-	if a.prefix != nil && !failedAlready && err == nil {
-		err = a.prefix.advance(ctx, w.buf)
-	}
 	a.mu.Lock()
 	if err != nil && a.err == nil {
 		a.err = err
@@ -239,9 +231,6 @@ func (w *worker) piece(ctx context.Context, dog *watchdog, body io.Reader, a *as
 	a.mu.Lock()
 	a.sums = append(a.sums, sum)
 	a.mu.Unlock()
-	if a.prefix != nil {
-		a.prefix.add(part)
-	}
 	return nil
 }
 
@@ -286,7 +275,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 }
 
 // verifyLarge checks the whole of an object: by the sums of its ranges where they
-// combine, else by what was read of the file.
+// combine, else by reading the file.
 func (w *worker) verifyLarge(ctx context.Context, a *assembly) (check, error) {
 	c := a.check
 	switch {
@@ -302,9 +291,9 @@ func (w *worker) verifyLarge(ctx context.Context, a *assembly) (check, error) {
 	case c.kind == checkSize:
 		return c, nil
 	}
-	sum, err := a.prefix.sum(ctx, w.buf)
-	if err != nil {
+	h := c.hasher()
+	if err := hashInto(ctx, h, newSection(a.file, span{0, a.object.Size}), w.buf); err != nil {
 		return c, err
 	}
-	return c, c.verify(sum)
+	return c, c.verify(h.Sum(nil))
 }
