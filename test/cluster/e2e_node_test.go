@@ -129,7 +129,7 @@ spec:
 	require.Equal(t, "Bound "+volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.phase} {.spec.volumeName}"))
 	require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), volume)
 	// The node's daemon goes on; it may only just have come back with a node that an earlier test restarted.
-	kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=120s")
+	kubectl(n.ctx, t, "-n", "flexlvm-system", "wait", "--for=jsonpath={.status.numberReady}=2", "daemonset/flexlvm-gc", "--timeout=120s")
 	kubectl(n.ctx, t, "uncordon", node)
 	require.Equal(t, node, ready(), "it comes back to its volume")
 	require.Equal(t, "precious\n", n.exec("web-0", "cat /data/file"))
