@@ -105,7 +105,7 @@ func (o *options) shared(cmd *cobra.Command) {
 	f.IntVar(&o.parallel, "parallel", 0, "requests that are open at once; 0 chooses by what there is to fetch")
 	f.StringVar(&o.memory, "memory", "128Mi", "bytes in flight at most")
 	f.IntVar(&o.attempts, "attempts", 8, "how often each object is tried")
-	f.DurationVar(&o.stall, "stall", 30*time.Second, "give a request up that brings no 64 KiB in this time; 0 never does")
+	f.DurationVar(&o.stall, "stall", 30*time.Second, "give a request up that brings, or takes, no 64 KiB in this time; 0 never does")
 	f.DurationVar(&o.timeout, "timeout", 0, "end after this time; 0 never does")
 	f.StringVar(&o.progress, "progress", "auto", "bar, json, none, or auto: a bar on a terminal, else JSON lines")
 	f.StringVar(&o.listen, "listen", "", "address for GET /progress and GET /ready, such as :8090")
@@ -133,7 +133,7 @@ var errTimeout = errors.New("--timeout is over")
 func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) error) error {
 	s, err := o.session()
 	if err != nil {
-		return usageError{err}
+		return o.tell(fetch.NewProgress(fetch.ReadyAfter{}), usageError{err})
 	}
 	ctx := cmd.Context()
 	if o.timeout > 0 {
@@ -144,7 +144,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 	if o.listen != "" {
 		address, stop, err := fetch.Serve(ctx, o.listen, s.progress)
 		if err != nil {
-			return fetch.Failure(err, false)
+			return o.tell(s.progress, fetch.Failure(err, false))
 		}
 		defer stop()
 		s.log.WithField("address", address.String()).Info("Progress is served")
@@ -152,11 +152,17 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 	shown := show(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
 	err = verb(ctx, s)
 	shown()
-	status := s.progress.Status(time.Now())
+	return o.tell(s.progress, err)
+}
+
+// tell writes the result, also of a run that never began: who started a Job sees
+// nothing else.
+func (o *options) tell(progress *fetch.Progress, err error) error {
+	status := progress.Status(time.Now())
 	if err != nil && !errors.Is(err, errRefused) && status.State != fetch.StateFailed {
 		var failed *fetch.Error
-		s.progress.Fail(err.Error(), errors.As(err, &failed) && failed.Retryable)
-		status = s.progress.Status(time.Now())
+		progress.Fail(err.Error(), errors.As(err, &failed) && failed.Retryable)
+		status = progress.Status(time.Now())
 	}
 	return errors.Join(err, writeResult(o.result, status))
 }

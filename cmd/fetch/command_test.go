@@ -8,10 +8,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -53,6 +55,8 @@ func TestExitCodes(t *testing.T) {
 		{"complete", []string{"file://" + from + "/", dest}, 0},
 		{"no argument", nil, 2},
 		{"unknown flag", []string{"--fast", "file:///x", dest}, 2},
+		{"bandwidth", []string{"--bandwidth=fast", "file:///x", dest}, 2},
+		{"address of progress", []string{"--listen=nowhere:x", "file:///x", dest}, 1},
 		{"scheme", []string{"ftp://x", dest}, 2},
 		{"memory", []string{"--memory=much", "file:///x", dest}, 2},
 		{"order", []string{"--order=list", "file:///x", dest}, 2},
@@ -76,10 +80,11 @@ func TestExitCodes(t *testing.T) {
 				require.ErrorAs(t, err, &exit, string(out))
 				require.Equal(t, test.code, exit.ExitCode(), string(out))
 			}
-			if test.code == 2 {
+			data, err := os.ReadFile(result)
+			if cobras := test.name == "no argument" || test.name == "unknown flag"; cobras { // it says so before anything runs
+				require.ErrorIs(t, err, os.ErrNotExist)
 				return
 			}
-			data, err := os.ReadFile(result)
 			require.NoError(t, err)
 			var status fetch.Status
 			require.NoError(t, json.Unmarshal(data, &status))
@@ -93,6 +98,74 @@ func TestExitCodes(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit, string(out))
 	require.Equal(t, 3, exit.ExitCode(), string(out))
+}
+
+// asNobody makes a program run as a user who may not read what is root's. Its file is
+// found in the process, as the way to it may not be open to that user.
+func asNobody(t *testing.T, cmd *exec.Cmd, dirs ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	const nobody = 65534
+	cmd.Path = "/proc/self/exe"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	for _, dir := range dirs {
+		require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+		require.NoError(t, os.Chown(dir, nobody, nobody))
+	}
+}
+
+// store is an S3 server that takes objects, and tells the checksums that it was told.
+func store(t *testing.T) *httptest.Server {
+	t.Helper()
+	var mu sync.Mutex
+	sums, sizes := map[string]string{}, map[string]string{}
+	const sum = "X-Amz-Checksum-Crc64nvme"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("ETag", `"e"`)
+		if r.Method == http.MethodPut {
+			sums[r.URL.Path], sizes[r.URL.Path] = r.Header.Get(sum), r.Header.Get("X-Amz-Decoded-Content-Length")
+			return
+		}
+		if sizes[r.URL.Path] == "" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set(sum, sums[r.URL.Path])
+		w.Header().Set("Content-Length", sizes[r.URL.Path])
+		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// A file that may not be read keeps no other, and the message says for whom.
+func TestUnreadableFile(t *testing.T) {
+	from, dest := t.TempDir(), t.TempDir()
+	for i, name := range []string{"a", "b", "c"} {
+		require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(name), 0o644-os.FileMode(i%2)*0o644))
+	}
+	for name, args := range map[string][]string{
+		"put":   {"put", "--endpoint=" + store(t).URL, from, "s3://bucket/out/"},
+		"fetch": {"file://" + from + "/", dest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := program(t, append(args, "--progress=json")...)
+			cmd.Env = append(cmd.Env, "AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=secret")
+			asNobody(t, cmd, from, dest)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, string(out))
+			require.Equal(t, 1, exit.ExitCode(), string(out))
+			require.Contains(t, string(out), "1 of 3 files could not be")
+			require.Contains(t, string(out), "make it readable for user")
+			require.Contains(t, string(out), `"filesDone":2`)
+		})
+	}
 }
 
 func TestNoSecretInArguments(t *testing.T) {

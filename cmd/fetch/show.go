@@ -97,7 +97,8 @@ func bar(s fetch.Status, width int) string {
 	}
 	room := min(30, width-len(text)-3)
 	if room < 5 || s.State != fetch.StateFetching {
-		return strings.TrimSpace(text[:min(len(text), max(0, width-1))])
+		text = text[:min(len(text), max(0, width-1))]
+		return strings.TrimSpace(strings.ToValidUTF8(text, "")) // a letter may be cut in two
 	}
 	full := room * percent / 100
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", room-full) + "]" + text

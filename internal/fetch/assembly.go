@@ -283,7 +283,7 @@ func (w *worker) verifyLarge(ctx context.Context, a *assembly) (check, error) {
 		sort.Slice(a.sums, func(i, j int) bool { return a.sums[i].Offset < a.sums[j].Offset })
 		return c, c.combine(a.sums)
 	case c.kind == checkComposite:
-		known, err := c.verifyComposite(ctx, a.file, a.object.Size, w.buf)
+		known, err := c.verifyComposite(ctx, a.file, a.object.Size, w.buf, w.partsOf(a.object))
 		if err == nil && !known {
 			c = check{kind: checkSize}
 		}

@@ -2,8 +2,10 @@ package fetch
 
 import (
 	"bytes"
+	"context"
 	"crypto/md5"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -66,18 +68,23 @@ func TestCombineIsTheSumOfTheWhole(t *testing.T) {
 	}
 }
 
-// compositeOf is the ETag of an upload in parts, computed without the code under
-// test.
-func compositeOf(data []byte, part int) string {
+// compositeOf is the ETag of an upload in parts of these sizes, of which the last is
+// repeated; computed without the code under test.
+func compositeOf(data []byte, parts ...int64) string {
 	var sums []byte
 	n := 0
-	for at := 0; at < len(data); at += part {
-		sum := md5.Sum(data[at:min(at+part, len(data))])
-		sums = append(sums, sum[:]...)
-		n++
+	for at := int64(0); at < int64(len(data)); n++ {
+		end := min(at+parts[min(n, len(parts)-1)], int64(len(data)))
+		sum := md5.Sum(data[at:end])
+		sums, at = append(sums, sum[:]...), end
 	}
 	whole := md5.Sum(sums)
 	return fmt.Sprintf("%s-%d", hex.EncodeToString(whole[:]), n)
+}
+
+// inParts tells of parts of these sizes, or fails.
+func inParts(err error, sizes ...int64) askParts {
+	return func(context.Context, int) ([]int64, error) { return sizes, err }
 }
 
 func TestVerifyComposite(t *testing.T) {
@@ -85,14 +92,14 @@ func TestVerifyComposite(t *testing.T) {
 	buf := make([]byte, 64*kib)
 	verify := func(etag string, told int64) (bool, error) {
 		c := chooseCheck(Sums{PartSize: told}, etag)
-		return c.verifyComposite(t.Context(), bytes.NewReader(data), int64(len(data)), buf)
+		return c.verifyComposite(t.Context(), bytes.NewReader(data), int64(len(data)), buf, inParts(nil))
 	}
 	for _, part := range []int64{5 * mib, 8 * mib, 10 * mib, 16 * mib, 7 * mib, 100 * mib} {
-		known, err := verify(compositeOf(data, int(part)), 0)
+		known, err := verify(compositeOf(data, part), 0)
 		require.NoError(t, err)
 		require.True(t, known, "%d", part)
 	}
-	odd := compositeOf(data, int(6*mib+4321))
+	odd := compositeOf(data, 6*mib+4321)
 	known, err := verify(odd, 6*mib+4321)
 	require.NoError(t, err)
 	require.True(t, known, "told")
@@ -108,6 +115,39 @@ func TestVerifyComposite(t *testing.T) {
 	require.ErrorIs(t, err, errChecksum, "told part size")
 	_, err = verify("00000000000000000000000000000000-1", 0)
 	require.ErrorIs(t, err, errChecksum, "one part is no guess")
+}
+
+// Where no part size fits, the sizes of all parts prove it either way.
+func TestVerifyCompositeOfUnequalParts(t *testing.T) {
+	data := randomBytes(2, 21*mib)
+	sizes := []int64{5 * mib, 7 * mib, 9 * mib}
+	wrong := "00000000000000000000000000000000-3"
+	errAway := errors.New("the server is away")
+	for name, test := range map[string]struct {
+		etag  string
+		told  int64
+		ask   askParts
+		known bool
+		err   error
+	}{
+		"match":                       {etag: compositeOf(data, sizes...), ask: inParts(nil, sizes...), known: true},
+		"match, though one was told":  {etag: compositeOf(data, sizes...), told: 8 * mib, ask: inParts(nil, sizes...), known: true},
+		"altered":                     {etag: wrong, ask: inParts(nil, sizes...), err: errChecksum},
+		"of another sum":              {etag: wrong, ask: inParts(nil, 1, 2, 3)},
+		"of another sum, one is told": {etag: wrong, told: 8 * mib, ask: inParts(nil, 1, 2, 3), err: errChecksum},
+		"too few":                     {etag: wrong, ask: inParts(nil, 10*mib, 11*mib)},
+		"nobody answers":              {etag: wrong, ask: inParts(errAway), err: errAway},
+		"nobody needs to":             {etag: compositeOf(data, 8*mib), ask: inParts(errAway), known: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := chooseCheck(Sums{PartSize: test.told}, test.etag)
+			known, err := c.verifyComposite(t.Context(), bytes.NewReader(data), int64(len(data)), make([]byte, 64*kib), test.ask)
+			require.ErrorIs(t, err, test.err)
+			if err == nil {
+				require.Equal(t, test.known, known)
+			}
+		})
+	}
 }
 
 func TestGuessParts(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // A batch of the committer is closed when it holds this many files or bytes, or
 // is this old.
 const (
-	batchFiles = 2000
+	batchFiles = 5000
 	batchBytes = 256 * mib
 	batchAge   = time.Second
 )
@@ -21,6 +21,10 @@ const (
 // unnamedBytes is how much may have been received and not have its name yet: one
 // batch that is synced, and one that workers bring meanwhile.
 const unnamedBytes = 2 * batchBytes
+
+// unnamedFiles is how many files may have been received and not have their names: a
+// batch that is synced, and twice as many that wait for it.
+const unnamedFiles = 3 * batchFiles
 
 // finished is a file that was received and verified.
 type finished struct {
@@ -58,7 +62,7 @@ type committer struct {
 // start begins to commit; stop is called with the error that ends it early.
 func (c *committer) start(stop func(error)) {
 	c.unnamed = semaphore.NewWeighted(unnamedBytes)
-	c.in = make(chan finished, 2*batchFiles)
+	c.in = make(chan finished, unnamedFiles-batchFiles)
 	c.done = make(chan struct{})
 	go func() {
 		defer close(c.done)

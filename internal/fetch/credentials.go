@@ -1,9 +1,12 @@
 package fetch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,21 +39,29 @@ func (c S3) credentials(kind string) *credentials.Credentials {
 		return credentials.New(&secretFiles{dir: c.CredentialsDir, token: kind == kindPachyderm})
 	}
 	if kind == kindPachyderm {
-		return credentials.New(&chain{[]credentials.Provider{tokenEnv{}}})
+		return credentials.New(&chain{providers: []credentials.Provider{tokenEnv{}}})
 	}
-	iam := &credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second}}
-	providers := []credentials.Provider{&credentials.EnvAWS{}}
+	return credentials.New(newChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: plainAnswers{http.DefaultTransport}}}))
+}
+
+// newChain is in the order in which AWS' own tools look. Where the environment sets the
+// platform's provider up, that comes before the shared files, and has credentials.
+func newChain(iam *credentials.IAM) *chain {
+	env, files := &credentials.EnvAWS{}, &credentials.FileAWSCredentials{}
 	if environment("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" {
-		providers = append(providers, iam, &credentials.FileAWSCredentials{})
-	} else {
-		providers = append(providers, &credentials.FileAWSCredentials{}, iam)
+		return &chain{providers: []credentials.Provider{env, iam, files}, certain: iam}
 	}
-	return credentials.New(&chain{providers})
+	return &chain{providers: []credentials.Provider{env, files, iam}}
 }
 
 // chain asks providers in turn and, unlike minio's, does not go on without
 // credentials where none has any.
-type chain struct{ providers []credentials.Provider }
+type chain struct {
+	providers []credentials.Provider
+	// certain is the provider that has credentials, as it is set up or gave some before:
+	// where it cannot be reached no other takes its place.
+	certain credentials.Provider
+}
 
 func (c *chain) Retrieve() (credentials.Value, error) {
 	return c.RetrieveWithCredContext(nil)
@@ -61,8 +72,11 @@ func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credential
 	for _, p := range c.providers {
 		v, err := p.RetrieveWithCredContext(cc)
 		if err == nil && v.AccessKeyID != "" && v.SecretAccessKey != "" {
-			c.providers = []credentials.Provider{p}
+			c.providers, c.certain = []credentials.Provider{p}, p
 			return v, nil
+		}
+		if p == c.certain && passing(err) {
+			return credentials.Value{}, fmt.Errorf("ask for credentials: %w", err)
 		}
 		if err != nil {
 			failures = append(failures, err.Error())
@@ -73,6 +87,42 @@ func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credential
 
 func (c *chain) IsExpired() bool {
 	return len(c.providers) != 1 || c.providers[0].IsExpired()
+}
+
+// passing tells whether a provider failed so that it may succeed later: its request had
+// no good answer, or the answer asks for patience.
+func passing(err error) bool {
+	var request *url.Error
+	var sts credentials.ErrorResponse
+	if errors.As(err, &sts) {
+		c, known := codes[sts.STSError.Code]
+		return known && c == transient
+	}
+	return errors.As(err, &request)
+}
+
+// mostAnswer bounds an answer with credentials, in bytes.
+const mostAnswer = mib
+
+// plainAnswers makes each failure that may pass one of the request, of the type
+// url.Error: minio's providers lose the status of an answer, and read it piece by piece.
+type plainAnswers struct{ http.RoundTripper }
+
+func (p plainAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := p.RoundTripper.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	_ = response.Body.Close() // it was only read
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= http.StatusInternalServerError || response.StatusCode == http.StatusTooManyRequests {
+		return nil, fmt.Errorf("the answer is %s", response.Status)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
 }
 
 // tokenEnv takes Pachyderm's token from the environment. It is key and secret at

@@ -157,9 +157,9 @@ func (d *dest) lstat(name string) (fs.FileInfo, error) {
 
 // create makes a new temporary file of the given size; the room for a size
 // above 0 is taken at once, so that a full disk is noticed before anything is
-// fetched. Its shelf must be there.
+// fetched.
 func (d *dest) create(temp string, size int64) (*os.File, error) {
-	file, err := d.tmp.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := d.createEmpty(temp)
 	if err != nil || size == 0 {
 		return file, err
 	}
@@ -173,6 +173,26 @@ func (d *dest) create(temp string, size int64) (*os.File, error) {
 		return nil, fmt.Errorf("take %d bytes for %s: %w", size, temp, err)
 	}
 	return file, nil
+}
+
+// createEmpty makes a new temporary file in its shelf, which is open already: os.Root
+// would walk to it and ask whether it can be polled, with six system calls more, which
+// tell where files are small. O_EXCL follows no link.
+func (d *dest) createEmpty(temp string) (*os.File, error) {
+	dir, file, err := d.onShelf(temp)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		fd, err := unix.Openat(int(dir.Fd()), file, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+		if errors.Is(err, unix.EINTR) { // as file systems of the network have it
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make temporary file %s: %w", temp, err)
+		}
+		return os.NewFile(uintptr(fd), temp), nil
+	}
 }
 
 // reopen opens a temporary file that an earlier run has left.
@@ -210,8 +230,7 @@ func (d *dest) openDir(name string) (*os.File, error) {
 
 // publish gives a temporary file its name in a directory that openDir opened.
 func (d *dest) publish(temp string, dir *os.File, name string) error {
-	shelf, file := path.Split(temp)
-	from, err := d.shelf(strings.TrimSuffix(shelf, "/"))
+	from, file, err := d.onShelf(temp)
 	if err != nil {
 		return err
 	}
@@ -223,6 +242,13 @@ func (d *dest) publish(temp string, dir *os.File, name string) error {
 		return fmt.Errorf("rename %s to %s: %w", temp, name, err)
 	}
 	return nil
+}
+
+// onShelf is the open directory of a temporary file, and the file's name in it.
+func (d *dest) onShelf(temp string) (*os.File, string, error) {
+	shelf, file := path.Split(temp)
+	dir, err := d.shelf(strings.TrimSuffix(shelf, "/"))
+	return dir, file, err
 }
 
 // shelf opens a directory of temporary files, once. Workers have shelves of their

@@ -16,7 +16,7 @@ const directBlock = 4096
 // worker's buffer to the disk. A large object must be on disk before it has its
 // name; the way through the page cache costs the processor another copy, and
 // takes from others what they have there. It is nil where the file system has
-// no such writes.
+// no such writes. What is read again to be verified is not written so.
 func (d *dest) openDirect(temp string) *os.File {
 	file, err := d.tmp.OpenFile(path.Clean(temp), os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil {

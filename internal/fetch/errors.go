@@ -15,8 +15,8 @@ import (
 var (
 	// errChanged: the object is not the one any more that was listed.
 	errChanged = errors.New("the object changed while it was fetched")
-	// errStalled: bytes came too slowly, or not at all.
-	errStalled = errors.New("the source stalled")
+	// errStalled: bytes came or went too slowly, or not at all.
+	errStalled = errors.New("the server stalled")
 	// errGone: the object is not there any more.
 	errGone = errors.New("the object does not exist")
 )
@@ -78,7 +78,7 @@ func classify(err error) class {
 		return gone
 	case errors.Is(err, errNoCredentials), errors.As(err, &certificate):
 		return fatal
-	case errors.Is(err, errInTheWay):
+	case errors.Is(err, errInTheWay), errors.Is(err, errUnreadable):
 		return denied
 	case errors.As(err, &response):
 		return classifyResponse(response)
@@ -102,7 +102,7 @@ func classifyResponse(r minio.ErrorResponse) class {
 		return changed
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
 		return transient
-	case status >= 400 && status < 500:
+	case status >= 400 && status < 500, status == http.StatusNotImplemented:
 		return denied
 	}
 	return transient

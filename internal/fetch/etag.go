@@ -48,44 +48,76 @@ func guessParts(size int64, n int) []int64 {
 	return guesses
 }
 
-// verifyComposite hashes a file in parts, with the part size that the source
-// told, or with those that it may be. known is false where none of the guesses
-// fits: then nothing was proved either way.
-func (c check) verifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte) (known bool, err error) {
+// askParts asks for the sizes of an object's n parts; nil where nobody knows them.
+type askParts func(ctx context.Context, n int) ([]int64, error)
+
+// verifyComposite hashes a file in parts: with the part size that the source told, or
+// with those that it may be, and where none of them fits, with the sizes of all parts,
+// if ask has them. known is false where nothing was proved either way.
+func (c check) verifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte, ask askParts) (known bool, err error) {
 	guesses := guessParts(size, c.parts)
 	told := c.partSize > 0 && c.partSize*int64(c.parts-1) < size && size <= c.partSize*int64(c.parts)
 	if told {
 		guesses = []int64{c.partSize}
 	}
 	for _, guess := range guesses {
-		etag, err := hashParts(ctx, file, size, guess, buf)
-		if err != nil {
+		if fits, err := c.fits(ctx, file, equalParts(size, guess), buf); fits || err != nil {
+			return fits, err
+		}
+	}
+	var sizes []int64
+	if c.parts > 1 { // one part is no guess
+		if sizes, err = ask(ctx, c.parts); err != nil {
 			return false, err
 		}
-		if etag == c.want {
-			return true, nil
+	}
+	if len(sizes) == c.parts && sum(sizes) == size {
+		told = true
+		if fits, err := c.fits(ctx, file, sizes, buf); fits || err != nil {
+			return fits, err
 		}
 	}
 	if told || c.parts == 1 {
-		return true, fmt.Errorf("%w: the ETag of %d parts of %d bytes is not %s", errChecksum, c.parts, guesses[0], c.want)
+		return true, fmt.Errorf("%w: the ETag of its %d parts is not %s", errChecksum, c.parts, c.want)
 	}
 	return false, nil
 }
 
-// hashParts is the ETag of a file that was uploaded in parts of one size.
-func hashParts(ctx context.Context, file io.ReaderAt, size, part int64, buf []byte) (string, error) {
+// fits tells whether a file that was uploaded in parts of these sizes has the ETag.
+func (c check) fits(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte) (bool, error) {
+	etag, err := hashParts(ctx, file, sizes, buf)
+	return etag == c.want, err
+}
+
+// equalParts are the sizes of the parts of size bytes: all but the last have the same.
+func equalParts(size, part int64) []int64 {
+	sizes := []int64{min(part, size)}
+	for left := size - part; left > 0; left -= part {
+		sizes = append(sizes, min(part, left))
+	}
+	return sizes
+}
+
+func sum(sizes []int64) (total int64) {
+	for _, size := range sizes {
+		total += size
+	}
+	return total
+}
+
+// hashParts is the ETag of a file that was uploaded in parts of these sizes.
+func hashParts(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte) (string, error) {
 	whole := md5.New()
-	n := 0
-	for offset := int64(0); offset < size || n == 0; offset += part {
+	offset := int64(0)
+	for _, size := range sizes {
 		h := md5.New()
-		section := io.NewSectionReader(file, offset, min(part, size-offset))
-		if err := hashInto(ctx, h, section, buf); err != nil {
+		if err := hashInto(ctx, h, io.NewSectionReader(file, offset, size), buf); err != nil {
 			return "", err
 		}
 		whole.Write(h.Sum(nil))
-		n++
+		offset += size
 	}
-	return fmt.Sprintf("%s-%d", hex.EncodeToString(whole.Sum(nil)), n), nil
+	return fmt.Sprintf("%s-%d", hex.EncodeToString(whole.Sum(nil)), len(sizes)), nil
 }
 
 // hashInto writes all of in to out and ends early with ctx.

@@ -26,8 +26,9 @@ type fakeObject struct {
 	data []byte
 	etag string
 	// crc64 is told where it is not empty; it may be wrong on purpose.
-	crc64    string
-	partSize int64
+	crc64 string
+	// parts are the sizes of an upload in parts, told where they are there.
+	parts []int64
 }
 
 // fakeS3 is an S3 server for faults: it does what a server does for reading, and
@@ -112,8 +113,9 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, key string, o fak
 	h.Set("ETag", `"`+o.etag+`"`)
 	h.Set("Last-Modified", time.Unix(1_700_000_000, 0).UTC().Format(http.TimeFormat))
 	first, last, status := int64(0), int64(len(o.data))-1, http.StatusOK
-	if n := r.URL.Query().Get("partNumber"); n != "" && o.partSize > 0 {
-		last, status = o.partSize-1, http.StatusPartialContent
+	if n, err := strconv.Atoi(r.URL.Query().Get("partNumber")); err == nil && n <= len(o.parts) {
+		first = sum(o.parts[:n-1])
+		last, status = first+o.parts[n-1]-1, http.StatusPartialContent
 	}
 	if spec, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok {
 		from, to, _ := strings.Cut(spec, "-")

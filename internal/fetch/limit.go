@@ -15,6 +15,32 @@ type bandwidth struct {
 	free time.Time
 }
 
+// leastShare is how many bytes a second a request is worth having for.
+const leastShare = 256 * kib
+
+// share is how many of most requests share the bandwidth: many would all bring their
+// objects at the very end, and the first are wanted soon.
+func (b *bandwidth) share(most int) int {
+	if b.perSecond <= 0 {
+		return most
+	}
+	return int(min(int64(most), max(1, b.perSecond/leastShare)))
+}
+
+// portionsASecond is in how many portions the bytes of a second are handed out. With
+// 32 workers each has one within a second: none keeps a connection idle for so long
+// that its server closes it.
+const portionsASecond = 32
+
+// portion is how many bytes to take at once for a buffer of most bytes: whole blocks,
+// so that direct writes stay aligned.
+func (b *bandwidth) portion(most int64) int64 {
+	if b.perSecond <= 0 {
+		return most
+	}
+	return min(max(b.perSecond/portionsASecond&^(directBlock-1), directBlock), most)
+}
+
 // take waits until n more bytes may come.
 func (b *bandwidth) take(ctx context.Context, n int64) error {
 	if b.perSecond <= 0 {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // directory is a Store of the files below a directory, or of one file. It
@@ -33,22 +34,43 @@ func NewDirectory(source Source) (Store, error) {
 	return &directory{source: source, root: root}, nil
 }
 
+// errUnreadable: a file of the directory may not be read by whom the program runs as.
+var errUnreadable = errors.New("it cannot be read")
+
+// readable adds what to do where a file's mode, and nothing else, forbids to read it.
+func readable(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w: make it readable for user %d or group %d, as which fetch runs: %w", errUnreadable, os.Geteuid(), os.Getegid(), err)
+}
+
 // name is where key is in root.
 func (d *directory) name(key string) string { return strings.TrimPrefix(key, d.source.Prefix) }
 
-// objectOf is what a file is. Its change time tells changes that its size and
-// its modification time do not.
+// objectOf is what a file is. Its inode and its change time tell changes, and another
+// file of the same name elsewhere, that its size and its modification time do not.
 func (d *directory) objectOf(name string, info fs.FileInfo) Object {
 	o := Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		o.ETag = strconv.FormatInt(info.ModTime().UnixNano(), 36) + "." + strconv.FormatInt(info.Size(), 36)
+		o.ETag = etagOf(info)
 	case mode&fs.ModeSymlink != 0:
 		o.Flaw = "it is a symbolic link"
 	default:
 		o.Flaw = "it is not a regular file"
 	}
 	return o
+}
+
+// etagOf names the content of a file. Its dots keep it from looking like a hash.
+func etagOf(info fs.FileInfo) string {
+	stat := info.Sys().(*syscall.Stat_t)
+	var tag []string
+	for _, n := range []int64{info.ModTime().UnixNano(), info.Size(), stat.Ctim.Nano(), int64(stat.Ino)} {
+		tag = append(tag, strconv.FormatInt(n, 36))
+	}
+	return strings.Join(tag, ".")
 }
 
 func (d *directory) List(ctx context.Context, each func(Object) error) error {
@@ -61,7 +83,7 @@ func (d *directory) List(ctx context.Context, each func(Object) error) error {
 	}
 	return fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return err
+			return readable(err)
 		}
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -86,7 +108,7 @@ func (d *directory) Stat(_ context.Context, key, _ string) (Object, Sums, error)
 		return Object{}, Sums{}, fmt.Errorf("%w: %w", errGone, err)
 	}
 	if err != nil {
-		return Object{}, Sums{}, err
+		return Object{}, Sums{}, readable(err)
 	}
 	return d.objectOf(d.name(key), info), Sums{Opaque: true}, nil
 }
@@ -101,7 +123,7 @@ func (d *directory) Open(_ context.Context, object Object, part span) (Stream, e
 	}
 	file, err := d.root.Open(d.name(object.Key))
 	if err != nil {
-		return Stream{}, err
+		return Stream{}, readable(err)
 	}
 	body := &pinned{file: file, left: part.Length, at: part.Offset, check: func() error {
 		info, err := file.Stat()
@@ -115,6 +137,8 @@ func (d *directory) Open(_ context.Context, object Object, part span) (Stream, e
 	}}
 	return Stream{Body: body, Size: now.Size, Sums: sums}, nil
 }
+
+func (d *directory) Parts(context.Context, Object, int) ([]int64, error) { return nil, nil }
 
 // pinned reads a span of a file, and looks at its end whether it is still the
 // same file.

@@ -67,4 +67,7 @@ type Store interface {
 	// Open begins to read a span of an object, or all of it if the span covers
 	// it, and fails with errChanged if it is not the one with that ETag any more.
 	Open(ctx context.Context, object Object, part span) (Stream, error)
+	// Parts tells the sizes of the n parts in which an object was uploaded, in order;
+	// nil where the source does not tell.
+	Parts(ctx context.Context, object Object, n int) ([]int64, error)
 }

@@ -20,8 +20,8 @@ type plan struct {
 	keep []Entry
 	// gone are the files that an earlier run fetched and nobody wants any more.
 	gone []Entry
-	// replaced is how many bytes the old files have that new ones replace.
-	replaced int64
+	// replaced is what the old files have that new ones replace.
+	replaced need
 }
 
 // decide compares what is wanted with what the manifest says; present tells
@@ -44,7 +44,8 @@ func decide(files []Object, entries map[string]Entry, present func(Entry) (bool,
 		case here && e.object().same(o):
 			p.keep = append(p.keep, e)
 		case here:
-			p.replaced += e.Bytes
+			p.replaced.bytes += e.Bytes
+			p.replaced.inodes++
 			p.fetch = append(p.fetch, o)
 		default:
 			p.fetch = append(p.fetch, o)

@@ -1,9 +1,14 @@
 package fetch
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +31,7 @@ func TestDecide(t *testing.T) {
 	require.Equal(t, []Object{o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, p.fetch)
 	require.Equal(t, []Entry{entries["same"]}, p.keep)
 	require.Equal(t, []Entry{entries["gone"]}, p.gone)
-	require.EqualValues(t, 10, p.replaced)
+	require.Equal(t, need{bytes: 10, inodes: 1}, p.replaced)
 
 	_, err = decide([]Object{o("same", "1", 10)}, entries, func(Entry) (bool, error) { return false, errors.New("no look") })
 	require.EqualError(t, err, "no look")
@@ -85,7 +90,7 @@ func TestNeeded(t *testing.T) {
 		fetch:    []Object{{Path: "a/b/x", Size: 1}, {Path: "a/y", Size: 8192}, {Path: "z", Size: 5000}},
 		keep:     []Entry{{Path: "a/k", Bytes: 1}},
 		gone:     []Entry{{Path: "g", Bytes: 4096}},
-		replaced: 100,
+		replaced: need{bytes: 100},
 	}
 	none := func(Object) int64 { return 0 }
 	require.Equal(t, need{bytes: 4096 + 8192 + 8192 + 100 - 100, inodes: 4}, p.needed(4096, none, false))
@@ -93,12 +98,43 @@ func TestNeeded(t *testing.T) {
 	half := func(o Object) int64 { return o.Size / 2 }
 	require.EqualValues(t, 4096+4096+4096, p.needed(4096, half, false).bytes)
 
+	p.replaced.inodes = 2
+	require.EqualValues(t, 4, p.needed(4096, none, false).inodes, "both stand beside the old ones for a time")
+	many := plan{fetch: make([]Object, 100_000), replaced: need{inodes: 100_000}}
+	require.EqualValues(t, unnamedFiles, many.needed(4096, none, false).inodes, "but not all at once")
+
 	require.NoError(t, checkRoom(need{10, 10}, need{10, 10}))
 	require.NoError(t, checkRoom(need{10, 10}, need{10, -1}))
 	err := checkRoom(need{2 << 30, 1}, need{1 << 30, 10})
 	require.EqualError(t, err, "no room: 2.0 GiB more are needed, and the destination has 1.0 GiB free (2147483648 and 1073741824 bytes); enlarge it or select less")
 	require.Equal(t, fatal, classify(err))
 	require.ErrorContains(t, checkRoom(need{1, 11}, need{10, 10}), "inodes for 10")
+}
+
+func TestOwnNeed(t *testing.T) {
+	none := func(Object) int64 { return 0 }
+	require.Equal(t, need{inodes: 9}, plan{}.own(8, none))
+	small := Object{Path: "0123456789", ETag: "01234", Version: "01234", Size: mib}
+	require.Equal(t, need{bytes: 2 * (lineBytes + 20), inodes: 2}, plan{fetch: []Object{small}}.own(1, none))
+	large := Object{Path: "0123456789", Size: gib}
+	require.EqualValues(t, (2+1024)*(lineBytes+10), plan{fetch: []Object{large}}.own(1, none).bytes)
+	half := func(o Object) int64 { return o.Size / 2 }
+	require.EqualValues(t, (2+512)*(lineBytes+10), plan{fetch: []Object{large}}.own(1, half).bytes)
+}
+
+// No line is longer than what is reckoned for it.
+func TestLineBytes(t *testing.T) {
+	now := time.Date(2026, 12, 31, 23, 59, 59, 123456789, time.FixedZone("", -3600))
+	o := Object{Size: math.MaxInt64, Modified: now}
+	c := check{kind: checkComposite, want: strings.Repeat("x", 64)}
+	temp := "1023/" + strconv.FormatUint(math.MaxUint64, 36) + "-1000000000"
+	e := finishedFile(o, c, temp).entry
+	e.FetchedAt = now
+	for _, line := range []any{e, noteOf(o, temp, span{math.MaxInt64, math.MaxInt64}, math.MaxUint64, c)} {
+		data, err := json.Marshal(line)
+		require.NoError(t, err)
+		require.Less(t, len(data)+len(`"etag":"","versionId":"",`), lineBytes, string(data))
+	}
 }
 
 func TestClassify(t *testing.T) {
@@ -111,6 +147,7 @@ func TestClassify(t *testing.T) {
 	}{
 		{response("InternalError", 500), transient},
 		{response("", 502), transient},
+		{response("NotImplemented", 501), denied},
 		{response("SlowDown", 503), transient},
 		{response("", 429), transient},
 		{response("RequestTimeout", 400), transient},
@@ -132,6 +169,7 @@ func TestClassify(t *testing.T) {
 		{fmt.Errorf("write: %w", syscall.EDQUOT), fatal},
 		{syscall.EROFS, fatal},
 		{fmt.Errorf("a %w", errInTheWay), denied},
+		{readable(&os.PathError{Op: "open", Path: "a", Err: syscall.EACCES}), denied},
 		{fmt.Errorf("%w: x", errNoCredentials), fatal},
 	} {
 		require.Equal(t, test.want, classify(test.err), "%v", test.err)
@@ -195,6 +233,14 @@ func TestWidthAndBuffers(t *testing.T) {
 	}
 }
 
+func TestPortion(t *testing.T) {
+	for _, test := range []struct{ perSecond, buffer, want int64 }{
+		{0, mib, mib}, {gib, mib, mib}, {2 * mib, mib, 64 * kib}, {2 * mib, 32 * kib, 32 * kib}, {200 * kib, mib, 4 * kib}, {1, mib, 4 * kib},
+	} {
+		require.Equal(t, test.want, (&bandwidth{perSecond: test.perSecond}).portion(test.buffer))
+	}
+}
+
 func TestStatus(t *testing.T) {
 	p := NewProgress(ReadyAfter{Files: 2})
 	p.set(StateFetching, "")
@@ -215,4 +261,12 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(data), maxResult)
 	require.Contains(t, string(data), `"retryable":true`)
+}
+
+// Under a bound the first objects come soon, and not all at the end.
+func TestBandwidthIsSharedByFew(t *testing.T) {
+	for perSecond, want := range map[int64]int{0: 32, 1: 1, 512 * kib: 2, mib: 4, 8 * mib: 32, gib: 32} {
+		b := &bandwidth{perSecond: perSecond}
+		require.Equal(t, want, b.share(32), perSecond)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 )
@@ -204,12 +203,12 @@ func (u *upload) once(ctx context.Context, o Object, buf []byte) error {
 	if err := hashInto(ctx, crc, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
 		return err
 	}
-	there, sums, err := u.remote.Stat(ctx, key, "")
+	there, sums, err := u.remote.look(ctx, key, 0)
 	if err == nil && there.Size == o.Size && sums.CRC64NVME == encode(crc.Sum(nil)) {
 		return nil
 	}
-	if err != nil && classify(err) == fatal {
-		return err
+	if c := classify(err); err != nil && (c == fatal || c == transient) {
+		return fmt.Errorf("look at what is there: %w", err)
 	}
 	if err := u.remote.send(ctx, key, file.file, o.Size, crc.Sum(nil)); err != nil {
 		return err
@@ -222,12 +221,9 @@ func (u *upload) once(ctx context.Context, o Object, buf []byte) error {
 
 // verify asks the server what it has now.
 func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned, crc []byte, buf []byte) error {
-	whole := ctx
-	ctx, _, stop := watch(ctx, u.S3.Stall+time.Minute)
-	defer stop()
-	there, sums, err := u.remote.Stat(ctx, key, "")
+	there, sums, err := u.remote.look(ctx, key, o.Size)
 	if err != nil {
-		return fmt.Errorf("look at what was uploaded: %w", cause(ctx, err))
+		return fmt.Errorf("look at what was uploaded: %w", err)
 	}
 	if there.Size != o.Size {
 		return fmt.Errorf("%w: the server has %d bytes of %d", errChecksum, there.Size, o.Size)
@@ -237,7 +233,8 @@ func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned,
 	case c.kind == checkCRC64:
 		return c.verify(crc)
 	case c.kind == checkComposite:
-		if known, err := c.verifyComposite(ctx, file.file, o.Size, buf); known || err != nil {
+		ours := func(context.Context, int) ([]int64, error) { return nil, nil } // there is nothing to ask for
+		if known, err := c.verifyComposite(ctx, file.file, o.Size, buf, ours); known || err != nil {
 			return err
 		}
 	case c.streams():
@@ -247,23 +244,25 @@ func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned,
 		}
 		return c.verify(h.Sum(nil))
 	}
-	return u.readBack(whole, there, crc, buf)
+	return u.readBack(ctx, there, crc, buf)
 }
 
 // readBack verifies what a server has that gives no checksum of it. The directory may
 // be deleted on the strength of it.
 func (u *upload) readBack(ctx context.Context, o Object, crc, buf []byte) error {
+	ctx, dog, stop := watch(ctx, u.S3.Stall)
+	defer stop()
 	stream, err := u.remote.Open(ctx, o, span{0, o.Size})
 	if err != nil {
-		return fmt.Errorf("read back what was uploaded: %w", err)
+		return fmt.Errorf("read back what was uploaded: %w", cause(ctx, err))
 	}
 	defer func() { _ = stream.Body.Close() }() // it was only read
 	h := newCRC64()
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, stream.Body, buf)
+	err = hashInto(ctx, h, fed{stream.Body, dog}, buf)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read back what was uploaded: %w", err)
-	case n != o.Size || !bytes.Equal(h.Sum(nil), crc):
+		return fmt.Errorf("read back what was uploaded: %w", cause(ctx, err))
+	case !bytes.Equal(h.Sum(nil), crc):
 		return fmt.Errorf("%w: what was uploaded reads otherwise", errChecksum)
 	}
 	return nil

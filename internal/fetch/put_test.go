@@ -1,10 +1,12 @@
 package fetch
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,11 +32,7 @@ func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 				w.Header().Set("ETag", `"of no kind"`)
 				return true
 			}
-			target, err := ParseSource("s3://bucket/out/")
-			require.NoError(t, err)
-			quiet := logrus.New()
-			quiet.SetOutput(io.Discard)
-			_, err = Put(t.Context(), PutConfig{Dir: dir, Target: target, S3: S3{Endpoint: b.fake.URL, Attempts: 2, Stall: 5 * time.Second}, Memory: 64 * mib, Log: quiet}, NewProgress(ReadyAfter{}))
+			err := b.upload(dir, S3{Attempts: 2, Stall: 5 * time.Second})
 			if name == "whole" {
 				require.NoError(t, err)
 			} else {
@@ -42,4 +40,110 @@ func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 			}
 		})
 	}
+}
+
+// upload puts a directory below out/ of the fake.
+func (b *bed) upload(dir string, s3 S3) error {
+	b.t.Helper()
+	target, err := ParseSource("s3://bucket/out/")
+	require.NoError(b.t, err)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	s3.Endpoint = b.fake.URL
+	_, err = Put(b.t.Context(), PutConfig{Dir: dir, Target: target, S3: s3, Memory: 64 * mib, Log: quiet}, NewProgress(ReadyAfter{}))
+	return err
+}
+
+// takes makes the fake take uploads, whole or in parts.
+func (b *bed) takes(w http.ResponseWriter, r *http.Request, key string, data []byte) bool {
+	switch {
+	case r.Method == http.MethodPost && r.URL.Query().Has("uploads"):
+		fmt.Fprint(w, "<InitiateMultipartUploadResult><UploadId>id</UploadId></InitiateMultipartUploadResult>")
+	case r.Method == http.MethodPost:
+		b.fake.put(key, data)
+		fmt.Fprint(w, "<CompleteMultipartUploadResult><Bucket>bucket</Bucket><ETag>e</ETag></CompleteMultipartUploadResult>")
+	case r.Method == http.MethodPut:
+		_, _ = io.Copy(io.Discard, r.Body)
+		if !r.URL.Query().Has("uploadId") {
+			b.fake.put(key, data)
+		}
+		w.Header().Set("ETag", `"e"`)
+	case r.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		return false
+	}
+	return true
+}
+
+// A server that takes a request and never answers, or takes no more of it, holds an
+// upload up for its time and no longer.
+func TestPutStalls(t *testing.T) {
+	is := func(method, query string) func(*http.Request) bool {
+		return func(r *http.Request) bool {
+			return r.Method == method && (query == "" && r.URL.RawQuery == "" || query != "" && r.URL.Query().Has(query))
+		}
+	}
+	small, large := randomBytes(1, 100), randomBytes(2, uploadPart+1)
+	for name, test := range map[string]struct {
+		data  []byte
+		hangs func(*http.Request) bool
+		reads bool
+	}{
+		"look":              {small, is(http.MethodHead, ""), false},
+		"send":              {small, is(http.MethodPut, ""), true},
+		"send, and no room": {large[:uploadPart], is(http.MethodPut, ""), false},
+		"begin parts":       {large, is(http.MethodPost, "uploads"), true},
+		"send a part":       {large, is(http.MethodPut, "partNumber"), true},
+		"complete":          {large, is(http.MethodPost, "uploadId"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), test.data, 0o600))
+			ended := make(chan struct{})
+			t.Cleanup(func() { close(ended) })
+			var met, most atomic.Int64
+			most.Store(1000)
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				if !test.hangs(r) || met.Add(1) > most.Load() {
+					return b.takes(w, r, key, test.data)
+				}
+				if test.reads {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				<-ended
+				return true
+			}
+			s3 := S3{Attempts: 2, Stall: 500 * time.Millisecond, patience: 200 * time.Millisecond}
+			err := b.upload(dir, s3)
+			require.ErrorIs(t, err, errStalled)
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			require.True(t, e.Retryable)
+
+			met.Store(0)
+			most.Store(1)
+			require.NoError(t, b.upload(dir, s3))
+			require.Equal(t, md5Hex(test.data), b.fake.objects["out/f"].etag)
+		})
+	}
+}
+
+// Who answers late was not stalled: it had all, and read it first.
+func TestPutIsAnsweredLate(t *testing.T) {
+	b := newBed(t)
+	dir := t.TempDir()
+	data := randomBytes(1, 100)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), data, 0o600))
+	sent := 0
+	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+		if r.Method == http.MethodPut {
+			sent++
+			time.Sleep(time.Second)
+		}
+		return b.takes(w, r, key, data)
+	}
+	require.NoError(t, b.upload(dir, S3{Attempts: 1, Stall: 500 * time.Millisecond}))
+	require.Equal(t, 1, sent)
 }

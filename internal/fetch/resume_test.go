@@ -95,8 +95,6 @@ func TestWriteAtEveryAlignment(t *testing.T) {
 	d, err := openDest(t.TempDir())
 	require.NoError(t, err)
 	defer d.close()
-	_, err = d.shelf("0")
-	require.NoError(t, err)
 	buf := newBuffer(64 * kib)
 	require.Zero(t, uintptr(unsafe.Pointer(unsafe.SliceData(buf)))%directBlock)
 	copy(buf, randomBytes(4, 64*kib))
@@ -121,6 +119,31 @@ func TestWriteAtEveryAlignment(t *testing.T) {
 			require.NoError(t, d.tmp.Remove(temp))
 		}
 	}
+}
+
+// A temporary file is a new one: what stands at its name is neither opened nor
+// followed, and a shelf that leads elsewhere is none.
+func TestTemporaryFilesAreNew(t *testing.T) {
+	outside := t.TempDir()
+	d, err := openDest(t.TempDir())
+	require.NoError(t, err)
+	defer d.close()
+	file, err := d.create("0/a", 0)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	_, err = d.create("0/a", 0)
+	require.ErrorIs(t, err, os.ErrExist)
+	require.ErrorContains(t, err, "0/a")
+
+	require.NoError(t, d.tmp.Symlink(filepath.Join(outside, "target"), "0/b"))
+	_, err = d.create("0/b", 0)
+	require.ErrorIs(t, err, os.ErrExist)
+	require.NoError(t, d.tmp.Symlink(outside, "1"))
+	_, err = d.create("1/c", 0)
+	require.ErrorContains(t, err, "escapes")
+	left, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // A large object that is half there has all of its room already.

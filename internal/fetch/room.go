@@ -24,8 +24,9 @@ type need struct{ bytes, inodes int64 }
 
 // needed is what a plan takes beyond what is used now. here tells how many bytes
 // of an object earlier runs have left. Files that are replaced or removed give
-// their room back, but a new file stands beside the one that it replaces for
-// some time: that much is added again, up to what may be there without its name.
+// their room and their inodes back, but a new file stands beside the one that it
+// replaces for some time: that much is added again, up to what may be there without
+// its name.
 func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
 	var n need
 	dirs := make(map[string]bool)
@@ -48,12 +49,34 @@ func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
 	back := p.replaced
 	if remove {
 		for _, e := range p.gone {
-			back += e.Bytes
+			back.bytes += e.Bytes
 		}
 	}
-	n.bytes += min(p.replaced, unnamedBytes+largest) - back
+	n.bytes += min(p.replaced.bytes, unnamedBytes+largest) - back.bytes
+	n.inodes += min(p.replaced.inodes, unnamedFiles) - back.inodes
 	return n
 }
+
+// lineBytes is what a line of the manifest or of the journal takes at most beside the
+// names in it.
+const lineBytes = 400
+
+// own is what fetch takes for itself: a line in the manifest for each file, a note in
+// the journal for each small file and for each piece of a large one, a directory of
+// temporary files for each worker, and the file that says that all is there.
+func (p plan) own(workers int, here func(Object) int64) need {
+	n := need{inodes: int64(workers) + 1}
+	for _, o := range p.fetch {
+		lines := int64(2)
+		if o.Size > wholeLimit {
+			lines += max(0, o.Size-here(o)) / pieceSize
+		}
+		n.bytes += lines * int64(lineBytes+len(o.Path)+len(o.ETag)+len(o.Version))
+	}
+	return n
+}
+
+func (n need) plus(m need) need { return need{n.bytes + m.bytes, n.inodes + m.inodes} }
 
 // free is the room below the directory. On XFS with a project quota, as in a
 // flexlvm volume, statfs tells of the quota.

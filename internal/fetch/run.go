@@ -281,7 +281,8 @@ func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 		if err != nil {
 			return err
 		}
-		err = checkRoom(p.needed(block, r.here, r.Sync), free)
+		workers, _ := r.buffers(p.fetch)
+		err = checkRoom(p.needed(block, r.here, r.Sync).plus(p.own(workers, r.here)), free)
 		if err == nil || !swept || time.Now().After(end) {
 			return err
 		}
@@ -337,11 +338,7 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
 	r.commit.start(r.stop)
 
-	bytes := int64(0)
-	for _, o := range objects {
-		bytes += o.Size
-	}
-	workers, size := buffers(r.Memory, width(r.Parallel, len(objects), bytes))
+	workers, size := r.buffers(objects)
 	r.gate = newGate(workers)
 	var wg sync.WaitGroup
 	for i := range workers {
@@ -358,6 +355,19 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 		return err
 	}
 	return why
+}
+
+// buffers is how many workers to have for the objects, and how large each one's buffer.
+func (r *run) buffers(objects []Object) (workers int, size int64) {
+	bytes := int64(0)
+	for _, o := range objects {
+		bytes += o.Size
+	}
+	count := width(r.Parallel, len(objects), bytes)
+	if r.Parallel == 0 {
+		count = r.bandwidth.share(count)
+	}
+	return buffers(r.Memory, count)
 }
 
 func (r *run) summary() complete {

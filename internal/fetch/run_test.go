@@ -352,15 +352,33 @@ func TestStalledSource(t *testing.T) {
 	b.mustHave(want)
 }
 
+// Who waits for bandwidth is not stalled: or everything would be fetched again and again.
+func TestLowBandwidthIsNoStall(t *testing.T) {
+	b := newBed(t)
+	want, once := map[string][]byte{}, map[string]int{}
+	for i := range 40 {
+		path := fmt.Sprintf("%02d", i)
+		want[path], once["set/"+path] = randomBytes(uint64(i), 8*kib), 1
+		b.fake.put("set/"+path, want[path])
+	}
+	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 80*kib, 32, time.Second } // it takes 4 s
+	began := time.Now()
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Greater(t, time.Since(began), 3*time.Second)
+	require.Equal(t, once, b.fake.got())
+	b.mustHave(want)
+}
+
 func TestChecksWithoutChecksums(t *testing.T) {
 	b := newBed(t)
 	small, large := randomBytes(1, 1000), randomBytes(2, 40*mib)
-	parts := compositeOf(large, int(8*mib))
+	parts := compositeOf(large, 8*mib)
 	want := map[string][]byte{"simple": small, "simple-large": large, "parts": large, "told": large, "odd": small}
 	b.fake.set("set/simple", fakeObject{data: small, etag: md5Hex(small)})
 	b.fake.set("set/simple-large", fakeObject{data: large, etag: md5Hex(large)})
 	b.fake.set("set/parts", fakeObject{data: large, etag: parts})
-	b.fake.set("set/told", fakeObject{data: large, etag: compositeOf(large, 9_123_457), partSize: 9_123_457})
+	b.fake.set("set/told", fakeObject{data: large, etag: compositeOf(large, 9_123_457), parts: equalParts(40*mib, 9_123_457)})
 	b.fake.set("set/odd", fakeObject{data: small, etag: "opaque"})
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
@@ -415,27 +433,4 @@ func TestBusyDestination(t *testing.T) {
 	require.ErrorIs(t, err, errBusy)
 	var e *Error
 	require.True(t, errors.As(err, &e) && e.Retryable)
-}
-
-func TestDirectorySource(t *testing.T) {
-	b := newBed(t)
-	from := t.TempDir()
-	want := map[string][]byte{"a": []byte("a"), "d/large": randomBytes(3, 40*mib)}
-	for path, data := range want {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(from, path)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))
-	}
-	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
-	b.change = func(c *Config) {
-		store, err := NewDirectory(c.Source)
-		require.NoError(t, err)
-		c.Store = store
-	}
-	refused, _, err := b.run("file://" + from + "/")
-	require.NoError(t, err)
-	require.Len(t, refused, 1)
-	require.Equal(t, "it is a symbolic link", refused[0].Reason)
-	for _, e := range b.mustHave(want) {
-		require.Equal(t, checkSize, e.Check)
-	}
 }

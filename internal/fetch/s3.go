@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
 // AddressStyle says where the bucket's name goes.
@@ -27,7 +29,8 @@ const (
 type S3 struct {
 	// Endpoint is http[s]://host[:port]; empty for AWS.
 	Endpoint string
-	// Region is asked for, or us-east-1 where there is an endpoint, if it is empty.
+	// Region is the environment's if it is empty, else found out at Amazon, and
+	// us-east-1 elsewhere.
 	Region    string
 	Style     AddressStyle
 	Anonymous bool
@@ -40,10 +43,16 @@ type S3 struct {
 	// ReadBuffer bounds what waits in the kernel for each connection, in bytes; 0
 	// leaves it to the kernel.
 	ReadBuffer int
-	// Attempts and Stall are as in Config; they hold for listing.
+	// Attempts and Stall are as in Config; they hold for listing and for uploads.
 	Attempts int
 	Stall    time.Duration
+	// patience is how long beyond Stall a server may take to answer an upload whose
+	// last byte was sent; 0 is answerPatience.
+	patience time.Duration
 }
+
+// answerPatience is more than servers were seen to need for what is not large.
+const answerPatience = time.Minute
 
 // bucket is a Store of one bucket.
 type bucket struct {
@@ -67,6 +76,9 @@ func NewS3(source Source, config S3) (Store, error) {
 	if config.Version != "" && !source.single() {
 		return nil, usage(errors.New("--version-id is of one object; give a source that neither ends in a slash nor has wildcards"))
 	}
+	if config.patience == 0 {
+		config.patience = answerPatience
+	}
 	return &bucket{core: core, source: source, config: config, opaque: source.Kind == kindPachyderm}, nil
 }
 
@@ -85,8 +97,8 @@ func (c S3) connect(source Source) (minio.Core, error) {
 	if c.Region == "" {
 		c.Region = environment("AWS_REGION", "AWS_DEFAULT_REGION")
 	}
-	if c.Region == "" && c.Endpoint != "" {
-		c.Region = "us-east-1"
+	if c.Region == "" {
+		c.Region = defaultRegion(host)
 	}
 	transport, err := newTransport(secure, c.CAFile, c.ReadBuffer)
 	if err != nil {
@@ -110,6 +122,16 @@ func (c S3) connect(source Source) (minio.Core, error) {
 		return minio.Core{}, fmt.Errorf("--endpoint %q: %w", c.Endpoint, err)
 	}
 	return *core, nil
+}
+
+// defaultRegion is what to sign for at a host where nobody said it: others than Amazon
+// take one for all. For Amazon's it is empty: the client knows it from the host's name,
+// or asks where the bucket is.
+func defaultRegion(host string) string {
+	if u := (url.URL{Host: host}); s3utils.IsAmazonEndpoint(u) || s3utils.IsAmazonOutpostsEndpoint(u) {
+		return ""
+	}
+	return "us-east-1"
 }
 
 // again calls try until it succeeds or fails for good.
@@ -152,11 +174,8 @@ func (b *bucket) Stat(ctx context.Context, key, version string) (Object, Sums, e
 	}
 	sums := b.sumsOf(info)
 	if c := chooseCheck(sums, info.ETag); c.kind == checkComposite {
-		// Servers that do not know part numbers answer with the whole object.
-		part, err := b.core.StatObject(ctx, b.source.Bucket, key, minio.StatObjectOptions{VersionID: version, PartNumber: 1})
-		if err == nil && part.ETag == info.ETag && part.Size < info.Size {
-			sums.PartSize = part.Size
-		}
+		// Where it is not told, it can be guessed.
+		sums.PartSize, _ = b.partSize(ctx, Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version}, 1)
 	}
 	return Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version, Modified: info.LastModified}, sums, nil
 }

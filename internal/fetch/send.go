@@ -24,31 +24,80 @@ const abortTimeout = 10 * time.Second
 // partThreads is how many parts of one file are on their way at once.
 const partThreads = 4
 
+// readingPace is how many bytes a second a server reads or copies at least before it
+// answers.
+const readingPace = 16 * mib
+
+// request makes a request of an upload, under a watchdog. Once all is sent, the server
+// may take its time: it may first read all of size bytes. send gets what it sends of
+// part, which may be nil.
+func (b *bucket) request(ctx context.Context, size int64, part *io.SectionReader, send func(context.Context, io.Reader) error) error {
+	ctx, dog, stop := watch(ctx, b.config.Stall)
+	defer stop()
+	s := &sending{dog: dog, patience: b.config.patience + time.Duration(size/readingPace)*time.Second, part: part}
+	if part != nil {
+		s.left = part.Size()
+	}
+	s.sent(0)
+	return cause(ctx, send(ctx, s))
+}
+
+// sending is what is read of a file to be sent.
+type sending struct {
+	part     *io.SectionReader
+	left     int64
+	dog      *watchdog
+	patience time.Duration
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.part.Read(p)
+	s.sent(int64(n))
+	return n, err
+}
+
+func (s *sending) sent(n int64) {
+	s.dog.seen(n)
+	if s.left -= n; s.left <= 0 {
+		s.dog.await(s.patience)
+	}
+}
+
+// look asks what the server has, which it may first have to read.
+func (b *bucket) look(ctx context.Context, key string, size int64) (o Object, sums Sums, err error) {
+	err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
+		o, sums, err = b.Stat(ctx, key, "")
+		return err
+	})
+	return o, sums, err
+}
+
 // send uploads a file whose CRC64NVME is known, in one request or in parts. The
 // server refuses what arrives otherwise.
 func (b *bucket) send(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if size > uploadPart {
 		return b.sendParts(ctx, key, file, size, crc)
 	}
-	_, err := b.core.PutObject(ctx, b.source.Bucket, key, io.NewSectionReader(file, 0, size), size, "", "",
-		minio.PutObjectOptions{UserMetadata: map[string]string{headerCRC64: encode(crc)}})
-	return hint(err)
+	return b.request(ctx, size, io.NewSectionReader(file, 0, size), func(ctx context.Context, body io.Reader) error {
+		_, err := b.core.PutObject(ctx, b.source.Bucket, key, body, size, "", "",
+			minio.PutObjectOptions{UserMetadata: map[string]string{headerCRC64: encode(crc)}})
+		return hint(err)
+	})
 }
 
 func (b *bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
-	id, err := b.core.NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
-		headerAlgorithm: minio.ChecksumCRC64NVME.String(), headerType: minio.ChecksumFullObjectMode.String(),
-	}})
+	id, err := b.beginParts(ctx, key)
 	if err != nil {
-		return hint(err)
+		return err
 	}
 	parts, err := b.eachPart(ctx, key, id, file, size)
 	if err == nil {
-		_, err = b.core.CompleteMultipartUpload(ctx, b.source.Bucket, key, id, parts, minio.PutObjectOptions{UserMetadata: map[string]string{
-			headerCRC64: encode(crc), headerType: minio.ChecksumFullObjectMode.String(),
-		}})
+		err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
+			_, err := b.core.CompleteMultipartUpload(ctx, b.source.Bucket, key, id, parts, minio.PutObjectOptions{UserMetadata: map[string]string{
+				headerCRC64: encode(crc), headerType: minio.ChecksumFullObjectMode.String(),
+			}})
+			return hint(err)
+		})
 	}
 	if err != nil {
 		// What was sent would be charged for ever. The context may have ended.
@@ -57,9 +106,19 @@ func (b *bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 		if abortErr := b.core.AbortMultipartUpload(last, b.source.Bucket, key, id); abortErr != nil {
 			err = fmt.Errorf("%w (and the parts that were sent stay at the server: %w)", err, abortErr)
 		}
-		return hint(err)
 	}
-	return nil
+	return err
+}
+
+// beginParts makes an upload in parts, and returns its name.
+func (b *bucket) beginParts(ctx context.Context, key string) (id string, err error) {
+	err = b.request(ctx, 0, nil, func(ctx context.Context, _ io.Reader) error {
+		id, err = b.core.NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
+			headerAlgorithm: minio.ChecksumCRC64NVME.String(), headerType: minio.ChecksumFullObjectMode.String(),
+		}})
+		return hint(err)
+	})
+	return id, err
 }
 
 // eachPart sends all parts, some at once.
@@ -101,8 +160,12 @@ func (b *bucket) onePart(ctx context.Context, key, id string, number int, part *
 	if _, err := part.Seek(0, io.SeekStart); err != nil {
 		return minio.CompletePart{}, err
 	}
-	sum := encode(crc.Sum(nil))
-	sent, err := b.core.PutObjectPart(ctx, b.source.Bucket, key, id, number, part, part.Size(),
-		minio.PutObjectPartOptions{CustomHeader: http.Header{headerCRC64: {sum}}})
-	return minio.CompletePart{PartNumber: number, ETag: sent.ETag, ChecksumCRC64NVME: sum}, err
+	done := minio.CompletePart{PartNumber: number, ChecksumCRC64NVME: encode(crc.Sum(nil))}
+	err := b.request(ctx, part.Size(), part, func(ctx context.Context, body io.Reader) error {
+		sent, err := b.core.PutObjectPart(ctx, b.source.Bucket, key, id, number, body, part.Size(),
+			minio.PutObjectPartOptions{CustomHeader: http.Header{headerCRC64: {done.ChecksumCRC64NVME}}})
+		done.ETag = sent.ETag
+		return hint(err)
+	})
+	return done, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -40,10 +41,36 @@ func (w *watchdog) seen(n int64) {
 	}
 }
 
+// fed is a reader that tells a watchdog of what comes.
+type fed struct {
+	io.Reader
+	dog *watchdog
+}
+
+func (f fed) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	f.dog.seen(int64(n))
+	return n, err
+}
+
 // reset gives the full time again; after a pause that was not the source's.
 func (w *watchdog) reset() {
 	if w.timer != nil {
 		w.timer.Reset(w.limit)
+	}
+}
+
+// pause lets no time count until reset: what is waited for is not the source.
+func (w *watchdog) pause() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// await gives the full time and more: all was sent, and the answer may take a while.
+func (w *watchdog) await(more time.Duration) {
+	if w.timer != nil {
+		w.timer.Reset(w.limit + more)
 	}
 }
 

@@ -168,6 +168,7 @@ func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
 	if err := w.end(ctx, stream.Body); err != nil {
 		return finished{}, err
 	}
+	dog.pause() // all is here, and further requests have watchdogs of their own
 	return w.verified(ctx, o, r, file, temp)
 }
 
@@ -188,10 +189,13 @@ func (w *worker) open(temp string, size int64, c check) (file, direct *os.File, 
 }
 
 // receive reads a span into the worker's buffer, again and again, and gives each
-// filling to the receiver and to write.
+// filling to the receiver and to write. The watchdog does not count the wait for
+// bandwidth, which is no fault of the source.
 func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, part span, r *receiver, write func(data []byte, at int64) error) error {
+	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
-		data := w.buf[:min(int64(len(w.buf)), part.Length-r.size)]
+		data := w.buf[:min(portion, part.Length-r.size)]
+		dog.pause()
 		if err := w.bandwidth.take(ctx, int64(len(data))); err != nil {
 			return err
 		}
@@ -242,7 +246,7 @@ func (w *worker) verified(ctx context.Context, o Object, r *receiver, file io.Re
 			return finished{}, err
 		}
 	case c.kind == checkComposite:
-		known, err := c.verifyComposite(ctx, file, o.Size, w.buf)
+		known, err := c.verifyComposite(ctx, file, o.Size, w.buf, w.partsOf(o))
 		if err != nil {
 			return finished{}, err
 		}
@@ -254,6 +258,17 @@ func (w *worker) verified(ctx context.Context, o Object, r *receiver, file io.Re
 		return finished{}, err
 	}
 	return finishedFile(o, c, temp), nil
+}
+
+// partsOf asks the store for the parts of an object.
+func (w *worker) partsOf(o Object) askParts {
+	return func(ctx context.Context, n int) ([]int64, error) {
+		sizes, err := w.Store.Parts(ctx, o, n)
+		if err != nil {
+			return nil, fmt.Errorf("ask for the parts: %w", err)
+		}
+		return sizes, nil
+	}
 }
 
 // receiver hashes what comes: for the object's check, and for the journal.

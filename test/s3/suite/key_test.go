@@ -85,5 +85,9 @@ func TestLinksInTheDestination(t *testing.T) {
 	got, err := os.ReadFile(filepath.Join(b.dest, "fine"))
 	require.NoError(t, err, "the rest goes on: %s", o.stderr)
 	require.Equal(t, "content", string(got))
-	require.Contains(t, []int{1, 3}, o.code, o.stderr)
+	require.Equal(t, 3, o.code, o.stderr)
+	require.Equal(t, 1, o.result.Refused, "of the key below the link")
+	got, err = os.ReadFile(filepath.Join(b.dest, "file"))
+	require.NoError(t, err)
+	require.Equal(t, "theirs", string(got), "it takes the link's place")
 }

@@ -1,0 +1,87 @@
+package fetch
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDirectorySource(t *testing.T) {
+	b := newBed(t)
+	from := t.TempDir()
+	want := map[string][]byte{"a": []byte("a"), "d/large": randomBytes(3, 40*mib)}
+	for path, data := range want {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(from, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))
+	}
+	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
+	b.change = func(c *Config) {
+		store, err := NewDirectory(c.Source)
+		require.NoError(t, err)
+		c.Store = store
+	}
+	refused, _, err := b.run("file://" + from + "/")
+	require.NoError(t, err)
+	require.Len(t, refused, 1)
+	require.Equal(t, "it is a symbolic link", refused[0].Reason)
+	for _, e := range b.mustHave(want) {
+		require.Equal(t, checkSize, e.Check)
+	}
+}
+
+// Two directories may have files of the same names, sizes and times, with other content.
+func TestAnotherDirectoryOfTheSameLook(t *testing.T) {
+	b := newBed(t)
+	b.change = func(c *Config) {
+		store, err := NewDirectory(c.Source)
+		require.NoError(t, err)
+		c.Store = store
+	}
+	then := time.Now().Add(-time.Hour)
+	for _, content := range []string{"first", "other"} {
+		from := t.TempDir()
+		for _, path := range []string{"a", "b"} {
+			require.NoError(t, os.WriteFile(filepath.Join(from, path), []byte(content), 0o600))
+			require.NoError(t, os.Chtimes(filepath.Join(from, path), then, then))
+		}
+		_, _, err := b.run("file://" + from + "/")
+		require.NoError(t, err)
+		for _, e := range b.mustHave(map[string][]byte{"a": []byte(content), "b": []byte(content)}) {
+			require.Equal(t, checkSize, chooseCheck(Sums{}, e.ETag).kind, "it is no hash")
+		}
+	}
+}
+
+// A file that is written to while it is read is noticed at its end.
+func TestFileChangesWhileItIsRead(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(name, []byte("first"), 0o600))
+	source, err := ParseSource("file://" + dir + "/")
+	require.NoError(t, err)
+	store, err := NewDirectory(source)
+	require.NoError(t, err)
+	o, _, err := store.Stat(t.Context(), dir+"/a", "")
+	require.NoError(t, err)
+	read := func(meanwhile func()) error {
+		stream, err := store.Open(t.Context(), o, span{0, o.Size})
+		require.NoError(t, err)
+		defer stream.Body.Close()
+		_, err = io.CopyN(io.Discard, stream.Body, o.Size)
+		require.NoError(t, err)
+		meanwhile()
+		_, err = stream.Body.Read(make([]byte, 1))
+		return err
+	}
+	require.ErrorIs(t, read(func() {}), io.EOF)
+	require.ErrorIs(t, read(func() {}), io.EOF, "to read it is no change")
+	require.ErrorIs(t, read(func() {
+		time.Sleep(20 * time.Millisecond) // the clock of change times is a coarse one
+		require.NoError(t, os.WriteFile(name, []byte("other"), 0o600))
+		require.NoError(t, os.Chtimes(name, o.Modified, o.Modified))
+	}), errChanged, "though its size and its time are the same")
+}

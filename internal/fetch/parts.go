@@ -1,0 +1,58 @@
+package fetch
+
+import (
+	"context"
+	"slices"
+
+	"github.com/minio/minio-go/v7"
+	"golang.org/x/sync/errgroup"
+)
+
+// partsAtOnce is how many parts are asked for side by side: there may be 10,000.
+const partsAtOnce = 8
+
+// Parts asks for each part by its number. Only what may pass is an error: a server that
+// does not know part numbers may answer with anything.
+func (b *bucket) Parts(ctx context.Context, object Object, n int) ([]int64, error) {
+	sizes := make([]int64, n)
+	ask := func(ctx context.Context, i int) (err error) {
+		sizes[i], err = b.partSizeAgain(ctx, object, i+1)
+		return err
+	}
+	if err := ask(ctx, 0); err != nil || sizes[0] == 0 { // nor will it tell of the others
+		return nil, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(partsAtOnce)
+	for i := 1; i < n; i++ {
+		group.Go(func() error { return ask(ctx, i) })
+	}
+	if err := group.Wait(); err != nil || slices.Contains(sizes, 0) {
+		return nil, err
+	}
+	return sizes, nil
+}
+
+// partSizeAgain asks until there is an answer; 0 is one, too.
+func (b *bucket) partSizeAgain(ctx context.Context, object Object, number int) (size int64, err error) {
+	err = b.again(ctx, func(ctx context.Context) error {
+		ctx, _, stop := watch(ctx, b.config.Stall)
+		defer stop()
+		size, err = b.partSize(ctx, object, number)
+		return cause(ctx, err)
+	})
+	if err != nil && classify(err) != transient {
+		return 0, nil
+	}
+	return size, hint(err)
+}
+
+// partSize asks for the size of one part of an object in bytes; 0 if it is not told.
+// Servers that do not know part numbers answer with the whole object.
+func (b *bucket) partSize(ctx context.Context, object Object, number int) (int64, error) {
+	part, err := b.core.StatObject(ctx, b.source.Bucket, object.Key, minio.StatObjectOptions{VersionID: object.Version, PartNumber: number})
+	if err != nil || part.ETag != object.ETag || part.Size >= object.Size {
+		return 0, err
+	}
+	return part.Size, nil
+}

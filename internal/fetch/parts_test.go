@@ -1,0 +1,85 @@
+package fetch
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An object in parts of any sizes is verified where the server tells of the parts.
+func TestParts(t *testing.T) {
+	small, large := randomBytes(1, 12*mib+5), randomBytes(2, 40*mib)
+	few, many := []int64{5 * mib, 6 * mib, mib + 5}, []int64{9 * mib, 5 * mib, 26 * mib}
+	odd := compositeOf(small, 5*mib+1)
+	type test struct {
+		object fakeObject
+		fault  bool // its first byte is flipped at first
+		check  string
+		gets   int
+	}
+	for name, test := range map[string]test{
+		"unequal":              {fakeObject{data: small, etag: compositeOf(small, few...), parts: few}, false, checkComposite, 1},
+		"unequal, large":       {fakeObject{data: large, etag: compositeOf(large, many...), parts: many}, false, checkComposite, 3},
+		"altered":              {fakeObject{data: small, etag: odd, parts: equalParts(12*mib+5, 5*mib+1)}, true, checkComposite, 2},
+		"altered, unequal":     {fakeObject{data: small, etag: compositeOf(small, few...), parts: few}, true, checkComposite, 2},
+		"altered, large":       {fakeObject{data: large, etag: compositeOf(large, many...), parts: many}, true, checkComposite, 6},
+		"not told":             {fakeObject{data: small, etag: odd}, false, checkSize, 1},
+		"not told, large":      {fakeObject{data: large, etag: compositeOf(large, 9_123_457)}, false, checkSize, 3},
+		"told and of no sense": {fakeObject{data: small, etag: odd, parts: []int64{1, 2, 3}}, false, checkSize, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.fake.set("set/o", test.object)
+			var met atomic.Int64
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				first := r.Header.Get("Range") == "" || strings.HasPrefix(r.Header.Get("Range"), "bytes=0-")
+				if !test.fault || r.Method != http.MethodGet || key != "set/o" || !first || met.Add(1) > 1 {
+					return false
+				}
+				require.NoFileExists(t, filepath.Join(b.dest, "o"))
+				flipped(w, r, test.object)
+				return true
+			}
+			_, _, err := b.run("s3://bucket/set/")
+			require.NoError(t, err)
+			require.Equal(t, test.check, b.mustHave(map[string][]byte{"o": test.object.data})["o"].Check)
+			gets := b.fake.got()["set/o"]
+			if test.fault {
+				gets++
+			}
+			require.Equal(t, test.gets, gets)
+		})
+	}
+}
+
+// What keeps a server from telling of the parts passes: it is asked again. Who never
+// answers is not taken for one that knows no parts.
+func TestPartsAreAskedForAgain(t *testing.T) {
+	b := newBed(t)
+	data, sizes := randomBytes(1, 12*mib+5), []int64{5 * mib, 6 * mib, mib + 5}
+	b.fake.set("set/o", fakeObject{data: data, etag: compositeOf(data, sizes...), parts: sizes})
+	var met, times atomic.Int64
+	times.Store(1)
+	b.fake.hook = func(w http.ResponseWriter, r *http.Request, _ string) bool {
+		if r.URL.Query().Get("partNumber") != "2" || met.Add(1) > times.Load() {
+			return false
+		}
+		fail(w, http.StatusServiceUnavailable, "SlowDown")
+		return true
+	}
+	_, _, err := b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Equal(t, checkComposite, b.mustHave(map[string][]byte{"o": data})["o"].Check)
+
+	b.dest += "2"
+	times.Store(1000)
+	_, _, err = b.run("s3://bucket/set/")
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	require.True(t, e.Retryable)
+	require.NoFileExists(t, filepath.Join(b.dest, "o"))
+}
