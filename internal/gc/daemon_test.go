@@ -124,6 +124,25 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
+// A PersistentVolume that does not say that it is of this node is in no list of ours.
+func TestOrphanThatIsNone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 70)
+	r.volume("wanted", volume.Ready, 20, lastUsed(100))
+	r.api.readers = object("wanted", 20)
+	r.config.Policy.EvictOrphans = true
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
+	require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume wanted is there, but its label flexlvm.io/node is not node-1")
+	r.rounds(2)
+	r.untouched("big ready", "settled ready", "wanted ready")
+	r.api.fail(http.StatusServiceUnavailable, "get persistentvolumes")
+	r.clock.pass(time.Hour) // what has failed is tried again
+	r.rounds(3)
+	r.untouched("big ready", "settled ready", "wanted ready")
+}
+
 // The share of orphans that may go holds over a restart too.
 func TestOrphanShareOutlivesTheProcess(t *testing.T) {
 	t.Parallel()

@@ -112,7 +112,9 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	if err := e.note("remove %s", ref); err != nil {
 		return err
 	}
-	if v := e.find(ref, ref.Name); v != nil {
+	if ref.Name.IsDoomed() { // that one alone
+		ref.Name = ref.Name.Undoomed()
+	} else if v := e.find(ref, ref.Name); v != nil {
 		switch {
 		case v.Cluster != ref.Cluster:
 			return errors.New("of another cluster")

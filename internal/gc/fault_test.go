@@ -281,6 +281,43 @@ func TestRemovalIsFinished(t *testing.T) {
 	require.Len(t, r.engine.called("remove"), 1)
 }
 
+// A dataset's replica may have the name again of one that is still being removed: to
+// finish the one must not begin the other's removal.
+func TestFinishingTouchesNoOtherOfItsName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	replica := func(v *node.Volume) { v.Kind = volume.Dataset }
+	r.volume("doomed_copy", volume.Doomed, 1, replica)
+	r.volume("copy", unreferenced, 1, replica, releasedAgo(0), func(v *node.Volume) { v.UUID = "another" })
+	r.start()
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"copy unreferenced", "settled ready"}) }, "left: %v", r.engine.names())
+	r.rounds(2)
+	require.Contains(t, r.engine.names(), "copy unreferenced", "it is young, and there is no pressure")
+}
+
+// The same for an orphan whose removal failed after its commit: what has its name now
+// is not given up with it.
+func TestOrphanIsGivenUpOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 70)
+	r.volume("copy", volume.Ready, 20, lastUsed(100), func(v *node.Volume) { v.Kind = volume.Dataset })
+	r.config.Policy.EvictOrphans = true
+	r.engine.committed = func() error {
+		again := *r.engine.find(node.Ref{Group: "flexlvm"}, "doomed_copy")
+		again.Name, again.UUID, again.State, again.LastUsed = "copy", "another", volume.Ready, sceneNow
+		r.engine.volumes = append(r.engine.volumes, again)
+		return errors.New("the device is busy")
+	}
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
+	r.clock.pass(10 * time.Minute)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "doomed_copy doomed") }, "left: %v", r.engine.names())
+	r.rounds(2)
+	require.Equal(t, []string{"big ready", "copy ready", "settled ready"}, r.engine.names())
+	require.Len(t, r.engine.called("release"), 1)
+}
+
 // An eviction whose removal fails after its commit is told as what it is, once,
 // whether the volume is still there or not.
 func TestEvictionIsToldThoughItsRemovalFails(t *testing.T) {

@@ -49,6 +49,8 @@ func ailing(v node.Volume, now time.Time) bool {
 	switch v.State {
 	case volume.Ready:
 		return !v.Active || v.Problem != "" && !v.Degraded
+	case volume.Unreferenced:
+		return v.Active && v.Problem != "" && !v.Degraded
 	case volume.Creating:
 		return now.Sub(v.Created) > settleTime
 	}

@@ -114,7 +114,7 @@ func (o oracle) checkFarewellsHelp(t *testing.T, seed uint64, got gc.Result, p g
 	}
 	reach := p.Pool.Free
 	for _, v := range o.view.Volumes {
-		if v.Pool() == p.Pool.Name && (v.State == volume.Doomed && v.Cluster == o.view.Cluster || o.going(v) || o.candidate(v)) {
+		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v) || o.candidate(v)) {
 			reach += v.Device
 		}
 	}

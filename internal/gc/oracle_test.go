@@ -48,6 +48,11 @@ func (o oracle) untouchable(v node.Volume) bool {
 		v.State == volume.Retained || v.State == volume.Doomed
 }
 
+// doomed: the room of the volume is about to be free.
+func (o oracle) doomed(v node.Volume) bool {
+	return v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem == ""
+}
+
 // candidate: the volume may go as an unreferenced one.
 func (o oracle) candidate(v node.Volume) bool {
 	old := v.Reclaim == volume.ReclaimImmediate || !o.view.Now.Before(v.Released.Add(o.policy.MinAge))
@@ -152,7 +157,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got gc.Result, p gc.PoolRes
 	needs, coming := o.needs(p.Pool), p.Pool.Free
 	var left []node.Volume // candidates that stay
 	for _, v := range o.view.Volumes {
-		if v.Pool() == p.Pool.Name && (v.State == volume.Doomed && v.Cluster == o.view.Cluster || o.going(v)) {
+		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v)) {
 			coming += v.Device
 		}
 		if v.Pool() == p.Pool.Name && o.candidate(v) {

@@ -171,6 +171,10 @@ func (p *planner) sort(v *node.Volume) {
 	one.result.ByState[v.State]++
 	switch v.State {
 	case volume.Doomed:
+		if v.Problem != "" { // nobody knows when its room comes
+			one.held[standingIll].add(v)
+			return
+		}
 		one.pending += v.Device
 	case volume.Ready, volume.Creating:
 		p.sortReplica(v, one)

@@ -139,6 +139,12 @@ func TestPlanForPromises(t *testing.T) {
 		"what is coming free counts": {
 			func(s *scene) { s.volume("doomed_x", volume.Doomed, 6); s.claim("a", 23) }, []string{"Promised v4"}, 0,
 		},
+		"what cannot be finished does not count": {
+			func(s *scene) { s.volume("doomed_x", volume.Doomed, 6, odd); s.claim("a", 18) }, []string{"Promised v4"}, 0,
+		},
+		"what cannot be finished is missed": {
+			func(s *scene) { s.volume("doomed_x", volume.Doomed, 6, odd); s.claim("a", 30) }, nil, 7 * volume.GiB,
+		},
 		"what goes anyway is enough": {
 			func(s *scene) { s.volume("now", unreferenced, 6, immediate); s.claim("a", 20) }, []string{"Immediate now"}, 0,
 		},

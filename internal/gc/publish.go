@@ -94,10 +94,10 @@ func (d *Daemon) own(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 }
 
 // healing are the volumes whose problem has not outlasted two tries to put it
-// right: nobody need look at them yet.
+// right: nobody need look at them yet. That a removal has failed is no such problem.
 func (d *Daemon) healing(f findings) map[string]bool {
 	out := map[string]bool{}
-	for _, v := range f.result.Problems {
+	for _, v := range f.inventory.Volumes {
 		if ailing(v, f.at) && d.heals.times(v.UUID) < 3 {
 			out[v.UUID] = true
 		}

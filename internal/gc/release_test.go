@@ -110,6 +110,14 @@ func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 			r := newRig(t)
 			r.claimed("data", 10, pvReleased)
 			r.api.fail(http.StatusInternalServerError, step+" persistentvolumes")
+			if step == "get" { // the one before the volume moves on is another step
+				all := r.api.fault
+				r.api.with(func() {
+					r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
+						return slices.Contains(r.engine.names(), "data unreferenced") && all(w, verb, resource)
+					}
+				})
+			}
 			stop := r.start()
 			r.eventually(func() bool { return slices.Contains(r.engine.names(), "data unreferenced") }, "not released")
 			r.eventually(func() bool { return r.api.requests(step+" persistentvolumes") > 0 }, "the step is not tried")
@@ -121,6 +129,37 @@ func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 			r.start()
 			r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
 			require.Contains(t, r.engine.names(), "data unreferenced", "its age would not be counted from the first release")
+		})
+	}
+}
+
+// What the round has judged counts only as long as the API server says the same.
+func TestReleaseOfWhatHasChangedMeanwhile(t *testing.T) {
+	for name, now := range map[string]func(*fakeAPI, http.ResponseWriter) bool{
+		"Retain was said": func(a *fakeAPI, _ http.ResponseWriter) bool {
+			a.put(object("data", 10, pvReleased, pvRetain))
+			return false
+		},
+		"no answer": func(_ *fakeAPI, w http.ResponseWriter) bool {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("data", 10, pvReleased)
+			r.api.with(func() {
+				r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
+					return verb == "get" && resource == "persistentvolumes" && now(r.api, w)
+				}
+			})
+			r.start()
+			r.eventually(func() bool { return r.api.requests("get persistentvolumes") > 0 }, "nobody asks")
+			r.rounds(3)
+			r.untouched("settled ready", "data ready")
+			require.Nil(t, r.api.volume("data").DeletionTimestamp)
+			require.Contains(t, r.api.volume("data").Finalizers, pv.Finalizer)
 		})
 	}
 }

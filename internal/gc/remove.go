@@ -7,9 +7,11 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -162,15 +164,36 @@ func (d *Daemon) remove(ctx context.Context, j job) {
 
 func (d *Daemon) removeVolume(ctx context.Context, j job) error {
 	ref := refOf(j.volume)
+	if j.volume.State == volume.Doomed {
+		ref.Name = j.volume.Name // by now another volume may have the name that it bore
+		return d.engine.Remove(ctx, ref)
+	}
 	if j.eviction != nil && j.eviction.Reason == ReasonOrphan {
 		// The engine removes only what is positively unreferenced. For an orphan it is
 		// --evict-orphans that says so.
+		if err := d.unexplained(ctx, j.volume); err != nil {
+			return err
+		}
 		disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
 		if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
 			return err
 		}
 	}
 	return d.engine.Remove(ctx, ref)
+}
+
+// unexplained makes sure of an orphan: a PersistentVolume that says of no node, or of
+// another, that it is there is in no round's list.
+func (d *Daemon) unexplained(ctx context.Context, v node.Volume) error {
+	_, err := d.api.Volume(ctx, string(v.Name))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("evict orphan %s: %w", keyOf(&v), err)
+	}
+	return fmt.Errorf("evict orphan %s: PersistentVolume %s is there, but its label %s is not %s; put the label right, or delete it if nobody needs it",
+		keyOf(&v), v.Name, pv.LabelNode, pv.NodeLabelValue(d.cfg.Node))
 }
 
 // brief is an error in the words of a status: what is known to pass needs no

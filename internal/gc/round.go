@@ -160,6 +160,20 @@ func stays(f findings, c Claim) (was volume.State, yes bool) {
 	return "", false
 }
 
+// unchanged makes sure, right before its volume moves on, that a PersistentVolume is
+// what the round has judged: a person may have said Retain since. The error is a
+// conflict where it is not.
+func (d *Daemon) unchanged(ctx context.Context, seen *corev1.PersistentVolume) error {
+	now, err := d.api.Volume(ctx, seen.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err != nil || now.UID != seen.UID || now.ResourceVersion != seen.ResourceVersion {
+		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), seen.Name, errors.New("it has changed since it was judged"))
+	}
+	return nil
+}
+
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
 // finalizer goes last, when what the node knows lasts without the API.
 func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
@@ -167,6 +181,9 @@ func (d *Daemon) releaseOne(ctx context.Context, f findings, v Verdict) error {
 	object := f.objects[c.PV]
 	if object == nil || object.UID != c.UID {
 		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", keyOfClaim(&c), c.PV)
+	}
+	if err := d.unchanged(ctx, object); err != nil {
+		return err
 	}
 	d.claimants.note(f.inventory, c, object.Spec.ClaimRef)
 	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {

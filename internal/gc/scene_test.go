@@ -99,6 +99,8 @@ func lastUsed(h float64) func(*node.Volume) {
 	return func(v *node.Volume) { v.LastUsed = hoursAgo(h) }
 }
 
+func odd(v *node.Volume) { v.Problem = "odd" }
+
 func releasedAgo(d time.Duration) func(*node.Volume) {
 	return func(v *node.Volume) { v.Released = sceneNow.Add(-d) }
 }

@@ -120,6 +120,10 @@ func TestAdmitHalfACopy(t *testing.T) {
 	require.ErrorContains(t, mayRestate(lv, half, volume.Ready), "was never finished")
 	require.ErrorContains(t, mayRestate(lv, half, volume.Retained), "was never finished")
 	require.NoError(t, mayRestate(lv, half, volume.Unreferenced))
+	made := volume.Tags{State: volume.Creating, Clone: half.Clone}
+	require.NoError(t, mayRestate(lv, made, volume.Unreferenced), "a person may give it up")
+	require.ErrorContains(t, mayRestate(lv, made, volume.Ready), "forget it")
+	require.ErrorContains(t, mayRestate(lv, made, volume.Retained), "forget it")
 	done := sourceTags()
 	done.State = volume.Unreferenced
 	require.NoError(t, mayRestate(lv, done, volume.Ready))

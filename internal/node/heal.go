@@ -10,8 +10,9 @@ import (
 
 // Heal puts right what a boot or a crash has left of a volume that is wanted: a
 // ready volume whose device is not there gets it, and one that was handed out
-// while its tags still say creating becomes ready. It formats nothing and removes
-// nothing; what the next mount does anyhow is left to it.
+// while its tags still say creating becomes ready. An unreferenced volume that is
+// active gets its device node, without which nobody can tell whether it is mounted. It
+// formats nothing and removes nothing; what the next mount does anyhow is left to it.
 func (e *Engine) Heal(ctx context.Context, ref Ref) error {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
 	if err != nil {
@@ -25,8 +26,12 @@ func (e *Engine) Heal(ctx context.Context, ref Ref) error {
 	if err != nil {
 		return err
 	}
-	if tags, err = e.settled(ctx, lv, tags); err != nil || tags.State != volume.Ready {
+	if tags, err = e.settled(ctx, lv, tags); err != nil {
 		return err
+	}
+	wanted := tags.State == volume.Ready || tags.State == volume.Unreferenced && lv.Active
+	if !wanted {
+		return nil
 	}
 	_, err = e.activeDevice(ctx, lv)
 	return err

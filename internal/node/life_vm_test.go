@@ -208,6 +208,9 @@ func testHeal(t *testing.T, m *machine) {
 	require.ErrorIs(t, m.Heal(m.ctx(), stranger), ErrRefused)
 
 	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, os.Remove(node))
+	require.NoError(t, m.Heal(m.ctx(), ref))
+	require.FileExists(t, node, "without it nobody can tell whether the volume is mounted")
 	m.shell("vgchange -an %s", group)
 	require.NoError(t, m.Heal(m.ctx(), ref))
 	require.NoFileExists(t, node, "nobody wants that one")
@@ -221,7 +224,32 @@ func TestHealFormatsNothing(t *testing.T) {
 	m.half(s, tags)
 	require.NoError(t, m.Heal(m.ctx(), refOf(s)))
 	require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
-	m.mount(s, "a")
+	target := m.mount(s, "a")
+	m.unmount(target)
+
+	// One that nobody needs is given up by a person, and goes.
+	other := m.volume("never", 64*volume.MiB)
+	m.half(other, tags)
+	_, err := m.Restate(m.ctx(), other.Group, other.Name, volume.Ready)
+	require.ErrorIs(t, err, ErrRefused)
+	_, err = m.Restate(m.ctx(), other.Group, other.Name, volume.Unreferenced)
+	require.NoError(t, err)
+	require.NoError(t, m.Remove(m.ctx(), refOf(other)))
+	require.NotContains(t, lvs(), "never")
+}
+
+// The age of a volume whose record cannot be read is not known: it is a case for a
+// person, and none for eviction.
+func TestUnreadableRecord(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, os.WriteFile(m.records.file(s.Group, s.Name), []byte("{"), 0o600))
+	all, err := m.List(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Contains(t, all[0].Problem, "read record "+m.records.file(s.Group, s.Name))
 }
 
 func TestInventory(t *testing.T) { linearAndThin(t, testInventory) }

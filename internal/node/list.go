@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -89,7 +90,8 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 		v.LastUsed = lv.Created
 	}
 	v.Released = v.LastUsed
-	if rec, err := e.records.read(lv.Group, lv.Name.Undoomed()); err == nil && rec.VolumeUUID == lv.UUID && !rec.Since.IsZero() {
+	rec, recErr := e.records.read(lv.Group, lv.Name.Undoomed())
+	if recErr == nil && rec.VolumeUUID == lv.UUID && !rec.Since.IsZero() {
 		v.Released = rec.Since
 	}
 	t, err := volume.ParseTags(lv.Tags)
@@ -103,6 +105,10 @@ func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
 		v.State = volume.Doomed
 	}
 	v.Problem, v.Degraded = ill(lv)
+	if v.Problem == "" && v.State == volume.Unreferenced && recErr != nil && !errors.Is(recErr, os.ErrNotExist) {
+		// What it may go by is not known, so it must not look old.
+		v.Problem = recErr.Error() + "; remove that file, and the time that its logical volume was made counts"
+	}
 	if !lv.Active && t.State == volume.Ready {
 		v.Problem = "inactive; its next mount activates it"
 	}

@@ -90,8 +90,7 @@ func eachThickLayout(t *testing.T, test func(t *testing.T, m *machine)) {
 // test of these two: striped and raid1 volumes differ from linear ones in how they lie.
 func linearAndThin(t *testing.T, test func(t *testing.T, m *machine)) {
 	t.Helper()
-	all := os.Getenv("FLEXLVM_CAMPAIGN") != ""
-	overLayouts(t, test, func(l volume.Layout) bool { return all || l == volume.Linear || l == volume.Thin })
+	overLayouts(t, test, func(l volume.Layout) bool { return inFull() || l == volume.Linear || l == volume.Thin })
 }
 
 func overLayouts(t *testing.T, test func(t *testing.T, m *machine), wanted func(volume.Layout) bool) {
@@ -120,11 +119,14 @@ func (m *machine) thinPool(size volume.Bytes) lvm.ThinPool {
 	return p
 }
 
+// inFull tells whether time does not matter.
+func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
+
 // campaign is eachLayout where time does not matter (`make campaign`), and else a
 // test of linear volumes alone: what it is about does not depend on the layout.
 func campaign(t *testing.T, test func(t *testing.T, m *machine)) {
 	t.Helper()
-	if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
+	if inFull() {
 		eachLayout(t, test)
 		return
 	}

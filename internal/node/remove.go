@@ -139,8 +139,13 @@ func (e *Engine) refer(ctx context.Context, ref Ref, now volume.Name) (lvm.Logic
 //
 // Killed before the rename it has changed nothing; killed after, the next call
 // goes on from there. Nobody waits for the wiping but the caller: the name is
-// free as soon as the volume is doomed.
+// free as soon as the volume is doomed. A ref to a doomed volume is to that one alone,
+// for a dataset's replica may have its name by now.
 func (e *Engine) Remove(ctx context.Context, ref Ref) error {
+	if ref.Name.IsDoomed() {
+		ref.Name = ref.Name.Undoomed()
+		return e.finish(ctx, ref)
+	}
 	if err := e.finish(ctx, ref); err != nil {
 		return err
 	}
@@ -213,6 +218,10 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return hasSnapshots(ref)
 	}
 	if tags.State != volume.Doomed {
+		if tags.State != volume.Unreferenced {
+			return refused("volume %s bears the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
+				ref, tags.State, ref.Group, lv.Name, ref.Name)
+		}
 		if err := e.lvm.Retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {
 			return err
 		}

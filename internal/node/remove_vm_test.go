@@ -49,6 +49,36 @@ func testRemove(t *testing.T, m *machine) {
 	}
 }
 
+// A dataset's replica may have the name again of one whose removal is not finished.
+// What merely bears such a name was never given up.
+func TestFinishingTouchesNothingElse(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("copy", 64*volume.MiB)
+	s.Kind = volume.Dataset
+	giveUp := func() {
+		m.unmount(m.mount(s, "a"))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	}
+	giveUp()
+	_, err := m.doom(m.ctx(), refOf(s))
+	require.NoError(t, err)
+	giveUp()
+	doomed := refOf(s)
+	doomed.Name = doomed.Name.Doomed()
+	require.NoError(t, m.Remove(m.ctx(), doomed))
+	require.NotContains(t, lvs(), "doomed_copy")
+	require.Equal(t, volume.Unreferenced, tagsOf(t, s.Name).State)
+	require.NoError(t, m.Remove(m.ctx(), doomed), "gone is success")
+	require.Equal(t, volume.Unreferenced, tagsOf(t, s.Name).State)
+
+	_, err = m.Restate(m.ctx(), s.Group, s.Name, volume.Ready)
+	require.NoError(t, err)
+	m.shell("lvrename %s %s %s", group, s.Name, doomed.Name)
+	require.ErrorIs(t, m.Remove(m.ctx(), doomed), ErrRefused)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
+	require.Contains(t, lvs(), "doomed_copy")
+}
+
 func TestWipeZeroLeavesNothing(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)

@@ -14,10 +14,11 @@ import (
 //   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
 //     That counts as a use: until its PersistentVolume is there, it is an orphan.
 //   - to Retained: from ready or unreferenced; nothing but a person removes it then.
-//   - to Unreferenced: from ready or retained (forget); its room may be taken back.
+//   - to Unreferenced: from creating, ready or retained (forget); its room may be taken
+//     back.
 //
 // A volume that is in that state already is left alone. One whose device is open
-// cannot be forgotten (ErrInUse); one in state creating or doomed is refused.
+// cannot be forgotten (ErrInUse); one that is doomed is refused.
 func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (Volume, error) {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
@@ -60,8 +61,8 @@ func mayRestate(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	switch {
 	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
 		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
-	case tags.State == volume.Creating:
-		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing", ref)
+	case tags.State == volume.Creating && to != volume.Unreferenced:
+		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing; forget it if nobody needs it", ref)
 	case tags.Clone != "" && to != volume.Unreferenced:
 		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own; make the copy again", ref)
 	case tags.State == volume.Doomed:
