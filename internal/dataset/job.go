@@ -26,7 +26,7 @@ const (
 	exitAgain       = 75 // trying again may help
 	exitKilled      = 137
 	exitTerminated  = 143
-	loadAttempts    = int32(6)
+	loadRetries     = int32(6)    // after the first time
 	afterDeadline   = time.Minute // for the loader to say itself that its time is up
 	loaderMemory    = "256Mi"
 	bytesInFlight   = "128Mi"
@@ -138,11 +138,11 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	m.Labels[labelRole], m.Labels[labelReplica] = role, strconv.Itoa(t.index)
 	m.Annotations[annotationAttempt] = t.attempt
 	m.Annotations[annotationClaimUID] = string(t.claim.UID)
-	attempts := loadAttempts
+	retries := loadRetries
 	job := &batchv1.Job{
 		ObjectMeta: m,
 		Spec: batchv1.JobSpec{
-			BackoffLimit:     &attempts,
+			BackoffLimit:     &retries,
 			PodFailurePolicy: failurePolicy(),
 			Template:         corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: map[string]string{replica.AnnotationVolumeID: t.config.ID, replica.AnnotationOwner: t.owner.Name}}, Spec: t.pod(args)},
 		},
@@ -192,7 +192,9 @@ func (t task) pod(args []string) corev1.PodSpec {
 		}}},
 		Containers: []corev1.Container{{
 			Name: loader, Image: t.image, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/fetch"}, Args: args,
-			Ports: []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
+			// What ends before it can leave a result would say nothing else.
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			Ports:                    []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
 			ReadinessProbe: &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: readinessPath, Port: intstr.FromInt32(progressPort)}},
 				PeriodSeconds: readinessPeriod, TimeoutSeconds: readinessTimeout, FailureThreshold: readinessFailures,

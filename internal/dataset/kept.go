@@ -15,11 +15,17 @@ import (
 // VolumeManager, or by deleting the claim. The claim says it by itself too, as the spec
 // may not name its volume any more, or another of that name.
 func (p *planner) isKept(claim *corev1.PersistentVolumeClaim) bool {
-	return claim != nil && !going(claim) && (p.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != "")
+	return claim != nil && !going(claim) && p.isWritten(claim)
+}
+
+// isWritten tells whether consumers write to a claim, or did while the spec still said so.
+func (p *planner) isWritten(claim *corev1.PersistentVolumeClaim) bool {
+	return p.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
 }
 
 // keep plans a replica whose claim is kept. Where it is not as asked for, it stays
-// as it is and can be used, and the status says so.
+// as it is and can be used, and the status says so. Only what was written for another
+// source is shown to nobody: to readers it would pass for the dataset.
 func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	loaded := r.Claim.Annotations[replica.AnnotationComplete] != ""
 	if !loaded && p.failed(index, r, status) {
@@ -27,7 +33,7 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 	why := p.differs(index, r)
 	switch {
-	case loaded:
+	case loaded && p.Source.Writable():
 		p.complete(r, status)
 		if why == "" {
 			p.visit(index, r, status)
@@ -39,16 +45,25 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 	if why != "" {
 		p.Failed = true
-		status.Message = fmt.Sprintf("%s; it is kept, as consumers may have written to it: undo the change, or make another volume, or delete claim %s to give up what is in it", why, r.Claim.Name)
+		status.Message = fmt.Sprintf("%s; it is kept, as consumers may have written to it: %s, or make another volume, or delete claim %s to give up what is in it", why, p.undo(), r.Claim.Name)
 		p.Status.Message = status.Claim + ": " + status.Message
 	}
+}
+
+// undo is what brings a kept replica back into use. The sourceType of a volume cannot
+// be changed.
+func (p *planner) undo() string {
+	if p.Source.Writable() {
+		return "undo the change"
+	}
+	return "take the volume out of the spec and name it again with its old sourceType"
 }
 
 // differs says in what a kept replica is not what is asked for; empty where it is.
 func (p *planner) differs(index int, r *Replica) string {
 	switch {
 	case !p.Source.Writable():
-		return "it was made for another sourceType"
+		return "it was made for another sourceType, so no consumer sees it"
 	case index >= int(p.Config.Replicas):
 		return "it is one more than wanted"
 	}

@@ -12,6 +12,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func newWritable(t *testing.T) *stage {
@@ -35,11 +36,6 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 			r.Claim.Status.Phase, r.Volume, r.Node, s.Labelled = corev1.ClaimLost, nil, "", nil
 		}, "its PersistentVolume is gone", 0},
 		"told to go": {func(_ *stage, r *Replica) { r.Volume.Annotations[replica.AnnotationEvictable] = "2026-11-21T16:00:10Z" }, "it was evicted", 1},
-		"another sourceType under its id": {func(s *stage, _ *Replica) {
-			s.Source.Type = flexlvmv1.SourceS3
-			s.Readers.Claim = readersClaim(s.Owner, s.Config, s.Source)
-			s.Readers.Volume = readersVolume(s.Owner, s.Config, s.Source, s.Class, s.Cluster)
-		}, "it was made for another sourceType", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWritable(t)
@@ -60,6 +56,54 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 			require.Contains(t, out.Status.Message, c.why)
 		})
 	}
+}
+
+// A volume that was dropped is named again with a source that consumers only read: what
+// they wrote is no replica of that, and stays.
+func TestKeptUnderAnotherSourceType(t *testing.T) {
+	begin := func(t *testing.T) *stage {
+		s := newWritable(t)
+		s.Source.Type, s.Source.Eviction, s.Config.Replicas = flexlvmv1.SourceS3, volume.EvictLRU, 2
+		s.Readers.Claim = readersClaim(s.Owner, s.Config, s.Source)
+		s.Readers.Volume = readersVolume(s.Owner, s.Config, s.Source, s.Class, s.Cluster)
+		return s
+	}
+	old := func(r *Replica) *Replica {
+		r.Claim.Annotations[replica.AnnotationWritable] = replica.Writable
+		r.Volume.Annotations[replica.AnnotationEviction] = string(volume.EvictNever)
+		return r
+	}
+	t.Run("complete", func(t *testing.T) {
+		s := begin(t)
+		r := old(s.completed(0))
+		s.completed(1)
+		out := s.requirePlan("unlabel node-0")
+		require.EqualValues(t, 1, out.Status.ReadyReplicas)
+		require.EqualValues(t, 1, out.Loaded)
+		require.True(t, out.Failed)
+		require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
+		require.Equal(t, "v-a-0: it was made for another sourceType, so no consumer sees it; it is kept, as consumers may have written to it: "+
+			"take the volume out of the spec and name it again with its old sourceType, or make another volume, or delete claim v-a-0 to give up what is in it", out.Status.Message)
+		// Its user deletes the claim, and the source is loaded there.
+		r.Claim.DeletionTimestamp, s.Labelled = &metav1.Time{Time: now}, []string{"node-1"}
+		s.requirePlan("delete job v-a-0")
+	})
+	t.Run("before it is complete", func(t *testing.T) {
+		s := begin(t)
+		old(s.claimed(0))
+		s.completed(1)
+		out := s.requirePlan() // and nothing is loaded over it
+		require.True(t, out.Failed)
+		require.Contains(t, out.Status.Message, "it was made for another sourceType")
+	})
+	t.Run("to be uploaded and released", func(t *testing.T) {
+		s := begin(t)
+		old(s.claimed(0))
+		s.completed(1)
+		s.Source.OutputURL, s.Wanted, s.Upload, s.Labelled = "s3://out/", false, true, nil
+		job := s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+		require.Equal(t, "v-a-0", job.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, "what is nowhere else comes first")
+	})
 }
 
 // The spec does not name it any more, so whether it was to be uploaded is not known.
@@ -157,6 +201,130 @@ func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 		s.InUse = []string{"trainer"}
 		require.Empty(t, s.requirePlan("delete job v-a-put").Status.Uploaded)
 	})
+}
+
+// A pod may have written and ended while the controller was away: without the Job nobody
+// knows since when, and what the status says of an upload is not enough.
+func TestUploadIsNotBelievedWithoutItsJob(t *testing.T) {
+	for name, change := range map[string]func(*stage){
+		"it is gone":  func(s *stage) { s.Put = nil },
+		"it is going": func(s *stage) { s.Put.DeletionTimestamp = &metav1.Time{Time: now} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newUpload(t)
+			s.recorded(s.requirePlan())
+			change(s)
+			out := Plan(s.Scene)
+			require.Empty(t, out.Status.Uploaded)
+			s.recorded(out)
+			s.Put = nil
+			s.requirePlan("create job v-a-put")
+		})
+	}
+}
+
+// Consumers that only read have written nothing: no upload is repeated for a replica
+// that goes later than the others.
+func TestUploadOfReadReplicas(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["outputURL"] = "s3://out/" })
+	r := s.completed(0)
+	s.completed(1)
+	s.Readers, s.Labelled, s.Wanted, s.Upload = Readers{}, nil, false, true
+	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	s.recorded(s.requirePlan())
+	s.recorded(s.requirePlan("delete job v-a-put", "delete job v-a-0", "delete claim v-a-0", "delete job v-a-1", "delete claim v-a-1"))
+	s.Put, r.Job, r.Claim.DeletionTimestamp = nil, nil, &metav1.Time{Time: now} // and then it is killed
+	out := s.requirePlan("delete job v-a-1", "delete claim v-a-1")
+	require.Equal(t, "s3://out/", out.Status.Uploaded)
+}
+
+// Completed while no replica is complete: nothing is lost, and it is told that nothing
+// was uploaded.
+func TestNothingToUpload(t *testing.T) {
+	const told = "released; nothing was uploaded to s3://out/, because no replica was complete: what is in the source is still there"
+	begin := func(t *testing.T) *stage {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
+		s.Owner.Generation, s.Owner.Status.State = 2, flexlvmv1.StateRunning
+		s.Readers, s.Wanted, s.Upload = Readers{}, false, true
+		return s
+	}
+	t.Run("while it loads", func(t *testing.T) {
+		s := begin(t)
+		r := s.loading(0, corev1.PodRunning)
+		s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
+		r.Claim, r.Job = nil, nil
+		out := s.requirePlan()
+		require.True(t, out.Gone)
+		require.Equal(t, told, out.Status.Message)
+		// It stays in the status, also after an edit.
+		s.recorded(out)
+		s.Owner.Status.State, s.Owner.Generation = flexlvmv1.StateCompleted, 3
+		require.Equal(t, told, s.requirePlan().Status.Message)
+	})
+	t.Run("before it heals", func(t *testing.T) {
+		s := begin(t)
+		require.Equal(t, told, s.requirePlan().Status.Message)
+	})
+	t.Run("while its replica is evicted", func(t *testing.T) {
+		s := begin(t)
+		r := s.completed(0)
+		r.Claim.DeletionTimestamp, r.Job, s.Labelled = &metav1.Time{Time: now}, nil, nil
+		s.recorded(s.requirePlan())
+		r.Claim = nil
+		require.Equal(t, told, s.requirePlan().Status.Message)
+	})
+	t.Run("no volume was made", func(t *testing.T) {
+		s := begin(t)
+		s.Source.Type = flexlvmv1.SourceAeon
+		require.Equal(t, "released; nothing was uploaded to s3://out/, because there was no volume", s.requirePlan().Status.Message)
+	})
+	t.Run("it was uploaded, and edited afterwards", func(t *testing.T) {
+		s := begin(t)
+		s.Owner.Status.Volumes, s.Owner.Status.ObservedGeneration = []flexlvmv1.VolumeStatus{{ID: "a", Uploaded: "s3://out/"}}, 1
+		out := s.requirePlan()
+		require.Equal(t, "released", out.Status.Message)
+		require.Equal(t, "s3://out/", out.Status.Uploaded)
+	})
+	t.Run("it was released by an earlier flexlvm", func(t *testing.T) {
+		s := begin(t)
+		s.Owner.Status.State = flexlvmv1.StateCompleted
+		require.Equal(t, "released", s.requirePlan().Status.Message)
+	})
+	t.Run("nobody asked for it", func(t *testing.T) {
+		s := begin(t)
+		s.Upload = false
+		require.Equal(t, "released", s.requirePlan().Status.Message)
+	})
+}
+
+// An upload that does not get on says why.
+func TestUploadThatWaits(t *testing.T) {
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"message":"the server is away"}`}}
+	pulled := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		want string
+	}{
+		"no pod yet": {nil, "is uploaded to s3://out/; its loader's pod is not there yet"},
+		"no node": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available"},
+		}}}, "is uploaded to s3://out/; no node takes its loader: 0/2 nodes are available"},
+		"no image": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: pulled}}}},
+			"is uploaded to s3://out/; its loader does not run yet: ImagePullBackOff: no such image"},
+		"no server": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: ended}}}},
+			"is uploaded to s3://out/; its loader is tried again; the last time: the server is away"},
+		"it works": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}, "is uploaded to s3://out/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newUpload(t)
+			s.Put.Status.Conditions, s.PutPod = nil, c.pod
+			out := s.requirePlan()
+			require.False(t, out.Failed)
+			require.Equal(t, c.want, out.Status.Message)
+			require.Equal(t, flexlvmv1.ReplicaUploading, out.Status.Nodes[0].State)
+		})
+	}
 }
 
 func TestPodsThatUsedAVolumeSince(t *testing.T) {

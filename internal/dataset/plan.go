@@ -292,12 +292,7 @@ func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelle
 // running tells how far a loader is.
 func (p *planner) running(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaWaiting, r.Report.progress()
-	switch {
-	case r.Pod == nil || r.Pod.Status.Phase == corev1.PodPending:
-		status.Message = waiting(r.Pod)
-	case r.Pod.Status.Phase == corev1.PodFailed:
-		status.Message = "its loader is tried again; the last time: " + failure(r.Pod, r.Pod.Status.Reason)
-	default:
+	if status.Message = idle(r.Pod); status.Message == "" {
 		status.State = flexlvmv1.ReplicaLoading
 		if r.Report != nil {
 			status.Message = r.Report.Message

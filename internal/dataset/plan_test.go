@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
@@ -214,6 +215,30 @@ func TestFailedLoad(t *testing.T) {
 	// A Job that nobody knows why it failed.
 	s.ended(0, batchv1.JobFailed, "").Pod = nil
 	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
+}
+
+// A loader that left no result is quoted from the end of its log.
+func TestFailureWithoutResult(t *testing.T) {
+	const progress = `{"state":"fetching","filesDone":1,"filesTotal":3}` + "\n"
+	for name, c := range map[string]struct{ message, want string }{
+		"a result":           {`{"state":"failed","message":"access denied"}`, "access denied"},
+		"nothing":            {"", "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"progress alone":     {progress + progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"one line of it":     {progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"a line that is cut": {`sDone":1}` + "\n" + progress + "fetch: unknown flag: --new\n", "the loader ended without a result (Error); see the logs of its pods, which end with: fetch: unknown flag: --new"},
+		"two lines":          {progress + "level=warning msg=a\n\nfetch: b\n", "the loader ended without a result (Error); see the logs of its pods, which end with: level=warning msg=a; fetch: b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+				Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", Message: c.message}},
+			}}}}
+			require.Equal(t, c.want, failure(pod, ""))
+		})
+	}
+	long := lastWords(strings.Repeat("ü", mostMessage) + "!")
+	require.LessOrEqual(t, len(long), mostMessage+len("… "))
+	require.True(t, utf8.ValidString(long))
+	require.True(t, strings.HasPrefix(long, "… ü") && strings.HasSuffix(long, "ü!"))
 }
 
 // A loader that said only part of it all could be had is no success: see failurePolicy.
@@ -561,11 +586,20 @@ func TestUpload(t *testing.T) {
 	out = s.requirePlan()
 	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
 	s.recorded(out)
-	s.recorded(s.requirePlan("delete job v-a-put", "delete job v-a-0", "delete claim v-a-0"))
-	s.Put = nil // and then it is killed
 	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
-	r.Claim, r.Job = nil, nil
-	require.True(t, s.requirePlan().Gone)
+	// The Job that uploaded goes last, wherever it is killed.
+	r.Job = nil
+	s.recorded(s.requirePlan("delete claim v-a-0"))
+	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+	out = s.requirePlan("delete job v-a-put")
+	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
+	s.recorded(out)
+	s.Put = nil
+	s.recorded(s.requirePlan())
+	r.Claim = nil
+	out = s.requirePlan()
+	require.True(t, out.Gone)
+	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
 	// The next time it is uploaded again.
 	s.Wanted, s.Upload = true, false
 	require.Empty(t, Plan(s.Scene).Status.Uploaded)

@@ -283,7 +283,7 @@ func TestReconcileUpload(t *testing.T) {
 	for range 10 {
 		require.NoError(t, r.look())
 	}
-	require.Equal(t, []string{"create v-a-put", "delete v-a-put", "delete v-a-0", "delete v-a-0"}, r.done)
+	require.Equal(t, []string{"create v-a-put", "delete v-a-0", "delete v-a-0", "delete v-a-put"}, r.done)
 	require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State)
 	again, err := r.step(t.Context(), r.get())
 	require.NoError(t, err)

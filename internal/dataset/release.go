@@ -61,8 +61,9 @@ func (p *planner) releaseReaders() bool {
 }
 
 // release takes everything back: no pod may come any more, then what consumers leave
-// is uploaded, then the consumers' claim goes, then the replicas. That they were
-// uploaded is in the status before the first of them goes.
+// is uploaded, then the consumers' claim goes, then the replicas, and the Job that
+// uploaded what consumers wrote last. That they were uploaded is in the status before
+// the first of them goes.
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.Status.Message = "is released"
@@ -78,7 +79,10 @@ func (p *planner) release() {
 	if p.Upload && !p.isUploaded() {
 		return
 	}
-	p.deletePut()
+	// What tells since when pods may have written more goes when none can any more.
+	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isKept(from.Claim) {
+		p.deletePut()
+	}
 	if !p.releaseReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
 			"; pods that have ended count, too: delete them, or their Jobs"
@@ -97,18 +101,42 @@ func (p *planner) release() {
 	if len(p.Status.Nodes) > 0 || p.Put != nil {
 		return
 	}
-	p.Gone, p.Status.Message, p.Again = true, "released", whileIdle
+	p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
 }
 
-// isUploaded tells whether what is in the volume is at outputURL. A pod that came
-// since may have written more, as long as its claim was there.
+const nothingUploaded = "nothing was uploaded"
+
+// notUploaded is what is told of a volume whose upload was asked for, and that had
+// nothing to upload: a replica that is not complete holds nothing that its source does
+// not. One that was released for an earlier spec keeps what was told of it.
+func (p *planner) notUploaded() string {
+	old := p.before()
+	if !p.Upload || p.Status.Uploaded != "" ||
+		p.Owner.Status.State == flexlvmv1.StateCompleted && !strings.Contains(old.Message, nothingUploaded) {
+		return ""
+	}
+	because := "no replica was complete: what is in the source is still there"
+	if p.Source.Writable() {
+		because = "there was no volume"
+	}
+	return fmt.Sprintf("; %s to %s, because %s", nothingUploaded, p.Source.OutputURL, because)
+}
+
+// isUploaded tells whether what is in the volume is at outputURL. As long as pods may
+// write to it, the status is not believed without the Job that uploaded: what they wrote
+// since is known by that alone.
 func (p *planner) isUploaded() bool {
-	p.Status.Uploaded = p.wasUploaded()
-	if _, from := p.uploadFrom(); p.Status.Uploaded != "" && (len(p.InUse) == 0 || from == nil || going(from.Claim)) {
+	index, from := p.uploadFrom()
+	was := p.wasUploaded()
+	if from == nil {
+		p.Status.Uploaded = p.before().Uploaded // nothing was written since, for whatever spec
 		return true
 	}
-	p.Status.Uploaded = ""
-	return p.uploaded()
+	if was != "" && !p.isKept(from.Claim) && (going(from.Claim) || len(p.InUse) == 0) {
+		p.Status.Uploaded = was
+		return true
+	}
+	return p.uploaded(index, from)
 }
 
 // wasUploaded is what the status says of the spec as it is now. What was uploaded for
@@ -117,21 +145,22 @@ func (p *planner) wasUploaded() string {
 	if p.Owner.Status.ObservedGeneration != p.Owner.Generation {
 		return ""
 	}
-	for _, v := range p.Owner.Status.Volumes {
-		if v.ID == p.Config.ID {
-			return v.Uploaded
-		}
-	}
-	return ""
+	return p.before().Uploaded
 }
 
-// uploaded tells whether what is in the volume is at outputURL by now. Nothing goes
-// before that, and nothing that failed is given up but by a person.
-func (p *planner) uploaded() bool {
-	index, from := p.uploadFrom()
-	if from == nil {
-		return true // there is nothing
+// before is what the status says of the volume.
+func (p *planner) before() flexlvmv1.VolumeStatus {
+	for _, v := range p.Owner.Status.Volumes {
+		if v.ID == p.Config.ID {
+			return v
+		}
 	}
+	return flexlvmv1.VolumeStatus{}
+}
+
+// uploaded tells whether what is in a replica is at outputURL by now. Nothing goes
+// before that, and nothing that failed is given up but by a person.
+func (p *planner) uploaded(index int, from *Replica) bool {
 	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.Failed = true
 		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.OutputURL, from.Claim.Name)
@@ -163,13 +192,16 @@ func (p *planner) uploaded() bool {
 	case succeeded:
 		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
 		p.soon(afterAction)
-		return false // when that is written
+		return p.wasUploaded() != "" // nothing goes before that is written
 	case failed:
 		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = failure(p.PutPod, why)
 		p.Status.Message = "cannot be uploaded to " + p.Source.OutputURL + ", so it is kept: " + status.Message
 	default:
 		p.Status.Message = "is uploaded to " + p.Source.OutputURL
+		if status.Message = idle(p.PutPod); status.Message != "" {
+			p.Status.Message += "; " + status.Message
+		}
 	}
 	p.Status.Nodes = append(p.Status.Nodes, status)
 	return false
@@ -191,7 +223,7 @@ func (p *planner) uploadFrom() (int, *Replica) {
 		if r == nil || r.Claim == nil {
 			continue
 		}
-		written := p.Source.Writable() && r.Claim.Status.Phase != corev1.ClaimPending
+		written := p.isWritten(r.Claim) && r.Claim.Status.Phase != corev1.ClaimPending
 		read := !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != ""
 		if written || read {
 			return index, r

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -102,23 +103,32 @@ func percent(p *flexlvmv1.Progress, complete bool) int32 {
 	return int32(max(0, min(99, float64(done)/float64(total)*100)))
 }
 
-// reportOf is what a loader that has ended left behind; nil where it left nothing.
-func reportOf(pod *corev1.Pod) *Report {
+// terminated is how a loader's container ended; nil where it has not.
+func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	if pod == nil {
 		return nil
 	}
 	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name != loader || c.State.Terminated == nil || c.State.Terminated.Message == "" {
-			continue
+		if c.Name == loader {
+			return c.State.Terminated
 		}
-		out := &Report{}
-		if err := json.Unmarshal([]byte(c.State.Terminated.Message), out); err != nil {
-			return &Report{Message: clip(strings.TrimSpace(c.State.Terminated.Message))}
-		}
-		out.Message = clip(out.Message)
-		return out
 	}
 	return nil
+}
+
+// reportOf is the result that a loader which has ended left behind; nil where it left
+// none.
+func reportOf(pod *corev1.Pod) *Report {
+	at := terminated(pod)
+	if at == nil {
+		return nil
+	}
+	out := &Report{}
+	if err := json.Unmarshal([]byte(at.Message), out); err != nil {
+		return nil // it is the end of a log: see lastWords
+	}
+	out.Message = clip(out.Message)
+	return out
 }
 
 // mostMessage is how much of a loader's words goes into a status: enough for any
@@ -130,6 +140,24 @@ func clip(message string) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:mostMessage], "") + " …"
+}
+
+// lastWords are the end of the log of a loader that left no result, which kubelet gives
+// then. Its progress, which is JSON, says nothing of why; the first line may lack its
+// beginning.
+func lastWords(log string) string {
+	var lines []string
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "{") && !strings.HasSuffix(line, "}") {
+			lines = append(lines, line)
+		}
+	}
+	words := strings.Join(lines, "; ")
+	if len(words) <= mostMessage {
+		return words
+	}
+	return "… " + strings.ToValidUTF8(words[len(words)-mostMessage:], "")
 }
 
 // loadedReport is what was said of a replica when it became complete.
@@ -176,7 +204,25 @@ func failure(pod *corev1.Pod, why string) string {
 	if report := reportOf(pod); report != nil && report.Message != "" {
 		return report.Message
 	}
-	return "the loader ended without a word (" + why + "); see kubectl describe job, and the logs of its pods"
+	words := ""
+	if at := terminated(pod); at != nil {
+		why, words = cmp.Or(why, at.Reason), lastWords(at.Message)
+	}
+	if words == "" {
+		return "the loader ended without a word (" + why + "); see kubectl describe job, and the logs of its pods"
+	}
+	return "the loader ended without a result (" + why + "); see the logs of its pods, which end with: " + words
+}
+
+// idle says why a loader that is wanted does not work now; empty where it does.
+func idle(pod *corev1.Pod) string {
+	switch {
+	case pod == nil || pod.Status.Phase == corev1.PodPending:
+		return waiting(pod)
+	case pod.Status.Phase == corev1.PodFailed:
+		return "its loader is tried again; the last time: " + failure(pod, pod.Status.Reason)
+	}
+	return ""
 }
 
 // waiting is what a pod that does not run waits for.

@@ -130,8 +130,8 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
 		return Source{}, err
 	}
-	if s.OutputURL != "" && !strings.HasPrefix(s.OutputURL, "s3://") {
-		return Source{}, fmt.Errorf("outputURL %q has to begin with s3://", s.OutputURL)
+	if err = s.checkOutput(options); err != nil {
+		return Source{}, err
 	}
 	if s.Writable() && s.Eviction != volume.EvictNever {
 		return Source{}, fmt.Errorf("evictionPolicy %s: what consumers write to a volume of sourceType %s is nowhere else; use Never", s.Eviction, s.Type)
@@ -267,6 +267,9 @@ func (s *Source) readLoading(replicas int32, options map[string]string) error {
 		}
 	}
 	s.Bandwidth = options["bandwidth"]
+	if err := checkBounds(options); err != nil {
+		return err
+	}
 	if err := s.readResync(replicas, options["resync"]); err != nil {
 		return err
 	}

@@ -56,6 +56,15 @@ func TestSourceErrors(t *testing.T) {
 		`server "" and path "x": both have to be set in options`:                                                                   volumeOf("NFS", 1, options{"path": "x"}),
 		`pachydermServiceAddress "a:b:c"`:                                                                                          volumeOf("Pachyderm", 1, pachyderm(options{"pachydermServiceAddress": "a:b:c"})),
 		`option "sourceURL" does not belong to sourceType Pachyderm`:                                                               volumeOf("Pachyderm", 1, pachyderm(options{"sourceURL": "s3://b/"})),
+		`outputURL "s3://out/" with sourceType Pachyderm: `:                                                                        volumeOf("Pachyderm", 1, pachyderm(options{"outputURL": "s3://out/"})),
+		`outputURL "s3://out/" with anonymous "true": an upload needs credentials; name awsCredentialsSecretName`:                  volumeOf("S3", 1, s3Options(options{"outputURL": "s3://out/", "anonymous": "true"})),
+		`outputURL "s3://out/" with distributionStrategy {"a":1}: each replica holds other files`:                                  volumeOf("S3", 1, s3Options(options{"outputURL": "s3://out/", "distributionStrategy": `{"a":1}`})),
+		`bandwidth "10MB/s" has to be bytes a second, such as 100Mi`:                                                               volumeOf("S3", 1, s3Options(options{"bandwidth": "10MB/s"})),
+		`bandwidth "-1Mi" has to be bytes a second`:                                                                                volumeOf("S3", 1, s3Options(options{"bandwidth": "-1Mi"})),
+		`streamAfter "ten" has to be a count of files, such as 10, or bytes with a unit`:                                           volumeOf("S3", 1, s3Options(options{"stream": "true", "streamAfter": "ten"})),
+		`parallel "5000" has to be how many requests may be open at once, from 1 to 1024`:                                          volumeOf("S3", 1, s3Options(options{"parallel": "5000"})),
+		`parallel "-1" has to be`:                                                                                                  volumeOf("Pachyderm", 1, pachyderm(options{"parallel": "-1"})),
+		`parallel "many" has to be`:                                                                                                volumeOf("S3-Dev", 1, s3Options(options{"parallel": "many"})),
 	} {
 		_, err := ParseSource(v)
 		require.ErrorContains(t, err, want)
@@ -99,6 +108,28 @@ func TestSources(t *testing.T) {
 		require.Equal(t, "pachyderm://x/r@master/in/", s.URL)
 		require.Equal(t, "deep", s.Dir, "it stays in the volume")
 		require.Equal(t, []string{"--endpoint=" + endpoint}, s.Access)
+	}
+}
+
+// What the loader takes is taken, and handed on as it was written.
+func TestBounds(t *testing.T) {
+	for option, texts := range map[string][]flexlvmv1.OptionValue{
+		"bandwidth":   {"", "0", "100Mi", "1e6", "1500"},
+		"streamAfter": {"", "0", "10", "100Mi", "1G"},
+		"parallel":    {"", "0", "1", "1024", "0x10"},
+	} {
+		for _, text := range texts {
+			s, err := ParseSource(volumeOf("S3", 1, s3Options(options{"stream": "true", option: text})))
+			require.NoError(t, err, "%s %q", option, text)
+			switch {
+			case option == "bandwidth":
+				require.Equal(t, string(text), s.Bandwidth)
+			case option == "streamAfter" && text != "":
+				require.Equal(t, string(text), s.StreamAfter)
+			case option == "parallel" && text != "":
+				require.Equal(t, []string{"--parallel=" + string(text)}, s.Access)
+			}
+		}
 	}
 }
 
@@ -164,6 +195,7 @@ func TestLoaderPod(t *testing.T) {
 	require.NotZero(t, *pod.SecurityContext.FSGroup)
 	require.False(t, *pod.AutomountServiceAccountToken)
 	require.Empty(t, pod.Containers[0].Env)
+	require.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, pod.Containers[0].TerminationMessagePolicy)
 	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for _, term := range terms { // they are alternatives

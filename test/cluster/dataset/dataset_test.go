@@ -51,6 +51,9 @@ func TestDatasets(t *testing.T) {
 	t.Run("examples", k.testExamples)
 	t.Run("policies", k.testPolicies)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
+	t.Run("restart while loading", func(t *testing.T) { k.testRestartWhileLoading(t, binary, &kill) })
+	b.simulateNode(t, "sim-4") // one more, as one does not come back
+	t.Run("node lost while loading", k.testLostWhileLoading)
 	t.Run("lost node", k.testLostNode)
 	t.Run("nothing was forbidden", func(t *testing.T) {
 		log := tail(b.dir + "/provisioner.log")
@@ -343,25 +346,6 @@ func (k *kubelets) testStrangers(t *testing.T) {
 		return await.Missing(apierrors.IsNotFound(err), "it does not go: %v", err)
 	})
 	s.remove(stranger)
-	s.nothingLeft()
-}
-
-func (k *kubelets) testDeletedWhileLoading(t *testing.T) {
-	s := k.namespace(t, "deleted")
-	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })
-	s.make("v", with(s3, "replicas: 1", "replicas: 3"))
-	await.Until(t, longest, func() string {
-		loading := 0
-		for _, v := range s.get("v").Status.Volumes {
-			for _, r := range v.Nodes {
-				if r.State == flexlvmv1.ReplicaLoading {
-					loading++
-				}
-			}
-		}
-		return await.Missing(loading == 3, "%d load: %s", loading, s.what())
-	})
-	s.remove(s.get("v"))
 	s.nothingLeft()
 }
 

@@ -49,6 +49,7 @@ func (b *bed) simulateNode(t *testing.T, name string) {
 	}
 	node.Status.Capacity, node.Status.Allocatable = capacity, capacity
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Simulated", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+	node.ResourceVersion = "" // the controller manager may have written to it already
 	require.NoError(t, b.client.Status().Update(ctx, node))
 	storage := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{
 		Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}},
@@ -208,7 +209,8 @@ func (s *space) claims() map[string]corev1.PersistentVolumeClaim {
 	return out
 }
 
-// nothingLeft waits until there is nothing of the namespace's datasets in the cluster.
+// nothingLeft waits until there is nothing of the namespace's datasets in the cluster,
+// and they themselves are gone: one that cannot let go would stay in Terminating.
 func (s *space) nothingLeft() {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -216,7 +218,12 @@ func (s *space) nothingLeft() {
 		for name := range s.claims() {
 			left = append(left, "claim "+name)
 		}
-		out, err := s.cluster.Kubectl(s.t.Context(), "get", "jobs,pods,vm", "-n", s.name, "-o", "name", "-l", "flexlvm.io/volumemanager")
+		managers := &flexlvmv1.VolumeManagerList{}
+		require.NoError(s.t, s.client.List(s.t.Context(), managers, client.InNamespace(s.name)))
+		for _, vm := range managers.Items {
+			left = append(left, "volumemanager "+vm.Name)
+		}
+		out, err := s.cluster.Kubectl(s.t.Context(), "get", "jobs,pods", "-n", s.name, "-o", "name", "-l", "flexlvm.io/volumemanager")
 		require.NoError(s.t, err)
 		left = append(left, strings.Fields(out)...)
 		volumes := &corev1.PersistentVolumeList{}

@@ -1,0 +1,60 @@
+package dataset
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// mostParallel is the loader's own bound.
+const mostParallel = 1024
+
+// checkOutput refuses what could not be uploaded, or not all of it. An upload is of one
+// replica, and goes to the server and with the credentials that the data came from.
+func (s Source) checkOutput(options map[string]string) error {
+	switch {
+	case s.OutputURL == "":
+		return nil
+	case !strings.HasPrefix(s.OutputURL, "s3://"):
+		return fmt.Errorf("outputURL %q has to begin with s3://", s.OutputURL)
+	case s.Type == flexlvmv1.SourcePachyderm:
+		return fmt.Errorf("outputURL %q with sourceType Pachyderm: the loader knows the address and the Secret of Pachyderm alone, so it could not be uploaded; leave outputURL out, and upload from a job of your own", s.OutputURL)
+	case options["anonymous"] == "true":
+		return fmt.Errorf("outputURL %q with anonymous \"true\": an upload needs credentials; name awsCredentialsSecretName or serviceAccountName in place of anonymous, or leave outputURL out", s.OutputURL)
+	case options["distributionStrategy"] != "":
+		return fmt.Errorf("outputURL %q with distributionStrategy %s: each replica holds other files, and only those of one would be uploaded; leave outputURL out, and upload from jobs of your own, or leave distributionStrategy out", s.OutputURL, options["distributionStrategy"])
+	}
+	return nil
+}
+
+// checkBounds reads what the loader gets as it is, as the loader reads it: what it
+// cannot read it ends over without a word.
+func checkBounds(options map[string]string) error {
+	if text := options["bandwidth"]; !isSize(text) {
+		return fmt.Errorf("bandwidth %q has to be bytes a second, such as 100Mi", text)
+	}
+	if text := options["streamAfter"]; !isSize(text) {
+		return fmt.Errorf("streamAfter %q has to be a count of files, such as 10, or bytes with a unit, such as 100Mi", text)
+	}
+	text := options["parallel"]
+	if text == "" {
+		return nil
+	}
+	if n, err := strconv.ParseInt(text, 0, 64); err != nil || n < 0 || n > mostParallel {
+		return fmt.Errorf("parallel %q has to be how many requests may be open at once, from 1 to %d, or 0 to have it chosen", text, mostParallel)
+	}
+	return nil
+}
+
+// isSize tells whether the loader takes a text for bytes or for a count; empty is none.
+func isSize(text string) bool {
+	if text == "" {
+		return true
+	}
+	q, err := resource.ParseQuantity(text)
+	return err == nil && q.Sign() >= 0
+}
