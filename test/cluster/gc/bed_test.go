@@ -53,7 +53,7 @@ type bed struct {
 // start brings the bed up; it goes down with the test. The daemon runs with args.
 func start(t *testing.T, args ...string) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
 	defer cancel()
 	began := time.Now()
 	source, err := vm.SourceDir()

@@ -86,13 +86,22 @@ func (b *bed) secondDaemon(t *testing.T) {
 // testDeletedAtEveryMoment: claims and pods are deleted while they are made, bound
 // and mounted for the first time. Nothing is left of them.
 func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string) {
-	const n, lanes, step = 20, 4, 200 * time.Millisecond
+	const n, lanes = 12, 4
 	s := b.space(t, "moments")
+	// The moments are spread over what it takes here from a claim to a pod that runs.
+	began := time.Now()
+	s.claim(gone, "whole")
+	s.pod("whole", "whole")
+	s.running("whole")
+	whole := time.Since(began)
+	b.say(t, "%.1f s from a claim to its pod that runs", whole.Seconds())
+	s.end("whole")
+	s.deleteClaims("whole")
 	var all sync.WaitGroup
 	for lane := range lanes {
 		all.Go(func() {
 			for i := lane; i < n; i += lanes {
-				assert.NoError(t, s.comeAndGo(t.Context(), fmt.Sprintf("c%d", i), time.Duration(i)*step, i%2 == 0))
+				assert.NoError(t, s.comeAndGo(t.Context(), fmt.Sprintf("c%d", i), whole*time.Duration(i)/(n-1), i%2 == 0))
 			}
 		})
 	}
@@ -108,7 +117,7 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string
 		}
 		return b.unexplained(t, strangers)
 	}
-	await.Until(t, longest, left)
+	await.Until(t, 3*longest, left) // a node that is busy releases one volume a round
 	b.say(t, "nothing was left of %d claims %.1f s after the last was deleted", n, time.Since(deleted).Seconds())
 	b.moreRounds(t, 3, 0)
 	require.Empty(t, left(), "a mount that is late makes nothing")

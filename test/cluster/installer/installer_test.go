@@ -54,7 +54,7 @@ func TestInstaller(t *testing.T) {
 
 func start(t *testing.T) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)

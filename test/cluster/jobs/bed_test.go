@@ -35,7 +35,7 @@ type bed struct {
 
 func start(t *testing.T) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
 	defer cancel()
 	b := &bed{began: time.Now()}
 	var err error

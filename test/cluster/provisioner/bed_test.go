@@ -34,7 +34,7 @@ import (
 const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
-	longest = 2 * time.Minute // for anything to come about
+	longest = 4 * time.Minute // for anything to come about; seconds, on a quiet machine
 
 	groupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" // of every simulated volume group
 )
@@ -141,6 +141,7 @@ func (b *bed) simulateNodes(t *testing.T, names ...string) {
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Simulated",
 			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
 		}}
+		node.ResourceVersion = "" // the controller manager may have written to it already
 		_, err = b.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}

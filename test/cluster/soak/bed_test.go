@@ -67,7 +67,7 @@ type bed struct {
 // start brings the bed up; it goes down with the test.
 func start(t *testing.T, s settings) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
