@@ -94,7 +94,8 @@ func Key(inputs ...[]byte) string {
 func Go(ctx context.Context, dir, to, pkg string, flags ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), pkg)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	// The compiler may take memory for time: it collects less often.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", pkg, err, strings.TrimSpace(string(out)))
 	}

@@ -4,7 +4,6 @@ package gc_test
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 )
@@ -31,58 +30,42 @@ var (
 	reckless = append([]string{"--evict-orphans", "--orphan-age=0s", "--orphan-share-percent=100"}, greedy...)
 )
 
-// TestNodeDaemon shares one cluster between its parts.
+// TestNodeDaemon shares one cluster between its parts. `make test` leaves some of them
+// out by name, see the Makefile.
 func TestNodeDaemon(t *testing.T) {
 	b := start(t, calm...)
 	strangers := b.strangers(t)
-	parts := func(name string, parts map[string]func(*testing.T)) bool {
-		return t.Run(name, func(t *testing.T) {
-			for name, part := range parts {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					part(t)
-				})
-			}
+	ok := t.Run("one by one", func(t *testing.T) {
+		for name, part := range map[string]func(*testing.T){
+			"released":                         b.testReleased,
+			"undeleted":                        b.testUndeleted,
+			"removed at once":                  b.testRemovedAtOnce,
+			"retained":                         b.testRetained,
+			"PersistentVolume deleted by hand": b.testDeletedByHand,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				part(t)
+			})
+		}
+	})
+	// Each part finds the node as the one before has left it.
+	then := func(name string, args []string, part func(*testing.T)) {
+		ok = ok && t.Run(name, func(t *testing.T) {
+			b.configure(t, args...)
+			part(t)
 		})
 	}
-	ok := parts("one by one", map[string]func(*testing.T){
-		"released":                         b.testReleased,
-		"undeleted":                        b.testUndeleted,
-		"removed at once":                  b.testRemovedAtOnce,
-		"retained":                         b.testRetained,
-		"PersistentVolume deleted by hand": b.testDeletedByHand,
-	})
-	ok = ok && t.Run("pressure", b.testPressure)
-	ok = ok && inFull("layouts", func() bool { return t.Run("layouts", b.testLayouts) })
-	ok = ok && inFull("IO limits", func() bool { return t.Run("IO limits", b.testIOLimits) })
-	ok = ok && inFull("copied", func() bool { return t.Run("copied", b.testCopied) })
-	if ok {
-		b.configure(t, watchful...)
-		ok = t.Run("in use elsewhere", b.testInUseElsewhere) &&
-			t.Run("pod deleted by force", b.testDeletedByForce) &&
-			t.Run("API server away", b.testServerAway)
-	}
-	if ok {
-		b.configure(t, greedy...)
-		ok = t.Run("deleted at every moment", func(t *testing.T) { b.testDeletedAtEveryMoment(t, strangers) }) &&
-			inFull("killed again and again", func() bool {
-				return t.Run("killed again and again", func(t *testing.T) { b.testKilledAgainAndAgain(t, strangers) })
-			})
-	}
-	if ok {
-		t.Run("API server without memory", func(t *testing.T) { b.testEmptyList(t, strangers) })
-	}
+	then("pressure", calm, b.testPressure)
+	then("layouts", calm, b.testLayouts)
+	then("IO limits", idle, b.testIOLimits)
+	then("copied", idle, b.testCopied)
+	then("in use elsewhere", watchful, b.testInUseElsewhere)
+	then("pod deleted by force", watchful, b.testDeletedByForce)
+	then("API server away", watchful, b.testServerAway)
+	then("deleted at every moment", greedy, func(t *testing.T) { b.testDeletedAtEveryMoment(t, strangers) })
+	then("killed again and again", greedy, func(t *testing.T) { b.testKilledAgainAndAgain(t, strangers) })
+	then("API server without memory", greedy, func(t *testing.T) { b.testEmptyList(t, strangers) })
 	b.untouched(t, strangers)
 	b.say(t, "the end")
-}
-
-// inFull runs a part in `make campaign` only: the engine's own tests go over layouts
-// and copies, those of internal/gc over limits, and the soak kills daemons, in
-// `make test`.
-func inFull(name string, part func() bool) bool {
-	if os.Getenv("FLEXLVM_CAMPAIGN") == "" {
-		fmt.Printf("gc: %q is left to make campaign\n", name)
-		return true
-	}
-	return part()
 }

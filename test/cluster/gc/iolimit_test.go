@@ -41,7 +41,6 @@ func (b *bed) testIOLimits(t *testing.T) {
 		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	b.configure(t, idle...)
 	s := b.space(t, "io-limits")
 	s.claim(limited, "slow")
 	s.claim(gone, "free")

@@ -5,7 +5,6 @@ package jobs_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,12 +20,8 @@ func TestJobs(t *testing.T) {
 	b := start(t)
 	t.Run("a job on both nodes, its files deleted with it", b.testJobDeleted)
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
-	if os.Getenv("FLEXLVM_CAMPAIGN") == "" {
-		fmt.Println("jobs: a quota of the server and outages of the provisioner's are left to make campaign")
-	} else {
-		t.Run("a user without root, and a quota of the server", b.testUserAndQuota)
-		t.Run("server down", b.testServerDown)
-	}
+	t.Run("a user without root, and a quota of the server", b.testUserAndQuota)
+	t.Run("server down", b.testServerDown)
 	t.Run("export read-only", b.testReadOnly)
 	t.Run("directory removed by hand", b.testRemovedByHand)
 	t.Run("links planted", b.testPlanted)
