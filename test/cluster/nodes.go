@@ -94,7 +94,7 @@ func machineArgs(base string, i int, cfg Config, machine nodeMachine, disks []di
 	args = append(args,
 		"-smp", fmt.Sprint(cpus(cfg.Nodes)), "-m", fmt.Sprint(cfg.MemoryMiB),
 		"-kernel", machine.Kernel, "-initrd", base+"-initrd",
-		"-append", "console=ttyS0 quiet net.ifnames=0 no_timer_check flexlvm.root=rw flexlvm.init=/seed/init",
+		"-append", "console=ttyS0 quiet net.ifnames=0 no_timer_check mitigations=off flexlvm.root=rw flexlvm.init=/seed/init",
 		"-chardev", "file,id=console,append=on,path="+base+"-console.log", "-serial", "chardev:console",
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
 		"-netdev", "tap,id=net,script=no,downscript=no,ifname="+nodeName(i),
