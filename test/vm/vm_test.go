@@ -119,7 +119,7 @@ func TestWritableRoot(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root.qcow2")
 	require.NoError(t, CreateOverlay(t.Context(), root, images.NodeDisk))
 	m := start(t, Config{Root: root, Udev: true})
-	shell(t, m, "touch /stays; sync; test -w /; command -v containerd runc nft mount.nfs dropbear >/dev/null")
+	shell(t, m, "touch /stays; sync; test -w /; command -v containerd crun nft mount.nfs dropbear >/dev/null")
 	require.NoError(t, m.PowerOff())
 	require.NoError(t, m.Boot(t.Context()))
 	shell(t, m, "test -e /stays")

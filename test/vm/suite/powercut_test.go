@@ -34,6 +34,7 @@ type powered struct {
 // where time does not matter (`make campaign`).
 func eachLayout(t *testing.T, test func(t *testing.T, m powered), layouts ...string) {
 	t.Helper()
+	t.Parallel()
 	if inFull() {
 		layouts = []string{"linear", "thin", "striped", "raid1"}
 	}

@@ -95,6 +95,7 @@ const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/v
 // TestEngine runs every test of internal/node on a real disk: on two nodes side by
 // side, for each does one thing at a time mostly, and a processor has nothing to do.
 func TestEngine(t *testing.T) {
+	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	const half = "Killed|AtOnce|Race|Layout|Damaged"
 	for name, flag := range map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + half} {
@@ -129,6 +130,7 @@ func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 
 func runAsRoot(t *testing.T, name string) {
 	t.Helper()
+	t.Parallel()
 	binary := build(t, name, "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/" + name: binary}})
 	run(t, m, nil, "/"+name, "-test.v")
