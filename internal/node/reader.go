@@ -26,7 +26,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 	if err != nil {
 		return err
 	}
-	fs, err := mount.AttachXFS(f.device.Path, true)
+	fs, err := mount.AttachXFSForReaders(f.device.Path)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package node
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestReadersBesideTheLoader(t *testing.T) { linearAndThin(t, testReadersBesi
 func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
 	loader := m.mount(fills, "loader")
-	require.NoError(t, os.WriteFile(loader+"/1", []byte("first"), 0o600))
+	require.NoError(t, os.WriteFile(loader+"/1", []byte("first"), 0o644))
 	reads.Size *= 2 // what the replicas of other nodes have grown to
 	reader := m.mount(reads, "reader")
 	b, err := os.ReadFile(reader + "/1")
@@ -71,6 +72,63 @@ func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	require.FileExists(t, reader+"/3")
 	loader = m.mount(fills, "loader")
 	require.Equal(t, grown-2*volume.Block, allocate(t, loader+"/data"), "beside two files of a few bytes: the quota is there all the same")
+}
+
+// What a container runtime makes of a mount for readers: it mounts it once more, and
+// takes read-only away, as "rw" says. Root cannot write there either, and reads all.
+func TestReadersWhoseMountIsMadeWritable(t *testing.T) {
+	m := newMachine(t)
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	loader := m.mount(fills, "loader")
+	require.NoError(t, os.Mkdir(loader+"/dir", 0o777))
+	require.NoError(t, os.Chmod(loader+"/dir", 0o777))
+	for _, name := range []string{"/1", "/dir/2"} {
+		require.NoError(t, os.WriteFile(loader+name, []byte("whole"), 0o666))
+		require.NoError(t, os.Chmod(loader+name, 0o666))
+	}
+	for _, beside := range []bool{true, false} { // the loader
+		reader, container := m.mount(reads, "reader"), t.TempDir()
+		m.shell("mount --bind %s %s && mount -o remount,bind,rw %[2]s", reader, container)
+		points, err := mount.At(container)
+		require.NoError(t, err)
+		require.Len(t, points, 1)
+		m.shell("grep ' %s rw,' /proc/self/mountinfo", container)
+		for what, try := range map[string]func() error{
+			"make a file":       func() error { return os.WriteFile(container+"/new", nil, 0o666) },
+			"make a file below": func() error { return os.WriteFile(container+"/dir/new", nil, 0o666) },
+			"make a directory":  func() error { return os.Mkdir(container+"/new", 0o777) },
+			"make a link":       func() error { return os.Link(container+"/1", container+"/new") },
+			"make a symlink":    func() error { return os.Symlink("1", container+"/new") },
+			"write":             func() error { return os.WriteFile(container+"/1", []byte("other"), 0o666) },
+			"truncate":          func() error { return os.Truncate(container+"/dir/2", 0) },
+			"remove":            func() error { return os.Remove(container + "/dir/2") },
+			"rename":            func() error { return os.Rename(container+"/1", container+"/new") },
+			"change rights":     func() error { return os.Chmod(container+"/1", 0o600) },
+			"change the owner":  func() error { return os.Chown(container+"/1", 1, 1) },
+			"change times":      func() error { return os.Chtimes(container+"/1", time.Now(), time.Now()) },
+			"set an attribute":  func() error { return syscall.Setxattr(container+"/1", "user.a", []byte("b"), 0) },
+		} {
+			require.Error(t, try(), what)
+		}
+		for _, name := range []string{"/1", "/dir/2"} {
+			b, err := os.ReadFile(container + name)
+			require.NoError(t, err)
+			require.Equal(t, "whole", string(b))
+		}
+		m.shell("chmod 755 %s", filepath.Dir(container)) // the way there
+		m.shell("su -s /bin/sh nobody -c 'ls -l %s/dir && cat %[1]s/1'", container)
+		entries, err := os.ReadDir(container)
+		require.NoError(t, err)
+		require.Len(t, entries, 2)
+		m.shell("umount %s", container)
+		m.unmount(reader)
+		if beside {
+			require.NoError(t, os.WriteFile(loader+"/1", []byte("whole"), 0o666), "the loader writes as before")
+			m.unmount(loader)
+		}
+	}
+	loader = m.mount(fills, "loader")
+	require.NoError(t, os.WriteFile(loader+"/new", nil, 0o600), "and so it does the next time")
 }
 
 func TestReadersFindNoReplica(t *testing.T) {

@@ -197,7 +197,9 @@ func TestDataset(t *testing.T) {
 
 	l.reader("reader", vm, "node2")
 	require.Equal(t, l.sums, l.read("reader"))
-	require.Contains(t, l.execFails("reader", "touch /data/new"), "Read-only file system")
+	// By the mount, or where the runtime took that away by the mapping of owners.
+	require.Regexp(t, "Read-only file system|Value too large", l.execFails("reader", "touch /data/new"))
+	require.Regexp(t, "Read-only file system|Permission denied", l.execFails("reader", "echo >>/data/"+slices.Sorted(maps.Keys(l.sums))[0]))
 
 	l.testReplicaEvicted(vm)
 
