@@ -67,6 +67,7 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 # end within three quarters of an hour. What each of them is about has shorter tests.
 CAMPAIGN_VM      = ^TestEngineBesideUdev$$
 CAMPAIGN_CLUSTER = ^(TestInstaller|TestJobs|TestDrainedNodeKeepsItsVolumes|TestExamples|TestPodsGoWhereTheirClaimsFit)$$|$\
+  ^TestVolumeHasExactlyTheSizeOfItsClaim$$/^(300Mi|2560Mi)$$|^TestNothingIsLostWithKubeletAndNode$$/^reboot$$|$\
   ^TestDataset(IsStreamed|GivesBackResults|ThatDoesNotFit|WithWrongCredentials|OnNFS)$$|$\
   ^TestNodeDaemon$$/^(layouts|IO_limits|copied|in_use_elsewhere|pod_deleted_by_force|deleted_at_every_moment|killed_again_and_again)$$
 

@@ -4,6 +4,7 @@ package cluster_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -21,6 +22,11 @@ import (
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests that run at once mostly wait for Kubernetes.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	os.Exit(runTests(m))
 }
 

@@ -33,8 +33,10 @@ func shell(t *testing.T, m *Machine, script string) string {
 }
 
 func TestVolumesWork(t *testing.T) {
+	t.Parallel()
 	for _, udev := range []bool{false, true} {
 		t.Run(fmt.Sprintf("udev=%t", udev), func(t *testing.T) {
+			t.Parallel()
 			m := start(t, Config{Disks: []Disk{{Size: 2 << 30, Serial: "first"}, {Size: 1 << 30}}, Udev: udev})
 			require.Equal(t, "2147483648\n1073741824\nfirst", shell(t, m,
 				"blockdev --getsize64 /dev/vda; blockdev --getsize64 /dev/vdb; cat /sys/block/vda/serial"))
@@ -67,6 +69,7 @@ func TestVolumesWork(t *testing.T) {
 }
 
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	m := start(t, Config{Disks: []Disk{{Size: 1 << 30}}})
 	shell(t, m, `
 		mkfs.xfs -q /dev/vda
@@ -99,6 +102,7 @@ func TestPowerCut(t *testing.T) {
 }
 
 func TestDiskOfTheCallerStays(t *testing.T) {
+	t.Parallel()
 	disk := filepath.Join(t.TempDir(), "a,b.img")
 	require.NoError(t, makeSparse(disk, 1<<30))
 	c := Config{Disks: []Disk{{Path: disk}}}
@@ -114,6 +118,7 @@ func TestDiskOfTheCallerStays(t *testing.T) {
 }
 
 func TestWritableRoot(t *testing.T) {
+	t.Parallel()
 	images, err := BuildImages(t.Context(), os.Stderr)
 	require.NoError(t, err)
 	root := filepath.Join(t.TempDir(), "root.qcow2")
