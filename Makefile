@@ -68,11 +68,11 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 CAMPAIGN_VM      = ^TestEngineBesideUdev$$
 CAMPAIGN_CLUSTER = ^(TestInstaller|TestJobs|TestDrainedNodeKeepsItsVolumes|TestExamples|TestPodsGoWhereTheirClaimsFit)$$|$\
   ^TestVolumeHasExactlyTheSizeOfItsClaim$$/^(300Mi|2560Mi)$$|^TestNothingIsLostWithKubeletAndNode$$/^reboot$$|$\
-  ^TestDataset(IsStreamed|GivesBackResults|ThatDoesNotFit|WithWrongCredentials|OnNFS)$$|$\
+  ^TestDataset(IsStreamed|GivesBackResults|ThatDoesNotFit|WithWrongCredentials|OnNFS)$$|^TestDataset$$/^a_replica_is_evicted$$|$\
   ^TestNodeDaemon$$/^(layouts|IO_limits|copied|in_use_elsewhere|pod_deleted_by_force|deleted_at_every_moment|killed_again_and_again)$$
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
-	@echo "== tests in virtual nodes (left to make campaign: $(CAMPAIGN_VM))"
+	@echo "== tests in virtual nodes (left to make campaign: $(CAMPAIGN_VM), and some of the engine with clones and layouts)"
 	@go test -tags vm -count=1 -p 1 -v -timeout 100m -skip '$(CAMPAIGN_VM)' ./test/vm/... $(keep)
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes

@@ -201,7 +201,7 @@ func TestDataset(t *testing.T) {
 	require.Regexp(t, "Read-only file system|Value too large", l.execFails("reader", "touch /data/new"))
 	require.Regexp(t, "Read-only file system|Permission denied", l.execFails("reader", "echo >>/data/"+slices.Sorted(maps.Keys(l.sums))[0]))
 
-	l.testReplicaEvicted(vm)
+	t.Run("a replica is evicted", func(t *testing.T) { l.in(t).testReplicaEvicted(vm) })
 
 	// Kubernetes keeps a claim while any pod names it, a finished one, too.
 	l.kubectl("delete", "pod/reader", "job/training")
@@ -211,6 +211,14 @@ func TestDataset(t *testing.T) {
 	for end := time.Now().Add(patience); len(l.onDisk(vm)) > 0; time.Sleep(time.Second) {
 		require.True(t, time.Now().Before(end), "logical volumes stay: %v", l.onDisk(vm))
 	}
+}
+
+// in is the library for a part of the test.
+func (l *library) in(t *testing.T) *library {
+	part, n := *l, *l.tenant
+	n.t = t
+	part.tenant = &n
+	return &part
 }
 
 // testProgress watches how a dataset is loaded, and kills a loader half-way.

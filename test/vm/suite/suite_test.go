@@ -92,13 +92,18 @@ func disks() []vm.Disk {
 
 const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/vde"
 
-// TestEngine runs every test of internal/node on a real disk: on two nodes side by
+// TestEngine runs the tests of internal/node on a real disk: on two nodes side by
 // side, for each does one thing at a time mostly, and a processor has nothing to do.
+// Some copies, which take long on a virtual node, are left to `make campaign`.
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	const half = "Killed|AtOnce|Race|Layout|Damaged"
-	for name, flag := range map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + half} {
+	rest := half
+	if !inFull() {
+		rest += "|^TestCloneThatIsLarger$|^TestCloneAndSourceGoApart$"
+	}
+	for name, flag := range map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + rest} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
