@@ -65,7 +65,7 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 
 # What takes long on a virtual node is left to `make campaign`, by name: make test is to
 # end within three quarters of an hour. What each of them is about has shorter tests.
-CAMPAIGN_VM      = ^TestEngineBesideUdev$$
+CAMPAIGN_VM      = ^(TestEngineBesideUdev|TestSmokeOnAFile)$$
 CAMPAIGN_CLUSTER = ^(TestInstaller|TestJobs|TestDrainedNodeKeepsItsVolumes|TestExamples|TestPodsGoWhereTheirClaimsFit)$$|$\
   ^TestVolumeHasExactlyTheSizeOfItsClaim$$/^(300Mi|2560Mi)$$|^TestNothingIsLostWithKubeletAndNode$$/^reboot$$|$\
   ^TestDataset(IsStreamed|GivesBackResults|ThatDoesNotFit|WithWrongCredentials|OnNFS)$$|^TestDataset$$/^a_replica_is_evicted$$|$\

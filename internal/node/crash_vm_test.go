@@ -67,7 +67,7 @@ func testFirstMountKilledAfterEveryStep(t *testing.T, m *machine) {
 	require.Equal(t, 10, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready; move mount")
 }
 
-func TestExpandKilledAfterEveryStep(t *testing.T) { linearAndThin(t, testExpandKilledAfterEveryStep) }
+func TestExpandKilledAfterEveryStep(t *testing.T) { campaign(t, testExpandKilledAfterEveryStep) }
 
 func testExpandKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
@@ -112,7 +112,7 @@ func testMountAfterExpandKilledAfterEveryStep(t *testing.T, m *machine) {
 	}
 }
 
-func TestRemovalKilledAfterEveryStep(t *testing.T) { linearAndThin(t, testRemovalKilledAfterEveryStep) }
+func TestRemovalKilledAfterEveryStep(t *testing.T) { campaign(t, testRemovalKilledAfterEveryStep) }
 
 func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
