@@ -69,7 +69,11 @@ CAMPAIGN_VM      = ^(TestEngineBesideUdev|TestSmokeOnAFile)$$
 CAMPAIGN_CLUSTER = ^(TestInstaller|TestJobs|TestDrainedNodeKeepsItsVolumes|TestExamples|TestPodsGoWhereTheirClaimsFit)$$|$\
   ^TestVolumeHasExactlyTheSizeOfItsClaim$$/^(300Mi|2560Mi)$$|^TestNothingIsLostWithKubeletAndNode$$/^reboot$$|$\
   ^TestDataset(IsStreamed|GivesBackResults|ThatDoesNotFit|WithWrongCredentials|OnNFS)$$|^TestDataset$$/^a_replica_is_evicted$$|$\
-  ^TestNodeDaemon$$/^(layouts|IO_limits|copied|in_use_elsewhere|pod_deleted_by_force|deleted_at_every_moment|killed_again_and_again)$$
+  ^TestNodeDaemon$$/^(layouts|IO_limits|copied|in_use_elsewhere|pod_deleted_by_force|API_server_away|deleted_at_every_moment|killed_again_and_again)$$
+
+# Whose nodes are simulated: they need little of the machine, and wait for each other's
+# Kubernetes to be built.
+SIMULATED = ./test/cluster/provisioner ./test/cluster/dataset
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@echo "== tests in virtual nodes (left to make campaign: $(CAMPAIGN_VM), and some of the engine with clones and layouts)"
@@ -77,7 +81,8 @@ test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	@echo "== tests on a virtual cluster (left to make campaign: $(CAMPAIGN_CLUSTER))"
-	@go test -tags cluster -count=1 -p 1 -v -timeout 50m -skip '$(CAMPAIGN_CLUSTER)' ./test/cluster/... $(keep)
+	@{ go test -tags cluster -count=1 -p 2 -v -timeout 50m -skip '$(CAMPAIGN_CLUSTER)' $(SIMULATED) && \
+	   go test -tags cluster -count=1 -p 1 -v -timeout 50m -skip '$(CAMPAIGN_CLUSTER)' $$(go list -tags cluster ./test/cluster/... | grep -v $(SIMULATED:./%=-e %)); } $(keep)
 
 campaign: setup ## test all that make test tests on virtual nodes and what it leaves out: every kill, race and power cut on every layout, outages, upgrades
 	@mkdir -p $(TOOLS)

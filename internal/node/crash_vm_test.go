@@ -44,7 +44,7 @@ func untilAlive(t *testing.T, c call, start func(), check func(step int)) {
 }
 
 func TestFirstMountKilledAfterEveryStep(t *testing.T) {
-	linearAndThin(t, testFirstMountKilledAfterEveryStep)
+	campaign(t, testFirstMountKilledAfterEveryStep)
 }
 
 func testFirstMountKilledAfterEveryStep(t *testing.T, m *machine) {

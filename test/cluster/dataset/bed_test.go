@@ -41,7 +41,7 @@ type bed struct {
 // start brings the bed up; it goes down with the test.
 func start(t *testing.T) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // cold, Kubernetes is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, Kubernetes is built
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
