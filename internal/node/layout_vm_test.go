@@ -98,7 +98,7 @@ func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
 	newMachine(t).thinPool(4 * volume.GiB)
 	for _, was := range shapes {
 		for _, is := range shapes {
-			if is == was {
+			if is == was || !inFull() && was.Layout != volume.Linear && is.Layout != volume.Linear {
 				continue
 			}
 			m := newMachine(t)

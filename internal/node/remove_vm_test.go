@@ -19,7 +19,7 @@ func refOf(s volume.Spec) Ref {
 	return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster, Kind: s.Kind}
 }
 
-func TestRemove(t *testing.T) { eachLayout(t, testRemove) }
+func TestRemove(t *testing.T) { linearAndThin(t, testRemove) }
 
 func testRemove(t *testing.T, m *machine) {
 	wipes := []volume.Wipe{volume.WipeZero}

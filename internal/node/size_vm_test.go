@@ -17,7 +17,7 @@ import (
 // The promise of flexlvm: df shows the size that was asked for with nothing
 // used, and writes stop at exactly that byte.
 func TestSizeIsExact(t *testing.T) {
-	eachLayout(t, testSizeIsExact)
+	linearAndThin(t, testSizeIsExact)
 }
 
 func testSizeIsExact(t *testing.T, m *machine) {
@@ -178,7 +178,7 @@ func TestExpandOfWhatWasNeverMounted(t *testing.T) {
 // A tenant who takes his files out of the quota is not given more of the group
 // for it when he grows his claim, and neither growth nor a mount fails for it.
 func TestGrowthGivesWhatWasChargedAndNoMore(t *testing.T) {
-	eachLayout(t, testGrowthGivesWhatWasChargedAndNoMore)
+	linearAndThin(t, testGrowthGivesWhatWasChargedAndNoMore)
 }
 
 func testGrowthGivesWhatWasChargedAndNoMore(t *testing.T, m *machine) {

@@ -46,6 +46,9 @@ func pkg(name string) string {
 func start(t *testing.T, c vm.Config) *vm.Machine {
 	t.Helper()
 	c.Timeout = time.Hour
+	if !inFull() {
+		c.CPUs = 1 // two such nodes side by side took 44 s for what took 61 s with two processors each
+	}
 	m, err := vm.Start(context.Background(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
@@ -94,14 +97,14 @@ const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/v
 
 // TestEngine runs the tests of internal/node on a real disk: on two nodes side by
 // side, for each does one thing at a time mostly, and a processor has nothing to do.
-// Some copies, which take long on a virtual node, are left to `make campaign`.
+// Some of the copies, which take long on a virtual node, are left to `make campaign`.
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	const half = "Killed|AtOnce|Race|Layout|Damaged"
 	rest := half
 	if !inFull() {
-		rest += "|^TestCloneThatIsLarger$|^TestCloneAndSourceGoApart$"
+		rest += "|^TestCloneThatIsLarger$|^TestCloneAndSourceGoApart$|^TestHalfACloneWithoutItsSource$"
 	}
 	for name, flag := range map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + rest} {
 		t.Run(name, func(t *testing.T) {
