@@ -64,7 +64,7 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 	@go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/... $(keep)
 
 # What takes long on a virtual node is left to `make campaign`, by name: make test is to
-# end within three quarters of an hour. What each of them is about has shorter tests.
+# end within three quarters of an hour. What most of them are about has shorter tests.
 CAMPAIGN_VM      = ^(TestEngineBesideUdev|TestSmokeOnAFile)$$
 CAMPAIGN_CLUSTER = ^(TestInstaller|TestJobs|TestDrainedNodeKeepsItsVolumes|TestExamples|TestPodsGoWhereTheirClaimsFit)$$|$\
   ^TestVolumeHasExactlyTheSizeOfItsClaim$$/^(300Mi|2560Mi)$$|^TestNothingIsLostWithKubeletAndNode$$/^reboot$$|$\
@@ -85,7 +85,6 @@ test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
 	   go test -tags cluster -count=1 -p 1 -v -timeout 50m -skip '$(CAMPAIGN_CLUSTER)' $$(go list -tags cluster ./test/cluster/... | grep -v $(SIMULATED:./%=-e %)); } $(keep)
 
 campaign: setup ## test all that make test tests on virtual nodes and what it leaves out: every kill, race and power cut on every layout, outages, upgrades
-	@mkdir -p $(TOOLS)
 	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/... $(keep)
 	@go test -tags cluster -count=1 -p 1 -v -timeout 60m ./test/cluster/... 2>&1 | tee -a $(TOOLS)/$@.log
 
