@@ -77,6 +77,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 		d.checkKernel,
 		d.checkDeviceMapper,
 		d.checkXFS,
+		d.checkReaders,
 		d.checkTools,
 		d.checkGroup,
 		d.checkThinPools,

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/install"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -41,11 +43,13 @@ type kernel struct {
 	release string
 	user    bool
 	xfs     error
+	owners  error
 }
 
 func (k kernel) Release() (string, error) { return k.release, nil }
 func (k kernel) Root() bool               { return !k.user }
 func (k kernel) OpenXFS() error           { return k.xfs }
+func (k kernel) MapOwners() error         { return k.owners }
 
 type inventory struct {
 	groups  []lvm.VolumeGroup
@@ -200,6 +204,11 @@ func TestFindings(t *testing.T) {
 		"no quota": {func(t *testing.T, p *patient) {
 			require.NoError(t, os.Remove(filepath.Join(p.root, "proc/fs/xfs/xqmstat")))
 		}, Fail, "xfs", "no quota", "CONFIG_XFS_QUOTA"},
+		"owners are not mapped": {func(_ *testing.T, p *patient) {
+			p.host.Kernel = kernel{release: "5.10.0", owners: fmt.Errorf("%w: %w", mount.ErrNoMapping, unix.ENOSYS)}
+		}, Warn, "readers", "only the container runtime", "readOnly: true"},
+		"mapping not found out": {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", owners: unix.ENOMEM} }, Warn, "readers", "cannot allocate memory", "as root"},
+
 		"no lvm":      {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
 		"no xfsprogs": {tool("mkfs.xfs", ""), Fail, "mkfs.xfs", "xfsprogs", "on the host itself"},
 		"old lvm":     {tool("lvs", "LVM version: 2.02.98(2)"), Fail, "lvs", "version 2.02.98 lacks reports in JSON", "2.02.158"},

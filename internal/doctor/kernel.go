@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/mount"
 )
 
 // Kernel is what the running kernel is asked directly.
@@ -19,6 +21,9 @@ type Kernel interface {
 	// OpenXFS asks the kernel's mount API for an XFS context, which loads the
 	// module where there is one.
 	OpenXFS() error
+	// MapOwners asks the kernel to hide the owners of a mount's files. It returns nil,
+	// mount.ErrNoMapping, or why that cannot be found out.
+	MapOwners() error
 }
 
 // Running is the kernel of this machine.
@@ -44,6 +49,9 @@ func (Running) OpenXFS() error {
 	}
 	return unix.Close(fd)
 }
+
+// MapOwners implements Kernel.
+func (Running) MapOwners() error { return mount.CheckReaders() }
 
 func (d *Doctor) path(name string) string { return filepath.Join("/", d.host.Root, name) }
 
@@ -123,4 +131,19 @@ func (d *Doctor) checkXFS(context.Context) []Finding {
 		return fail(check, "the kernel's XFS has no quota", "without it a volume cannot have its exact size; use a kernel with CONFIG_XFS_QUOTA")
 	}
 	return ok(check, "the kernel has XFS with quota")
+}
+
+// Where owners cannot be mapped, volumes work as ever, and it is left to the container
+// runtime that consumers of datasets only read.
+func (d *Doctor) checkReaders(context.Context) []Finding {
+	const check = "readers"
+	err := d.host.Kernel.MapOwners()
+	switch {
+	case err == nil:
+		return ok(check, "the kernel keeps consumers from writing to datasets")
+	case errors.Is(err, mount.ErrNoMapping):
+		return warn(check, "only the container runtime keeps consumers from writing to datasets: "+err.Error(),
+			"use Linux 5.12 or later, and let root make user namespaces (user.max_user_namespaces); until then have every consumer of a dataset say readOnly: true")
+	}
+	return warn(check, "cannot find out whether the kernel keeps consumers from writing to datasets: "+err.Error(), "run it as root, with CAP_SYS_ADMIN")
 }

@@ -29,24 +29,37 @@ func AttachXFSForReaders(device string) (*Attached, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.seal(); err != nil && !errors.Is(err, errNoMapping) {
+	if err := disown(a.fd); err != nil && !errors.Is(err, ErrNoMapping) {
 		return nil, fmt.Errorf("mount %s for readers: %w", device, errors.Join(err, a.Close()))
 	}
 	return a, nil
 }
 
-// errNoMapping: this kernel will not map owners today or tomorrow.
-var errNoMapping = errors.New("owners cannot be mapped")
+// ErrNoMapping: this machine will not map owners today or tomorrow.
+var ErrNoMapping = errors.New("owners cannot be mapped")
 
-func (a *Attached) seal() error {
+// CheckReaders tells whether AttachXFSForReaders can do more on this machine than mount
+// read-only: nil, ErrNoMapping with the kernel's reason, or why it could not be found
+// out. It mounts nothing.
+func CheckReaders() error {
+	// The kernel reads the mapping before it looks at what is to be mounted, which is
+	// nothing here (mount_setattr in Linux's fs/namespace.c).
+	if err := disown(-1); !errors.Is(err, unix.EBADF) {
+		return err
+	}
+	return nil
+}
+
+// disown gives a mount the mapping in which nobody owns anything.
+func disown(mount int) error {
 	owners, err := unowned()
 	if err == nil {
 		defer func() { _ = owners.Close() }()
-		err = unix.MountSetattr(a.fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(owners.Fd())})
+		err = unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(owners.Fd())})
 	}
 	for _, never := range []error{unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.EPERM, unix.ENOSPC, unix.EUSERS} {
 		if errors.Is(err, never) {
-			return fmt.Errorf("%w: %w", errNoMapping, err)
+			return fmt.Errorf("%w: %w", ErrNoMapping, err)
 		}
 	}
 	return err

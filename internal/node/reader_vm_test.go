@@ -74,6 +74,28 @@ func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	require.Equal(t, grown-2*volume.Block, allocate(t, loader+"/data"), "beside two files of a few bytes: the quota is there all the same")
 }
 
+// Without user namespaces nothing but read-only is left, and it is said.
+func TestReadersWithoutAMappingOfOwners(t *testing.T) {
+	m := newMachine(t)
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	loader := m.mount(fills, "loader")
+	require.NoError(t, os.WriteFile(loader+"/1", []byte("whole"), 0o666))
+	require.NoError(t, mount.CheckReaders())
+
+	const most = "/proc/sys/user/max_user_namespaces"
+	before, err := os.ReadFile(most)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.WriteFile(most, before, 0o644)) })
+	require.NoError(t, os.WriteFile(most, []byte("0"), 0o644))
+	require.ErrorIs(t, mount.CheckReaders(), mount.ErrNoMapping)
+
+	reader := m.mount(reads, "reader")
+	b, err := os.ReadFile(reader + "/1")
+	require.NoError(t, err)
+	require.Equal(t, "whole", string(b))
+	require.ErrorIs(t, os.WriteFile(reader+"/1", nil, 0o666), syscall.EROFS)
+}
+
 // What a container runtime makes of a mount for readers: it mounts it once more, and
 // takes read-only away, as "rw" says. Root cannot write there either, and reads all.
 func TestReadersWhoseMountIsMadeWritable(t *testing.T) {
