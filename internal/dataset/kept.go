@@ -18,14 +18,22 @@ func (p *planner) isKept(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && !going(claim) && p.isWritten(claim)
 }
 
+// shown tells whether consumers see a kept claim, and so may write to it: what it was
+// made for is what its volume is for. One that was made for another source is shown to
+// nobody. Its data would pass for the dataset; or the claim, which is not known to be
+// written to, would go with what is written.
+func (p *planner) shown(claim *corev1.PersistentVolumeClaim) bool {
+	return p.Source.Writable() && claim.Annotations[replica.AnnotationWritable] != ""
+}
+
 // isWritten tells whether consumers write to a claim, or did while the spec still said so.
 func (p *planner) isWritten(claim *corev1.PersistentVolumeClaim) bool {
 	return p.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
 }
 
 // keep plans a replica whose claim is kept. Where it is not as asked for, it stays
-// as it is and can be used, and the status says so. Only what was written for another
-// source is shown to nobody: to readers it would pass for the dataset.
+// as it is and can be used, and the status says so. Only what was made for another
+// source is shown to nobody.
 func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	loaded := r.Claim.Annotations[replica.AnnotationComplete] != ""
 	if !loaded && p.failed(index, r, status) {
@@ -33,7 +41,7 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 	why := p.differs(index, r)
 	switch {
-	case loaded && p.Source.Writable():
+	case loaded && p.shown(r.Claim):
 		p.complete(r, status)
 		if why == "" {
 			p.visit(index, r, status)
@@ -45,15 +53,15 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 	if why != "" {
 		p.Failed = true
-		status.Message = fmt.Sprintf("%s; it is kept, as consumers may have written to it: %s, or make another volume, or delete claim %s to give up what is in it", why, p.undo(), r.Claim.Name)
+		status.Message = fmt.Sprintf("%s; it is kept, as consumers may have written to it: %s, or make another volume, or delete claim %s to give up what is in it", why, p.undo(r.Claim), r.Claim.Name)
 		p.Status.Message = status.Claim + ": " + status.Message
 	}
 }
 
 // undo is what brings a kept replica back into use. The sourceType of a volume cannot
 // be changed.
-func (p *planner) undo() string {
-	if p.Source.Writable() {
+func (p *planner) undo(claim *corev1.PersistentVolumeClaim) string {
+	if p.shown(claim) {
 		return "undo the change"
 	}
 	return "take the volume out of the spec and name it again with its old sourceType"
@@ -62,7 +70,7 @@ func (p *planner) undo() string {
 // differs says in what a kept replica is not what is asked for; empty where it is.
 func (p *planner) differs(index int, r *Replica) string {
 	switch {
-	case !p.Source.Writable():
+	case !p.shown(r.Claim):
 		return "it was made for another sourceType, so no consumer sees it"
 	case index >= int(p.Config.Replicas):
 		return "it is one more than wanted"

@@ -106,6 +106,28 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 	})
 }
 
+// The other way round: what was copied for consumers who only read is not given to those
+// who write. Its claim does not say that it is to be kept.
+func TestReplicaIsNotMadeWritable(t *testing.T) {
+	t.Run("complete", func(t *testing.T) {
+		s := newWritable(t)
+		r := s.completed(0)
+		delete(r.Claim.Annotations, replica.AnnotationWritable)
+		out := s.requirePlan("unlabel node-0")
+		require.Zero(t, out.Status.ReadyReplicas)
+		require.True(t, out.Failed)
+		require.Contains(t, out.Status.Message, "it was made for another sourceType, so no consumer sees it")
+		require.Contains(t, out.Status.Message, "or delete claim v-a-0")
+	})
+	t.Run("before it is complete", func(t *testing.T) {
+		s := newWritable(t)
+		delete(s.claimed(0).Claim.Annotations, replica.AnnotationWritable)
+		out := s.requirePlan() // and nothing is loaded over it
+		require.True(t, out.Failed)
+		require.Contains(t, out.Status.Message, "it was made for another sourceType")
+	})
+}
+
 // The spec does not name it any more, so whether it was to be uploaded is not known.
 func TestDroppedVolumeIsKept(t *testing.T) {
 	s := newWritable(t)
