@@ -27,6 +27,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // A fakeAPI is as much of an API server as the daemon needs, with faults at will.
@@ -213,6 +214,9 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("fieldSelector") == "spec.nodeName=" {
 		resource = "waiting " + resource
 	}
+	if r.URL.Query().Get("labelSelector") == "!"+pv.LabelNode {
+		resource = "unlabelled " + resource
+	}
 	verb := strings.ToLower(r.Method)
 	switch {
 	case r.URL.Query().Get("watch") != "":
@@ -262,6 +266,12 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, body
 		a.serveEvents(w, verb, body)
 	case "persistentvolumes":
 		a.serveVolumes(w, verb, name, body)
+	case "unlabelled persistentvolumes":
+		list := corev1.PersistentVolumeList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
+		if a.readers != nil && a.readers.Labels[pv.LabelNode] == "" {
+			list.Items = append(list.Items, *a.readers)
+		}
+		reply(w, http.StatusOK, list)
 	case "nodestorages":
 		a.serveStorage(w, verb, name, body)
 	default:

@@ -115,7 +115,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		events:    newEvents(out.Events, api, cfg.Node),
 		kicks:     make(chan struct{}, 1),
 		said:      newSaid(),
-		history:   &history{},
+		history:   newHistory(cfg.Policy.OrphanAge),
 		removed:   &uuids{},
 		begun:     newBegun(),
 		removals:  newSetbacks(5*time.Second, 5*time.Minute),

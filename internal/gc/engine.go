@@ -26,7 +26,7 @@ type Engine interface {
 }
 
 func refOf(v node.Volume) node.Ref {
-	return node.Ref{Group: v.Group, Name: v.Name.Undoomed(), Cluster: v.Cluster, Kind: v.Kind}
+	return node.Ref{Group: v.Group, Name: v.Name.Undoomed(), Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
 }
 
 func refOfClaim(c Claim) node.Ref {

@@ -97,8 +97,11 @@ func (e *fakeEngine) Release(_ context.Context, ref node.Ref, to volume.State, d
 		return nil
 	case v.Cluster != ref.Cluster:
 		return errors.New("of another cluster")
+	case ref.UUID != "" && ref.UUID != v.UUID:
+		return errors.New("is another by now")
 	case v.State == to:
 		return nil
+	case v.State == volume.Unreferenced && to == volume.Retained:
 	case v.State != volume.Ready && v.State != volume.Creating:
 		return fmt.Errorf("is %s", v.State)
 	}
@@ -118,6 +121,8 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 		switch {
 		case v.Cluster != ref.Cluster:
 			return errors.New("of another cluster")
+		case ref.UUID != "" && ref.UUID != v.UUID:
+			return errors.New("is another by now")
 		case v.State != volume.Unreferenced:
 			return fmt.Errorf("is %s", v.State)
 		case v.Open:

@@ -136,6 +136,10 @@ func (d *Daemon) userNow(ctx context.Context, c Claim) (pod string, err error) {
 	case readers.Spec.ClaimRef != nil:
 		claims = append(claims, ClaimKey{readers.Spec.ClaimRef.Namespace, readers.Spec.ClaimRef.Name})
 	}
+	// Those on their way come first: one that arrives in between is among the others.
+	if pod, err := d.onItsWay(ctx, claims); err != nil || pod != "" {
+		return pod, err
+	}
 	pods, err := d.api.Pods(ctx, d.cfg.Node)
 	if err != nil {
 		return "", err
@@ -149,7 +153,7 @@ func (d *Daemon) userNow(ctx context.Context, c Claim) (pod string, err error) {
 			return users[key], nil
 		}
 	}
-	return d.onItsWay(ctx, claims)
+	return "", nil
 }
 
 // annotationSelected is Kubernetes' own: the node that the scheduler has chosen for a

@@ -2,6 +2,7 @@ package gc_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -215,6 +217,50 @@ func TestRemovalInUse(t *testing.T) {
 	r.claimed("more", 15)
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "older unreferenced") }, "it is not tried again")
 	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
+}
+
+// What keeps removals from ending once they are committed would keep the next one, too:
+// two are enough, and what has not gone can be brought back.
+func TestRemovalsThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.Policy.LowPercent = 84 // one at a time
+	r.claimed("big", 54)
+	for i := range 6 {
+		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, lastUsed(float64(60-i)))
+	}
+	failed := errors.New("discard: remote I/O error")
+	var again func() error
+	again = func() error {
+		r.engine.committed = again
+		return failed
+	}
+	r.engine.with(func() {
+		r.engine.committed = again
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "remove flexlvm/doomed_") {
+				return failed
+			}
+			return nil
+		}
+	})
+	r.start()
+	left := []string{"big ready", "doomed_old-0 doomed", "doomed_old-1 doomed", "old-2 unreferenced", "old-3 unreferenced", "old-4 unreferenced", "old-5 unreferenced", "settled ready"}
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), left) }, "left: %v", r.engine.names())
+	for range 5 { // they are tried again, and fail again
+		tries := len(r.engine.called("remove"))
+		r.clock.pass(10 * time.Minute)
+		r.eventually(func() bool { return len(r.engine.called("remove")) >= tries+2 }, "not tried again")
+		r.rounds(2)
+	}
+	require.Equal(t, left, r.engine.names())
+	require.Contains(t, r.condition("Shortfall").Message,
+		"2 volumes that were given up could not be removed (flexlvm/doomed_old-0: removing it has failed (discard: remote I/O error); it is tried again), so no more are given up for their room until that is put right")
+
+	r.engine.with(func() { r.engine.committed, r.engine.fault = nil, nil })
+	r.clock.pass(10 * time.Minute)
+	r.eventually(func() bool { return !strings.Contains(strings.Join(r.engine.names(), " "), "doomed") }, "left: %v", r.engine.names())
+	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionFalse }, "the shortfall stays: %v", r.condition("Shortfall"))
 }
 
 // Two daemons at once, as while one takes over from another.

@@ -119,9 +119,12 @@ func (x *index) obstacle(c *Claim) string {
 }
 
 // release says where the volume of a claim goes that is given up. One that has
-// been moved on already, perhaps by a person, stays where it is.
+// been moved on already, perhaps by a person, stays where it is. But Retain counts
+// also where the volume was unreferenced before the policy said so: that this was a
+// person's doing cannot be told, and he can say it once more.
 func (x *index) release(c *Claim, retain bool) (volume.State, string) {
-	if v, there := x.volumes[keyOfClaim(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+	v, there := x.volumes[keyOfClaim(c)]
+	if there && (v.State == volume.Retained || v.State == volume.Unreferenced && !retain) {
 		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), keyOfClaim(c), v.State)
 	}
 	if retain {

@@ -108,9 +108,9 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			func(s *scene) { s.claim("pvc", 10, gone); s.volume("pvc", volume.Retained, 10) },
 			gc.ActionRelease, volume.Retained, "volume flexlvm/pvc is retained already",
 		},
-		"forgotten by a person": {
+		"unreferenced before somebody said Retain": {
 			func(s *scene) { s.claim("pvc", 10, gone, retain, deleting); s.volume("pvc", volume.Unreferenced, 10) },
-			gc.ActionRelease, volume.Unreferenced, "is unreferenced already",
+			gc.ActionRelease, volume.Retained, "is kept until a person gives it up",
 		},
 		"doomed already": {
 			func(s *scene) { s.claim("pvc", 10, gone); s.volume("doomed_pvc", volume.Doomed, 10) },

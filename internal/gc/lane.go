@@ -18,6 +18,9 @@ type job struct {
 	told     *sync.Once
 }
 
+// orphan tells whether the job gives an orphan up.
+func (j job) orphan() bool { return j.eviction != nil && j.eviction.Reason == ReasonOrphan }
+
 // A lane does jobs that take long, one after the other, beside the rounds. What waits in
 // it is what the last round has decided: every round puts its own list in the
 // place of the one before, so that nothing is done on the strength of an old one.

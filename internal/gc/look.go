@@ -154,13 +154,14 @@ func (d *Daemon) think(f *findings, objects []*corev1.PersistentVolume) {
 }
 
 // marked are the volumes with a note on those whose removal has failed and is not
-// tried again yet: others may go in their stead.
+// tried again yet: others may go in their stead. One that is committed bears it until
+// it is gone: when its room comes, nobody knows.
 func (d *Daemon) marked(now time.Time, all []node.Volume) []node.Volume {
 	out := make([]node.Volume, len(all))
 	copy(out, all)
 	for i := range out {
-		b, waits := d.removals.waits(out[i].UUID, now)
-		if waits && out[i].Problem == "" {
+		b, failed := d.removals.failed(out[i].UUID)
+		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
 			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is tried again", b.why)
 		}
 	}

@@ -47,7 +47,7 @@ func (o oracle) leaves(v node.Volume) bool {
 			return false
 		}
 	}
-	return !left.untouchable(v) && c.Cluster == v.Cluster && c.Phase == corev1.VolumeBound && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+	return !o.stalled(v.Pool()) && !left.untouchable(v) && c.Cluster == v.Cluster && c.Phase == corev1.VolumeBound && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
 		c.HasFinalizer && r.Dataset != "" && r.Policy == volume.EvictLRU && r.Complete && !r.Garbled && r.Evictable.IsZero() &&
 		!o.view.Now.Before(v.LastUsed.Add(o.policy.MinAge)) && !o.view.Now.Before(v.Created.Add(o.policy.MinAge))
 }

@@ -53,10 +53,22 @@ func (o oracle) doomed(v node.Volume) bool {
 	return v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem == ""
 }
 
+// stalled: so many removals of the pool have failed that room is no reason for more.
+func (o oracle) stalled(pool volume.PoolName) bool {
+	failed := 0
+	for _, v := range o.view.Volumes {
+		if v.Pool() == pool && v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem != "" {
+			failed++
+		}
+	}
+	return failed > 1
+}
+
 // candidate: the volume may go as an unreferenced one.
 func (o oracle) candidate(v node.Volume) bool {
+	anyway := v.Reclaim == volume.ReclaimImmediate || o.policy.MaxAge > 0 && o.view.Now.After(v.Released.Add(o.policy.MaxAge))
 	old := v.Reclaim == volume.ReclaimImmediate || !o.view.Now.Before(v.Released.Add(o.policy.MinAge))
-	return v.State == unreferenced && !o.untouchable(v) && old
+	return v.State == unreferenced && !o.untouchable(v) && old && (anyway || !o.stalled(v.Pool()))
 }
 
 // orphan: the volume may go as an orphan.
@@ -67,7 +79,7 @@ func (o oracle) orphan(v node.Volume) bool {
 		latest = v.LastUsed
 	}
 	return o.policy.EvictOrphans && (v.State == volume.Ready || v.State == volume.Creating) && !named &&
-		!o.untouchable(v) && o.view.Now.After(latest.Add(o.policy.OrphanAge))
+		!o.untouchable(v) && !o.stalled(v.Pool()) && o.view.Now.After(latest.Add(o.policy.OrphanAge))
 }
 
 // needs of a pool, the smallest first. A thin volume needs what it was promised and

@@ -172,7 +172,7 @@ func (p *planner) sort(v *node.Volume) {
 	switch v.State {
 	case volume.Doomed:
 		if v.Problem != "" { // nobody knows when its room comes
-			one.held[standingIll].add(v)
+			one.unfinished = append(one.unfinished, v)
 			return
 		}
 		one.pending += v.Device

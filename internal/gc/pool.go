@@ -16,13 +16,15 @@ type pool struct {
 	orphans  []*node.Volume    // what may be evicted as an orphan
 	held     [standings]amount // unreferenced volumes
 	orphaned amount
-	replicas []candidate  // what may go of datasets, in order
-	kept     amount       // replicas that may not
-	stuck    amount       // replicas that were to go long ago
-	pending  volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
-	freed    volume.Bytes // by evictions of this plan
-	demands  []demand
-	result   PoolResult
+	replicas []candidate // what may go of datasets, in order
+	kept     amount      // replicas that may not
+	stuck    amount      // replicas that were to go long ago
+	// unfinished are doomed volumes that could not be removed.
+	unfinished []*node.Volume
+	pending    volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
+	freed      volume.Bytes // by evictions of this plan
+	demands    []demand
+	result     PoolResult
 }
 
 // An amount is so many volumes and what they hold.
@@ -35,6 +37,13 @@ func (a *amount) add(v *node.Volume) {
 	a.volumes++
 	a.bytes += v.Device
 }
+
+// fewUnfinished is how many committed removals of a pool may fail before no more are
+// begun for the sake of its room: what keeps them all from ending would keep the next
+// one too, and its volume could not be brought back any more.
+const fewUnfinished = 2
+
+func (p *pool) stalled() bool { return len(p.unfinished) >= fewUnfinished }
 
 // coming is what is free or about to be.
 func (p *pool) coming() volume.Bytes { return p.Free + p.pending + p.freed }
@@ -68,6 +77,9 @@ func (p *planner) decide(in *pool) []Eviction {
 	}
 	out := p.evictAnyway(in)
 	in.queue = append(in.queue, p.orphansFor(in)...)
+	if in.stalled() {
+		in.queue, in.replicas = nil, nil
+	}
 	// What takes no room gives none.
 	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool { return v.Device <= 0 })
 	out = append(out, p.evictForPromises(in)...)

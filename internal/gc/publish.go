@@ -40,9 +40,10 @@ func (d *Daemon) publish(ctx context.Context, f findings, failed error) error {
 	if err != nil {
 		return err
 	}
+	evictions, changes := d.history.evictions()
 	r := report{
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
-		dryRun: d.cfg.DryRun, evictions: d.history.evictions(), healing: d.healing(f),
+		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f),
 	}
 	if !d.history.hasBegun() {
 		r.evictions = own.Status.Evictions
@@ -52,9 +53,13 @@ func (d *Daemon) publish(ctx context.Context, f findings, failed error) error {
 		next := own.DeepCopy()
 		next.Status = statusOf(own.Status, f, r)
 		if sameStatus(own.Status, next.Status) && r.now.Sub(own.Status.ObservedTime.Time) < publishEvery {
+			d.onRecord(changes)
 			return nil
 		}
 		_, err = d.api.UpdateNodeStorageStatus(ctx, next)
+		if err == nil {
+			d.onRecord(changes)
+		}
 		if !apierrors.IsConflict(err) {
 			return err
 		}
@@ -63,6 +68,13 @@ func (d *Daemon) publish(ctx context.Context, f findings, failed error) error {
 		}
 	}
 	return err
+}
+
+// onRecord notes which evictions the NodeStorage has. An orphan may wait for that.
+func (d *Daemon) onRecord(changes int) {
+	if d.history.tell(changes) && d.cfg.Policy.EvictOrphans {
+		d.kick()
+	}
 }
 
 // own gives the node's NodeStorage, and makes it where there is none.

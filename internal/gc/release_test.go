@@ -81,6 +81,25 @@ func TestReleaseKeepsDisposal(t *testing.T) {
 	require.Contains(t, r.api.told("VolumeEvicted")[0], "Node/node-1: volume flexlvm/data was evicted (Immediate)")
 }
 
+// Somebody says Retain when the volume is unreferenced already, and its
+// PersistentVolume is still there: then it is kept.
+func TestRetainCountsUntilThePersistentVolumeIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10, pvReleased)
+	r.api.fail(http.StatusInternalServerError, "delete persistentvolumes")
+	r.start()
+	r.eventually(func() bool { return slices.Contains(r.engine.names(), "data unreferenced") }, "not released")
+	r.api.put(object("data", 10, pvReleased, pvRetain))
+	r.api.with(func() { r.api.fault = nil })
+	r.clock.pass(time.Hour)
+	r.rounds(3)
+	require.NotNil(t, r.api.volume("data"), "a person decides")
+	r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting))
+	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+	require.Contains(t, r.engine.names(), "data retained")
+}
+
 // The finalizer goes when the node has let go of the volume, and not before.
 func TestFinalizerGoesLast(t *testing.T) {
 	t.Parallel()

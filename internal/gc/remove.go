@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -83,16 +85,20 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 		}
 		if begun, known := d.begun.of(v.UUID); known {
 			j.told = begun.told // one volume is told of once, however often it is tried
-			if e == nil {
+			if e == nil || begun.orphan() {
 				j.eviction, j.claimant = begun.eviction, begun.claimant
 			}
 		}
 		out = append(out, j)
 	}
-	if f.confirmed {
-		for i := range f.result.Evictions {
-			add(f.result.Evictions[i].Volume, &f.result.Evictions[i])
+	mayGo := d.orphanMayGo()
+	for i := range f.result.Evictions {
+		e := &f.result.Evictions[i]
+		if !f.confirmed || e.Reason == ReasonOrphan && !mayGo {
+			continue
 		}
+		add(e.Volume, e)
+		mayGo = mayGo && e.Reason != ReasonOrphan
 	}
 	for _, v := range f.inventory.Volumes {
 		if v.State == volume.Doomed && v.Cluster == d.cluster {
@@ -100,6 +106,18 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 		}
 	}
 	return out
+}
+
+// orphanMayGo tells whether an orphan may be given up now: one at a time, and only
+// when the API has on record that the last one was. So neither a restart nor a crash
+// gives more of them than their share.
+func (d *Daemon) orphanMayGo() bool {
+	for _, l := range []*lane[job]{d.quick, d.slow} {
+		if j, at := l.at(); at && j.orphan() {
+			return false
+		}
+	}
+	return d.history.published()
 }
 
 // tellCommitted gives what the lanes are at, and tells of evictions that have
@@ -154,6 +172,9 @@ func (d *Daemon) remove(ctx context.Context, j job) {
 	d.begun.note(j)
 	now := d.cfg.Now()
 	b := d.removals.add(id, now, brief(err))
+	// What else waits was decided when this was expected to go.
+	d.quick.set(nil)
+	d.slow.set(nil)
 	d.out.Metrics.removalFailed()
 	if !d.said.fresh("removal "+id, brief(err), now) {
 		return
@@ -168,32 +189,60 @@ func (d *Daemon) removeVolume(ctx context.Context, j job) error {
 		ref.Name = j.volume.Name // by now another volume may have the name that it bore
 		return d.engine.Remove(ctx, ref)
 	}
-	if j.eviction != nil && j.eviction.Reason == ReasonOrphan {
-		// The engine removes only what is positively unreferenced. For an orphan it is
-		// --evict-orphans that says so.
-		if err := d.unexplained(ctx, j.volume); err != nil {
-			return err
-		}
-		disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
-		if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
+	if j.orphan() {
+		if err := d.giveUp(ctx, ref, j); err != nil {
 			return err
 		}
 	}
 	return d.engine.Remove(ctx, ref)
 }
 
+// giveUp makes an orphan unreferenced: the engine removes only what positively is, and
+// here it is --evict-orphans that says so. From then on it counts as evicted, whatever
+// becomes of its removal.
+func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
+	if err := d.unexplained(ctx, j.volume); err != nil {
+		return err
+	}
+	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
+	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
+		return err
+	}
+	d.history.add(d.cfg.Now(), *j.eviction)
+	return nil
+}
+
 // unexplained makes sure of an orphan: a PersistentVolume that says of no node, or of
-// another, that it is there is in no round's list.
+// another, that it is there is in no round's list. Only one of the volume's own name
+// can be known where it says that it is another node's: replicas of a dataset have one
+// name on all of their nodes.
 func (d *Daemon) unexplained(ctx context.Context, v node.Volume) error {
 	_, err := d.api.Volume(ctx, string(v.Name))
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
+	case err == nil:
+		return d.explained(v, string(v.Name))
+	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("evict orphan %s: %w", keyOf(&v), err)
 	}
-	return fmt.Errorf("evict orphan %s: PersistentVolume %s is there, but its label %s is not %s; put the label right, or delete it if nobody needs it",
-		keyOf(&v), v.Name, pv.LabelNode, pv.NodeLabelValue(d.cfg.Node))
+	here, err := d.api.Volumes(ctx, d.cfg.Node)
+	if err != nil {
+		return fmt.Errorf("evict orphan %s: %w", keyOf(&v), err)
+	}
+	nowhere, err := d.api.VolumesOfNoNode(ctx)
+	if err != nil {
+		return fmt.Errorf("evict orphan %s: %w", keyOf(&v), err)
+	}
+	for _, object := range slices.Concat(here, nowhere) {
+		if slices.Contains(claim.NamesOf(&object), string(v.Name)) {
+			return d.explained(v, object.Name)
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) explained(v node.Volume, by string) error {
+	return fmt.Errorf("evict orphan %s: PersistentVolume %s names it; if its label %s is not %s, put that right, or delete it if nobody needs it",
+		keyOf(&v), by, pv.LabelNode, pv.NodeLabelValue(d.cfg.Node))
 }
 
 // brief is an error in the words of a status: what is known to pass needs no

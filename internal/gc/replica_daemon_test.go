@@ -290,6 +290,28 @@ func TestReplicaOfAPodOnItsWay(t *testing.T) {
 	}
 }
 
+// A pod may be bound to the node between the two questions.
+func TestReplicaOfAPodThatArrives(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	r.pod("vm-images", corev1.PodPending, false)
+	r.api.with(func() {
+		arriving := r.api.pods["pod"]
+		delete(r.api.pods, "pod")
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if verb == "list" && resource == "waiting pods" {
+				r.api.with(func() { r.api.pods["pod"] = arriving }) // and it does not wait any more
+			}
+			return false
+		}
+	})
+	r.clock.pass(11 * time.Second)
+	r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+	require.Empty(t, r.saidOf(replica.AnnotationEvictable))
+}
+
 // A pod that the watch shows keeps it from being asked, and one that has ended does
 // not: the loader's stays for a while.
 func TestReplicaOfAPodThatEnds(t *testing.T) {

@@ -54,6 +54,14 @@ func (s *setbacks) waits(id string, now time.Time) (setback, bool) {
 	return b, there && now.Before(b.until)
 }
 
+// failed tells whether it has failed, also where it may be tried again by now.
+func (s *setbacks) failed(id string) (setback, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, there := s.byID[id]
+	return b, there
+}
+
 // times tells how often it has failed.
 func (s *setbacks) times(id string) int {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package gc
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,6 +156,14 @@ func (p *planner) outlook(in *pool) (out []string) {
 	}
 	if in.ailing != "" {
 		out = append(out, "nothing is evicted from it: "+in.ailing)
+	}
+	if n := len(in.unfinished); n > 0 {
+		first := slices.MinFunc(in.unfinished, func(a, b *node.Volume) int { return byName(*a, *b) })
+		text := fmt.Sprintf("%s could not be removed (%s: %s)", counted(n, "volume that was given up", "volumes that were given up"), keyOf(first), first.Problem)
+		if in.stalled() {
+			text += ", so no more are given up for their room until that is put right"
+		}
+		out = append(out, text)
 	}
 	for _, h := range []struct {
 		standing standing

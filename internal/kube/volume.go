@@ -17,10 +17,20 @@ import (
 // Volumes lists the PersistentVolumes of a node, as of a moment after the call:
 // without a resourceVersion the API server asks etcd's quorum.
 func (c *Client) Volumes(ctx context.Context, node string) ([]corev1.PersistentVolume, error) {
+	return c.volumes(ctx, "list the PersistentVolumes of node "+node, ofNode(node))
+}
+
+// VolumesOfNoNode lists those that do not say of which node they are, other drivers'
+// among them, as of a moment after the call.
+func (c *Client) VolumesOfNoNode(ctx context.Context) ([]corev1.PersistentVolume, error) {
+	return c.volumes(ctx, "list the PersistentVolumes of no node", "!"+pv.LabelNode)
+}
+
+func (c *Client) volumes(ctx context.Context, what, labels string) ([]corev1.PersistentVolume, error) {
 	out := &corev1.PersistentVolumeList{}
-	options := &metav1.ListOptions{LabelSelector: ofNode(node)}
+	options := &metav1.ListOptions{LabelSelector: labels}
 	request := c.core.Get().Resource("persistentvolumes").VersionedParams(options, metav1.ParameterCodec)
-	if err := c.do(ctx, "list the PersistentVolumes of node "+node, request, out); err != nil {
+	if err := c.do(ctx, what, request, out); err != nil {
 		return nil, err
 	}
 	return out.Items, nil

@@ -18,6 +18,9 @@ type Ref struct {
 	// Kind matters where the volume does not exist: the name of a dataset's replica
 	// may be used again, that of a claim's volume (empty) never is.
 	Kind volume.Kind
+	// UUID, where it is given, is LVM's of the one that is meant: Release and Remove
+	// begin with no other that has come under its name.
+	UUID string
 }
 
 func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
@@ -28,7 +31,8 @@ var ErrInUse = errors.New("in use")
 // Release moves a volume on when its PersistentVolume is gone for good: to
 // Unreferenced, so that its space may be taken back as d says, or to Retained.
 // The caller answers for the evidence. A volume that is there already is left
-// alone; one in any state but creating and ready otherwise is refused.
+// alone. One that is unreferenced may become retained, as long as it is there; else
+// one in any state but creating and ready is refused.
 //
 // A volume that was never made cannot be made any more afterwards: a mount that
 // is under way when its claim is deleted comes too late.
@@ -48,15 +52,27 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 	if err != nil {
 		return err
 	}
-	switch tags.State {
-	case to:
+	if err := ref.meant(lv); err != nil {
+		return err
+	}
+	if tags.State == to {
 		return nil
-	case volume.Creating, volume.Ready:
-	default:
+	}
+	if !releasable(tags.State, to) {
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	}
 	tags.Reclaim, tags.Wipe = d.Reclaim, d.Wipe
 	return e.restate(ctx, lv, tags, to)
+}
+
+func releasable(from, to volume.State) bool {
+	switch from {
+	case volume.Creating, volume.Ready:
+		return true
+	case volume.Unreferenced:
+		return to == volume.Retained
+	}
+	return false
 }
 
 // restate writes a volume's new state, with the disposal that is in tags, on
@@ -131,13 +147,22 @@ func (e *Engine) refer(ctx context.Context, ref Ref, now volume.Name) (lvm.Logic
 	return lv, tags, nil
 }
 
+// meant makes sure that a volume is the very one that was looked at.
+func (r Ref) meant(lv lvm.LogicalVolume) error {
+	if r.UUID != "" && r.UUID != lv.UUID {
+		return refused("volume %s is another by now: its UUID is %s, and %s is meant", r, lv.UUID, r.UUID)
+	}
+	return nil
+}
+
 // Remove takes an unreferenced volume away: it renames it, which commits the
 // removal and hides it from every mount, wipes it as its tags say, and removes
 // it. A volume that is gone already is success: LVM was asked and sees the group
 // without it. One whose device is open is refused with ErrInUse and untouched;
 // one in any state but unreferenced is refused.
 //
-// Killed before the rename it has changed nothing; killed after, the next call
+// Killed before the rename it has changed nothing but the node's record of the
+// volume, which LVM's tags outweigh; killed after, the next call
 // goes on from there. Nobody waits for the wiping but the caller: the name is
 // free as soon as the volume is doomed. A ref to a doomed volume is to that one alone,
 // for a dataset's replica may have its name by now.
@@ -169,6 +194,8 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
+	case ref.meant(lv) != nil:
+		return false, ref.meant(lv)
 	case tags.State != volume.Unreferenced:
 		return false, refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
 	case lv.Origin:

@@ -38,7 +38,6 @@ func testRemove(t *testing.T, m *machine) {
 			require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused, "ready volumes are never removed")
 			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{Wipe: w}))
 			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{Wipe: w}), "again is success")
-			require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Retained, Disposal{}), ErrRefused)
 			require.NoError(t, m.Remove(m.ctx(), ref))
 			require.Empty(t, lvs())
 			require.NoError(t, m.Remove(m.ctx(), ref), "gone is success")
@@ -96,7 +95,39 @@ func TestRetainedIsNeverRemoved(t *testing.T) {
 	m.unmount(m.mount(s, "a"))
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, Disposal{}))
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}), ErrRefused, "only a person gives it up")
 	require.Contains(t, lvs(), "data")
+}
+
+// Somebody says Retain when the volume is unreferenced already.
+func TestUnreferencedMayBeRetained(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Reclaim: volume.ReclaimImmediate}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, Disposal{}))
+	require.Equal(t, volume.Retained, tagsOf(t, s.Name).State)
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
+	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("b"), false), "retained")
+}
+
+// What was decided of one volume is not done to another that has its name by now.
+func TestAnotherOfTheNameIsLeftAlone(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("copy", 64*volume.MiB)
+	s.Kind = volume.Dataset
+	m.unmount(m.mount(s, "a"))
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	this, another := refOf(s), refOf(s)
+	this.UUID, another.UUID = lv.UUID, "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk"
+	require.ErrorIs(t, m.Release(m.ctx(), another, volume.Unreferenced, Disposal{}), ErrRefused)
+	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+	require.NoError(t, m.Release(m.ctx(), this, volume.Unreferenced, Disposal{}))
+	require.ErrorIs(t, m.Remove(m.ctx(), another), ErrRefused)
+	require.Contains(t, lvs(), "copy")
+	require.NoError(t, m.Remove(m.ctx(), this))
+	require.Empty(t, lvs())
 }
 
 func TestRemovalTouchesNobodyElses(t *testing.T) {
