@@ -68,7 +68,7 @@ func (d *Daemon) enqueueCopies(f findings) {
 	var jobs []copyJob
 	now, busy := d.copier.at()
 	for _, c := range Copies(f.view) {
-		_, waits := d.copies.waits(string(c.UID), f.at)
+		waits := d.copies.waits(string(c.UID), f.at)
 		if !waits && (!busy || now.claim.UID != c.UID) {
 			jobs = append(jobs, copyJob{c, f.objects[c.PV]})
 		}

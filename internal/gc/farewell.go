@@ -42,7 +42,7 @@ func (d *Daemon) due(f findings) (out []Move) {
 				continue
 			}
 		}
-		if _, waits := d.farewells.waits(string(uid), f.at); !waits {
+		if !d.farewells.waits(string(uid), f.at) {
 			out = append(out, m)
 		}
 	}

@@ -27,7 +27,7 @@ func (d *Daemon) heal(ctx context.Context, in node.Inventory) {
 		if v.Cluster != d.cluster || !ailing(v, now) {
 			continue
 		}
-		if _, waits := d.heals.waits(v.UUID, now); waits {
+		if d.heals.waits(v.UUID, now) {
 			continue
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {

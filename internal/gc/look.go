@@ -179,7 +179,7 @@ func (d *Daemon) mustConfirm(f findings) bool {
 		return true
 	}
 	for _, v := range f.verdicts {
-		if _, waits := d.releases.waits(string(v.Claim.UID), f.at); v.Action == ActionRelease && !waits {
+		if v.Action == ActionRelease && !d.releases.waits(string(v.Claim.UID), f.at) {
 			return true
 		}
 	}

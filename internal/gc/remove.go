@@ -76,7 +76,7 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 	busy := d.tellCommitted(ctx, f)
 	var out []job
 	add := func(v node.Volume, e *Eviction) {
-		if _, waits := d.removals.waits(v.UUID, f.at); waits || busy[v.UUID] || d.removed.has(v.UUID) {
+		if d.removals.waits(v.UUID, f.at) || busy[v.UUID] || d.removed.has(v.UUID) {
 			return
 		}
 		j := job{volume: v, eviction: e, told: &sync.Once{}}

@@ -115,7 +115,7 @@ func (d *Daemon) release(ctx context.Context, f findings) {
 		if v.Action != ActionRelease || !f.confirmed {
 			continue
 		}
-		if _, waits := d.releases.waits(id, f.at); waits {
+		if d.releases.waits(id, f.at) {
 			continue
 		}
 		if ctx.Err() != nil {

@@ -47,11 +47,9 @@ func (s *setbacks) clear(id string) {
 }
 
 // waits tells whether it is too early to try again.
-func (s *setbacks) waits(id string, now time.Time) (setback, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b, there := s.byID[id]
-	return b, there && now.Before(b.until)
+func (s *setbacks) waits(id string, now time.Time) bool {
+	b, failed := s.failed(id)
+	return failed && now.Before(b.until)
 }
 
 // failed tells whether it has failed, also where it may be tried again by now.
