@@ -53,7 +53,18 @@ func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, c
 			return err
 		}
 	}
-	return root.Chmod(p.name, access.Mode)
+	return setMode(root, p.name, access.Mode)
+}
+
+// setMode changes the mode of a directory by its descriptor. Root.Chmod asks the kernel
+// by fchmodat2 (Linux 6.6), which a container runtime may answer itself: crun with a
+// seccomp profile that does not know the call says EPERM, as if the server refused.
+func setMode(root *os.Root, name string, mode fs.FileMode) error {
+	dir, err := root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Chmod(mode), dir.Close())
 }
 
 // checkOwn requires a directory, and of the export itself: neither a link nor a
@@ -177,7 +188,7 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 			return "", false, err
 		}
 		// Whoever still has it mounted makes nothing new in it, but for root.
-		if err := root.Chmod(doomedPrefix+p.name, 0o700); err != nil {
+		if err := setMode(root, doomedPrefix+p.name, 0o700); err != nil {
 			return "", false, err
 		}
 	case missing, finished:
