@@ -158,15 +158,21 @@ func TestOrphanThatIsNone(t *testing.T) {
 
 func unlabelled(o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) }
 
-// The share of orphans that may go holds over a restart too.
-func TestOrphanShareOutlivesTheProcess(t *testing.T) {
-	t.Parallel()
+// newOrphanRig has two orphans that the pool needs the room of, and only one may go.
+func newOrphanRig(t *testing.T) *rig {
 	r := newRig(t)
 	r.claimed("big", 70)
 	r.claimed("more", 5)
 	r.volume("orphan-1", volume.Ready, 8, lastUsed(100))
 	r.volume("orphan-2", volume.Ready, 8, lastUsed(90))
 	r.config.Policy.EvictOrphans = true
+	return r
+}
+
+// The share of orphans that may go holds over a restart too.
+func TestOrphanShareOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
+	r := newOrphanRig(t)
 	stop := r.start()
 	want := []string{"big ready", "more ready", "orphan-2 ready", "settled ready"}
 	r.eventually(func() bool { return slices.Equal(r.engine.names(), want) }, "left: %v", r.engine.names())
@@ -182,12 +188,7 @@ func TestOrphanShareOutlivesTheProcess(t *testing.T) {
 // forgotten over what else goes, nor over a restart.
 func TestOrphanShareCountsWhatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.claimed("big", 70)
-	r.claimed("more", 5)
-	r.volume("orphan-1", volume.Ready, 8, lastUsed(100))
-	r.volume("orphan-2", volume.Ready, 8, lastUsed(90))
-	r.config.Policy.EvictOrphans = true
+	r := newOrphanRig(t)
 	r.engine.fault = func(call string) error {
 		if call == "remove flexlvm/orphan-1" {
 			return node.ErrInUse

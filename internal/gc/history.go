@@ -88,7 +88,7 @@ func (h *history) add(now time.Time, e Eviction) {
 
 // leastWanted is the oldest but for orphans that still count.
 func (h *history) leastWanted(now time.Time) int {
-	for i := len(h.list) - 1; i > 0; i-- {
+	for i := len(h.list) - 1; i >= 0; i-- {
 		if h.list[i].Reason != string(ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanAge {
 			return i
 		}
