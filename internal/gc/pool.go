@@ -79,6 +79,7 @@ func (p *planner) decide(in *pool) []Eviction {
 	in.queue = append(in.queue, p.orphansFor(in)...)
 	if in.stalled() {
 		in.queue, in.replicas = nil, nil
+		in.result.Reclaimable, in.result.Replicas = 0, 0
 	}
 	// What takes no room gives none.
 	in.queue = slices.DeleteFunc(in.queue, func(v *node.Volume) bool { return v.Device <= 0 })

@@ -93,8 +93,10 @@ func TestRetainCountsUntilThePersistentVolumeIsGone(t *testing.T) {
 	r.api.put(object("data", 10, pvReleased, pvRetain))
 	r.api.with(func() { r.api.fault = nil })
 	r.clock.pass(time.Hour)
+	r.claimed("big", 80) // its room is wanted
 	r.rounds(3)
 	require.NotNil(t, r.api.volume("data"), "a person decides")
+	require.Contains(t, r.engine.names(), "data unreferenced")
 	r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting))
 	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
 	require.Contains(t, r.engine.names(), "data retained")

@@ -109,8 +109,8 @@ func (d *Daemon) jobs(ctx context.Context, f findings) []job {
 }
 
 // orphanMayGo tells whether an orphan may be given up now: one at a time, and only
-// when the API has on record that the last one was. So neither a restart nor a crash
-// gives more of them than their share.
+// when the API has on record that the last one was. So a restart gives no more of them
+// than their share, and a crash at most the one that it cut short.
 func (d *Daemon) orphanMayGo() bool {
 	for _, l := range []*lane[job]{d.quick, d.slow} {
 		if j, at := l.at(); at && j.orphan() {
