@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -40,12 +38,6 @@ func Judge(view View) []Verdict {
 		return nil // whose volumes these are cannot be told; Plan says so
 	}
 	x := newIndex(view)
-	retained := map[key]bool{}
-	for i := range view.Claims {
-		if c := &view.Claims[i]; c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-			retained[keyOfClaim(c)] = true
-		}
-	}
 	var out []Verdict
 	for i := range view.Claims {
 		c := &view.Claims[i]
@@ -61,7 +53,7 @@ func Judge(view View) []Verdict {
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to begin as a copy of it, which is not made yet; it goes when that is done, or when that one is deleted", c.Evidence(), x.beingCopied(c))
 		default:
 			v.Action = ActionRelease
-			v.To, v.Why = x.release(c, retained[keyOfClaim(c)])
+			v.To, v.Why = x.release(c)
 		}
 		if v.Why != "" {
 			out = append(out, v)
@@ -122,7 +114,8 @@ func (x *index) obstacle(c *Claim) string {
 // been moved on already, perhaps by a person, stays where it is. But Retain counts
 // also where the volume was unreferenced before the policy said so: that this was a
 // person's doing cannot be told, and he can say it once more.
-func (x *index) release(c *Claim, retain bool) (volume.State, string) {
+func (x *index) release(c *Claim) (volume.State, string) {
+	retain := x.retained[keyOfClaim(c)]
 	v, there := x.volumes[keyOfClaim(c)]
 	if there && (v.State == volume.Retained || v.State == volume.Unreferenced && !retain) {
 		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), keyOfClaim(c), v.State)

@@ -34,7 +34,7 @@ func (o oracle) gone(c gc.Claim) bool {
 // untouchable: no reason whatever lets this volume go.
 func (o oracle) untouchable(v node.Volume) bool {
 	for _, c := range o.view.Claims {
-		if c.Group == v.Group && c.Volume == v.Name && !o.gone(c) {
+		if c.Group == v.Group && c.Volume == v.Name && (!o.gone(c) || c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain) {
 			return true
 		}
 	}

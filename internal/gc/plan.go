@@ -203,7 +203,7 @@ func (p *planner) standing(v *node.Volume, in *pool) standing {
 	_, wanted := p.index.wanted[keyOf(v)]
 	_, copied := p.index.copied[keyOf(v)]
 	switch {
-	case wanted || copied || p.index.unread[v.Name]:
+	case wanted || copied || p.index.unread[v.Name] || p.index.retained[keyOf(v)]:
 		return standingWanted
 	case v.Problem != "" || in.ailing != "":
 		return standingIll

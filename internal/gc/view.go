@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -56,6 +58,9 @@ type index struct {
 	volumes map[key]*node.Volume
 	named   map[key]bool   // by any claim, also one that is given up
 	wanted  map[key]string // by a claim that is not; the PersistentVolume
+	// retained are those whose PersistentVolume says Retain, given up or not: while it is
+	// there, its volume does not go.
+	retained map[key]bool
 	// anywhere holds the PersistentVolumes of wanted whatever their group: groups
 	// can be renamed under the API's feet.
 	anywhere map[volume.Name]string
@@ -75,6 +80,7 @@ func newIndex(view View) index {
 		named:    make(map[key]bool, len(view.Claims)),
 		wanted:   make(map[key]string, len(view.Claims)),
 		anywhere: make(map[volume.Name]string, len(view.Claims)),
+		retained: map[key]bool{},
 		copied:   map[key]string{},
 		sole:     make(map[key]*Claim, len(view.Claims)),
 		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
@@ -104,6 +110,9 @@ func newIndex(view View) index {
 			x.sole[keyOfClaim(c)] = nil
 		}
 		x.named[keyOfClaim(c)] = true
+		if c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+			x.retained[keyOfClaim(c)] = true
+		}
 		if !view.givenUp(c) {
 			keepLeast(x.wanted, keyOfClaim(c), c.PV)
 			keepLeast(x.anywhere, c.Volume, c.PV)
