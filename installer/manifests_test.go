@@ -5,6 +5,8 @@ package installer_test
 import (
 	"fmt"
 	"io/fs"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
@@ -85,7 +90,7 @@ func TestPoliciesBoundAccountsThatExist(t *testing.T) {
 }
 
 func TestEveryFileIsApplied(t *testing.T) {
-	for _, dir := range []string{"base", "gc", "nfs", "node"} {
+	for _, dir := range []string{"base", "gc", "metrics/auth", "metrics/networkpolicy", "nfs", "node"} {
 		content, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 		require.NoError(t, err)
 		var listed struct{ Resources []string }
@@ -101,6 +106,55 @@ func TestEveryFileIsApplied(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, files, listed.Resources, dir)
+	}
+}
+
+// daemons gives the pods of those that serve metrics.
+func daemons(t *testing.T) map[string]corev1.PodSpec {
+	t.Helper()
+	pods := map[string]corev1.PodSpec{}
+	for where, object := range objects(t) {
+		switch o := object.(type) {
+		case *appsv1.DaemonSet:
+			pods[where] = o.Spec.Template.Spec
+		case *appsv1.Deployment:
+			pods[where] = o.Spec.Template.Spec
+		}
+	}
+	maps.DeleteFunc(pods, func(_ string, pod corev1.PodSpec) bool {
+		return len(pod.Containers) == 0 || pod.Containers[0].LivenessProbe == nil
+	})
+	require.Len(t, pods, 3)
+	return pods
+}
+
+// A daemon that reaches its limit is killed, and one whose kubelet is not answered is
+// started again: neither is for whoever asks for metrics to bring about.
+func TestDaemonsWithstandTheirCallers(t *testing.T) {
+	for where, pod := range daemons(t) {
+		container := pod.Containers[0]
+		env := map[string]string{}
+		for _, e := range container.Env {
+			env[e.Name] = e.Value
+		}
+		soft, err := resource.ParseQuantity(strings.TrimSuffix(env["GOMEMLIMIT"], "B"))
+		require.NoError(t, err, where)
+		hard := container.Resources.Limits.Memory()
+		require.Less(t, soft.Value(), hard.Value()*8/10, where)
+
+		host, port, err := net.SplitHostPort(env["HEALTH_ADDRESS"])
+		require.NoError(t, err, where)
+		require.Equal(t, pod.HostNetwork, host == "127.0.0.1", "%s: kubelet comes from the node", where)
+		for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
+			asks := probe.HTTPGet.Port
+			for _, p := range container.Ports {
+				if p.Name == asks.StrVal {
+					asks = intstr.FromInt32(p.ContainerPort)
+				}
+			}
+			require.Equal(t, port, asks.String(), where)
+			require.Equal(t, host, probe.HTTPGet.Host, where)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/flexlvm/flexlvm/internal/fetch"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/logging"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
@@ -159,7 +160,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 // nothing else.
 func (o *options) tell(progress *fetch.Progress, err error) error {
 	status := progress.Status(time.Now())
-	if err != nil && !errors.Is(err, errRefused) && status.State != fetch.StateFailed {
+	if err != nil && !errors.Is(err, errRefused) && status.State != protocol.StateFailed {
 		var failed *fetch.Error
 		progress.Fail(err.Error(), errors.As(err, &failed) && failed.Retryable)
 		status = progress.Status(time.Now())
@@ -233,7 +234,7 @@ func readyAfter(text string) (fetch.ReadyAfter, error) {
 
 // writeResult writes the last status, cut so that it fits where Kubernetes
 // takes it from: 4096 bytes.
-func writeResult(name string, status fetch.Status) error {
+func writeResult(name string, status protocol.Status) error {
 	if name == "" {
 		return nil
 	}

@@ -10,15 +10,7 @@ import (
 	"syscall"
 
 	"github.com/flexlvm/flexlvm/internal/fetch"
-)
-
-// Exit codes, which Jobs rely on.
-const (
-	exitComplete  = 0
-	exitFailed    = 1
-	exitUsage     = 2
-	exitRefused   = 3
-	exitTemporary = 75 // EX_TEMPFAIL of sysexits(3)
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // errRefused: all is there but for keys that cannot be files.
@@ -42,15 +34,15 @@ func exitCode(err error) int {
 	var usage usageError
 	switch {
 	case err == nil:
-		return exitComplete
+		return protocol.ExitComplete
 	case errors.Is(err, errRefused):
-		return exitRefused
+		return protocol.ExitRefused
 	case errors.As(err, &usage), errors.As(err, &failed) && failed.Usage:
-		return exitUsage
+		return protocol.ExitUsage
 	case errors.As(err, &failed) && failed.Retryable:
-		return exitTemporary
+		return protocol.ExitTemporary
 	case errors.As(err, &failed):
-		return exitFailed
+		return protocol.ExitFailed
 	}
-	return exitUsage // cobra's own errors: an unknown flag, a missing argument
+	return protocol.ExitUsage // cobra's own errors: an unknown flag, a missing argument
 }

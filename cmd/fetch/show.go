@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/flexlvm/flexlvm/internal/fetch"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // How often progress is shown.
@@ -69,17 +70,17 @@ func show(ctx context.Context, out io.Writer, terminal *os.File, how string, pro
 	}
 }
 
-func printJSON(out io.Writer, status fetch.Status) {
+func printJSON(out io.Writer, status protocol.Status) {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(struct {
 		Time time.Time `json:"time"`
-		fetch.Status
+		protocol.Status
 	}{time.Now().UTC(), status}) // who watches may have gone
 }
 
 // bar is a status in one line of at most width columns.
-func bar(s fetch.Status, width int) string {
+func bar(s protocol.Status, width int) string {
 	percent := 0
 	if s.BytesTotal > 0 {
 		percent = int(min(100, s.BytesDone*100/s.BytesTotal))
@@ -90,13 +91,13 @@ func bar(s fetch.Status, width int) string {
 		text += "  " + (time.Duration(s.ETASeconds) * time.Second).String() + " left"
 	}
 	switch s.State {
-	case fetch.StateListing:
+	case protocol.StateListing:
 		text = " listing"
-	case fetch.StateComplete, fetch.StateFailed:
+	case protocol.StateComplete, protocol.StateFailed:
 		text = " " + s.Message
 	}
 	room := min(30, width-len(text)-3)
-	if room < 5 || s.State != fetch.StateFetching {
+	if room < 5 || s.State != protocol.StateFetching {
 		text = text[:min(len(text), max(0, width-1))]
 		return strings.TrimSpace(strings.ToValidUTF8(text, "")) // a letter may be cut in two
 	}

@@ -17,9 +17,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// defaultGroup is the volume group of the StorageClass that is shipped.
-const defaultGroup = "flexlvm"
-
 type doctorOptions struct {
 	global    *global
 	group     string
@@ -43,7 +40,7 @@ It changes nothing. The exit code is 1 if anything is FAIL.`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
-	cmd.Flags().StringVarP(&o.group, "group", "g", defaultGroup, "the volume group that volumes are cut from")
+	cmd.Flags().StringVarP(&o.group, "group", "g", string(volume.DefaultGroup), "the volume group that volumes are cut from")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", install.DefaultPluginDir, "kubelet's --volume-plugin-dir")
 	o.output.addFlag(cmd)
 	return cmd

@@ -47,7 +47,7 @@ func forPeople(args []string) bool {
 // behind the reply, by another run of this program: kubelet waits for one command
 // of LVM's less. If that run dies, the next call makes up for it.
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
-	return node.New(node.Config{Settle: func(g volume.Group, n volume.Name) {
+	return node.New(node.Config{Log: log, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
 			log.WithError(err).Warn("the volume's next call will settle it")
 		}

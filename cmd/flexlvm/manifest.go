@@ -22,6 +22,7 @@ type manifest struct {
 	hostname string // the value of the node's label kubernetes.io/hostname
 	claim    string
 	class    string // may be empty
+	ratio    volume.Ratio
 	policy   reclaimPolicy
 }
 
@@ -42,7 +43,7 @@ metadata:
     ` + pv.AnnotationReclaim + `: ${reclaim}
     ` + pv.AnnotationWipe + `: ${wipe}
     ` + pv.AnnotationOnNodeLoss + `: ${onNodeLoss}
-  finalizers:
+${ratio}  finalizers:
   - ` + pv.Finalizer + `
 spec:
   capacity:
@@ -105,7 +106,7 @@ func (m manifest) yaml() (string, error) {
 	values := map[string]string{
 		"name":       string(v.Name),
 		"node":       pv.NodeLabelValue(m.node),
-		"charged":    strconv.FormatInt(int64(max(v.Device, v.Full)), 10),
+		"charged":    strconv.FormatInt(int64(m.ratio.Of(max(v.Device, v.Full))), 10),
 		"reclaim":    string(cmp.Or(v.Reclaim, volume.ReclaimLazy)),
 		"wipe":       string(cmp.Or(v.Wipe, volume.WipeNone)),
 		"onNodeLoss": string(volume.OnNodeLossKeep),
@@ -117,8 +118,13 @@ func (m manifest) yaml() (string, error) {
 		"hostname":   m.hostname,
 	}
 	return os.Expand(manifests, func(key string) string {
-		if key == "options" {
+		switch {
+		case key == "options":
 			return optionLines(spec.Options())
+		case key == "ratio" && m.ratio.Over():
+			return fmt.Sprintf("    %s: %q\n", pv.AnnotationRatio, m.ratio)
+		case key == "ratio":
+			return ""
 		}
 		return strconv.QuoteToASCII(values[key])
 	}), nil

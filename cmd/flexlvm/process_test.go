@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -160,7 +161,7 @@ func TestBadCalls(t *testing.T) {
 		"an array":               {[]string{"mount", empty, "[]"}, "options"},
 		"an empty argument":      {[]string{"mount", empty, ""}, "options"},
 		"not UTF-8":              {[]string{"mount", empty, "{\"\xff\":1}"}, "\ufffd"},
-		"unknown option":         {[]string{"mount", empty, options(t, "colour", "blue")}, "colour: is not an option of flexlvm; the options are cloneOf, clusterUID"},
+		"unknown option":         {[]string{"mount", empty, options(t, "colour", "blue")}, "colour: is not an option of flexlvm; the options are volumeGroup, volumeGroupUUID"},
 		"no size":                {[]string{"mount", empty, options(t, "size", "")}, "size: is missing"},
 		"size twice":             {[]string{"mount", empty, `{"size":"1","size":"1"}`}, "size: stands twice"},
 		"size -1":                {[]string{"mount", empty, options(t, "size", "-1")}, `size "-1"`},
@@ -302,16 +303,19 @@ func TestInstallWaits(t *testing.T) {
 		cmd := exec.Command(program.path, args...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		there := func() bool { _, err := os.Lstat(driver); return err == nil }
 		gone := func() bool { return !there() }
 		if verb == "install" {
-			require.Eventually(t, there, 20*time.Second, 10*time.Millisecond)
-			time.Sleep(100 * time.Millisecond) // it has begun to watch
+			said, err := bufio.NewReader(stdout).ReadString('\n')
+			require.NoError(t, err)
+			require.Contains(t, said, " installed: ")
 			require.NoError(t, os.Remove(driver))
-			require.Eventually(t, there, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, there, time.Minute, 10*time.Millisecond)
 		} else {
-			require.Eventually(t, gone, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, gone, time.Minute, 10*time.Millisecond)
 		}
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, cmd.Wait(), stderr.String())

@@ -49,7 +49,7 @@ once and nobody waits; see docs/limitations.md before you promise more than it h
 		Args: cobra.ArbitraryArgs,
 		RunE: o.run,
 	}
-	cmd.Flags().StringVar(&o.name, "name", defaultGroup, "name of the group")
+	cmd.Flags().StringVar(&o.name, "name", string(volume.DefaultGroup), "name of the group")
 	cmd.Flags().StringVar(&o.metadataSize, "metadata-size", "16MiB", "size of LVM's metadata area, at least 16MiB")
 	cmd.Flags().BoolVar(&o.thin, "thin", false, "make a thin pool in the group")
 	cmd.Flags().StringVar(&o.thinPool, "thin-pool", lvm.DefaultThinPool, "name of the thin pool")

@@ -20,6 +20,8 @@ type volumesUndeleteOptions struct {
 	hostname     string
 	claim        string
 	storageClass string
+	ratio        string       // as the class says it
+	parsedRatio  volume.Ratio // by check
 	policy       reclaimPolicy
 	dryRun       bool
 }
@@ -37,7 +39,8 @@ It works on volumes in state unreferenced, as long as their room was not needed,
 retained. ` + "`flexlvm volumes list`" + ` shows both.
 
 What the tags do not hold is for you to say: the claim's name, and its class, without
-which it cannot grow. A limit on inodes is not restored. The reclaim policy is Retain
+which it cannot grow; and how many times over the class promises its thin pool, without
+which the volume is charged in full. A limit on inodes is not restored. The reclaim policy is Retain
 unless you say otherwise, so that deleting the new claim by mistake does less harm.
 
 No API server is asked, so ask it first: ` + "`kubectl get pv NAME`" + ` must find nothing. If
@@ -60,6 +63,7 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 	f.StringVar(&o.hostname, "hostname", "", "the node's label kubernetes.io/hostname (default --node)")
 	f.StringVar(&o.claim, "claim", "", "name of the claim (default NAME)")
 	f.StringVar(&o.storageClass, "storage-class", "", "class of the claim (default none)")
+	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, of a volume in a thin pool (default 1)")
 	f.Var(&o.policy, "reclaim-policy", "what becomes of the volume when the new claim is deleted")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
@@ -92,6 +96,12 @@ func (o *volumesUndeleteOptions) check() error {
 	}
 	if _, err := pv.ParseLabelValue("--hostname", o.hostname); err != nil {
 		return err
+	}
+	if o.ratio != "" {
+		var err error
+		if o.parsedRatio, err = volume.ParseRatio("--overprovision-ratio", o.ratio); err != nil {
+			return err
+		}
 	}
 	for flag, name := range map[string]string{"--claim": o.claim, "--storage-class": o.storageClass} {
 		if name == "" {
@@ -156,13 +166,16 @@ func (o *volumesUndeleteOptions) mayReturn(v node.Volume) error {
 }
 
 func (o *volumesUndeleteOptions) manifests(v node.Volume) (string, error) {
+	if o.ratio != "" && v.Layout != volume.Thin {
+		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
+	}
 	claim := o.claim
 	if claim == "" {
 		claim = string(v.Name)
 	}
 	m := manifest{
 		volume: v, node: o.node, hostname: o.hostname,
-		claim: claim, class: o.storageClass, policy: o.policy,
+		claim: claim, class: o.storageClass, policy: o.policy, ratio: o.parsedRatio,
 	}
 	return m.yaml()
 }

@@ -67,6 +67,9 @@ func TestManifests(t *testing.T) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 			v.Device, v.Full = 70*volume.MiB, v.Device
 		}), nil},
+		"undelete-overprovisioned.yaml": {changed(func(v *node.Volume) {
+			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
+		}), func(o *volumesUndeleteOptions) { o.ratio = "1.5" }},
 		"undelete-flags.yaml": {
 			changed(func(v *node.Volume) {
 				v.Group, v.Size, v.Cluster, v.State = "fast", 1000001536, "", volume.Retained
@@ -99,13 +102,18 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	require.Equal(t, string(v.Name), got.Name)
 	require.Equal(t, map[string]string{"flexlvm.io/node": pv.NodeLabelValue(o.node)}, got.Labels)
 	require.Equal(t, []string{"flexlvm.io/volume"}, got.Finalizers)
-	require.Equal(t, map[string]string{
+	charged := o.parsedRatio.Of(max(v.Device, v.Full))
+	annotations := map[string]string{
 		"pv.kubernetes.io/provisioned-by": "flexlvm.io",
-		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(max(v.Device, v.Full)), 10),
+		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(charged), 10),
 		"flexlvm.io/reclaim":              string(v.Reclaim),
 		"flexlvm.io/wipe":                 string(v.Wipe),
 		"flexlvm.io/on-node-loss":         "keep",
-	}, got.Annotations)
+	}
+	if o.ratio != "" {
+		annotations["flexlvm.io/overprovision-ratio"] = o.ratio
+	}
+	require.Equal(t, annotations, got.Annotations)
 	capacity := got.Spec.Capacity[corev1.ResourceStorage]
 	require.Zero(t, capacity.Cmp(*resource.NewQuantity(int64(v.Size), resource.BinarySI)), capacity.String())
 	require.Equal(t, string(o.policy), string(got.Spec.PersistentVolumeReclaimPolicy))
@@ -117,20 +125,20 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *vo
 	}}}, got.Spec.NodeAffinity.Required.NodeSelectorTerms)
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster,
-		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
+		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, Ratio: o.parsedRatio,
 	}
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
 
 	claim, err := claim.Of(&got)
 	require.NoError(t, err)
 	require.True(t, claim.HasFinalizer)
-	require.False(t, claim.Protected || claim.Deleting)
+	require.False(t, claim.Deleting)
 	require.Equal(t, v.Group, claim.Group)
 	require.Equal(t, v.Name, claim.Volume)
 	require.Equal(t, v.Cluster, claim.Cluster)
 	require.Equal(t, spec.Shape(), claim.Shape)
 	require.Equal(t, v.Size, claim.Size)
-	require.Equal(t, max(v.Device, v.Full), claim.Charged)
+	require.Equal(t, charged, claim.Charged)
 	require.Equal(t, volume.Disposal{Reclaim: v.Reclaim, Wipe: v.Wipe}, claim.Disposal)
 }
 
@@ -146,6 +154,14 @@ func checkClaim(t *testing.T, claim corev1.PersistentVolumeClaim, volume corev1.
 	require.Equal(t, volume.Spec.AccessModes, claim.Spec.AccessModes)
 	require.Equal(t, volume.Spec.VolumeMode, claim.Spec.VolumeMode)
 	require.Equal(t, volume.Spec.Capacity[corev1.ResourceStorage], claim.Spec.Resources.Requests[corev1.ResourceStorage])
+}
+
+func TestOverprovisionRatioOfUndelete(t *testing.T) {
+	o := &volumesUndeleteOptions{node: "node-1", ratio: "0.5"}
+	require.ErrorContains(t, o.check(), `--overprovision-ratio "0.5": is less than 1`)
+	o = undeleteOptions(t, func(o *volumesUndeleteOptions) { o.ratio = "2" })
+	_, err := o.manifests(released())
+	require.ErrorContains(t, err, `--overprovision-ratio "2": is for volumes in thin pools`)
 }
 
 func TestQuantity(t *testing.T) {

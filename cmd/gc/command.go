@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/cgroup"
@@ -33,7 +34,7 @@ const nodeVariable = "NODE_NAME"
 type options struct {
 	node       string
 	kubeconfig string
-	address    string
+	http       serve.Options
 	interval   time.Duration
 	policy     gc.Policy
 	dryRun     bool
@@ -82,7 +83,7 @@ func command() *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
-	f.StringVar(&o.address, "address", ":9809", "address for /healthz, /readyz and /metrics")
+	o.http.Flags(f, ":9809")
 	f.DurationVar(&o.interval, "interval", time.Minute, "how often to look at everything where nothing calls for it")
 	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
 	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
@@ -135,6 +136,9 @@ func (o options) check() (volume.Bytes, error) {
 	if o.interval < time.Second {
 		return 0, fmt.Errorf("--interval is %s; give 1s or more", o.interval)
 	}
+	if err := o.http.Check(); err != nil {
+		return 0, err
+	}
 	rate, err := resource.ParseQuantity(o.wipeRate)
 	if err != nil || rate.Sign() < 0 {
 		return 0, fmt.Errorf("--wipe-rate is %q; give bytes a second such as 100Mi, or 0 for no bound", o.wipeRate)
@@ -154,7 +158,11 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if err != nil {
 		return err
 	}
-	api, err := o.client(account)
+	config, err := o.config(account)
+	if err != nil {
+		return err
+	}
+	api, err := kube.NewClient(config)
 	if err != nil {
 		return err
 	}
@@ -172,7 +180,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		return err
 	}
 	server = serve.New(registry, serve.Health{Check: daemon.Healthy, Unready: "no round has succeeded yet"})
-	address, err := server.Listen(ctx, o.address)
+	at, err := server.Listen(ctx, o.http, config)
 	if err != nil {
 		return err
 	}
@@ -181,7 +189,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 			logger.Error(err, "Health checks that were being answered are cut off")
 		}
 	}()
-	logger.Info("flexlvm node daemon starts", "version", version.String, "node", o.node, "address", address.String(), "interval", o.interval.String(), "dryRun", o.dryRun)
+	logger.Info("flexlvm node daemon starts", "version", version.String, "node", o.node, "address", at.Metrics, "health", at.Health, "interval", o.interval.String(), "dryRun", o.dryRun)
 	if err := daemon.Run(ctx); err != nil {
 		return err
 	}
@@ -189,19 +197,19 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	return nil
 }
 
-// client reaches the API server as the pod's service account, or as --kubeconfig
+// config reaches the API server as the pod's service account, or as --kubeconfig
 // says. A daemon that releases hundreds of volumes sends some requests for each.
-func (o options) client(account string) (*kube.Client, error) {
+func (o options) config(account string) (*rest.Config, error) {
 	config, err := kube.Config(o.kubeconfig, account)
 	if err != nil {
 		return nil, err
 	}
 	config.UserAgent = "flexlvm-gc/" + version.String
 	config.QPS, config.Burst = 50, 100
-	return kube.NewClient(config)
+	return config, nil
 }
 
 // programs of the host that a node cannot do without.
 func programs() []string {
-	return []string{"lvm", "vgs", "lvs", "lvcreate", "lvchange", "lvextend", "lvrename", "lvremove", "mkfs.xfs"}
+	return []string{"lvm", "vgs", "lvs", "pvs", "lvcreate", "lvchange", "lvextend", "lvrename", "lvremove", "mkfs.xfs"}
 }

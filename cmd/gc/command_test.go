@@ -23,6 +23,7 @@ func TestFlagsThatAreWrong(t *testing.T) {
 		"orphan share":  {[]string{"--node-name=n", "--orphan-share-percent=0"}, "--orphan-share-percent 0"},
 		"wipe rate":     {[]string{"--node-name=n", "--wipe-rate=fast"}, `--wipe-rate is "fast"`},
 		"negative rate": {[]string{"--node-name=n", "--wipe-rate=-1Mi"}, `--wipe-rate is "-1Mi"`},
+		"metrics auth":  {[]string{"--node-name=n", "--metrics-auth"}, "--metrics-auth needs --health-address"},
 		"log level":     {[]string{"--node-name=n", "--log-level=loud"}, "log level"},
 		"a word":        {[]string{"now"}, "unknown command"},
 	}

@@ -29,7 +29,7 @@ const namespaceFile = kube.ServiceAccountDir + "/namespace"
 // daemon is what every control side is started with.
 type daemon struct {
 	kubeconfig string
-	address    string
+	http       serve.Options
 	workers    int
 	qps        float32
 	burst      int
@@ -41,7 +41,7 @@ type daemon struct {
 func (d *daemon) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
-	f.StringVar(&d.address, "address", ":8080", "address for /healthz, /readyz and /metrics")
+	d.http.Flags(f, ":8080")
 	f.StringVar(&d.lease.Namespace, "namespace", "", "namespace of the leader lease (default: the pod's own, else flexlvm-system)")
 	f.DurationVar(&d.lease.Duration, "lease-duration", 15*time.Second, "how long a leader that died keeps the others waiting")
 	f.DurationVar(&d.lease.Renew, "lease-renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it ends itself; less than --lease-duration")
@@ -86,7 +86,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	// the leader does, which ends itself.
 	health := leaderelection.NewLeaderHealthzAdaptor(d.lease.Duration)
 	server := serve.New(s.registry, serve.Health{Check: health.Check, Unready: "the API server has not answered yet"})
-	address, err := server.Listen(ctx, d.address)
+	at, err := server.Listen(ctx, d.http, c.config)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 			logger.Error(err, "Health checks that were being answered are cut off")
 		}
 	}()
-	logger.Info(s.name+" starts", "version", version.String, "address", address.String(), "lease", d.lease.Namespace, "identity", d.lease.Identity)
+	logger.Info(s.name+" starts", "version", version.String, "address", at.Metrics, "health", at.Health, "lease", d.lease.Namespace, "identity", d.lease.Identity)
 
 	if s.await != nil {
 		if err := s.await(ctx, c); err != nil {
@@ -129,6 +129,9 @@ func (d *daemon) check() error {
 		return fmt.Errorf("--kube-api-qps is %g and --kube-api-burst is %d; both must be more than 0", d.qps, d.burst)
 	case l.Retry <= 0 || l.Renew <= l.Retry || l.Duration <= l.Renew:
 		return fmt.Errorf("--lease-duration %s must be more than --lease-renew-deadline %s, and that more than --lease-retry-period %s", l.Duration, l.Renew, l.Retry)
+	}
+	if err := d.http.Check(); err != nil {
+		return err
 	}
 	if l.Namespace == "" {
 		l.Namespace = ownNamespace()

@@ -5,10 +5,8 @@ package claim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +37,6 @@ type Claim struct {
 	ReclaimPolicy  corev1.PersistentVolumeReclaimPolicy
 	Deleting       bool
 	HasFinalizer   bool // ours
-	Protected      bool // finalizers of others are on it
 	Disposal       volume.Disposal
 	// IOLimits is the annotation as it stands: one that cannot be read must not keep
 	// the volume from anything but its limits.
@@ -93,15 +90,8 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf,
-		Deleting: object.DeletionTimestamp != nil, IOLimits: object.Annotations[pv.AnnotationIOLimits],
+		Deleting: object.DeletionTimestamp != nil, HasFinalizer: slices.Contains(object.Finalizers, pv.Finalizer), IOLimits: object.Annotations[pv.AnnotationIOLimits],
 		Replica: replicaOf(object, spec),
-	}
-	for _, f := range object.Finalizers {
-		if f == pv.Finalizer {
-			c.HasFinalizer = true
-		} else {
-			c.Protected = true
-		}
 	}
 	if ref := object.Spec.ClaimRef; ref != nil {
 		c.ClaimNamespace, c.ClaimName = ref.Namespace, ref.Name
@@ -128,28 +118,9 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	case flex.Driver != pv.Driver:
 		return volume.Spec{}, &volume.FieldError{Field: "spec.flexVolume.driver", Value: flex.Driver, Reason: "is not ours; remove the label " + pv.LabelNode}
 	}
-	if err := checkOptions(flex.Options); err != nil {
+	spec, err := volume.ParseOptions(flex.Options)
+	if err != nil {
 		return volume.Spec{}, err
-	}
-	r := optionReader{options: flex.Options}
-	spec := volume.Spec{
-		Group:     read(&r, volume.OptionGroup, volume.ParseGroup),
-		GroupUUID: read(&r, volume.OptionGroupUUID, volume.ParseGroupUUID),
-		Name:      read(&r, volume.OptionVolume, volume.ParseName),
-		Size:      read(&r, volume.OptionSize, volume.ParseBytes),
-		Layout:    read(&r, volume.OptionLayout, volume.ParseLayout),
-		Stripes:   read(&r, volume.OptionStripes, volume.ParseStripes),
-		StripeKiB: read(&r, volume.OptionStripeKiB, volume.ParseStripeKiB),
-		Mirrors:   read(&r, volume.OptionMirrors, volume.ParseMirrors),
-		ThinPool:  read(&r, volume.OptionThinPool, volume.ParseThinPool),
-		CloneOf:   read(&r, volume.OptionCloneOf, volume.ParseName),
-		Inodes:    read(&r, volume.OptionInodes, volume.ParseInodes),
-		Kind:      read(&r, volume.OptionKind, volume.ParseKind),
-		ReadOnly:  read(&r, volume.OptionReadOnly, volume.ParseReadOnly),
-		Cluster:   read(&r, volume.OptionCluster, volume.ParseCluster),
-	}
-	if r.err != nil {
-		return volume.Spec{}, r.err
 	}
 	if _, named := flex.Options[volume.OptionVolume]; !named {
 		name, err := volume.ParseName("metadata.name", object.Name)
@@ -158,9 +129,6 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		}
 		spec.Name = name
 	}
-	if spec.Layout == "" {
-		spec.Layout = volume.Linear
-	}
 	if text, noted := object.Annotations[pv.AnnotationRatio]; noted && spec.Layout == volume.Thin {
 		ratio, err := volume.ParseRatio(pv.AnnotationRatio, text)
 		if err != nil {
@@ -168,47 +136,11 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		}
 		spec.Ratio = ratio
 	}
-	if spec.Kind == "" {
-		spec.Kind = volume.Claim
-	}
 	if spec.ReadOnly {
 		// It has no volume of its own, so it explains none, and is charged for none.
 		return volume.Spec{}, &volume.FieldError{Field: volume.OptionReadOnly, Value: "true", Reason: "is for the readers of a dataset, wherever it is; remove the label " + pv.LabelNode}
 	}
 	return spec, spec.Validate()
-}
-
-// knownOptions of the layouts that there are so far.
-var knownOptions = []string{
-	volume.OptionCloneOf, volume.OptionCluster, volume.OptionInodes, volume.OptionKind, volume.OptionLayout,
-	volume.OptionMirrors, volume.OptionReadOnly, volume.OptionSize, volume.OptionStripeKiB, volume.OptionStripes,
-	volume.OptionThinPool, volume.OptionVolume, volume.OptionGroup, volume.OptionGroupUUID,
-}
-
-// checkOptions refuses what a later release, or a slip of the hand, has added:
-// it may change what the volume is.
-func checkOptions(options map[string]string) error {
-	for _, name := range slices.Sorted(maps.Keys(options)) {
-		if !slices.Contains(knownOptions, name) {
-			return &volume.FieldError{Field: "option", Value: name, Reason: "is not known to this release; the options are " + strings.Join(knownOptions, ", ")}
-		}
-	}
-	return nil
-}
-
-// An optionReader keeps the first error.
-type optionReader struct {
-	options map[string]string
-	err     error
-}
-
-func read[T any](r *optionReader, name string, parse func(field, s string) (T, error)) (v T) {
-	s, there := r.options[name]
-	if !there || r.err != nil {
-		return v
-	}
-	v, r.err = parse(name, s)
-	return v
 }
 
 // phaseOf gives Pending where the API server has not said anything yet.

@@ -52,7 +52,7 @@ func TestClaimOf(t *testing.T) {
 		PV: claimPV, UID: "1", Group: "flexlvm", GroupUUID: sceneUUID, Volume: claimPV, Cluster: sceneCluster,
 		Kind: volume.Claim, Size: volume.GiB, Inodes: 1000, Shape: volume.Shape{Layout: volume.Linear}, Charged: 1203765248,
 		ClaimNamespace: "db", ClaimName: "data-0", Phase: corev1.VolumeBound,
-		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true, Protected: true,
+		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true,
 		Disposal: volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard},
 	}
 	for name, tt := range map[string]struct {
@@ -88,7 +88,7 @@ func TestClaimOf(t *testing.T) {
 				o.DeletionTimestamp, o.Finalizers = &now, []string{pv.Finalizer}
 				o.Status.Phase = corev1.VolumeReleased
 			},
-			func(c *claim.Claim) { c.Deleting, c.Protected, c.Phase = true, false, corev1.VolumeReleased },
+			func(c *claim.Claim) { c.Deleting, c.Phase = true, corev1.VolumeReleased },
 		},
 		"no charge noted": {
 			func(o *corev1.PersistentVolume) { delete(o.Annotations, pv.AnnotationCharged) },

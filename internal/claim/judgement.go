@@ -8,11 +8,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Leaving tells whether a PersistentVolume is on its way out, whosever it is.
+// Leaving tells whether a PersistentVolume is on its way out, whosever it is. One that a
+// claim is bound to is not, whoever has deleted it and taken other finalizers off.
 func (c *Claim) Leaving() bool {
 	switch {
 	case c.Deleting:
-		return c.Phase != corev1.VolumeBound || !c.Protected
+		return c.Phase != corev1.VolumeBound
 	case c.Phase == corev1.VolumeReleased || c.Phase == corev1.VolumeFailed:
 		return c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 	}
@@ -22,8 +23,6 @@ func (c *Claim) Leaving() bool {
 // Evidence says how the API has given a claim up.
 func (c *Claim) Evidence() string {
 	switch {
-	case c.Deleting && c.Phase == corev1.VolumeBound:
-		return fmt.Sprintf("PersistentVolume %s was deleted and nothing protects it any more, although %s is bound to it", c.PV, c.User())
 	case c.Deleting:
 		return fmt.Sprintf("PersistentVolume %s was deleted and no claim is bound to it", c.PV)
 	case c.Phase == corev1.VolumeFailed:

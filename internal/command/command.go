@@ -93,6 +93,8 @@ const DefaultPath = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bi
 type Host struct {
 	path string
 	log  logrus.FieldLogger
+
+	patience time.Duration
 }
 
 // NewHost returns a Runner that looks programs up in path (DefaultPath if
@@ -101,7 +103,7 @@ func NewHost(path string, log logrus.FieldLogger) *Host {
 	if path == "" {
 		path = DefaultPath
 	}
-	return &Host{path: path, log: log}
+	return &Host{path: path, log: log, patience: patience}
 }
 
 const (
@@ -192,7 +194,7 @@ func (h *Host) await(ctx context.Context, c Command, cmd *exec.Cmd) error {
 			return nil // it came to its end after all
 		}
 		return fmt.Errorf("gave up: %w (%s)", context.Cause(ctx), err.Error())
-	case <-time.After(patience):
+	case <-time.After(h.patience):
 		return fmt.Errorf("gave up, process %d still runs and is left to finish: %w", cmd.Process.Pid, context.Cause(ctx))
 	}
 }

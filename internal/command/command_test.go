@@ -64,14 +64,27 @@ func TestDeadlineEndsDisposables(t *testing.T) {
 // An LVM command in the middle of its work must never be killed: it is asked to
 // end, and when it does not, it is left to finish.
 func TestDeadlineLeavesOthersToFinish(t *testing.T) {
-	done := filepath.Join(t.TempDir(), "done")
-	h := script(t, "lvextend", "trap '' TERM; /bin/sleep 6; echo much; echo "+"output >&2; : > "+done)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := h.Run(ctx, Command{Name: "lvextend"})
+	dir := t.TempDir()
+	began, goOn, done := filepath.Join(dir, "began"), filepath.Join(dir, "go-on"), filepath.Join(dir, "done")
+	h := script(t, "lvextend", "trap '' TERM; : > "+began+"; until [ -e "+goOn+" ]; do /bin/sleep 0.02; done; echo much; echo "+"output >&2; : > "+done)
+	h.patience = 100 * time.Millisecond
+	there := func(file string) func() bool {
+		return func() bool { _, err := os.Stat(file); return err == nil }
+	}
+	ctx, deadline := context.WithCancelCause(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := h.Run(ctx, Command{Name: "lvextend"})
+		failed <- err
+	}()
+	require.Eventually(t, there(began), time.Minute, time.Millisecond)
+	deadline(context.DeadlineExceeded)
+	err := <-failed
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "left to finish")
-	require.Eventually(t, func() bool { _, err := os.Stat(done); return err == nil }, 10*time.Second, 20*time.Millisecond)
+	require.NoFileExists(t, done)
+	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+	require.Eventually(t, there(done), time.Minute, time.Millisecond)
 }
 
 func TestEndedContextRunsNothing(t *testing.T) {
@@ -112,7 +125,7 @@ func TestDisposablesDieWithUs(t *testing.T) {
 	parent, err := os.StartProcess(self, []string{self, "-test.run", "^TestDisposablesDieWithUs$"},
 		&os.ProcAttr{Env: []string{"FLEXLVM_TEST_PARENT=" + dir}, Files: []*os.File{nil, nil, nil}})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { _, err := os.Stat(pidFile); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(pidFile); return err == nil }, time.Minute, 5*time.Millisecond)
 	b, err := os.ReadFile(pidFile)
 	require.NoError(t, err)
 	child, err := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -120,7 +133,7 @@ func TestDisposablesDieWithUs(t *testing.T) {
 	require.NoError(t, parent.Kill())
 	_, err = parent.Wait()
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return gone(child) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return gone(child) }, time.Minute, 5*time.Millisecond)
 }
 
 // gone tells whether a process has ended, also where nobody has waited for it.

@@ -41,5 +41,5 @@ func TestDetachedGoesOnAlone(t *testing.T) {
 	require.Eventually(t, func() bool {
 		said, err := os.ReadFile(file)
 		return err == nil && string(said) == "true /dev/null /dev/null"
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }

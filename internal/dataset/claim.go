@@ -96,30 +96,23 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s S
 	return out
 }
 
-// optionsOfClass are the parameters of a class that are options of its volumes too.
-var optionsOfClass = []string{
-	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB, volume.OptionMirrors, volume.OptionInodes,
-}
-
+// readersOptions are those of the replicas' own volumes, which their class has set.
 func readersOptions(hash string, s Source, class map[string]string, cluster string) map[string]string {
 	out := map[string]string{
-		volume.OptionGroup:    defaultGroup,
+		volume.OptionGroup:    string(volume.DefaultGroup),
 		volume.OptionSize:     strconv.FormatInt(s.Capacity.Value(), 10),
 		volume.OptionKind:     string(volume.Dataset),
 		volume.OptionVolume:   string(replica.VolumeName(hash)),
 		volume.OptionCluster:  cluster,
 		volume.OptionReadOnly: "true",
 	}
-	for _, key := range optionsOfClass {
-		if value, given := class[key]; given {
-			out[key] = value
+	for _, o := range volume.Options() {
+		if value, given := class[o.Name]; given && o.Class && o.Name != volume.OptionKind {
+			out[o.Name] = value
 		}
 	}
 	return out
 }
-
-// defaultGroup is that of classes that name none.
-const defaultGroup = "flexlvm"
 
 func has(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpExists}

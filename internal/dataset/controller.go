@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -62,7 +63,7 @@ type Config struct {
 	Shares []string
 	// Progress asks the loader at an address how far it is; nil where it does not
 	// say. The default asks over HTTP.
-	Progress func(ctx context.Context, podIP string) *Report
+	Progress func(ctx context.Context, podIP string) *protocol.Status
 }
 
 // Work carries out VolumeManagers until ctx ends. Only one process may at a time.
@@ -167,10 +168,10 @@ func finalizersPatch(owner *flexlvmv1.VolumeManager) []byte {
 }
 
 // askLoader asks a loader how far it is. Nothing depends on its answer.
-func askLoader(ctx context.Context, podIP string) *Report {
+func askLoader(ctx context.Context, podIP string) *protocol.Status {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	url := "http://" + net.JoinHostPort(podIP, strconv.Itoa(progressPort)) + progressPath
+	url := "http://" + net.JoinHostPort(podIP, strconv.Itoa(progressPort)) + protocol.ProgressPath
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil
@@ -180,7 +181,7 @@ func askLoader(ctx context.Context, podIP string) *Report {
 		return nil
 	}
 	defer func() { _ = response.Body.Close() }() // it was only read
-	out := &Report{}
+	out := &protocol.Status{}
 	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
 		return nil
 	}

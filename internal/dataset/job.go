@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -23,15 +24,12 @@ const (
 	authorityDir    = "/authority"
 	resultFile      = "/dev/termination-log"
 	nobody          = int64(65532)
-	exitAgain       = 75 // trying again may help
 	exitKilled      = 137
 	exitTerminated  = 143
 	loadRetries     = int32(6)    // after the first time
 	afterDeadline   = time.Minute // for the loader to say itself that its time is up
 	loaderMemory    = "256Mi"
 	bytesInFlight   = "128Mi"
-	progressPath    = "/progress"
-	readinessPath   = "/ready"
 	readinessPeriod = int32(2)
 	// What is ready stays ready, and a loader at work may be slow to answer: its
 	// readers must not lose their node for that.
@@ -166,7 +164,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 		{
 			Action: batchv1.PodFailurePolicyActionFailJob,
 			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{exitAgain, exitKilled, exitTerminated},
+				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{protocol.ExitTemporary, exitKilled, exitTerminated},
 			},
 		},
 	}}
@@ -196,7 +194,7 @@ func (t task) pod(args []string) corev1.PodSpec {
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			Ports:                    []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
 			ReadinessProbe: &corev1.Probe{
-				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: readinessPath, Port: intstr.FromInt32(progressPort)}},
+				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: protocol.ReadyPath, Port: intstr.FromInt32(progressPort)}},
 				PeriodSeconds: readinessPeriod, TimeoutSeconds: readinessTimeout, FailureThreshold: readinessFailures,
 			},
 			Resources: corev1.ResourceRequirements{

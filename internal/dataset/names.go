@@ -25,7 +25,7 @@ const (
 	labelRole = "flexlvm.io/role"
 	// annotationLoad holds Source.Load, on a claim: what it is filled with.
 	annotationLoad = "flexlvm.io/load"
-	// annotationLoaded holds a Report, on a claim from when it is complete.
+	// annotationLoaded holds a protocol.Status, on a claim from when it is complete.
 	annotationLoaded = "flexlvm.io/loaded"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -276,7 +277,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	case !current:
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
 	case succeeded:
-		status.State, status.Progress = flexlvmv1.ReplicaLoading, reportOf(r.Pod).progress()
+		status.State, status.Progress = flexlvmv1.ReplicaLoading, progressOf(reportOf(r.Pod))
 		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
 			p.Status.ReadyReplicas++
 		}
@@ -289,13 +290,16 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 // wasServing keeps a stream from being cut off between its end and its completion.
 func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
 
-// running tells how far a loader is.
+// running tells how far a loader is. One that is at work and too busy to answer is at
+// least as far as it was.
 func (p *planner) running(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	status.State, status.Progress = flexlvmv1.ReplicaWaiting, r.Report.progress()
+	status.State, status.Progress = flexlvmv1.ReplicaWaiting, progressOf(r.Report)
 	if status.Message = idle(r.Pod); status.Message == "" {
 		status.State = flexlvmv1.ReplicaLoading
 		if r.Report != nil {
 			status.Message = r.Report.Message
+		} else if old := p.remembered(status.Claim); old.State == flexlvmv1.ReplicaLoading || old.State == flexlvmv1.ReplicaStreaming {
+			status.Message, status.Progress = old.Message, old.Progress
 		}
 	}
 	if p.Source.Stream && ready(r.Pod) {
@@ -319,9 +323,9 @@ func (p *planner) serve(r *Replica, can bool) bool {
 func (p *planner) completed(index int, r *Replica) Action {
 	report := reportOf(r.Pod)
 	if report == nil {
-		report = &Report{}
+		report = &protocol.Status{}
 	}
-	report.State, report.Message = "complete", ""
+	report.State, report.Message = protocol.StateComplete, ""
 	text, err := json.Marshal(report)
 	if err != nil {
 		panic(err) // numbers and strings only
@@ -336,7 +340,7 @@ func (p *planner) completed(index int, r *Replica) Action {
 // complete plans a replica that is complete: it is served, grows, and is evicted when
 // its node asks for that.
 func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	status.State, status.Progress = flexlvmv1.ReplicaComplete, loadedReport(r.Claim).progress()
+	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not seen yet"
 		p.soon(whileLoading)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -153,11 +154,14 @@ func TestLoad(t *testing.T) {
 	out := s.requirePlan("create job v-a-0")
 	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[1].State)
 
-	s.loading(0, corev1.PodRunning).Report = &Report{State: "fetching", FilesDone: 1, FilesTotal: 2, BytesDone: 10, BytesTotal: 40}
+	s.loading(0, corev1.PodRunning).Report = &protocol.Status{State: "fetching", FilesDone: 1, FilesTotal: 2, BytesDone: 10, BytesTotal: 40}
 	out = s.requirePlan()
 	require.Equal(t, flexlvmv1.ReplicaLoading, out.Status.Nodes[0].State)
 	require.Equal(t, int32(25), out.Status.Nodes[0].Progress.Percent)
 	require.Equal(t, int32(12), out.Status.Progress.Percent, "the other has not begun")
+	s.recorded(out)
+	s.loading(0, corev1.PodRunning).Report = nil
+	require.Equal(t, out.Status, s.requirePlan().Status, "a loader that is slow to answer is as far as it was")
 
 	// The loader has ended, and then it is written down, and then pods may come.
 	s.ended(0, batchv1.JobComplete, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30}`)

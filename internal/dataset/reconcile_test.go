@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
@@ -100,7 +101,7 @@ func newRig(t *testing.T) *rig {
 		Config: Config{
 			Image: "loader", Cluster: "cluster", Events: &record.FakeRecorder{},
 			Nodes: corelisters.NewNodeLister(r.nodes), Classes: storagelisters.NewStorageClassLister(classes),
-			Progress: func(context.Context, string) *Report { return nil },
+			Progress: func(context.Context, string) *protocol.Status { return nil },
 		},
 		cached: r.client, live: r.client, write: r.client, now: time.Now,
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -60,30 +61,18 @@ type Replica struct {
 	Volume *corev1.PersistentVolume
 	Node   string // that the volume lies on
 	Job    *batchv1.Job
-	Pod    *corev1.Pod // the last of the Job
-	Report *Report     // what its loader says now
+	Pod    *corev1.Pod      // the last of the Job
+	Report *protocol.Status // what its loader says now
 	// Busy: a loader whose Job is gone has not ended yet.
 	Busy bool
 }
 
-// Report is what the loader tells, over HTTP and at its end.
-type Report struct {
-	State      string `json:"state"`
-	FilesDone  int64  `json:"filesDone"`
-	FilesTotal int64  `json:"filesTotal"`
-	BytesDone  int64  `json:"bytesDone"`
-	BytesTotal int64  `json:"bytesTotal"`
-	Refused    int64  `json:"refused,omitempty"`
-	Ready      bool   `json:"ready,omitempty"`
-	Message    string `json:"message,omitempty"`
-}
-
-func (r *Report) progress() *flexlvmv1.Progress {
+func progressOf(r *protocol.Status) *flexlvmv1.Progress {
 	if r == nil {
 		return nil
 	}
 	out := &flexlvmv1.Progress{Files: r.FilesDone, FilesTotal: r.FilesTotal, Bytes: r.BytesDone, BytesTotal: r.BytesTotal}
-	out.Percent = percent(out, r.State == "complete")
+	out.Percent = percent(out, r.State == protocol.StateComplete)
 	return out
 }
 
@@ -118,12 +107,12 @@ func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 
 // reportOf is the result that a loader which has ended left behind; nil where it left
 // none.
-func reportOf(pod *corev1.Pod) *Report {
+func reportOf(pod *corev1.Pod) *protocol.Status {
 	at := terminated(pod)
 	if at == nil {
 		return nil
 	}
-	out := &Report{}
+	out := &protocol.Status{}
 	if err := json.Unmarshal([]byte(at.Message), out); err != nil {
 		return nil // it is the end of a log: see lastWords
 	}
@@ -161,10 +150,10 @@ func lastWords(log string) string {
 }
 
 // loadedReport is what was said of a replica when it became complete.
-func loadedReport(claim *corev1.PersistentVolumeClaim) *Report {
-	out := &Report{}
+func loadedReport(claim *corev1.PersistentVolumeClaim) *protocol.Status {
+	out := &protocol.Status{}
 	if err := json.Unmarshal([]byte(claim.Annotations[annotationLoaded]), out); err != nil {
-		return &Report{State: "complete"} // somebody wrote over it; how much it was is lost
+		return &protocol.Status{State: protocol.StateComplete} // somebody wrote over it; how much it was is lost
 	}
 	return out
 }

@@ -134,7 +134,7 @@ func (d *Doctor) checkXFS(context.Context) []Finding {
 }
 
 // Where owners cannot be mapped, volumes work as ever, and it is left to the container
-// runtime that consumers of datasets only read.
+// runtime that consumers of datasets only read. The error says the cause, and what to do.
 func (d *Doctor) checkReaders(context.Context) []Finding {
 	const check = "readers"
 	err := d.host.Kernel.MapOwners()
@@ -143,7 +143,7 @@ func (d *Doctor) checkReaders(context.Context) []Finding {
 		return ok(check, "the kernel keeps consumers from writing to datasets")
 	case errors.Is(err, mount.ErrNoMapping):
 		return warn(check, "only the container runtime keeps consumers from writing to datasets: "+err.Error(),
-			"use Linux 5.12 or later, and let root make user namespaces (user.max_user_namespaces); until then have every consumer of a dataset say readOnly: true")
+			"mend that; until then have every consumer of a dataset say readOnly: true")
 	}
 	return warn(check, "cannot find out whether the kernel keeps consumers from writing to datasets: "+err.Error(), "run it as root, with CAP_SYS_ADMIN")
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // What lies in the control directory.
@@ -405,6 +407,6 @@ func Prepare(name string, progress *Progress) error {
 		progress.Fail(err.Error(), false)
 		return err
 	}
-	progress.set(StateComplete, "the directory is ready")
+	progress.set(protocol.StateComplete, "the directory is ready")
 	return nil
 }

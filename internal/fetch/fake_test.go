@@ -19,6 +19,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // fakeObject is what the fake server holds of one key.
@@ -209,13 +211,13 @@ func (b *bed) run(source string) ([]Refusal, *Progress, error) {
 	refused, err := Run(b.t.Context(), config, progress)
 	status := progress.Status(time.Now())
 	if err == nil {
-		require.Equal(b.t, StateComplete, status.State)
+		require.Equal(b.t, protocol.StateComplete, status.State)
 		require.Equal(b.t, status.BytesTotal, status.BytesDone, "every byte is counted once")
 		require.Equal(b.t, status.FilesTotal, status.FilesDone)
 		require.FileExists(b.t, filepath.Join(b.dest, completeFile))
 		require.NoFileExists(b.t, filepath.Join(b.dest, journalFile))
 	} else {
-		require.Equal(b.t, StateFailed, status.State)
+		require.Equal(b.t, protocol.StateFailed, status.State)
 	}
 	return refused, progress, err
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 func TestDecide(t *testing.T) {
@@ -243,7 +245,7 @@ func TestPortion(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	p := NewProgress(ReadyAfter{Files: 2})
-	p.set(StateFetching, "")
+	p.set(protocol.StateFetching, "")
 	p.bytesTotal.Store(1000)
 	now := time.Now()
 	require.Zero(t, p.Status(now).BytesPerSecond)
@@ -259,7 +261,7 @@ func TestStatus(t *testing.T) {
 	p.Fail(string(make([]byte, 9000)), true)
 	data, err := p.Status(now).Result()
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(data), maxResult)
+	require.LessOrEqual(t, len(data), protocol.MaxResult)
 	require.Contains(t, string(data), `"retryable":true`)
 }
 

@@ -1,52 +1,12 @@
 package fetch
 
 import (
-	"encoding/json"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
-
-// States of a run.
-const (
-	StateListing  = "listing"
-	StateFetching = "fetching"
-	StateComplete = "complete"
-	StateFailed   = "failed"
-)
-
-// Status is how far a run is; the JSON of /progress, of progress lines and of
-// the result.
-type Status struct {
-	State      string `json:"state"`
-	FilesDone  int64  `json:"filesDone"`
-	FilesTotal int64  `json:"filesTotal"`
-	// BytesDone counts what has arrived and what was there before.
-	BytesDone      int64  `json:"bytesDone"`
-	BytesTotal     int64  `json:"bytesTotal"`
-	BytesPerSecond int64  `json:"bytesPerSecond"`
-	ETASeconds     int64  `json:"etaSeconds"`
-	Refused        int64  `json:"refused"`
-	Ready          bool   `json:"ready"`
-	Retryable      bool   `json:"retryable"`
-	Message        string `json:"message"`
-}
-
-// maxResult is how much of a termination message Kubernetes keeps, in bytes.
-const maxResult = 4096
-
-// Result is the status as one line of JSON of at most 4096 bytes; a message that
-// is too long loses its end.
-func (s Status) Result() ([]byte, error) {
-	for {
-		data, err := json.Marshal(s)
-		if err != nil || len(data) < maxResult {
-			return append(data, '\n'), err
-		}
-		s.Message = strings.ToValidUTF8(s.Message[:len(s.Message)*3/4], "") + "…"
-	}
-}
 
 // ReadyAfter says when a destination is of use: after a count of files or of
 // bytes on disk. The zero value means: when it is complete.
@@ -78,7 +38,7 @@ type Progress struct {
 
 // NewProgress makes the counters of a run that is about to begin.
 func NewProgress(after ReadyAfter) *Progress {
-	return &Progress{after: after, state: StateListing}
+	return &Progress{after: after, state: protocol.StateListing}
 }
 
 func (p *Progress) set(state, message string) {
@@ -86,14 +46,14 @@ func (p *Progress) set(state, message string) {
 	defer p.mu.Unlock()
 	p.state, p.message = state, message
 	p.samples = nil
-	if state == StateComplete {
+	if state == protocol.StateComplete {
 		p.ready.Store(true)
 	}
 }
 
 // Fail notes how a run failed, or that it never began.
 func (p *Progress) Fail(message string, retryable bool) {
-	p.set(StateFailed, message)
+	p.set(protocol.StateFailed, message)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.retryable = retryable
@@ -114,15 +74,15 @@ func (p *Progress) Ready() bool { return p.ready.Load() }
 func (p *Progress) Refused() int64 { return p.refused.Load() }
 
 // Status is how far the run is.
-func (p *Progress) Status(now time.Time) Status {
+func (p *Progress) Status(now time.Time) protocol.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{
+	s := protocol.Status{
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
 	}
-	if p.state != StateFetching {
+	if p.state != protocol.StateFetching {
 		return s
 	}
 	if n := len(p.samples); n == 0 || now.Sub(p.samples[n-1].at) >= 500*time.Millisecond {

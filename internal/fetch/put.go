@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // PutConfig says what to upload and whereto.
@@ -73,7 +75,7 @@ func (u *upload) put(ctx context.Context) error {
 	}
 	u.progress.filesTotal.Store(int64(len(files)))
 	u.progress.bytesTotal.Store(total)
-	u.progress.set(StateFetching, "")
+	u.progress.set(protocol.StateFetching, "")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan Object)
@@ -156,7 +158,7 @@ func (u *upload) end(ctx context.Context, files int) error {
 	if n := len(u.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, u.refused[0])
 	}
-	u.progress.set(StateComplete, message)
+	u.progress.set(protocol.StateComplete, message)
 	return nil
 }
 

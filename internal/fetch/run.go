@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // Config says what to fetch, whereto and how. The zero value of a number means
@@ -162,7 +164,7 @@ func (r *run) completeAlready() bool {
 	}
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
-	r.progress.set(StateComplete, fmt.Sprintf("complete already: %d files, %s", len(r.entries), Human(total)))
+	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %d files, %s", len(r.entries), Human(total)))
 	return true
 }
 
@@ -173,7 +175,7 @@ func (r *run) count(files, bytes int64) {
 
 // list asks the source for its objects and places them.
 func (r *run) list(ctx context.Context) (placement, error) {
-	r.progress.set(StateListing, "")
+	r.progress.set(protocol.StateListing, "")
 	folds, err := r.dest.folds()
 	if err != nil {
 		return placement{}, err
@@ -219,7 +221,7 @@ func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
 	if err := r.prepare(ctx, p, dirs); err != nil {
 		return err
 	}
-	r.progress.set(StateFetching, "")
+	r.progress.set(protocol.StateFetching, "")
 	if err := r.fetchAll(ctx, p.fetch); err != nil {
 		return err
 	}
@@ -396,7 +398,7 @@ func (r *run) finish() error {
 	if n := len(r.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, r.refused[0])
 	}
-	r.progress.set(StateComplete, message)
+	r.progress.set(protocol.StateComplete, message)
 	return nil
 }
 

@@ -345,7 +345,7 @@ func TestStalledSource(t *testing.T) {
 		}
 		return true
 	}
-	b.change = func(c *Config) { c.Stall = 300 * time.Millisecond }
+	b.change = func(c *Config) { c.Stall = 2 * time.Second }
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, met.Load())
@@ -361,7 +361,7 @@ func TestLowBandwidthIsNoStall(t *testing.T) {
 		want[path], once["set/"+path] = randomBytes(uint64(i), 8*kib), 1
 		b.fake.put("set/"+path, want[path])
 	}
-	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 80*kib, 32, time.Second } // it takes 4 s
+	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 80*kib, 32, 2*time.Second } // it takes 4 s
 	began := time.Now()
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // Handler answers GET /progress with the status, and GET /ready with 200 once
@@ -19,8 +21,8 @@ func Handler(progress *Progress) http.Handler {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(progress.Status(time.Now())) // who asked has gone
 	}
-	mux.HandleFunc("GET /progress", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK) })
-	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+protocol.ProgressPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK) })
+	mux.HandleFunc("GET "+protocol.ReadyPath, func(w http.ResponseWriter, _ *http.Request) {
 		if !progress.Ready() {
 			answer(w, http.StatusServiceUnavailable)
 			return

@@ -22,31 +22,6 @@ const (
 
 func isSecret(key string) bool { return strings.HasPrefix(key, keySecret) }
 
-// An option is a key that is ours.
-type option struct {
-	name     string
-	required bool
-	layout   volume.Layout // where it belongs to one; empty means all
-}
-
-// options is sorted by name.
-var options = [...]option{
-	{name: volume.OptionCloneOf, layout: volume.Thin},
-	{name: volume.OptionCluster},
-	{name: volume.OptionInodes},
-	{name: volume.OptionKind},
-	{name: volume.OptionLayout},
-	{name: volume.OptionMirrors, layout: volume.Raid1},
-	{name: volume.OptionReadOnly},
-	{name: volume.OptionSize, required: true},
-	{name: volume.OptionStripeKiB, layout: volume.Striped},
-	{name: volume.OptionStripes, layout: volume.Striped},
-	{name: volume.OptionThinPool, layout: volume.Thin},
-	{name: volume.OptionVolume},
-	{name: volume.OptionGroup, required: true},
-	{name: volume.OptionGroupUUID},
-}
-
 // A request is what the options of a call say.
 type request struct {
 	spec     volume.Spec
@@ -87,21 +62,17 @@ func checkKeys(object map[string]string, needed []string) error {
 		if isSecret(key) {
 			return &volume.FieldError{Field: keySecret, Reason: "is not accepted: kubelet writes a driver's arguments to its log; remove secretRef from the PersistentVolume"}
 		}
-		if !known(key) && !strings.HasPrefix(key, keyPrefix) {
+		if !volume.IsOption(key) && !strings.HasPrefix(key, keyPrefix) {
 			unknown = append(unknown, shown(key))
 		}
 	}
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
-		return &volume.FieldError{Field: firstFew(unknown), Reason: "is not an option of flexlvm; the options are " + optionNames()}
+		return &volume.FieldError{Field: firstFew(unknown), Reason: "is not an option of flexlvm; the options are " +
+			strings.Join(volume.OptionNames(func(volume.Option) bool { return true }), ", ")}
 	}
 	var missing []string
-	for _, o := range options {
-		if o.required {
-			needed = append(needed, o.name)
-		}
-	}
-	for _, key := range needed {
+	for _, key := range append(volume.OptionNames(func(o volume.Option) bool { return o.Required }), needed...) {
 		if _, there := object[key]; !there {
 			missing = append(missing, key)
 		}
@@ -111,23 +82,6 @@ func checkKeys(object map[string]string, needed []string) error {
 		return &volume.FieldError{Field: strings.Join(missing, ", "), Reason: "is missing from the options"}
 	}
 	return nil
-}
-
-func known(key string) bool {
-	for _, o := range options {
-		if o.name == key {
-			return true
-		}
-	}
-	return false
-}
-
-func optionNames() string {
-	names := make([]string, 0, len(options))
-	for _, o := range options {
-		names = append(names, o.name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // firstFew keeps a thousand strange keys from filling a message.
@@ -150,63 +104,28 @@ func parseReadOnly(object map[string]string) (bool, error) {
 	}
 }
 
+// parseSpec reads the options that are ours, and what kubelet tells beside them: the
+// name, where no option gives it, and the namespace.
 func parseSpec(object map[string]string) (volume.Spec, error) {
-	var s volume.Spec
-	nameKey := keyName
-	if _, there := object[volume.OptionVolume]; there {
-		nameKey = volume.OptionVolume
-	}
-	parse := []struct {
-		key  string
-		into func(key, value string) error
-	}{
-		{volume.OptionGroup, store(&s.Group, volume.ParseGroup)},
-		{nameKey, store(&s.Name, volume.ParseName)},
-		{volume.OptionSize, store(&s.Size, volume.ParseBytes)},
-		{volume.OptionLayout, store(&s.Layout, volume.ParseLayout)},
-		{volume.OptionStripes, store(&s.Stripes, volume.ParseStripes)},
-		{volume.OptionStripeKiB, store(&s.StripeKiB, volume.ParseStripeKiB)},
-		{volume.OptionMirrors, store(&s.Mirrors, volume.ParseMirrors)},
-		{volume.OptionThinPool, store(&s.ThinPool, volume.ParseThinPool)},
-		{volume.OptionCloneOf, store(&s.CloneOf, volume.ParseName)},
-		{volume.OptionGroupUUID, store(&s.GroupUUID, volume.ParseGroupUUID)},
-		{volume.OptionInodes, store(&s.Inodes, volume.ParseInodes)},
-		{volume.OptionCluster, store(&s.Cluster, volume.ParseCluster)},
-		{volume.OptionKind, store(&s.Kind, volume.ParseKind)},
-		{volume.OptionReadOnly, store(&s.ReadOnly, volume.ParseReadOnly)},
-		{keyNamespace, store(&s.Namespace, volume.ParseNamespace)},
-	}
-	s.Layout, s.Kind = volume.Linear, volume.Claim
-	for _, p := range parse {
-		value, there := object[p.key]
-		if !there {
-			continue
+	ours := map[string]string{}
+	for key, value := range object {
+		if volume.IsOption(key) {
+			ours[key] = value
 		}
-		if err := p.into(p.key, value); err != nil {
+	}
+	s, err := volume.ParseOptions(ours)
+	if err != nil {
+		return volume.Spec{}, err
+	}
+	if name, there := object[keyName]; there && ours[volume.OptionVolume] == "" {
+		if s.Name, err = volume.ParseName(keyName, name); err != nil {
 			return volume.Spec{}, err
 		}
 	}
-	return s, checkLayoutOptions(object, s.Layout)
-}
-
-// store parses a value and keeps it.
-func store[T any](into *T, parse func(field, s string) (T, error)) func(key, value string) error {
-	return func(key, value string) error {
-		v, err := parse(key, value)
-		if err == nil {
-			*into = v
-		}
-		return err
-	}
-}
-
-// checkLayoutOptions refuses options of a layout that was not asked for.
-func checkLayoutOptions(object map[string]string, layout volume.Layout) error {
-	for _, o := range options {
-		value, there := object[o.name]
-		if there && o.layout != "" && o.layout != layout {
-			return &volume.FieldError{Field: o.name, Value: value, Reason: fmt.Sprintf("belongs to layout %s, and the layout is %s; remove it", o.layout, layout)}
+	if namespace, there := object[keyNamespace]; there {
+		if s.Namespace, err = volume.ParseNamespace(keyNamespace, namespace); err != nil {
+			return volume.Spec{}, err
 		}
 	}
-	return nil
+	return s, nil
 }

@@ -131,7 +131,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"no namespace":         {with(map[string]string{"kubernetes.io/pod.namespace": ""}), "kubernetes.io/pod.namespace", "missing"},
 		"no name":              {with(map[string]string{"kubernetes.io/pvOrVolumeName": ""}), "kubernetes.io/pvOrVolumeName", "missing"},
 		"no readwrite":         {with(map[string]string{"kubernetes.io/readwrite": ""}), "kubernetes.io/readwrite", "missing"},
-		"unknown option":       {with(map[string]string{"sise": "1"}), "sise", "the options are cloneOf, clusterUID, inodes, kind, layout,"},
+		"unknown option":       {with(map[string]string{"sise": "1"}), "sise", "the options are volumeGroup, volumeGroupUUID, volume, size, layout,"},
 		"two unknown":          {with(map[string]string{"b": "1", "a": "1"}), "a, b", "not an option"},
 		"case of an option":    {with(map[string]string{"Size": "1"}), "Size", "not an option"},
 		"foreign domain":       {with(map[string]string{"x.kubernetes.io/pod.namespace": "kube-system"}), "x.kubernetes.io/pod.namespace", "not an option"},

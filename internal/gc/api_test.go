@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -35,6 +37,8 @@ type fakeAPI struct {
 	t      testing.TB
 	server *httptest.Server
 	codecs serializer.CodecFactory
+	// patience is how long clients wait for an answer: longer than a busy machine takes.
+	patience time.Duration
 
 	mu      sync.Mutex
 	version int
@@ -43,7 +47,7 @@ type fakeAPI struct {
 	claims  map[string]*corev1.PersistentVolumeClaim
 	pods    map[string]*corev1.Pod
 	waiting []corev1.Pod // that have no node yet
-	// readers is a PersistentVolume that is tied to no node, so no list has it.
+	// readers is a PersistentVolume that is tied to no node.
 	readers *corev1.PersistentVolume
 	// nodeLabels are those of the Node.
 	nodeLabels map[string]string
@@ -57,7 +61,26 @@ type fakeAPI struct {
 
 type watcher struct {
 	resource string
+	selects  selector
 	events   chan any
+}
+
+// A selector reports whether a request is about an object, by its labels and fields.
+type selector func(metav1.Object) bool
+
+// selectorOf reads that of a request, as the API server would.
+func (a *fakeAPI) selectorOf(r *http.Request) selector {
+	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	require.NoError(a.t, err)
+	byField, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	require.NoError(a.t, err)
+	return func(o metav1.Object) bool {
+		set := fields.Set{"metadata.name": o.GetName()}
+		if pod, is := o.(*corev1.Pod); is {
+			set["spec.nodeName"] = pod.Spec.NodeName
+		}
+		return byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(set)
+	}
 }
 
 func newAPI(t testing.TB) *fakeAPI {
@@ -65,7 +88,7 @@ func newAPI(t testing.TB) *fakeAPI {
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, flexlvmv1.AddToScheme(scheme))
 	a := &fakeAPI{
-		t: t, codecs: serializer.NewCodecFactory(scheme), version: 10, cluster: sceneCluster,
+		t: t, codecs: serializer.NewCodecFactory(scheme), patience: soon / 2, version: 10, cluster: sceneCluster,
 		volumes: map[string]*corev1.PersistentVolume{}, claims: map[string]*corev1.PersistentVolumeClaim{},
 		pods: map[string]*corev1.Pod{}, asked: map[string]int{},
 	}
@@ -78,7 +101,7 @@ func newAPI(t testing.TB) *fakeAPI {
 }
 
 func (a *fakeAPI) client() *kube.Client {
-	client, err := kube.NewClient(&rest.Config{Host: a.server.URL, QPS: -1, Timeout: time.Second})
+	client, err := kube.NewClient(&rest.Config{Host: a.server.URL, QPS: -1, Timeout: a.patience})
 	require.NoError(a.t, err)
 	return client
 }
@@ -239,23 +262,28 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.serve(w, verb, resource, name, body)
+	a.serve(w, verb, resource, name, a.selectorOf(r), body)
 }
 
-func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, body []byte) {
+func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, selects selector, body []byte) {
 	switch resource {
 	case "namespaces":
 		reply(w, http.StatusOK, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(a.cluster)}})
 	case "nodes":
 		reply(w, http.StatusOK, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-of-node", Labels: a.nodeLabels}})
-	case "pods":
+	case "pods", "waiting pods":
 		list := corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
 		for _, pod := range a.pods {
-			list.Items = append(list.Items, *pod)
+			if selects(pod) {
+				list.Items = append(list.Items, *pod)
+			}
+		}
+		for i := range a.waiting {
+			if selects(&a.waiting[i]) {
+				list.Items = append(list.Items, a.waiting[i])
+			}
 		}
 		reply(w, http.StatusOK, list)
-	case "waiting pods":
-		reply(w, http.StatusOK, corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}, Items: a.waiting})
 	case "persistentvolumeclaims":
 		if claim := a.claims[name]; claim != nil {
 			reply(w, http.StatusOK, claim)
@@ -264,14 +292,12 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, body
 		refuse(w, apierrors.NewNotFound(corev1.Resource(resource), name))
 	case "events":
 		a.serveEvents(w, verb, body)
-	case "persistentvolumes":
-		a.serveVolumes(w, verb, name, body)
-	case "unlabelled persistentvolumes":
-		list := corev1.PersistentVolumeList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
-		if a.readers != nil && a.readers.Labels[pv.LabelNode] == "" {
-			list.Items = append(list.Items, *a.readers)
+	case "persistentvolumes", "unlabelled persistentvolumes":
+		if verb == "list" {
+			a.listVolumes(w, selects)
+			return
 		}
-		reply(w, http.StatusOK, list)
+		a.serveVolumes(w, verb, name, body)
 	case "nodestorages":
 		a.serveStorage(w, verb, name, body)
 	default:
@@ -295,15 +321,20 @@ func (a *fakeAPI) serveEvents(w http.ResponseWriter, verb string, body []byte) {
 	reply(w, http.StatusCreated, e)
 }
 
-func (a *fakeAPI) serveVolumes(w http.ResponseWriter, verb, name string, body []byte) {
-	if verb == "list" {
-		list := corev1.PersistentVolumeList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
-		for _, pv := range a.volumes {
+func (a *fakeAPI) listVolumes(w http.ResponseWriter, selects selector) {
+	list := corev1.PersistentVolumeList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
+	for _, pv := range a.volumes {
+		if selects(pv) {
 			list.Items = append(list.Items, *pv)
 		}
-		reply(w, http.StatusOK, list)
-		return
 	}
+	if a.readers != nil && selects(a.readers) {
+		list.Items = append(list.Items, *a.readers)
+	}
+	reply(w, http.StatusOK, list)
+}
+
+func (a *fakeAPI) serveVolumes(w http.ResponseWriter, verb, name string, body []byte) {
 	gr := corev1.Resource("persistentvolumes")
 	pv := a.volumes[name]
 	if a.readers != nil && a.readers.Name == name {

@@ -10,7 +10,7 @@ import (
 )
 
 func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string) {
-	own := &watcher{resource: resource, events: make(chan any, 10000)}
+	own := &watcher{resource: resource, selects: a.selectorOf(r), events: make(chan any, 10000)}
 	a.mu.Lock()
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		kind, version := "", "v1"
@@ -18,12 +18,16 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string)
 		case "persistentvolumes":
 			kind = "PersistentVolume"
 			for _, pv := range a.volumes {
-				own.events <- map[string]any{"type": "ADDED", "object": pv.DeepCopy()}
+				if own.selects(pv) {
+					own.events <- map[string]any{"type": "ADDED", "object": pv.DeepCopy()}
+				}
 			}
 		case "pods":
 			kind = "Pod"
 			for _, pod := range a.pods {
-				own.events <- map[string]any{"type": "ADDED", "object": pod.DeepCopy()}
+				if own.selects(pod) {
+					own.events <- map[string]any{"type": "ADDED", "object": pod.DeepCopy()}
+				}
 			}
 		case "nodestorages":
 			kind, version = "NodeStorage", "flexlvm.io/v1"

@@ -80,7 +80,7 @@ func BenchmarkJudge10000(b *testing.B) {
 	for i := range s.view.Claims {
 		if i%8 == 0 {
 			deleting(&s.view.Claims[i])
-			unguarded(&s.view.Claims[i])
+			phase("Released")(&s.view.Claims[i])
 		}
 	}
 	require.Greater(b, len(gc.Judge(s.view)), 1000)

@@ -161,7 +161,7 @@ func TestIOLimitsFollow(t *testing.T) {
 	p.mount("pod", "free", 2)
 	p.mount("pod", "slow", 1)
 	r.eventually(func() bool { return p.limits("pod", 1) == volume.IOLimits{WriteBps: 8192} }, "a mount is not seen")
-	r.eventually(func() bool { return r.metric("flexlvm_io_limits_in_force") == 1 }, "not in force")
+	r.metricIs("flexlvm_io_limits_in_force", 1)
 
 	r.api.put(object("slow", 5, slowTo("rbps=4096 wiops=3")))
 	r.eventually(func() bool { return p.limits("pod", 1) == volume.IOLimits{ReadBps: 4096, WriteIOPS: 3} }, "the annotation is not seen")
@@ -171,7 +171,7 @@ func TestIOLimitsFollow(t *testing.T) {
 	for i, whom := range []string{"PersistentVolume/slow", "PersistentVolumeClaim/data-slow"} {
 		require.Contains(t, r.api.told("IOLimitNotApplied")[i], whom+`: the limits on the IO of volume flexlvm/slow are not in force: flexlvm.io/io-limits: rbps "4k"`)
 	}
-	require.EqualValues(t, 1, r.metric("flexlvm_io_limits_not_applied"))
+	r.metricIs("flexlvm_io_limits_not_applied", 1)
 	r.api.put(object("slow", 5, annotated(pv.AnnotationCharged, "much")))
 	r.eventually(func() bool {
 		return len(r.api.told("VolumeNeedsAttention")) == 1 && r.metric("flexlvm_io_limits_not_applied") == 0
@@ -242,11 +242,11 @@ func TestIOLimitsThatFail(t *testing.T) {
 			r.eventually(r.readyIs("Ready"), "a round fails because of it")
 			r.rounds(3)
 			require.Len(t, r.api.told("IOLimitNotApplied"), 1, "once is enough")
-			r.eventually(func() bool { return r.metric("flexlvm_io_limits_not_applied") == 1 }, "no metric")
+			r.metricIs("flexlvm_io_limits_not_applied", 1)
 			require.Zero(t, r.metric("flexlvm_io_limits_in_force"))
 			p.with(func() { p.fault = nil })
 			r.eventually(func() bool { return p.limits("pod", 1).WriteBps == 8192 }, "not tried again")
-			r.eventually(func() bool { return r.metric("flexlvm_io_limits_not_applied") == 0 }, "the metric stays")
+			r.metricIs("flexlvm_io_limits_not_applied", 0)
 		})
 	}
 }

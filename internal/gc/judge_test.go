@@ -17,7 +17,6 @@ func phase(p corev1.PersistentVolumePhase) func(*gc.Claim) {
 
 func retain(c *gc.Claim)     { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }
 func deleting(c *gc.Claim)   { c.Deleting = true }
-func unguarded(c *gc.Claim)  { c.Protected = false }
 func noCluster(c *gc.Claim)  { c.Cluster = "" }
 func cluster2(c *gc.Claim)   { c.Cluster = "another" }
 func otherGroup(c *gc.Claim) { c.GroupUUID = "another" }
@@ -51,11 +50,9 @@ func TestJudge(t *testing.T) {
 		"released, Retain":             {changes{phase(released), retain}, made, nothing, nowhere, ""},
 		"failed, Retain":               {changes{phase(failed), retain}, made, nothing, nowhere, ""},
 
-		"deleted, bound, guarded":           {changes{phase(bound), deleting}, made, nothing, nowhere, ""},
-		"deleted, bound, guarded, Retain":   {changes{phase(bound), deleting, retain}, made, nothing, nowhere, ""},
-		"deleted, bound, unguarded":         {changes{phase(bound), deleting, unguarded}, made, release, unreferenced, "nothing protects it any more, although claim db/data-pvc is bound to it"},
-		"deleted, bound, unguarded, Retain": {changes{phase(bound), deleting, unguarded, retain}, made, release, kept, "nothing protects it"},
-		"deleted, released, Delete":         {changes{phase(released), deleting}, made, release, unreferenced, "PersistentVolume pvc was deleted and no claim is bound to it"},
+		"deleted, bound":            {changes{phase(bound), deleting}, made, nothing, nowhere, ""},
+		"deleted, bound, Retain":    {changes{phase(bound), deleting, retain}, made, nothing, nowhere, ""},
+		"deleted, released, Delete": {changes{phase(released), deleting}, made, release, unreferenced, "PersistentVolume pvc was deleted and no claim is bound to it"},
 		"deleted, released, Retain": {changes{phase(released), deleting, retain}, made, release, kept,
 			"the reclaim policy is Retain, so volume flexlvm/pvc is kept until a person gives it up (`flexlvm volumes forget pvc`)"},
 		"deleted, available, Delete": {changes{phase(available), deleting}, neverMade, release, unreferenced, "was deleted"},

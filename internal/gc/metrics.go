@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,7 @@ import (
 // Metrics is what the daemon tells Prometheus.
 type Metrics struct {
 	pools     map[string]*prometheus.GaugeVec
+	known     []volume.PoolName // the pools that they are of; only the rounds look at it
 	volumes   *prometheus.GaugeVec
 	orphans   prometheus.Gauge
 	foreign   prometheus.Gauge
@@ -123,27 +125,40 @@ func (m *Metrics) ioLimited(applied, failed int) {
 }
 
 // round tells of a round that has ended. What a failed one did not see stays as
-// it was.
+// it was. Prometheus may ask meanwhile, so nothing is taken away that comes back; and
+// a round counts when all else of it is told.
 func (m *Metrics) round(f findings, err error, took time.Duration) {
 	m.roundTime.Observe(took.Seconds())
 	if err != nil {
 		m.rounds.WithLabelValues(reasonOf(err)).Inc()
 		return
 	}
-	m.rounds.WithLabelValues("success").Inc()
-	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
-	for _, g := range m.pools {
-		g.Reset()
-	}
-	m.volumes.Reset()
+	was := m.known
+	m.known = nil
 	for _, p := range f.result.Pools {
 		m.pool(p)
+		m.known = append(m.known, p.Pool.Name)
+	}
+	for _, name := range was {
+		if !slices.Contains(m.known, name) {
+			m.forget(name)
+		}
 	}
 	m.orphans.Set(float64(len(f.result.Orphans)))
 	m.foreign.Set(float64(len(f.result.Foreign)))
 	m.problems.Set(float64(len(f.result.Problems)))
 	m.attention.Set(float64(attention(f)))
 	m.blocked.Set(one(f.result.Blocked != ""))
+	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
+	m.rounds.WithLabelValues("success").Inc()
+}
+
+// forget takes the metrics of a pool away.
+func (m *Metrics) forget(pool volume.PoolName) {
+	for _, g := range m.pools {
+		g.DeleteLabelValues(string(pool))
+	}
+	m.volumes.DeletePartialMatch(prometheus.Labels{"pool": string(pool)})
 }
 
 func (m *Metrics) pool(p PoolResult) {
@@ -163,9 +178,13 @@ func (m *Metrics) pool(p PoolResult) {
 	} {
 		m.pools[gauge].WithLabelValues(name).Set(value)
 	}
+	size, free := m.pools["flexlvm_pool_thin_metadata_size_bytes"], m.pools["flexlvm_pool_thin_metadata_free_bytes"]
 	if thin := p.Pool.Thin; thin != nil && thin.Known {
-		m.pools["flexlvm_pool_thin_metadata_size_bytes"].WithLabelValues(name).Set(float64(thin.Metadata))
-		m.pools["flexlvm_pool_thin_metadata_free_bytes"].WithLabelValues(name).Set(float64(thin.Metadata - thin.MetadataUsed))
+		size.WithLabelValues(name).Set(float64(thin.Metadata))
+		free.WithLabelValues(name).Set(float64(thin.Metadata - thin.MetadataUsed))
+	} else {
+		size.DeleteLabelValues(name)
+		free.DeleteLabelValues(name)
 	}
 	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))

@@ -25,7 +25,7 @@ func (o oracle) gone(c gc.Claim) bool {
 		return false
 	}
 	if c.Deleting {
-		return c.Phase != corev1.VolumeBound || !c.Protected
+		return c.Phase != corev1.VolumeBound
 	}
 	ended := c.Phase == corev1.VolumeReleased || c.Phase == corev1.VolumeFailed
 	return ended && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete

@@ -220,7 +220,7 @@ func randomClaim(r *rand.Rand) func(*gc.Claim) {
 			return
 		}
 		c.Phase = pick(r, corev1.VolumePending, corev1.VolumeAvailable, corev1.VolumeBound, corev1.VolumeReleased, corev1.VolumeFailed)
-		c.Deleting, c.Protected = one(r, 4), one(r, 2)
+		c.Deleting = one(r, 4)
 		c.Cluster = pick(r, sceneCluster, sceneCluster, sceneCluster, "another", "")
 		c.ReclaimPolicy = pick(r, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	}

@@ -28,6 +28,7 @@ func TestRelease(t *testing.T) {
 		"deleted by hand, Delete":  {change: []func(*corev1.PersistentVolume){pvReleased, pvDeleting}, state: "data unreferenced", gone: true},
 		"deleted by hand, Retain":  {change: []func(*corev1.PersistentVolume){pvReleased, pvDeleting, pvRetain}, state: "data retained", gone: true},
 		"deleted, bound, in use":   {change: []func(*corev1.PersistentVolume){pvDeleting, pvProtected}, state: "data ready"},
+		"deleted, bound, bare":     {change: []func(*corev1.PersistentVolume){pvDeleting}, state: "data ready"},
 		"of another cluster":       {change: []func(*corev1.PersistentVolume){pvReleased, ofCluster("another")}, state: "data ready"},
 		"nonsense in its options":  {change: []func(*corev1.PersistentVolume){pvReleased, annotated(pv.AnnotationWipe, "twice")}, state: "data ready"},
 		"another's finalizer too":  {change: []func(*corev1.PersistentVolume){pvReleased, pvProtected}, state: "data unreferenced"},
@@ -98,7 +99,10 @@ func TestRetainCountsUntilThePersistentVolumeIsGone(t *testing.T) {
 	require.NotNil(t, r.api.volume("data"), "a person decides")
 	require.Contains(t, r.engine.names(), "data unreferenced")
 	r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting))
-	r.eventually(func() bool { return r.api.volume("data") == nil }, "the PersistentVolume stays")
+	r.eventually(func() bool {
+		r.clock.pass(time.Second) // until it is tried again, whenever the failure was noted
+		return r.api.volume("data") == nil
+	}, "the PersistentVolume stays")
 	require.Contains(t, r.engine.names(), "data retained")
 }
 
@@ -142,6 +146,9 @@ func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 			stop := r.start()
 			r.eventually(func() bool { return slices.Contains(r.engine.names(), "data unreferenced") }, "not released")
 			r.eventually(func() bool { return r.api.requests(step+" persistentvolumes") > 0 }, "the step is not tried")
+			if step == "get" {
+				r.eventually(func() bool { return r.api.volume("data").DeletionTimestamp != nil }, "the step before it is not made")
+			}
 			stop()
 			require.Contains(t, r.api.volume("data").Finalizers, pv.Finalizer)
 			require.Equal(t, state == "deleting", r.api.volume("data").DeletionTimestamp != nil)

@@ -347,6 +347,7 @@ func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
 			r.pod("vm-images", corev1.PodPending, false)
 			r.api.with(func() { // it waits for a node, and this one may be chosen
 				r.api.waiting = []corev1.Pod{*r.api.pods["pod"]}
+				r.api.waiting[0].Spec.NodeName = ""
 				delete(r.api.pods, "pod")
 			})
 			r.api.fail(http.StatusInternalServerError, fail)

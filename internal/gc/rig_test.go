@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -187,6 +188,40 @@ func (r *rig) rounds(n int) {
 	r.eventually(func() bool { return r.engine.rounds() >= until }, "no more rounds")
 }
 
+// untilQuiet waits until no rounds are made any more, and gives how many were.
+func (r *rig) untilQuiet() (n int) {
+	r.t.Helper()
+	const enough = time.Second
+	last, since := -1, time.Now()
+	r.eventually(func() bool {
+		if n = r.engine.rounds(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > enough
+	}, "it is never quiet")
+	return n
+}
+
+// moreRounds waits until there are more rounds than there were.
+func (r *rig) moreRounds(than int) {
+	r.t.Helper()
+	r.eventually(func() bool { return r.engine.rounds() > than }, "nobody looks")
+}
+
+// calm waits until a count stays as it is for some rounds, and gives it: what the
+// start has brought about is over then.
+func (r *rig) calm(count func() int) int {
+	r.t.Helper()
+	for end := time.Now().Add(soon); ; {
+		was := count()
+		r.rounds(2)
+		if count() == was {
+			return was
+		}
+		require.True(r.t, time.Now().Before(end), "it goes on and on")
+	}
+}
+
 // status of the NodeStorage, empty where there is none.
 func (r *rig) status() flexlvmv1.NodeStorageStatus {
 	if report := r.api.report(); report != nil {
@@ -207,8 +242,21 @@ func (r *rig) readyIs(reason string) func() bool {
 	return func() bool { return r.condition(flexlvmv1.ConditionReady).Reason == reason }
 }
 
-// metric is the sum of a metric over all its labels.
-func (r *rig) metric(name string) (sum float64) {
+// metricIs waits until the sum of a metric is so: a round tells its metrics last, when
+// its report and its events are out.
+func (r *rig) metricIs(name string, want float64) {
+	r.t.Helper()
+	r.eventually(func() bool { return r.metric(name) == want }, "%s is not %v", name, want)
+}
+
+// failedRounds counts the rounds that failed, for whatever reason.
+func (r *rig) failedRounds() float64 {
+	return r.metric("flexlvm_gc_rounds_total") - r.metric("flexlvm_gc_rounds_total", "success")
+}
+
+// metric is the sum of a metric over all its labels, or over those that have one of these
+// values.
+func (r *rig) metric(name string, values ...string) (sum float64) {
 	families, err := r.registry.Gather()
 	require.NoError(r.t, err)
 	for _, f := range families {
@@ -216,6 +264,13 @@ func (r *rig) metric(name string) (sum float64) {
 			continue
 		}
 		for _, m := range f.GetMetric() {
+			counts := len(values) == 0
+			for _, l := range m.GetLabel() {
+				counts = counts || slices.Contains(values, l.GetValue())
+			}
+			if !counts {
+				continue
+			}
 			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}

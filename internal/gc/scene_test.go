@@ -80,7 +80,7 @@ func (s *scene) claim(name string, size int, change ...func(*gc.Claim)) {
 		Cluster: sceneCluster, Kind: volume.Claim,
 		Size: volume.Bytes(size) * volume.GiB / 10 * 9, Charged: volume.Bytes(size) * volume.GiB,
 		ClaimNamespace: "db", ClaimName: "data-" + name, Phase: corev1.VolumeBound,
-		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true, Protected: true,
+		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true,
 		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
 	}
 	for _, f := range change {

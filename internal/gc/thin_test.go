@@ -191,6 +191,7 @@ func TestReportOfThinPools(t *testing.T) {
 	})
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
+	r.rounds(1) // the metrics come last
 	pools := r.api.report().Status.Pools
 	require.Len(t, pools, 3)
 	require.Nil(t, pools[0].ThinDataPercent)

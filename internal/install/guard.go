@@ -24,10 +24,10 @@ type Guard struct {
 }
 
 // Guard starts watching over the driver, which Install has just made a copy of
-// binary.
+// binary. It may have gone since: the first Check installs it again.
 func (p Place) Guard(binary string) (*Guard, error) {
 	g := &Guard{place: p, binary: binary}
-	if err := unix.Lstat(p.Driver(), &g.file); err != nil {
+	if err := unix.Lstat(p.Driver(), &g.file); err != nil && !gone(err) {
 		return nil, fmt.Errorf("look at the driver: %w", err)
 	}
 	return g, nil
@@ -41,7 +41,7 @@ func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 	if err == nil && !same(now, g.file) {
 		return false, ErrReplaced
 	}
-	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+	if err != nil && !gone(err) {
 		return false, fmt.Errorf("look at the driver: %w", err)
 	}
 	changed, err = g.place.Install(ctx, g.binary)
@@ -53,6 +53,8 @@ func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 	}
 	return changed, nil
 }
+
+func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }
 
 // Every calls f now and then at each interval, until ctx ends.
 func Every(ctx context.Context, interval time.Duration, f func()) {

@@ -110,7 +110,7 @@ func TestInstallIsAtomic(t *testing.T) {
 	versions := []string{strings.Repeat("a", 1<<20), strings.Repeat("b", 1<<20)}
 	files := []string{binary(t, versions[0]), binary(t, versions[1])}
 	install(t, p, versions[0])
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var writers sync.WaitGroup
 	for i := range 4 {
@@ -202,8 +202,9 @@ func TestGuard(t *testing.T) {
 	mine := binary(t, "mine")
 	_, err := p.Install(ctx, mine)
 	require.NoError(t, err)
+	require.NoError(t, os.Remove(p.Driver()))
 	g, err := p.Guard(mine)
-	require.NoError(t, err)
+	require.NoError(t, err, "it has gone already")
 	check := func(changed bool) {
 		t.Helper()
 		got, err := g.Check(ctx)
@@ -211,6 +212,7 @@ func TestGuard(t *testing.T) {
 		require.Equal(t, changed, got)
 		requireInstalled(t, p, "mine")
 	}
+	check(true)
 	check(false)
 	require.NoError(t, os.Remove(p.Driver()))
 	check(true)

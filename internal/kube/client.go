@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,25 +52,27 @@ func NewClient(config *rest.Config) (*Client, error) {
 		return nil, fmt.Errorf("make the API client: %w", err)
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
-	of := func(path string, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
-		c := rest.CopyConfig(config)
-		c.APIPath, c.GroupVersion, c.NegotiatedSerializer = path, &gv, codecs
-		c.ContentType, c.AcceptContentTypes = contentType, contentType+",application/json"
-		client, err := rest.RESTClientForConfigAndClient(c, transport)
-		if err != nil {
-			return nil, fmt.Errorf("make the API client of %s: %w", gv, err)
-		}
-		return client, nil
-	}
-	core, err := of("/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
+	core, err := groupClient(config, transport, codecs, "/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
 	if err != nil {
 		return nil, err
 	}
-	ours, err := of("/apis", flexlvmv1.GroupVersion, runtime.ContentTypeJSON)
+	ours, err := groupClient(config, transport, codecs, "/apis", flexlvmv1.GroupVersion, runtime.ContentTypeJSON)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{core: core, ours: ours, timeout: bound}, nil
+}
+
+// groupClient makes the client of one group of the API.
+func groupClient(config *rest.Config, transport *http.Client, codecs runtime.NegotiatedSerializer, path string, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
+	c := rest.CopyConfig(config)
+	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = path, &gv, codecs
+	c.ContentType, c.AcceptContentTypes = contentType, contentType+",application/json"
+	client, err := rest.RESTClientForConfigAndClient(c, transport)
+	if err != nil {
+		return nil, fmt.Errorf("make the API client of %s: %w", gv, err)
+	}
+	return client, nil
 }
 
 // Cluster gives the UID by which the cluster is known.

@@ -58,7 +58,7 @@ func TestHolderInAnotherProcess(t *testing.T) {
 	holder, err := os.StartProcess(self, []string{self, "-test.run", "^TestHolderInAnotherProcess$"},
 		&os.ProcAttr{Env: []string{variable + "=" + dir}, Files: []*os.File{nil, nil, nil}})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { _, err := os.Stat(dir + "/held"); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(dir + "/held"); return err == nil }, time.Minute, 5*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = Dir(dir).Acquire(ctx, "f", "key")

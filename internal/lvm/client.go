@@ -40,10 +40,13 @@ const lockFile = "lvm.lock"
 type Client struct {
 	run   command.Runner
 	locks lock.Dir
+	sync  func(device string) error // flushes its disk
 }
 
 // New returns a client that runs commands with run, one at a time on this node.
-func New(run command.Runner, locks lock.Dir) *Client { return &Client{run: run, locks: locks} }
+func New(run command.Runner, locks lock.Dir) *Client {
+	return &Client{run: run, locks: locks, sync: syncDevice}
+}
 
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
 	release, err := c.locks.Acquire(ctx, lockFile, "lvm")
@@ -181,14 +184,15 @@ func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
 }
 
 // Retag takes away and adds tags in one write of LVM's metadata, on the volume
-// that has this UUID and bears the tags that are to go. It may be called again.
+// that has this UUID and bears the tags that are to go, and makes that last (Flush).
+// It may be called again.
 func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {
 	out, err := c.lvm(ctx, "lvchange", retagArgs(lv, del, add)...)
 	if err != nil {
 		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
 	}
 	if len(out) > 0 {
-		return nil
+		return c.Flush(ctx, lv.Group, lv.Name)
 	}
 	// LVM had nothing to say: either it is told to be silent, or it found no such
 	// volume, which is no failure to it.
@@ -201,15 +205,16 @@ func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string)
 			return fmt.Errorf("tag logical volume %s: it has changed meanwhile; try again", lv.path())
 		}
 	}
-	return nil
+	return c.Flush(ctx, lv.Group, lv.Name)
 }
 
-// Rename gives the volume another name. It is one write of LVM's metadata.
+// Rename gives the volume another name. It is one write of LVM's metadata, which
+// lasts (Flush).
 func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) error {
-	if _, err := c.lvm(ctx, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
+	if err := c.despiteHalf(ctx, lv, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
 		return fmt.Errorf("rename logical volume %s to %s: %w", lv.path(), to, err)
 	}
-	return nil
+	return c.Flush(ctx, lv.Group, to)
 }
 
 // Remove removes the volume that has this name, this UUID and our tag, and
@@ -217,11 +222,15 @@ func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) e
 // safe. LVM refuses a volume whose device is open. Success means that LVM, asked
 // again, says the volume is gone.
 func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
-	if _, err := c.lvm(ctx, "lvremove", removeArgs(lv)...); err != nil {
+	if err := c.despiteHalf(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
 		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)
 	}
 	now, err := c.Volume(ctx, lv.Group, lv.Name)
 	switch {
+	case errors.Is(err, ErrNoVolume) && lv.Shape.Layout == volume.Thin:
+		// Else LVM may find its note that the pool is to drop the volume after a power
+		// cut, and drop the next such note unread: what that was of stays in the pool.
+		return c.Flush(ctx, lv.Group, lv.Name)
 	case errors.Is(err, ErrNoVolume):
 		return nil
 	case err != nil:

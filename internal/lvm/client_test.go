@@ -62,7 +62,12 @@ func (s *script) Run(_ context.Context, c command.Command) (command.Result, erro
 
 func client(t *testing.T, answers map[string][]answer) (*Client, *script) {
 	s := &script{t: t, answers: answers}
-	return New(s, lock.Dir(t.TempDir())), s
+	c := New(s, lock.Dir(t.TempDir()))
+	c.sync = func(device string) error {
+		s.ran = append(s.ran, "flush "+device)
+		return nil
+	}
+	return c, s
 }
 
 var failed = &command.ExitError{Command: "lvcreate", Code: 5, Stderr: "something in prose"}
@@ -210,13 +215,14 @@ func TestTwoGroupsOfOneName(t *testing.T) {
 // A change of tags that finds the volume changed meanwhile changes nothing, and
 // says so.
 func TestRetag(t *testing.T) {
+	devices := answer{out: golden(t, "devices.json")}
 	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: pvc1}
 	del, add := []string{"flexlvm.state=creating"}, []string{"flexlvm.state=ready"}
-	c, s := client(t, map[string][]answer{"lvchange": {{out: "  Logical volume flexlvm/pvc-1 changed.\n"}}})
+	c, s := client(t, map[string][]answer{"lvchange": {{out: "  Logical volume flexlvm/pvc-1 changed.\n"}}, "pvs": {devices}})
 	require.NoError(t, c.Retag(t.Context(), lv, del, add))
-	require.Equal(t, []string{`lvchange --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="` + pvc1 + `" && lv_tags={"flexlvm.state=creating"} -- flexlvm`}, s.ran)
+	require.Equal(t, `lvchange --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="`+pvc1+`" && lv_tags={"flexlvm.state=creating"} -- flexlvm`, s.ran[0])
 
-	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
+	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}, "pvs": {devices}})
 	require.NoError(t, c.Retag(t.Context(), lv, del, add), "it is as it should be")
 	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
 	require.ErrorContains(t, c.Retag(t.Context(), lv, del, []string{"flexlvm.state=retained"}), "changed meanwhile")

@@ -260,6 +260,28 @@ func parseDevices(rows []map[string]string) ([]device, error) {
 	return all, nil
 }
 
+// parsePresent reads which devices are there, also those that no room is taken from.
+func parsePresent(out []byte) ([]string, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, rep := range r.Report {
+		for _, f := range rep.PV {
+			row := row{fields: f}
+			name, missing := row.text("pv_name"), row.field("pv_missing") != ""
+			if row.err != nil {
+				return nil, row.err
+			}
+			if !missing {
+				all = append(all, name)
+			}
+		}
+	}
+	return all, nil
+}
+
 // parseCopies reads which devices the copies of a RAID lie on, each once: rows as
 // "[data_rimage_0]" on "/dev/sdb(42)", where 42 is an extent.
 func parseCopies(out []byte) ([]string, error) {

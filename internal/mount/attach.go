@@ -21,8 +21,9 @@ var ErrBusy = errors.New("in use")
 // Attached is a mounted file system that is not in any tree. It goes when it is
 // closed, unless MoveTo has put it somewhere.
 type Attached struct {
-	fd   int
-	root *os.File
+	fd       int
+	root     *os.File
+	unmapped error
 }
 
 // AttachXFS mounts the XFS file system on device with project quota, read-only

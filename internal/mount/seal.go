@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,25 +22,33 @@ const noOwner = 0xfffffffd
 // remove what has no owner, root neither (inode_permission, may_create and may_delete
 // in Linux's fs/namei.c). Files are read by the rights of others.
 //
-// Where the kernel has no such mappings for XFS (before 5.12), or lets nobody make one
-// (user.max_user_namespaces is 0), the mount is read-only and no more.
+// Where this machine maps no owners, the mount is read-only and no more, and its
+// Unmapped says why.
 func AttachXFSForReaders(device string) (*Attached, error) {
 	a, err := AttachXFS(device, true)
 	if err != nil {
 		return nil, err
 	}
-	if err := disown(a.fd); err != nil && !errors.Is(err, ErrNoMapping) {
+	err = disown(a.fd)
+	switch {
+	case errors.Is(err, ErrNoMapping):
+		a.unmapped = err
+	case err != nil:
 		return nil, fmt.Errorf("mount %s for readers: %w", device, errors.Join(err, a.Close()))
 	}
 	return a, nil
 }
 
+// Unmapped is why a mount for readers has owners that may write, for a container runtime
+// can take read-only away; nil where it has none. It is an ErrNoMapping.
+func (a *Attached) Unmapped() error { return a.unmapped }
+
 // ErrNoMapping: this machine will not map owners today or tomorrow.
 var ErrNoMapping = errors.New("owners cannot be mapped")
 
 // CheckReaders tells whether AttachXFSForReaders can do more on this machine than mount
-// read-only: nil, ErrNoMapping with the kernel's reason, or why it could not be found
-// out. It mounts nothing.
+// read-only: nil, ErrNoMapping with the cause and what to do about it, or why it could
+// not be found out. It mounts nothing.
 func CheckReaders() error {
 	// The kernel reads the mapping before it looks at what is to be mounted, which is
 	// nothing here (mount_setattr in Linux's fs/namespace.c).
@@ -53,38 +61,77 @@ func CheckReaders() error {
 // disown gives a mount the mapping in which nobody owns anything.
 func disown(mount int) error {
 	owners, err := unowned()
-	if err == nil {
-		defer func() { _ = owners.Close() }()
-		err = unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(owners.Fd())})
+	if err != nil {
+		return err
 	}
-	for _, never := range []error{unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.EPERM, unix.ENOSPC, unix.EUSERS} {
-		if errors.Is(err, never) {
-			return fmt.Errorf("%w: %w", ErrNoMapping, err)
-		}
-	}
-	return err
+	defer func() { _ = owners.Close() }()
+	err = unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(owners.Fd())})
+	return explain("map the owners of a mount", err, map[syscall.Errno]string{
+		unix.ENOSYS:     "the kernel has no idmapped mounts; use Linux 5.12 or later",
+		unix.EINVAL:     "the kernel's XFS has no idmapped mounts; use Linux 5.12 or later",
+		unix.EOPNOTSUPP: "the kernel's XFS has no idmapped mounts; use Linux 5.12 or later",
+	})
 }
 
-// unowned opens a user namespace that knows noOwner alone. The kernel makes one only
-// with a process: it is traced, so it stops before its first instruction, and is
-// killed there.
-func unowned() (*os.File, error) {
-	runtime.LockOSThread() // a process is traced by the thread that started it
-	defer runtime.UnlockOSThread()
-	one := []syscall.SysProcIDMap{{ContainerID: noOwner, HostID: noOwner, Size: 1}}
-	process, err := os.StartProcess("/proc/self/exe", []string{"flexlvm-mapping"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: one, GidMappings: one, Ptrace: true, Pdeathsig: syscall.SIGKILL,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("make a mapping of owners: %w", err)
+// explain makes an ErrNoMapping of what will be the same the next time, and says the
+// cause: the kernel's words for it are of no help ("no space left on device").
+func explain(what string, err error, causes map[syscall.Errno]string) error {
+	if err == nil {
+		return nil
 	}
-	owners, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", process.Pid))
-	err = errors.Join(err, process.Kill())
-	if _, waited := process.Wait(); waited != nil || err != nil {
-		if owners != nil {
+	var errno syscall.Errno
+	_ = errors.As(err, &errno)
+	cause := causes[errno]
+	if cause == "" && (errno == unix.EPERM || errno == unix.EACCES) {
+		cause = "this process is not root on the host, or a security module or a sandbox such as seccomp forbids it; see the kernel's log"
+	}
+	if cause == "" {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return fmt.Errorf("%w: %s: %w: %s", ErrNoMapping, what, err, cause)
+}
+
+// unowned opens a user namespace that knows noOwner alone.
+func unowned() (*os.File, error) {
+	process, err := hold()
+	if err != nil {
+		full := fmt.Sprintf("user.max_user_namespaces is %s; let root make more", setting("user/max_user_namespaces"))
+		return nil, explain("make a user namespace", err, map[syscall.Errno]string{
+			unix.ENOSPC: full, unix.EUSERS: full,
+			unix.EINVAL: "the kernel has no user namespaces; use one with CONFIG_USER_NS",
+			unix.ENOSYS: "the kernel has no clone3, or a sandbox such as seccomp hides it; use Linux 5.12 or later",
+		})
+	}
+	owners, err := fill(process)
+	if ended := process.release(); ended != nil {
+		if err == nil {
 			_ = owners.Close()
 		}
-		return nil, fmt.Errorf("make a mapping of owners: %w", errors.Join(err, waited))
+		return nil, errors.Join(err, ended)
+	}
+	return owners, err
+}
+
+// fill opens the user namespace of process and lets it know noOwner.
+func fill(process held) (*os.File, error) {
+	one := fmt.Appendf(nil, "%d %[1]d 1\n", uint32(noOwner))
+	for _, ids := range []string{"uid_map", "gid_map"} {
+		if err := os.WriteFile(process.file(ids), one, 0); err != nil {
+			return nil, explain("fill a user namespace", err, nil)
+		}
+	}
+	owners, err := os.Open(process.file("ns/user"))
+	if err != nil {
+		return nil, explain("open a user namespace", err, nil)
 	}
 	return owners, nil
+}
+
+// setting reads a sysctl.
+func setting(path string) string {
+	value, err := os.ReadFile("/proc/sys/" + path)
+	if err != nil {
+		return "not known"
+	}
+	return strings.TrimSpace(string(value))
 }

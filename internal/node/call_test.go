@@ -17,5 +17,5 @@ func TestCall(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, Call(dir))
 		return Called(dir).After(first)
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }

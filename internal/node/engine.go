@@ -9,6 +9,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -39,6 +40,8 @@ type Config struct {
 	// Engine.Settle is called soon, so that kubelet need not wait for that. Without
 	// it Mount settles the volume itself before it hands it out.
 	Settle func(volume.Group, volume.Name)
+	// Log is told what is less than an error, and what an operator can mend.
+	Log logrus.FieldLogger
 	// After is told the name of every step that has changed the machine, as soon
 	// as it has. Tests die there.
 	After func(step string)
@@ -54,6 +57,7 @@ type Engine struct {
 	now     func() time.Time
 	after   func(string)
 	settle  func(volume.Group, volume.Name) // nil: Mount does it itself
+	log     logrus.FieldLogger
 	rate    volume.Bytes
 }
 
@@ -76,6 +80,11 @@ func New(cfg Config, run command.Runner) (*Engine, error) {
 	if cfg.After == nil {
 		cfg.After = func(string) {}
 	}
+	if cfg.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		cfg.Log = silent
+	}
 	if cfg.WipeRate < 0 {
 		return nil, fmt.Errorf("configure engine: WipeRate %d is negative", int64(cfg.WipeRate))
 	}
@@ -88,13 +97,14 @@ func New(cfg Config, run command.Runner) (*Engine, error) {
 		now:     cfg.Now,
 		after:   cfg.After,
 		settle:  cfg.Settle,
+		log:     cfg.Log,
 		rate:    cfg.WipeRate,
 	}, nil
 }
 
 // OnHost returns the engine of this host, with everything at its default.
 func OnHost(log logrus.FieldLogger) (*Engine, error) {
-	return New(Config{}, command.NewHost("", log))
+	return New(Config{Log: log}, command.NewHost("", log))
 }
 
 // lockVolume serialises all that happens to one volume on this node.

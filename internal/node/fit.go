@@ -54,7 +54,7 @@ func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) 
 		return nil
 	}
 	e.after("set project")
-	if err := e.grow(root, f.device.Path); err != nil {
+	if err := e.grow(ctx, root, f.device); err != nil {
 		return err
 	}
 	if f.tags.State == volume.Creating && f.tags.Clone == "" {
@@ -69,13 +69,17 @@ func (e *Engine) fit(ctx context.Context, root *os.File, f found, inodes int64) 
 	return nil
 }
 
-// grow makes the file system as large as its device.
-func (e *Engine) grow(root *os.File, path string) error {
-	device, err := deviceSize(path)
+// grow makes the file system as large as its device, with its copies of the superblock
+// durable before the quota is: the next mount takes a volume with that quota as it is.
+func (e *Engine) grow(ctx context.Context, root *os.File, d lvm.Device) error {
+	device, err := deviceSize(d.Path)
 	if err != nil {
 		return err
 	}
 	if err := xfs.Grow(root, device); err != nil {
+		return err
+	}
+	if err := e.lvm.Flush(ctx, d.Group, d.Name); err != nil {
 		return err
 	}
 	e.after("grow")
@@ -107,7 +111,7 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 			return err
 		}
 		e.after("lvextend")
-		if err := e.grow(root, f.device.Path); err != nil {
+		if err := e.grow(ctx, root, f.device); err != nil {
 			return err
 		}
 	}

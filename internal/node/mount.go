@@ -128,6 +128,9 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 // makeReady moves a volume in state creating that is on record to ready, in its
 // tags and then on record.
 func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.Tags) error {
+	if !volume.MayMove(t.State, volume.Ready, volume.ByEngine) {
+		return refused("volume %s/%s is %s and cannot become ready", lv.Group, lv.Name, t.State)
+	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 		return err
 	}

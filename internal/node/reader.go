@@ -31,6 +31,10 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 		return err
 	}
 	defer func() { _ = fs.Close() }()
+	if why := fs.Unmapped(); why != nil {
+		e.log.WithError(why).WithField("volume", string(spec.Group)+"/"+string(spec.Name)).
+			Warn("only the container runtime keeps consumers of this dataset from writing to it; have their pods say readOnly: true")
+	}
 	e.after("attach")
 	if err := e.boundRetries(f.device); err != nil {
 		return err

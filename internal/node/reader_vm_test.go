@@ -74,7 +74,7 @@ func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	require.Equal(t, grown-2*volume.Block, allocate(t, loader+"/data"), "beside two files of a few bytes: the quota is there all the same")
 }
 
-// Without user namespaces nothing but read-only is left, and it is said.
+// Without user namespaces nothing but read-only is left, and it is said, with the cause.
 func TestReadersWithoutAMappingOfOwners(t *testing.T) {
 	m := newMachine(t)
 	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
@@ -87,9 +87,16 @@ func TestReadersWithoutAMappingOfOwners(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.WriteFile(most, before, 0o644)) })
 	require.NoError(t, os.WriteFile(most, []byte("0"), 0o644))
-	require.ErrorIs(t, mount.CheckReaders(), mount.ErrNoMapping)
+	const cause = "user.max_user_namespaces is 0"
+	why := mount.CheckReaders()
+	require.ErrorIs(t, why, mount.ErrNoMapping)
+	require.ErrorContains(t, why, cause)
 
 	reader := m.mount(reads, "reader")
+	log, err := os.ReadFile(filepath.Join(m.dir, "log"))
+	require.NoError(t, err)
+	require.Contains(t, string(log), "level=warning")
+	require.Contains(t, string(log), cause)
 	b, err := os.ReadFile(reader + "/1")
 	require.NoError(t, err)
 	require.Equal(t, "whole", string(b))
@@ -102,6 +109,11 @@ func TestReadersWhoseMountIsMadeWritable(t *testing.T) {
 	m := newMachine(t)
 	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
 	loader := m.mount(fills, "loader")
+	t.Cleanup(func() {
+		log, err := os.ReadFile(filepath.Join(m.dir, "log"))
+		require.NoError(t, err)
+		require.NotContains(t, string(log), "level=warning", "all is as it should be")
+	})
 	require.NoError(t, os.Mkdir(loader+"/dir", 0o777))
 	require.NoError(t, os.Chmod(loader+"/dir", 0o777))
 	for _, name := range []string{"/1", "/dir/2"} {

@@ -56,23 +56,14 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 		return err
 	}
 	if tags.State == to {
-		return nil
+		// A call that was killed may have left that in the disk's cache.
+		return e.lvm.Flush(ctx, lv.Group, lv.Name)
 	}
-	if !releasable(tags.State, to) {
+	if !volume.MayMove(tags.State, to, volume.ByRelease) {
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	}
 	tags.Reclaim, tags.Wipe = d.Reclaim, d.Wipe
 	return e.restate(ctx, lv, tags, to)
-}
-
-func releasable(from, to volume.State) bool {
-	switch from {
-	case volume.Creating, volume.Ready:
-		return true
-	case volume.Unreferenced:
-		return to == volume.Retained
-	}
-	return false
 }
 
 // restate writes a volume's new state, with the disposal that is in tags, on
@@ -196,7 +187,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	case ref.meant(lv) != nil:
 		return false, ref.meant(lv)
-	case tags.State != volume.Unreferenced:
+	case !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
 		return false, refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
 	case lv.Origin:
 		return false, hasSnapshots(ref)
@@ -245,7 +236,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return hasSnapshots(ref)
 	}
 	if tags.State != volume.Doomed {
-		if tags.State != volume.Unreferenced {
+		if !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine) {
 			return refused("volume %s bears the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
 				ref, tags.State, ref.Group, lv.Name, ref.Name)
 		}

@@ -40,9 +40,12 @@ func (e *Engine) Restate(ctx context.Context, g volume.Group, n volume.Name, to 
 		return Volume{}, err
 	}
 	if tags.State != to {
-		if err := e.restate(ctx, lv, tags, to); err != nil {
-			return Volume{}, err
-		}
+		err = e.restate(ctx, lv, tags, to)
+	} else {
+		err = e.lvm.Flush(ctx, g, n) // a call that was killed may have left it in the disk's cache
+	}
+	if err != nil {
+		return Volume{}, err
 	}
 	if to == volume.Ready {
 		if err := e.records.touch(g, n, e.now()); err != nil {
@@ -67,6 +70,8 @@ func mayRestate(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own; make the copy again", ref)
 	case tags.State == volume.Doomed:
 		return refused("volume %s is being removed", ref)
+	case tags.State != to && !volume.MayMove(tags.State, to, volume.ByPerson):
+		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	case to == volume.Unreferenced && lv.Open:
 		return fmt.Errorf("forget volume %s: %w: its device is open on this node; end the pods that use it first", ref, ErrInUse)
 	}

@@ -261,3 +261,43 @@ func TestThinVolumeThatItsPoolWasNotToldOf(t *testing.T) {
 	m.unmount(target)
 	m.unmount(m.mount(m.volume("other", 64*volume.MiB), "other"))
 }
+
+// The power fails when the pool has made a copy and has not counted that, while LVM has
+// noted that it is yet to be made. Without help nothing could be made in the pool any
+// more, by anybody.
+func TestCopyThatItsPoolHasNotCounted(t *testing.T) {
+	for name, resolve := range map[string]func(t *testing.T, m *machine, c volume.Spec){
+		"made again": func(t *testing.T, m *machine, c volume.Spec) {
+			require.FileExists(t, m.mount(c, "c")+"/file")
+			m.unmount(m.target("c"))
+		},
+		"removed": func(t *testing.T, m *machine, c volume.Spec) {
+			require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, Disposal{}))
+			require.NoError(t, m.Remove(m.ctx(), refOf(c)))
+			require.Equal(t, []string{"data"}, lvs())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := thinMachine(t, 2*volume.GiB)
+			s, c := m.volume("data", 64*volume.MiB), m.volume("copy", 64*volume.MiB)
+			c.CloneOf = s.Name
+			target := m.mount(s, "a")
+			require.NoError(t, os.WriteFile(target+"/file", []byte("x"), 0o600))
+			m.unmount(target)
+			_, err := m.snapshot(m.ctx(), c)
+			require.NoError(t, err)
+			m.shell(`vgcfgbackup -qq -f %[2]s/after %[1]s
+				lvchange -qq -an %[1]s/copy
+				pool=$(dmsetup ls | awk '/tpool/ { print $1 }')
+				now=$(dmsetup status $pool | cut -d' ' -f4)
+				dmsetup message $pool 0 "set_transaction_id $now $((now-1))"
+				vgchange -qq -an %[1]s
+				sed "s/^\t*transaction_id = $now\$/&\nmessage1 {\ncreate = \"copy\"\n}/" %[2]s/after >%[2]s/before
+				vgcfgrestore -qq --force -f %[2]s/before %[1]s
+				vgchange -qq -ay %[1]s
+				! lvcreate -qq --yes --thin --virtualsize 300m --name other %[1]s/%[3]s 2>/dev/null`, group, t.TempDir(), testPool)
+			resolve(t, m, c)
+			m.unmount(m.mount(m.volume("new", 64*volume.MiB), "n"))
+		})
+	}
+}

@@ -81,7 +81,7 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-uid", metav1.GetOptions{})
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond, "the node that the scheduler has named is not seen")
+	}, time.Minute, 20*time.Millisecond, "the node that the scheduler has named is not seen")
 	require.False(t, given.outdated(data), "what was noted is forgotten")
 }
 

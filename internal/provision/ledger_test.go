@@ -81,7 +81,7 @@ func (b *books) said() []string {
 }
 
 func (b *books) room(node string) volume.Bytes {
-	offer, has := b.Offer(node, provision.Parameters{Group: "flexlvm"})
+	offer, has := b.Offer(node, provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 	require.True(b.t, has, node)
 	return offer.Room
 }
@@ -108,7 +108,7 @@ func written(node string, w provision.Want, change ...func(*corev1.PersistentVol
 		c.Spec.Resources.Requests[corev1.ResourceStorage] = quantity(spec.Size)
 	})
 	request := provision.Request{PVName: w.PV, Claim: c, Class: class(nil), Cluster: clusterUID}
-	object := request.PersistentVolume(spec, provision.Parameters{Group: "flexlvm", Layout: volume.Linear}, provision.Node{Name: node, Hostname: node})
+	object := request.PersistentVolume(spec, provision.Parameters{Spec: volume.Spec{Group: "flexlvm", Layout: volume.Linear}}, provision.Node{Name: node, Hostname: node})
 	for _, f := range change {
 		f(object)
 	}
@@ -171,15 +171,15 @@ func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
 	require.Equal(t, []string{"node-1"}, b.said())
 
 	// The scheduler, which looks at one claim after the other, is kept from coming back.
-	offer, _ := b.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+	offer, _ := b.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 	require.Equal(t, volume.GiB-volume.Block, offer.Most)
 	b.now = b.now.Add(2 * time.Minute)
-	offer, _ = b.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+	offer, _ = b.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 	require.Greater(t, offer.Most, volume.GiB, "but others not for ever")
 
 	require.Error(t, b.reserve("node-1", three...))
 	b.Report(reported("node-1", 4*one))
-	offer, _ = b.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+	offer, _ = b.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 	require.Greater(t, offer.Most, volume.GiB, "and not once there may be room")
 
 	require.NoError(t, b.reserve("node-2", three...))
@@ -303,7 +303,7 @@ func TestLedgerOffersWhatItCanReserve(t *testing.T) {
 	for _, extent := range []volume.Bytes{4 * volume.MiB, 32 * volume.MiB, volume.GiB} {
 		for _, allocatable := range []volume.Bytes{299 * volume.MiB, 300 * volume.MiB, volume.GiB + 12345, 100 * volume.GiB, 9 * volume.TiB} {
 			b := newBooks(t, reported("node-1", allocatable, func(p *flexlvmv1.Pool) { p.ExtentSize = quantity(extent) }))
-			offer, has := b.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+			offer, has := b.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 			require.True(t, has)
 			if offer.Most > 0 {
 				require.NoError(t, b.reserve("node-1", want("a", offer.Most)), "%s of %s in %s", offer.Most, allocatable, extent)
@@ -312,9 +312,9 @@ func TestLedgerOffersWhatItCanReserve(t *testing.T) {
 		}
 	}
 	b := newBooks(t, reported("node-1", one))
-	_, has := b.Offer("node-1", provision.Parameters{Group: "other"})
+	_, has := b.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "other"}})
 	require.False(t, has, "nodes without the pool offer nothing")
-	_, has = b.Offer("node-2", provision.Parameters{Group: "flexlvm"})
+	_, has = b.Offer("node-2", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 	require.False(t, has)
 }
 
@@ -342,7 +342,7 @@ func TestLedgerLayouts(t *testing.T) {
 		w.Spec.Layout = volume.Raid1
 		return w
 	}
-	raid1 := provision.Parameters{Group: "flexlvm", Layout: volume.Raid1}
+	raid1 := provision.Parameters{Spec: volume.Spec{Group: "flexlvm", Layout: volume.Raid1}}
 	leg := one + volume.DefaultExtent // with RAID's own metadata
 
 	t.Run("its true cost", func(t *testing.T) {

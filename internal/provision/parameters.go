@@ -10,9 +10,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// DefaultGroup is the volume group of a class that names none.
-const DefaultGroup = "flexlvm"
-
 // Parameters of a StorageClass beyond those that are options of a volume too.
 const (
 	parameterReclaim    = "reclaim"
@@ -29,81 +26,80 @@ const (
 	parameterCSIFSType = "csi.storage.k8s.io/fstype"
 )
 
-// knownParameters in the order in which people are told of them.
-var knownParameters = []string{
-	volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionStripes, volume.OptionStripeKiB,
-	volume.OptionMirrors, parameterRatio, volume.OptionInodes, volume.OptionKind, parameterReclaim, parameterWipe, parameterOnNodeLoss,
-	parameterReadBps, parameterWriteBps, parameterReadIOPS, parameterWriteIOPS,
-	parameterFSType, parameterCSIFSType,
-}
-
-// layoutOf says which layout a parameter belongs to.
-var layoutOf = map[string]volume.Layout{
-	volume.OptionThinPool:  volume.Thin,
-	parameterRatio:         volume.Thin,
-	volume.OptionStripes:   volume.Striped,
-	volume.OptionStripeKiB: volume.Striped,
-	volume.OptionMirrors:   volume.Raid1,
-}
-
 // Parameters is a StorageClass as its volumes see it.
 type Parameters struct {
-	Group      volume.Group
-	Layout     volume.Layout
-	Stripes    int // 0, and so the next two: the layout's default
-	StripeKiB  int // striped
-	Mirrors    int // raid1
-	ThinPool   volume.Name
-	Ratio      volume.Ratio // thin; 0: 1
-	Inodes     int64        // 0: no limit
-	Kind       volume.Kind  // what its volumes are for
-	Reclaim    volume.Reclaim
-	Wipe       volume.Wipe
-	OnNodeLoss volume.OnNodeLoss
-	IOLimits   volume.IOLimits // of each pod that uses the volume
+	volume.Spec // of each volume, but for its name and its size
+	Reclaim     volume.Reclaim
+	Wipe        volume.Wipe
+	OnNodeLoss  volume.OnNodeLoss
+	IOLimits    volume.IOLimits // of each pod that uses the volume
+}
+
+// A parameter is what a class says and no option of the volume repeats.
+type parameter struct {
+	name   string
+	layout volume.Layout // the only one that has it; empty: all have
+	// parse reads text into p; the error is a *volume.FieldError about field.
+	parse func(p *Parameters, field, text string) error
+}
+
+// classParameters are all of them, in the order in which people are told of them, behind
+// the options of a volume that a class may set.
+var classParameters = [...]parameter{
+	{parameterRatio, volume.Thin, into(func(p *Parameters) *volume.Ratio { return &p.Ratio }, volume.ParseRatio)},
+	{parameterReclaim, "", into(func(p *Parameters) *volume.Reclaim { return &p.Reclaim }, volume.ParseReclaim)},
+	{parameterWipe, "", into(func(p *Parameters) *volume.Wipe { return &p.Wipe }, volume.ParseWipe)},
+	{parameterOnNodeLoss, "", into(func(p *Parameters) *volume.OnNodeLoss { return &p.OnNodeLoss }, volume.ParseOnNodeLoss)},
+	{parameterReadBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.ReadBps }, volume.ParseBps)},
+	{parameterWriteBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.WriteBps }, volume.ParseBps)},
+	{parameterReadIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.ReadIOPS }, volume.ParseIOPS)},
+	{parameterWriteIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.WriteIOPS }, volume.ParseIOPS)},
+	{parameterFSType, "", parseFSType},
+	{parameterCSIFSType, "", parseFSType},
+}
+
+// into makes the parse function of a parameter that is one field of Parameters.
+func into[T any](of func(*Parameters) *T, parse func(field, s string) (T, error)) func(*Parameters, string, string) error {
+	return func(p *Parameters, field, text string) error {
+		v, err := parse(field, text)
+		if err == nil {
+			*of(p) = v
+		}
+		return err
+	}
+}
+
+// knownParameters are both: the options that a class may set, and classParameters.
+func knownParameters() []parameter {
+	var all []parameter
+	for _, o := range volume.Options() {
+		if o.Class {
+			all = append(all, parameter{o.Name, o.Layout, func(p *Parameters, _, text string) error { return o.Parse(&p.Spec, text) }})
+		}
+	}
+	return append(all, classParameters[:]...)
 }
 
 // ParseParameters reads the parameters of a StorageClass. A parameter that is
 // not known is an error, for it is a word that somebody relies on. The error is
 // a *Refusal that names everything that is wrong.
 func ParseParameters(given map[string]string) (Parameters, error) {
-	var (
-		out   Parameters
-		wrong problems
-		err   error
-	)
-	checkKnown(given, &wrong)
-
-	group, named := given[volume.OptionGroup]
-	if !named {
-		group = DefaultGroup
+	out := Parameters{
+		Spec:    volume.Spec{Group: volume.DefaultGroup, Layout: volume.Linear, Kind: volume.Claim},
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 	}
-	out.Group, err = volume.ParseGroup(volume.OptionGroup, group)
-	wrong.check(err)
-	out.Layout, err = volume.ParseLayout(volume.OptionLayout, given[volume.OptionLayout])
-	wrong.check(err)
-	if err == nil {
-		checkLayoutOptions(out.Layout, given, &wrong)
+	var wrong problems
+	known := knownParameters()
+	checkKnown(known, given, &wrong)
+	for _, p := range known {
+		if text, there := given[p.name]; there {
+			wrong.check(p.parse(&out, p.name, text))
+		}
 	}
-	readNumber(given, volume.OptionStripes, volume.ParseStripes, &out.Stripes, &wrong)
-	readNumber(given, volume.OptionStripeKiB, volume.ParseStripeKiB, &out.StripeKiB, &wrong)
-	readNumber(given, volume.OptionMirrors, volume.ParseMirrors, &out.Mirrors, &wrong)
-	readNumber(given, volume.OptionThinPool, volume.ParseThinPool, &out.ThinPool, &wrong)
-	readNumber(given, parameterRatio, volume.ParseRatio, &out.Ratio, &wrong)
-	readNumber(given, volume.OptionInodes, volume.ParseInodes, &out.Inodes, &wrong)
-	out.Kind, err = volume.ParseKind(volume.OptionKind, given[volume.OptionKind])
-	wrong.check(err)
-	out.Reclaim, err = volume.ParseReclaim(parameterReclaim, given[parameterReclaim])
-	wrong.check(err)
-	out.Wipe, err = volume.ParseWipe(parameterWipe, given[parameterWipe])
-	wrong.check(err)
+	if _, err := volume.ParseLayout(volume.OptionLayout, given[volume.OptionLayout]); err == nil {
+		checkLayoutOptions(out.Layout, known, given, &wrong)
+	}
 	checkThin(out, given, &wrong)
-	out.OnNodeLoss, err = volume.ParseOnNodeLoss(parameterOnNodeLoss, given[parameterOnNodeLoss])
-	wrong.check(err)
-	out.IOLimits = parseIOLimits(given, &wrong)
-	for _, name := range []string{parameterFSType, parameterCSIFSType} {
-		wrong.check(checkFSType(name, given[name]))
-	}
 	if err := wrong.refusal(); err != nil {
 		return Parameters{}, err
 	}
@@ -123,59 +119,32 @@ func checkThin(p Parameters, given map[string]string, wrong *problems) {
 	}
 }
 
-// pool is where the volumes are cut from.
-func (p Parameters) pool() volume.PoolName { return volume.PoolOf(p.Group, p.ThinPool) }
-
-func parseIOLimits(given map[string]string, wrong *problems) (out volume.IOLimits) {
-	readNumber(given, parameterReadBps, volume.ParseBps, &out.ReadBps, wrong)
-	readNumber(given, parameterWriteBps, volume.ParseBps, &out.WriteBps, wrong)
-	readNumber(given, parameterReadIOPS, volume.ParseIOPS, &out.ReadIOPS, wrong)
-	readNumber(given, parameterWriteIOPS, volume.ParseIOPS, &out.WriteIOPS, wrong)
-	return out
-}
-
-// readNumber reads a parameter that may be left out.
-func readNumber[T any](given map[string]string, name string, parse func(field, s string) (T, error), into *T, wrong *problems) {
-	text, ok := given[name]
-	if !ok {
-		return
+func checkKnown(known []parameter, given map[string]string, wrong *problems) {
+	var names, unknown []string
+	for _, p := range known {
+		names = append(names, p.name)
 	}
-	var err error
-	*into, err = parse(name, text)
-	wrong.check(err)
-}
-
-// spec is what every volume of these parameters is, but for its size and its name.
-func (p Parameters) spec() volume.Spec {
-	return volume.Spec{
-		Group: p.Group, Layout: p.Layout, Stripes: p.Stripes, StripeKiB: p.StripeKiB, Mirrors: p.Mirrors, ThinPool: p.ThinPool, Ratio: p.Ratio, Inodes: p.Inodes, Kind: p.Kind,
-	}
-}
-
-func checkKnown(given map[string]string, wrong *problems) {
-	var unknown []string
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(knownParameters, name) {
+		if !slices.Contains(names, name) {
 			unknown = append(unknown, fmt.Sprintf("%q", name))
 		}
 	}
 	if len(unknown) > 0 {
-		wrong.add(fmt.Sprintf("unknown parameter %s; the known ones are %s",
-			strings.Join(unknown, ", "), strings.Join(knownParameters, ", ")))
+		wrong.add(fmt.Sprintf("unknown parameter %s; the known ones are %s", strings.Join(unknown, ", "), strings.Join(names, ", ")))
 	}
 }
 
 // checkLayoutOptions refuses what belongs to another layout: it would be
 // dropped in silence, and somebody meant something by it.
-func checkLayoutOptions(layout volume.Layout, given map[string]string, wrong *problems) {
-	for _, name := range slices.Sorted(maps.Keys(layoutOf)) {
-		if _, ok := given[name]; ok && layoutOf[name] != layout {
-			wrong.add(fmt.Sprintf("%s: belongs to layout %q, and the layout is %q; leave it out", name, layoutOf[name], layout))
+func checkLayoutOptions(layout volume.Layout, known []parameter, given map[string]string, wrong *problems) {
+	for _, p := range known {
+		if _, there := given[p.name]; there && p.layout != "" && p.layout != layout {
+			wrong.add(fmt.Sprintf("%s: belongs to layout %q, and the layout is %q; leave it out", p.name, p.layout, layout))
 		}
 	}
 }
 
-func checkFSType(field, fsType string) error {
+func parseFSType(_ *Parameters, field, fsType string) error {
 	if fsType == "" || fsType == pv.FSType {
 		return nil
 	}

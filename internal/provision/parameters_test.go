@@ -1,6 +1,9 @@
 package provision_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,12 +12,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, overprovisionRatio, inodes, kind, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, overprovisionRatio, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
-		Group: "flexlvm", Layout: volume.Linear,
-		Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+		Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim},
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 	}
 	tests := map[string]struct {
 		given map[string]string
@@ -28,37 +31,37 @@ func TestParseParameters(t *testing.T) {
 				"onNodeLoss": "release", "readBps": "10Mi", "writeBps": "5000000", "readIops": "1000", "writeIops": "500", "fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs",
 			},
 			want: provision.Parameters{
-				Group: "fast", Layout: volume.Linear, Inodes: 1000,
-				Kind: volume.Claim, Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
+				Spec:    volume.Spec{Group: "fast", Layout: volume.Linear, Inodes: 1000, Kind: volume.Claim},
+				Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
 				IOLimits: volume.IOLimits{ReadBps: 10 * volume.MiB, WriteBps: 5e6, ReadIOPS: 1000, WriteIOPS: 500},
 			},
 		},
 		"striped": {
 			given: map[string]string{"layout": "striped", "stripes": "4", "stripeSizeKiB": "256"},
 			want: provision.Parameters{
-				Group: "flexlvm", Layout: volume.Striped, Stripes: 4, StripeKiB: 256,
-				Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Striped, Stripes: 4, StripeKiB: 256, Kind: volume.Claim},
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"raid1": {
 			given: map[string]string{"layout": "raid1", "mirrors": "2"},
 			want: provision.Parameters{
-				Group: "flexlvm", Layout: volume.Raid1, Mirrors: 2,
-				Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Raid1, Mirrors: 2, Kind: volume.Claim},
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"thin": {
 			given: map[string]string{"layout": "thin", "thinPool": "pool", "overprovisionRatio": "1.5"},
 			want: provision.Parameters{
-				Group: "flexlvm", Layout: volume.Thin, ThinPool: "pool", Ratio: 1500,
-				Kind: volume.Claim, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Thin, ThinPool: "pool", Ratio: 1500, Kind: volume.Claim},
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"for replicas": {
 			given: map[string]string{"kind": "dataset"},
 			want: provision.Parameters{
-				Group: "flexlvm", Layout: volume.Linear,
-				Kind: volume.Dataset, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Dataset},
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"for nobody": {given: map[string]string{"kind": "cache"}, err: `kind "cache": is not a kind; it is claim or dataset`},
@@ -120,8 +123,8 @@ func TestParseParameters(t *testing.T) {
 		},
 		"belongs to another layout": {
 			given: map[string]string{"stripes": "2", "mirrors": "1"},
-			err: `mirrors: belongs to layout "raid1", and the layout is "linear"; leave it out; ` +
-				`stripes: belongs to layout "striped", and the layout is "linear"; leave it out`,
+			err: `stripes: belongs to layout "striped", and the layout is "linear"; leave it out; ` +
+				`mirrors: belongs to layout "raid1", and the layout is "linear"; leave it out`,
 		},
 		"inodes": {
 			given: map[string]string{"inodes": "-1"},
@@ -166,4 +169,21 @@ func TestParseParameters(t *testing.T) {
 			require.Equal(t, tt.want, got)
 		})
 	}
+}
+
+// docs/storageclass.md has a row for each parameter, and for nothing else.
+func TestParametersAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "storageclass.md"))
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "| parameter | values | default | meaning |\n|---|---|---|---|\n")
+	require.True(t, found, "the table of parameters")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var documented []string
+	for row := range strings.Lines(table) {
+		names, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for name := range strings.SplitSeq(names, ",") {
+			documented = append(documented, strings.Trim(name, " `"))
+		}
+	}
+	require.ElementsMatch(t, strings.Split(known, ", "), documented)
 }

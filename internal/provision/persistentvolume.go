@@ -49,7 +49,7 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	if err := wrong.refusal(); err != nil {
 		return volume.Spec{}, Parameters{}, err
 	}
-	spec := parameters.spec()
+	spec := parameters.Spec
 	spec.Name, spec.Size = name, size
 	if hash, is := r.dataset(); is {
 		spec.Name = replica.VolumeName(hash)

@@ -41,9 +41,9 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 	case best != "":
 		return best, nil
 	case seen == 0:
-		return "", fmt.Errorf("no node that may run pods and that StorageClass %q allows has %s %q; make one with `flexlvm vg create`", class.Name, parameters.pool().Noun(), parameters.pool())
+		return "", fmt.Errorf("no node that may run pods and that StorageClass %q allows has %s %q; make one with `flexlvm vg create`", class.Name, parameters.Pool().Noun(), parameters.Pool())
 	}
-	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with %s %q can give is %s; it is tried again", amountOf(size), seen, parameters.pool().Noun(), parameters.pool(), amountOf(given.Most))
+	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with %s %q can give is %s; it is tried again", amountOf(size), seen, parameters.Pool().Noun(), parameters.Pool(), amountOf(given.Most))
 }
 
 // open tells whether pods that ask for nothing special may come to a node.

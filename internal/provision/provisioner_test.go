@@ -261,7 +261,7 @@ func TestProvisionForTheOtherPod(t *testing.T) {
 			c.pods = append(c.pods, modest)
 			_, _, err = c.provisioner(t).Provision(context.Background(), options("node-1"))
 			require.NoError(t, err)
-			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 			require.Equal(t, 8*one-volume.DeviceSize(64*volume.MiB, 0), offer.Room, "the modest pod's claims have room, and nobody else's")
 		})
 	}

@@ -139,7 +139,7 @@ func TestReplicasThatAreRefused(t *testing.T) {
 
 func roomFor(t *testing.T, c *cast, kind volume.Kind) volume.Bytes {
 	t.Helper()
-	offer, has := c.ledger.Offer("node-1", provision.Parameters{Group: "flexlvm", Kind: kind})
+	offer, has := c.ledger.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm", Kind: kind}})
 	require.True(t, has)
 	return offer.Room
 }
@@ -302,7 +302,7 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, "and what this pod reads (ds-"+imagesHash+") does not count, for it stays")
-			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Group: "flexlvm"})
+			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
 			require.Less(t, offer.Most, 5*volume.GiB, "the scheduler would choose this node again")
 		})
 	}

@@ -313,11 +313,11 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 	if !there || a.node != node {
 		return Offer{}, false
 	}
-	p, there := a.pools[parameters.pool()]
+	p, there := a.pools[parameters.Pool()]
 	if !there {
 		return Offer{}, false
 	}
-	o := Offer{Room: l.room(a, parameters.pool()), Busy: p.busy}
+	o := Offer{Room: l.room(a, parameters.Pool()), Busy: p.busy}
 	// What replicas hold does not count for other replicas; on devices, nothing counts
 	// that may be evicted.
 	onDevices := p.free(o.Room)
@@ -326,15 +326,15 @@ func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
 	}
 	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
-	if spec := parameters.spec(); spec.Devices() > 1 {
+	if spec := parameters.Spec; spec.Devices() > 1 {
 		free = onDevices
 	}
-	o.Most = volume.Largest(free, parameters.spec(), p.extent)
-	if h, held := a.holds[parameters.pool()]; held {
+	o.Most = volume.Largest(free, parameters.Spec, p.extent)
+	if h, held := a.holds[parameters.Pool()]; held {
 		if l.now().Before(h.until) {
 			o.Most = min(o.Most, h.size)
 		} else {
-			delete(a.holds, parameters.pool())
+			delete(a.holds, parameters.Pool())
 		}
 	}
 	return o, true

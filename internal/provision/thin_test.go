@@ -32,7 +32,7 @@ func thinWant(name string, size volume.Bytes, ratio volume.Ratio) provision.Want
 	return w
 }
 
-var thinClass = provision.Parameters{Group: "flexlvm", Layout: volume.Thin, ThinPool: "thinpool"}
+var thinClass = provision.Parameters{Spec: volume.Spec{Group: "flexlvm", Layout: volume.Thin, ThinPool: "thinpool"}}
 
 func TestLedgerKeepsThinPoolsApart(t *testing.T) {
 	b := newBooks(t, thinNode("node-1", 10*one), reported("node-2", 10*one))

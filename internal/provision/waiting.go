@@ -109,10 +109,10 @@ func (w *waitingRoom) why(class string, spec volume.Spec, parameters Parameters)
 		}
 	}
 	if nodes == 0 {
-		return fmt.Sprintf("no node has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.pool().Noun(), parameters.pool(), class)
+		return fmt.Sprintf("no node has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.Pool().Noun(), parameters.Pool(), class)
 	}
 	return fmt.Sprintf("no node has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
-		amountOf(spec.Size), nodes, parameters.pool().Noun(), parameters.pool(), amountOf(most), best)
+		amountOf(spec.Size), nodes, parameters.Pool().Noun(), parameters.Pool(), amountOf(most), best)
 }
 
 // toldLately tells whether a claim knows what keeps it.

@@ -1,10 +1,15 @@
-// Package serve is the HTTP side of the daemons: /healthz, /readyz and /metrics.
+// Package serve is the HTTP side of the daemons: /healthz, /readyz and /metrics. By
+// default whoever reaches the port may ask, so it sees to it that asking, however often,
+// costs the daemon little.
 package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -12,6 +17,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/rest"
+)
+
+// What one listener bears. A daemon has one kubelet and a Prometheus or two; what is
+// beyond that must not take its memory. With 4,096 connections in the kernel's queue
+// (net.core.somaxconn) a probe that may take five seconds is answered in time.
+const (
+	mostConnections = 256
+	pace            = time.Millisecond
+	mostScrapes     = 2        // at once; others are told 503
+	mostHeader      = 16 << 10 // bytes; a token of a service account has 1 to 2 KiB
+	readTimeout     = 5 * time.Second
+	writeTimeout    = 10 * time.Second // Prometheus waits no longer, either
+	idleTimeout     = time.Minute      // Prometheus keeps its connection
 )
 
 // Health is how a process tells that it is well.
@@ -24,8 +43,10 @@ type Health struct {
 
 // Server answers /healthz, /readyz and /metrics.
 type Server struct {
-	http  *http.Server
-	ready atomic.Bool
+	health  http.Handler
+	metrics http.Handler
+	servers []*http.Server
+	ready   atomic.Bool
 }
 
 // New makes the server. /healthz answers with health.Check; /readyz fails until
@@ -44,14 +65,27 @@ func New(metrics prometheus.Gatherer, health Health) *Server {
 		}
 		answer(w, nil)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	s.http = &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       time.Minute,
-	}
+	s.health = mux
+	// A compressor takes more memory than what it compresses.
+	s.metrics = few(mostScrapes, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{DisableCompression: true}))
 	return s
+}
+
+// few lets so many requests through at once. The others are told to come again, on
+// another connection: whatever else they have sent on this one is not even read.
+func few(most int, next http.Handler) http.Handler {
+	inside := make(chan struct{}, most)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case inside <- struct{}{}:
+			defer func() { <-inside }()
+			next.ServeHTTP(w, r)
+		default:
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, fmt.Sprintf("%d scrapes are being answered; try again later", most), http.StatusServiceUnavailable)
+		}
+	})
 }
 
 func answer(w http.ResponseWriter, err error) {
@@ -65,23 +99,85 @@ func answer(w http.ResponseWriter, err error) {
 // Ready lets /readyz succeed.
 func (s *Server) Ready() { s.ready.Store(true) }
 
-// Listen takes the address, so that a port in use is told at start, and serves
-// until Close.
-func (s *Server) Listen(ctx context.Context, address string) (net.Addr, error) {
+// Addresses are where a server is reached.
+type Addresses struct {
+	Metrics string
+	Health  string
+}
+
+// Listen takes the addresses, so that a port in use is told at start, and serves
+// until Close. The API server that config leads to is asked about tokens where o.Auth
+// is set; else config may be nil.
+func (s *Server) Listen(ctx context.Context, o Options, config *rest.Config) (at Addresses, err error) {
+	if err := o.Check(); err != nil {
+		return at, err
+	}
+	handler, secret := http.NewServeMux(), (*tls.Config)(nil)
+	if o.Auth {
+		certificate, err := certificates(o.CertFile, o.KeyFile)
+		if err != nil {
+			return at, err
+		}
+		review, err := byAPIServer(config)
+		if err != nil {
+			return at, err
+		}
+		secret = &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12}
+		handler.Handle("GET /metrics", newGuard(review, s.metrics))
+	} else {
+		handler.Handle("GET /metrics", s.metrics)
+		handler.Handle("/", s.health)
+	}
+	if at.Metrics, err = s.listen(ctx, "address", o.Address, secret, handler); err != nil {
+		return at, err
+	}
+	at.Health = at.Metrics
+	if o.HealthAddress == "" {
+		return at, nil
+	}
+	if at.Health, err = s.listen(ctx, "health-address", o.HealthAddress, nil, s.health); err != nil {
+		return at, errors.Join(err, s.Close())
+	}
+	return at, nil
+}
+
+// listen serves on one address.
+func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.Config, handler http.Handler) (string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for health checks and metrics (choose another --address): %w", err)
+		return "", fmt.Errorf("listen for health checks and metrics (choose another --%s): %w", flag, err)
 	}
-	go func() { _ = s.http.Serve(listener) }() // ends with ErrServerClosed at Close
-	return listener.Addr(), nil
+	listener = newBounded(listener, mostConnections, pace)
+	server := &http.Server{
+		Handler:        handler,
+		ReadTimeout:    readTimeout,
+		WriteTimeout:   writeTimeout,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: mostHeader,
+		TLSConfig:      secret,
+		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	// In HTTP/2 one connection is many requests.
+	server.Protocols = &http.Protocols{}
+	server.Protocols.SetHTTP1(true)
+	serve := server.Serve
+	if secret != nil {
+		server.ErrorLog = log.New(io.Discard, "", 0) // each failed handshake is a line
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	s.servers = append(s.servers, server)
+	go func() { _ = serve(listener) }() // ends with ErrServerClosed at Close
+	return listener.Addr().String(), nil
 }
 
 // Close ends the server, giving answers that have begun a moment.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil {
-		return fmt.Errorf("stop answering health checks: %w", err)
+	for _, server := range s.servers {
+		if err := server.Shutdown(ctx); err != nil {
+			return fmt.Errorf("stop answering health checks: %w", err)
+		}
 	}
 	return nil
 }

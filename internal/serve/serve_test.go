@@ -19,10 +19,10 @@ func TestServer(t *testing.T) {
 		Unready: "the API server has not answered yet",
 	}
 	server := serve.New(serve.NewRegistry(), health)
-	address, err := server.Listen(t.Context(), "127.0.0.1:0")
+	at, err := server.Listen(t.Context(), serve.Options{Address: "127.0.0.1:0"}, nil)
 	require.NoError(t, err)
 	get := func(path string) (int, string) {
-		response, err := http.Get(fmt.Sprintf("http://%s%s", address, path))
+		response, err := http.Get(fmt.Sprintf("http://%s%s", at.Health, path))
 		require.NoError(t, err)
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
@@ -48,7 +48,7 @@ func TestServer(t *testing.T) {
 	require.Contains(t, body, "flexlvm_build_info{version=")
 	require.Contains(t, body, "go_goroutines")
 
-	_, err = serve.New(serve.NewRegistry(), health).Listen(t.Context(), address.String())
+	_, err = serve.New(serve.NewRegistry(), health).Listen(t.Context(), serve.Options{Address: at.Health}, nil)
 	require.ErrorContains(t, err, "choose another --address")
 	require.NoError(t, server.Close())
 }

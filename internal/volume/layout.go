@@ -1,9 +1,6 @@
 package volume
 
-import (
-	"math/bits"
-	"strconv"
-)
+import "math/bits"
 
 // Layout is how a volume lies on its pool's devices.
 type Layout string
@@ -109,48 +106,15 @@ func or(n, otherwise int) int {
 	return n
 }
 
-// layoutOptions are those that belong to one layout alone.
-func (s Spec) layoutOptions() []layoutOption {
-	h := s.Shape()
-	return []layoutOption{
-		{OptionStripes, Striped, number(h.Stripes)},
-		{OptionStripeKiB, Striped, number(h.StripeKiB)},
-		{OptionMirrors, Raid1, number(h.Mirrors)},
-		{OptionThinPool, Thin, string(s.ThinPool)},
-		{OptionCloneOf, Thin, string(s.CloneOf)},
-	}
-}
-
-type layoutOption struct {
-	name   string
-	layout Layout
-	value  string // empty where it is not set
-}
-
-func number(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
-}
-
-func (s Spec) addLayoutOptions(out map[string]string) {
-	for _, o := range s.layoutOptions() {
-		if o.value != "" {
-			out[o.name] = o.value
-		}
-	}
-}
-
 func (s Spec) validateLayout() error {
 	switch s.Layout {
 	case Linear, Striped, Raid1, Thin:
 	default:
 		return invalid(OptionLayout, string(s.Layout), "is not a layout; it is one of linear, striped, raid1, thin")
 	}
-	for _, o := range s.layoutOptions() {
-		if o.value != "" && o.layout != s.Layout {
-			return invalid(o.name, o.value, "belongs to layout %s, and the layout is %s; remove it", o.layout, s.Layout)
+	for _, o := range options {
+		if text := o.print(&s); text != "" && !o.of(s.Layout) {
+			return o.foreign(text, s.Layout)
 		}
 	}
 	switch {

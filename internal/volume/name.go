@@ -11,6 +11,10 @@ type Name string
 // input.
 type Group string
 
+// DefaultGroup is the volume group of a class that names none, of commands that are
+// told none, and of the StorageClass that is shipped.
+const DefaultGroup Group = "flexlvm"
+
 // doomedPrefix marks a volume whose removal has committed. Names of
 // PersistentVolumes cannot hold an underscore, so none can collide with it.
 const doomedPrefix = "doomed_"

@@ -1,9 +1,6 @@
 package volume
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // Spec is what a caller asks of the node: which volume, how large, and on whose
 // behalf. The zero value is not valid.
@@ -26,52 +23,6 @@ type Spec struct {
 	ReadOnly  bool   // for the readers of a replica: it is mounted where it is, and never made
 	Cluster   string // UID of the cluster's kube-system namespace, or empty
 	Namespace string // the namespace that owns the volume; empty where the caller does not know it
-}
-
-// Option names, as the PersistentVolume's flexVolume.options bear them; errors
-// about a Spec speak of these.
-const (
-	OptionGroup     = "volumeGroup"
-	OptionGroupUUID = "volumeGroupUUID"
-	OptionSize      = "size"
-	OptionLayout    = "layout"
-	OptionThinPool  = "thinPool"
-	OptionCloneOf   = "cloneOf"
-	OptionStripes   = "stripes"
-	OptionStripeKiB = "stripeSizeKiB"
-	OptionMirrors   = "mirrors"
-	OptionInodes    = "inodes"
-	OptionCluster   = "clusterUID"
-	OptionKind      = "kind"
-	OptionReadOnly  = "readOnly"
-	OptionVolume    = "volume"
-)
-
-// Options is s in the words of a PersistentVolume's flexVolume.options: what the
-// driver reads back as s. Left out are what is not set, the name, which is that of
-// the PersistentVolume, and the namespace; kubelet tells both. The numbers of the
-// layout are written out, so that a later default does not change what was made.
-func (s Spec) Options() map[string]string {
-	out := map[string]string{
-		OptionGroup:  string(s.Group),
-		OptionSize:   strconv.FormatInt(int64(s.Size), 10),
-		OptionLayout: string(s.Layout),
-		OptionKind:   string(s.Kind),
-	}
-	s.addLayoutOptions(out)
-	if s.GroupUUID != "" {
-		out[OptionGroupUUID] = s.GroupUUID
-	}
-	if s.Cluster != "" {
-		out[OptionCluster] = s.Cluster
-	}
-	if s.ReadOnly {
-		out[OptionReadOnly] = "true"
-	}
-	if s.Inodes > 0 {
-		out[OptionInodes] = strconv.FormatInt(s.Inodes, 10)
-	}
-	return out
 }
 
 // MaxInodes keeps the arithmetic on inodes far from overflow; 2^40 inodes alone

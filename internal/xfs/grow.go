@@ -64,14 +64,16 @@ func ReadSpace(root *os.File) (Space, error) {
 }
 
 // Grow makes the mounted file system fill a device of the given size; it may be
-// called again, and never shrinks.
+// called again, and never shrinks. Where it fills the device already its copies of the
+// superblock are written once more: XFS does not log them, so that a power cut may have
+// left them as they were before, and xfs_repair would go by them.
 func Grow(root *os.File, device volume.Bytes) error {
 	g, err := readGeometry(root)
 	if err != nil {
 		return err
 	}
 	blocks := uint64(device) / uint64(g.blockSize)
-	if blocks <= g.dataBlocks {
+	if blocks < g.dataBlocks {
 		return nil
 	}
 	d := growData{blocks: blocks, maxPercent: g.maxPercent}

@@ -1,0 +1,66 @@
+// Package protocol is what the loader of a dataset and whoever runs it have agreed
+// upon: how far it is, how it ends, and where it says so. It imports the standard
+// library alone, so that the controller of datasets need not link the loader.
+package protocol
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Exit codes, which Jobs rely on.
+const (
+	ExitComplete  = 0
+	ExitFailed    = 1
+	ExitUsage     = 2
+	ExitRefused   = 3  // all is there but for keys that cannot be files
+	ExitTemporary = 75 // EX_TEMPFAIL of sysexits(3): trying again may help
+)
+
+// Paths of the loader's HTTP server.
+const (
+	// ProgressPath answers with the Status.
+	ProgressPath = "/progress"
+	// ReadyPath answers 200 once the destination is of use, and 503 before.
+	ReadyPath = "/ready"
+)
+
+// States of a run.
+const (
+	StateListing  = "listing"
+	StateFetching = "fetching"
+	StateComplete = "complete"
+	StateFailed   = "failed"
+)
+
+// Status is how far a run is; the JSON of ProgressPath, of progress lines and of
+// the result.
+type Status struct {
+	State      string `json:"state"`
+	FilesDone  int64  `json:"filesDone"`
+	FilesTotal int64  `json:"filesTotal"`
+	// BytesDone counts what has arrived and what was there before.
+	BytesDone      int64  `json:"bytesDone"`
+	BytesTotal     int64  `json:"bytesTotal"`
+	BytesPerSecond int64  `json:"bytesPerSecond"`
+	ETASeconds     int64  `json:"etaSeconds"`
+	Refused        int64  `json:"refused"`
+	Ready          bool   `json:"ready"`
+	Retryable      bool   `json:"retryable"`
+	Message        string `json:"message"`
+}
+
+// MaxResult is how much of a termination message Kubernetes keeps, in bytes.
+const MaxResult = 4096
+
+// Result is the status as one line of JSON of at most MaxResult bytes; a message
+// that is too long loses its end.
+func (s Status) Result() ([]byte, error) {
+	for {
+		data, err := json.Marshal(s)
+		if err != nil || len(data) < MaxResult {
+			return append(data, '\n'), err
+		}
+		s.Message = strings.ToValidUTF8(s.Message[:len(s.Message)*3/4], "") + "…"
+	}
+}

@@ -1,0 +1,77 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+)
+
+// A Reviewer asks the API server who has a token, and what he may do. It needs the right
+// to create tokenreviews and subjectaccessreviews (the ClusterRole system:auth-delegator).
+type Reviewer struct {
+	authentication rest.Interface
+	authorization  rest.Interface
+}
+
+// reviewTimeout is less than the time in which a scrape has to be answered.
+const reviewTimeout = 5 * time.Second
+
+// NewReviewer makes a reviewer with connections and a bound on requests of its own:
+// strangers make it ask, and that must not hold up the daemon's work. config is not
+// changed.
+func NewReviewer(config *rest.Config) (*Reviewer, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("make the API client of reviews: %w", err)
+		}
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout, config.QPS, config.Burst, config.RateLimiter = reviewTimeout, 5, 10, nil
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the API client of reviews: %w", err)
+	}
+	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
+	r := &Reviewer{}
+	if r.authentication, err = groupClient(config, transport, codecs, "/apis", authenticationv1.SchemeGroupVersion, runtime.ContentTypeJSON); err != nil {
+		return nil, err
+	}
+	if r.authorization, err = groupClient(config, transport, codecs, "/apis", authorizationv1.SchemeGroupVersion, runtime.ContentTypeJSON); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// MayGet tells whether the API server knows the token, and lets its bearer get a path
+// that is no resource.
+func (r *Reviewer) MayGet(ctx context.Context, token, path string) (known, allowed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	who := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := r.authentication.Post().Resource("tokenreviews").Body(who).MaxRetries(0).Do(ctx).Into(who); err != nil {
+		return false, false, fmt.Errorf("review a token: %w", err)
+	}
+	if !who.Status.Authenticated {
+		return false, false, nil
+	}
+	user := who.Status.User
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, value := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(value)
+	}
+	what := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+	}}
+	if err := r.authorization.Post().Resource("subjectaccessreviews").Body(what).MaxRetries(0).Do(ctx).Into(what); err != nil {
+		return true, false, fmt.Errorf("review whether %s may get %s: %w", user.Username, path, err)
+	}
+	return true, what.Status.Allowed && !what.Status.Denied, nil
+}

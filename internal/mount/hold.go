@@ -1,0 +1,90 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A held process does nothing but be there, in a user namespace of its own: the kernel
+// makes and fills one only with a process in it.
+type held struct{ pid int }
+
+// cloneArgs is struct clone_args of Linux's include/uapi/linux/sched.h, as it began.
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
+}
+
+// hold starts such a process. It is a bare fork which executes nothing and waits in the
+// kernel: nothing can be printed, no program has to be found, and nobody has to be
+// allowed to trace it. The caller is locked to its thread until release, for the process
+// ends with that thread.
+func hold() (held, error) {
+	runtime.LockOSThread()
+	// It has the handlers of signals of a Go program, and not its threads: no signal but
+	// SIGKILL may reach it.
+	var all, before unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return held{}, fmt.Errorf("block signals: %w", err)
+	}
+	args := cloneArgs{flags: unix.CLONE_NEWUSER, exitSignal: uint64(unix.SIGCHLD)}
+	pid, errno := forkHeld(&args, uintptr(os.Getpid()))
+	err = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	if errno != 0 {
+		runtime.UnlockOSThread()
+		return held{}, errno
+	}
+	h := held{int(pid)}
+	if err != nil {
+		return held{}, fmt.Errorf("unblock signals: %w", errors.Join(err, h.release()))
+	}
+	return h, nil
+}
+
+// forkHeld returns in the parent alone. The child has one thread and the memory of a
+// runtime that believes in more, so it makes system calls and touches nothing else, as
+// in forkAndExecInChild of Go's package syscall.
+//
+//go:norace
+//go:nosplit
+func forkHeld(args *cloneArgs, parent uintptr) (pid uintptr, errno syscall.Errno) {
+	pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	// If the parent dies before the first call, the second sees it; from then on the
+	// kernel does.
+	_, _, errno = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0)
+	of, _, _ := syscall.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+	for errno == 0 && of == parent {
+		_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // waits for nothing, without end
+	}
+	for {
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0)
+	}
+}
+
+func (h held) file(name string) string { return fmt.Sprintf("/proc/%d/%s", h.pid, name) }
+
+// release ends the process, and waits until it is gone.
+func (h held) release() error {
+	defer runtime.UnlockOSThread()
+	if err := unix.Kill(h.pid, unix.SIGKILL); err != nil {
+		return fmt.Errorf("end process %d: %w", h.pid, err)
+	}
+	for {
+		if _, err := unix.Wait4(h.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

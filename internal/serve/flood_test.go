@@ -1,0 +1,188 @@
+package serve_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/serve"
+)
+
+// many is how many connections a flood has.
+const many = 300
+
+// large collects many series, and tells how often it did so at once.
+type large struct {
+	*prometheus.GaugeVec
+	now, most atomic.Int32
+}
+
+func newLarge(series int) *large {
+	l := &large{GaugeVec: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "many_series", Help: "What a large node has."}, []string{"volume"})}
+	for i := range series {
+		l.WithLabelValues(fmt.Sprintf("pvc-%036d", i)).Set(float64(i))
+	}
+	return l
+}
+
+// Collect implements prometheus.Collector.
+func (l *large) Collect(to chan<- prometheus.Metric) {
+	now := l.now.Add(1)
+	defer l.now.Add(-1)
+	for most := l.most.Load(); now > most; most = l.most.Load() {
+		if l.most.CompareAndSwap(most, now) {
+			break
+		}
+	}
+	l.GaugeVec.Collect(to)
+}
+
+var well = serve.Health{Check: func(*http.Request) error { return nil }}
+
+// healthy asks as a kubelet does: on a connection of its own, and not for long.
+func healthy(t *testing.T, address string) {
+	t.Helper()
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + address + "/healthz")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode)
+}
+
+// open lists the connections that the other side has not closed within the time.
+func open(connections []net.Conn, within time.Duration) int {
+	var left atomic.Int32
+	var all sync.WaitGroup
+	deadline := time.Now().Add(within)
+	for _, c := range connections {
+		all.Go(func() {
+			_ = c.SetReadDeadline(deadline)
+			if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
+				left.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return int(left.Load())
+}
+
+func dial(t *testing.T, address string, count int) []net.Conn {
+	t.Helper()
+	connections := make([]net.Conn, count)
+	for i := range connections {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		connections[i] = c
+	}
+	return connections
+}
+
+func start(t *testing.T, metrics prometheus.Gatherer) string {
+	t.Helper()
+	server := serve.New(metrics, well)
+	at, err := server.Listen(t.Context(), serve.Options{Address: "127.0.0.1:0"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	return at.Health
+}
+
+// Anybody who reaches the port may pipeline requests for metrics, as many and on as many
+// connections as he likes. It must cost the daemon neither its memory nor its health.
+func TestFloodOfScrapes(t *testing.T) {
+	metrics := newLarge(3000)
+	registry := serve.NewRegistry()
+	registry.MustRegister(metrics)
+	address := start(t, registry)
+	const request = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n"
+	var whole, refused, compressed atomic.Int32
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					continue
+				}
+				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+				_, _ = io.WriteString(c, strings.Repeat(request, 20))
+				answers := bufio.NewReader(c)
+				for range 20 {
+					response, err := http.ReadResponse(answers, nil)
+					if err != nil {
+						break // told to go, for somebody else
+					}
+					if response.Header.Get("Content-Encoding") != "" {
+						compressed.Add(1)
+					}
+					switch _, err := io.Copy(io.Discard, response.Body); {
+					case err == nil && response.StatusCode == http.StatusOK:
+						whole.Add(1)
+					case response.StatusCode == http.StatusServiceUnavailable:
+						refused.Add(1)
+					}
+					_ = response.Body.Close()
+				}
+				c.Close()
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return whole.Load() > 0 }, 20*time.Second, 10*time.Millisecond)
+	for range 10 {
+		healthy(t, address)
+	}
+	close(stop)
+	all.Wait()
+	require.Zero(t, compressed.Load(), "a compressor takes memory")
+	require.LessOrEqual(t, metrics.most.Load(), int32(2), "at once")
+	require.NotZero(t, refused.Load())
+	t.Logf("%d scrapes answered, %d refused", whole.Load(), refused.Load())
+}
+
+// Connections that are held open and say nothing, or say it slowly.
+func TestConnectionsThatAreHeld(t *testing.T) {
+	address := start(t, serve.NewRegistry())
+	held := dial(t, address, many)
+	for _, c := range held {
+		_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // and no end
+	}
+	healthy(t, address)
+	require.LessOrEqual(t, open(held, time.Second), 256, "open")
+	healthy(t, address)
+
+	begun := time.Now()
+	slow := dial(t, address, 1)[0]
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, err := io.WriteString(slow, "X"); err != nil {
+				return
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	require.Zero(t, open([]net.Conn{slow}, 10*time.Second), "a request that never ends is cut off")
+	<-ended
+	require.Less(t, time.Since(begun), 10*time.Second)
+}

@@ -1,0 +1,23 @@
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// docs/design.md sends nobody to a file that is not there.
+func TestDesignNamesWhatThereIs(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, "docs", "design.md"))
+	require.NoError(t, err)
+	paths := regexp.MustCompile("`((?:internal|cmd|installer|pkg|api)/[^` ]*)`").FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		_, err := os.Stat(filepath.Join(root, path[1]))
+		require.NoError(t, err)
+	}
+}

@@ -1,0 +1,187 @@
+package volume
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Option names, as the PersistentVolume's flexVolume.options bear them; errors
+// about a Spec speak of these.
+const (
+	OptionGroup     = "volumeGroup"
+	OptionGroupUUID = "volumeGroupUUID"
+	OptionSize      = "size"
+	OptionLayout    = "layout"
+	OptionThinPool  = "thinPool"
+	OptionCloneOf   = "cloneOf"
+	OptionStripes   = "stripes"
+	OptionStripeKiB = "stripeSizeKiB"
+	OptionMirrors   = "mirrors"
+	OptionInodes    = "inodes"
+	OptionCluster   = "clusterUID"
+	OptionKind      = "kind"
+	OptionReadOnly  = "readOnly"
+	OptionVolume    = "volume"
+)
+
+// An Option is a field of a Spec in the words of a PersistentVolume's
+// flexVolume.options.
+type Option struct {
+	Name     string
+	Layout   Layout // the only one that has it; empty: all have
+	Required bool
+	Class    bool // a StorageClass may set it, by the same name
+	// parse reads text into s; the error is a *FieldError about field.
+	parse func(s *Spec, field, text string) error
+	// print writes what s holds; empty where that is not set, or not written out.
+	print func(s *Spec) string
+}
+
+// options is all that there is to know of each option. Whoever reads, writes or
+// checks options goes by it, so a new one is a row here. The order is the one in
+// which people are told of them.
+var options = [...]Option{
+	{Name: OptionGroup, Required: true, Class: true,
+		parse: into(func(s *Spec) *Group { return &s.Group }, ParseGroup),
+		print: func(s *Spec) string { return string(s.Group) }},
+	{Name: OptionGroupUUID,
+		parse: into(func(s *Spec) *string { return &s.GroupUUID }, ParseGroupUUID),
+		print: func(s *Spec) string { return s.GroupUUID }},
+	// The name is that of the PersistentVolume, so it is not written out.
+	{Name: OptionVolume,
+		parse: into(func(s *Spec) *Name { return &s.Name }, ParseName),
+		print: func(*Spec) string { return "" }},
+	{Name: OptionSize, Required: true,
+		parse: into(func(s *Spec) *Bytes { return &s.Size }, ParseBytes),
+		print: func(s *Spec) string { return strconv.FormatInt(int64(s.Size), 10) }},
+	{Name: OptionLayout, Class: true,
+		parse: into(func(s *Spec) *Layout { return &s.Layout }, ParseLayout),
+		print: func(s *Spec) string { return string(s.Layout) }},
+	{Name: OptionThinPool, Layout: Thin, Class: true,
+		parse: into(func(s *Spec) *Name { return &s.ThinPool }, ParseThinPool),
+		print: func(s *Spec) string { return string(s.ThinPool) }},
+	{Name: OptionCloneOf, Layout: Thin,
+		parse: into(func(s *Spec) *Name { return &s.CloneOf }, ParseName),
+		print: func(s *Spec) string { return string(s.CloneOf) }},
+	// The numbers of a layout are written out where they are not set, too, so that a
+	// later default does not change what was made.
+	{Name: OptionStripes, Layout: Striped, Class: true,
+		parse: into(func(s *Spec) *int { return &s.Stripes }, ParseStripes),
+		print: func(s *Spec) string { return number(s.Shape().Stripes) }},
+	{Name: OptionStripeKiB, Layout: Striped, Class: true,
+		parse: into(func(s *Spec) *int { return &s.StripeKiB }, ParseStripeKiB),
+		print: func(s *Spec) string { return number(s.Shape().StripeKiB) }},
+	{Name: OptionMirrors, Layout: Raid1, Class: true,
+		parse: into(func(s *Spec) *int { return &s.Mirrors }, ParseMirrors),
+		print: func(s *Spec) string { return number(s.Shape().Mirrors) }},
+	{Name: OptionInodes, Class: true,
+		parse: into(func(s *Spec) *int64 { return &s.Inodes }, ParseInodes),
+		print: func(s *Spec) string { return number(s.Inodes) }},
+	{Name: OptionKind, Class: true,
+		parse: into(func(s *Spec) *Kind { return &s.Kind }, ParseKind),
+		print: func(s *Spec) string { return string(s.Kind) }},
+	{Name: OptionReadOnly,
+		parse: into(func(s *Spec) *bool { return &s.ReadOnly }, ParseReadOnly),
+		print: func(s *Spec) string {
+			if !s.ReadOnly {
+				return ""
+			}
+			return "true"
+		}},
+	{Name: OptionCluster,
+		parse: into(func(s *Spec) *string { return &s.Cluster }, ParseCluster),
+		print: func(s *Spec) string { return s.Cluster }},
+}
+
+// into makes the parse function of an option that is one field of a Spec.
+func into[T any](of func(*Spec) *T, parse func(field, s string) (T, error)) func(*Spec, string, string) error {
+	return func(s *Spec, field, text string) error {
+		v, err := parse(field, text)
+		if err == nil {
+			*of(s) = v
+		}
+		return err
+	}
+}
+
+func number[T int | int64](n T) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// Options are all options that there are.
+func Options() []Option { return slices.Clone(options[:]) }
+
+// OptionNames are the names of those options that keep accepts.
+func OptionNames(keep func(Option) bool) []string {
+	var names []string
+	for _, o := range options {
+		if keep(o) {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
+
+// IsOption reports whether there is an option of that name.
+func IsOption(name string) bool {
+	return slices.ContainsFunc(options[:], func(o Option) bool { return o.Name == name })
+}
+
+// Parse reads the option's text into s. The error is a *FieldError.
+func (o Option) Parse(s *Spec, text string) error { return o.parse(s, o.Name, text) }
+
+// ParseOptions reads a PersistentVolume's flexVolume.options strictly: what is not
+// known, or belongs to another layout, is refused, for it may change what the volume
+// is. Left to the caller are the name, where no option gives it, the namespace, and
+// Validate. The error is a *FieldError.
+func ParseOptions(given map[string]string) (Spec, error) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !IsOption(name) {
+			return Spec{}, &FieldError{Field: "option", Value: name, Reason: "is not known to this release; the options are " +
+				strings.Join(OptionNames(func(Option) bool { return true }), ", ")}
+		}
+	}
+	s := Spec{Layout: Linear, Kind: Claim}
+	for _, o := range options {
+		text, there := given[o.Name]
+		if !there {
+			continue
+		}
+		if err := o.Parse(&s, text); err != nil {
+			return Spec{}, err
+		}
+	}
+	for _, o := range options {
+		if text, there := given[o.Name]; there && !o.of(s.Layout) {
+			return Spec{}, o.foreign(text, s.Layout)
+		}
+	}
+	return s, nil
+}
+
+// Options is s in the words of a PersistentVolume's flexVolume.options: what
+// ParseOptions reads back as s. Left out are what is not set, the name, which is that
+// of the PersistentVolume, and the namespace; kubelet tells both.
+func (s Spec) Options() map[string]string {
+	out := map[string]string{}
+	for _, o := range options {
+		if text := o.print(&s); text != "" {
+			out[o.Name] = text
+		}
+	}
+	return out
+}
+
+// of reports whether a layout has the option.
+func (o Option) of(l Layout) bool { return o.Layout == "" || o.Layout == l }
+
+// foreign is the error where a layout does not have the option.
+func (o Option) foreign(text string, l Layout) error {
+	return &FieldError{Field: o.Name, Value: text, Reason: fmt.Sprintf("belongs to layout %s, and the layout is %s; remove it", o.Layout, l)}
+}

@@ -1,0 +1,55 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever a Spec holds is written and read back.
+func TestOptionsAreReadBack(t *testing.T) {
+	whole := Spec{
+		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Size: GiB, Layout: Linear,
+		Kind: Dataset, ReadOnly: true, Inodes: 5000, Cluster: "6e2c0b0a",
+	}
+	with := func(change func(*Spec)) Spec {
+		s := whole
+		change(&s)
+		return s
+	}
+	seen := map[string]bool{OptionVolume: true} // the name of the PersistentVolume
+	for _, want := range []Spec{
+		whole,
+		with(func(s *Spec) { s.Layout, s.Stripes, s.StripeKiB = Striped, 3, 128 }),
+		with(func(s *Spec) { s.Layout, s.Mirrors = Raid1, 2 }),
+		with(func(s *Spec) { s.Layout, s.ThinPool, s.CloneOf = Thin, "thinpool", "pvc-0" }),
+	} {
+		written := want.Options()
+		got, err := ParseOptions(written)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		for name := range written {
+			seen[name] = true
+		}
+	}
+	for _, o := range Options() {
+		require.True(t, seen[o.Name], "no Spec of this test has %s", o.Name)
+	}
+}
+
+func TestParseOptions(t *testing.T) {
+	got, err := ParseOptions(map[string]string{"volumeGroup": "flexlvm", "volume": "imagenet"})
+	require.NoError(t, err)
+	require.Equal(t, Spec{Group: "flexlvm", Name: "imagenet", Layout: Linear, Kind: Claim}, got)
+	for want, given := range map[string]map[string]string{
+		`option "sise": is not known to this release; the options are volumeGroup, `: {"sise": "1"},
+		`size "1G": is not`: {"size": "1G"},
+		`mirrors "1": belongs to layout raid1, and the layout is linear; remove it`:         {"mirrors": "1"},
+		`thinPool "thinpool": belongs to layout thin, and the layout is striped; remove it`: {"layout": "striped", "thinPool": "thinpool"},
+	} {
+		_, err := ParseOptions(given)
+		require.ErrorContains(t, err, want)
+		var field *FieldError
+		require.ErrorAs(t, err, &field)
+	}
+}

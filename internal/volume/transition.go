@@ -1,0 +1,58 @@
+package volume
+
+import "slices"
+
+// An Authority is on whose word a volume moves from one state to another.
+type Authority string
+
+const (
+	// ByEngine: the engine knows, for it has made or is removing the volume itself.
+	ByEngine Authority = "engine"
+	// ByRelease: the API says that the PersistentVolume is gone for good.
+	ByRelease Authority = "release"
+	// ByPerson: somebody has run a command on the node.
+	ByPerson Authority = "person"
+)
+
+// A Transition is a step that a volume may take in its life.
+type Transition struct {
+	From, To State
+	By       Authority
+	// Requires is what must hold beside that. The engine checks it; it stands here for
+	// those who read.
+	Requires string
+}
+
+const (
+	closed = "its device is not open on the node"
+	whole  = "it is no copy that was never finished"
+)
+
+// transitions are all steps that there are: docs/design.md shows them, and the engine
+// asks MayMove before each.
+var transitions = [...]Transition{
+	{Creating, Ready, ByEngine, "its file system and quota are whole, and it is on record as handed out, or is a finished copy"},
+	{Creating, Unreferenced, ByRelease, "the reclaim policy is Delete"},
+	{Creating, Retained, ByRelease, "the reclaim policy is Retain"},
+	{Ready, Unreferenced, ByRelease, "the reclaim policy is Delete"},
+	{Ready, Retained, ByRelease, "the reclaim policy is Retain"},
+	{Unreferenced, Retained, ByRelease, "the reclaim policy is Retain by now"},
+	{Unreferenced, Doomed, ByEngine, closed + ", and no volume is a snapshot of it"},
+	{Creating, Unreferenced, ByPerson, closed},
+	{Ready, Unreferenced, ByPerson, closed},
+	{Retained, Unreferenced, ByPerson, closed},
+	{Ready, Retained, ByPerson, whole},
+	{Unreferenced, Retained, ByPerson, whole},
+	{Unreferenced, Ready, ByPerson, whole},
+	{Retained, Ready, ByPerson, whole},
+}
+
+// Transitions are all steps that a volume may take in its life.
+func Transitions() []Transition { return slices.Clone(transitions[:]) }
+
+// MayMove reports whether a volume may move from one state to another on such a word.
+// What is doomed stays so, and formatting is no move: only a volume that is Creating
+// may be formatted.
+func MayMove(from, to State, by Authority) bool {
+	return slices.ContainsFunc(transitions[:], func(t Transition) bool { return t.From == from && t.To == to && t.By == by })
+}
