@@ -6,15 +6,14 @@ IMAGE   ?= flexlvm/flexlvm:$(VERSION)
 PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
-SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
+SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -c
-# keep leaves all that a long step printed where it can be read afterwards.
-keep = 2>&1 | tee $(TOOLS)/$@.log
+SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test setup lint generate generated test-unit test-s3 test-vm test-cluster campaign soak bench fuzz clean job-recipe
+.PHONY: help build image demo test check setup lint generate generated test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -31,8 +30,26 @@ image: setup build ## build the container image into bin/image.tar
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
-test: setup lint test-unit test-s3 test-vm test-cluster ## run every check, and every test but those of make campaign
-	@echo "All tests passed."
+# Two suites side by side, no more nodes at once than processors: those that keep the
+# processors busy first, and then those that wait most of the time.
+test: setup ## run every check and every test
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 on-host test-vm && \
+		$(MAKE) --no-print-directory -j2 test-control test-cluster && \
+		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
+
+on-host:
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-s3
+
+check: setup ## check what changed, for the inner loop: form, vet, linter, unit tests of what depends on it, three tests on a virtual node
+	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
+		{ [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted" >&2; exit 1; }; }; \
+	$(MAKE) --no-print-directory lint && go vet ./... && \
+	$(SUITE) -q check-unit go test ./... && \
+	FLEXLVM_ENGINE_TESTS='^(TestMountAgainKeepsData|TestExpand|TestRemove)$$' \
+		$(SUITE) -q check-node go test -tags vm -count=1 -run '^TestEngine$$' -v ./test/vm/suite && \
+	echo "Checked in $$((SECONDS - begun)) seconds."
 
 setup:
 	@mkdir -p $(TOOLS) && test/setup.sh
@@ -55,43 +72,34 @@ generated:
 		for path in api/v1/zz_generated.deepcopy.go installer/base/crd; do diff -ru $$path "$$fresh/$$path" || { \
 		echo "$$path does not follow from the types in api/: run make generate and commit what it writes" >&2; exit 1; }; done
 
-test-unit: ## test what needs no machine of its own
-	@echo "== unit tests"
-	@go test ./...
+test-unit: setup ## test what needs no machine of its own, with the race detector
+	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -v ./...
 
 test-s3: setup ## test the loader against a real S3 server and its faults
-	@echo "== tests with a real S3 server (the first time builds it: some minutes)"
-	@go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/... $(keep)
+	@$(SUITE) $@ go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
 
-# What takes long on a virtual node is left to `make campaign`, by name: make test is to
-# end within three quarters of an hour. What most of them are about has shorter tests.
-CAMPAIGN_VM      = ^(TestEngineBesideUdev|TestSmokeOnAFile)$$
-CAMPAIGN_CLUSTER = ^(TestInstaller|TestJobs|TestDrainedNodeKeepsItsVolumes|TestExamples|TestPodsGoWhereTheirClaimsFit)$$|$\
-  ^TestVolumeHasExactlyTheSizeOfItsClaim$$/^(300Mi|2560Mi)$$|^TestNothingIsLostWithKubeletAndNode$$/^reboot$$|$\
-  ^TestDataset(IsStreamed|GivesBackResults|ThatDoesNotFit|WithWrongCredentials|OnNFS)$$|^TestDataset$$/^a_replica_is_evicted$$|$\
-  ^TestNodeDaemon$$/^(layouts|IO_limits|copied|in_use_elsewhere|pod_deleted_by_force|API_server_away|deleted_at_every_moment|killed_again_and_again)$$
+# Their nodes are simulated.
+CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
 
-# Whose nodes are simulated: they need little of the machine, and wait for each other's
-# Kubernetes to be built.
-SIMULATED = ./test/cluster/provisioner ./test/cluster/dataset
+test-control: setup ## test the provisioner and the controller of datasets on a real control plane
+	@$(SUITE) $@ go test -tags cluster -count=1 -p 2 -v -timeout 50m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
-	@echo "== tests in virtual nodes (left to make campaign: $(CAMPAIGN_VM), and some of the engine with clones and layouts)"
-	@go test -tags vm -count=1 -p 1 -v -timeout 100m -skip '$(CAMPAIGN_VM)' ./test/vm/... $(keep)
+	@$(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
 test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
-	@echo "== tests on a virtual cluster (left to make campaign: $(CAMPAIGN_CLUSTER))"
-	@{ go test -tags cluster -count=1 -p 2 -v -timeout 50m -skip '$(CAMPAIGN_CLUSTER)' $(SIMULATED) && \
-	   go test -tags cluster -count=1 -p 1 -v -timeout 50m -skip '$(CAMPAIGN_CLUSTER)' $$(go list -tags cluster ./test/cluster/... | grep -v $(SIMULATED:./%=-e %)); } $(keep)
+	@$(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %))
 
-campaign: setup ## test all that make test tests on virtual nodes and what it leaves out: every kill, race and power cut on every layout, outages, upgrades
-	@FLEXLVM_CAMPAIGN=1 go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/... $(keep)
-	@go test -tags cluster -count=1 -p 1 -v -timeout 60m ./test/cluster/... 2>&1 | tee -a $(TOOLS)/$@.log
+campaign: setup ## test more often and on other nodes: every kill and power cut on every layout, an emulated processor, SOAK_CLAIMS claims
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
+	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
+	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
+	@$(MAKE) --no-print-directory soak
 
 SOAK_CLAIMS ?= 300
 
 soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
-	@SOAK_CLAIMS=$(SOAK_CLAIMS) go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
+	@SOAK_CLAIMS=$(SOAK_CLAIMS) $(SUITE) $@ go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
 # The job's own words reach the shell through the environment, so that no quote in
 # them is read twice.

@@ -2,19 +2,40 @@
 # Makes sure that this machine has the Debian packages that the test bed needs:
 # installs what is missing if it can, else names all of it.
 #
-# To add a package, add a line to the list: what apt calls it, then a path that
+# usage: setup.sh [kernel]
+#   kernel  those that building a kernel needs, in place of the test bed's own
+#
+# To add a package, add a line to a list: what apt calls it, then a path that
 # is there once it is installed.
 set -eu
 
-needed() {
+if [ "${1-}" = kernel ]; then list=kernel; else list=bed; fi
+
+kernel() {
+	cat <<'LIST'
+bc                 /usr/bin/bc
+bison              /usr/bin/bison
+flex               /usr/bin/flex
+gcc                /usr/bin/gcc
+kmod               /sbin/depmod
+libc6-dev          /usr/include/stdlib.h
+make               /usr/bin/make
+patch              /usr/bin/patch
+xz-utils           /usr/bin/xz
+LIST
+}
+
+bed() {
 	cat <<'LIST'
 busybox-static     /bin/busybox
 buildah            /usr/bin/buildah
 ca-certificates    /usr/sbin/update-ca-certificates
 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
 e2fsprogs          /sbin/mke2fs
+gcc                /usr/bin/gcc
 iproute2           /sbin/ip
 iptables           /usr/sbin/iptables
+libc6-dev          /usr/include/stdlib.h
 make               /usr/bin/make
 mmdebstrap         /usr/bin/mmdebstrap
 openssh-client     /usr/bin/ssh
@@ -25,7 +46,7 @@ shellcheck         /usr/bin/shellcheck
 LIST
 }
 
-missing=$(needed | while read -r package path; do
+missing=$("$list" | while read -r package path; do
 	[ -e "$path" ] || echo "$package"
 done)
 [ -n "$missing" ] || exit 0

@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// How often a check is made: less and less, since what a virtual node does for the
+// check keeps it from what the test waits for.
 const (
-	often  = 200 * time.Millisecond
-	seldom = 500 * time.Millisecond // looks may cost the side that is looked at
+	atFirst = 100 * time.Millisecond
+	atLast  = time.Second
 )
 
 // Until waits at most that long for what must come about. check tells what is still
@@ -19,20 +21,14 @@ const (
 func Until(t *testing.T, limit time.Duration, check func() string) {
 	t.Helper()
 	missing := ""
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(often) {
+	pause := atFirst
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(pause) {
 		if missing = check(); missing == "" {
 			return
 		}
+		pause = min(pause*5/4, atLast)
 	}
 	require.Fail(t, "it did not come about", "after %s: %s", limit, missing)
-}
-
-// Stays requires for a while that nothing is amiss; check tells what is, or "".
-func Stays(t *testing.T, while time.Duration, check func() string) {
-	t.Helper()
-	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(seldom) {
-		require.Empty(t, check())
-	}
 }
 
 // Missing is what a check tells where something is not so.

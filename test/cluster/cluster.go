@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // Cluster is a running cluster.
@@ -69,21 +71,22 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 
 // nodeParts is what all nodes are made from.
 type nodeParts struct {
-	machine nodeMachine
+	backend vm.Backend
 	tools   string
 }
 
 func findNodeParts(ctx context.Context, cfg Config, binaries string) (nodeParts, error) {
+	backend, err := cfg.FindBackend(ctx, cfg.Log)
+	if err != nil {
+		return nodeParts{}, err
+	}
+	fmt.Fprintln(cfg.Log, backend)
 	images, err := testImages(ctx)
 	if err != nil {
 		return nodeParts{}, err
 	}
 	tools, err := toolsDisk(ctx, binaries, images)
-	if err != nil {
-		return nodeParts{}, err
-	}
-	machine, err := findMachine(ctx, cfg.Log)
-	return nodeParts{machine: machine, tools: tools}, err
+	return nodeParts{backend: backend, tools: tools}, err
 }
 
 // prepare fills the cluster's folder.
@@ -101,7 +104,7 @@ func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries string, part
 	}
 	var nodes []program
 	if !cfg.ControlPlaneOnly {
-		if nodes, err = prepareNodes(ctx, c.dir, cfg, parts.machine, parts.tools, ca); err != nil {
+		if nodes, err = prepareNodes(ctx, c.dir, cfg, parts.backend, parts.tools, ca); err != nil {
 			return err
 		}
 	}

@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // The network, see the package comment. Node scripts in node/ know some of
@@ -38,6 +41,8 @@ type Config struct {
 	Images []string
 	// Detach lets the cluster outlive this process.
 	Detach bool
+	// FindBackend finds what nodes run on; default vm.FindBackend.
+	FindBackend func(context.Context, io.Writer) (vm.Backend, error)
 	// Log gets one line for each step of starting; default none.
 	Log io.Writer
 }
@@ -56,6 +61,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DiskSize == 0 {
 		c.DiskSize = 8 << 30
+	}
+	if c.FindBackend == nil {
+		c.FindBackend = vm.FindBackend
 	}
 	if c.Log == nil {
 		c.Log = io.Discard

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // prepareControl writes what the control plane reads and returns its programs.
@@ -52,7 +54,8 @@ func prepareControl(dir, binaries string, ca *authority) ([]program, error) {
 func controlPrograms(dir, binaries string) []program {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	run := func(name, ready string, args ...string) program {
-		return program{Name: name, Argv: append([]string{filepath.Join(binaries, name)}, args...), Ready: ready}
+		argv := append([]string{filepath.Join(binaries, name)}, args...)
+		return program{Name: name, Program: vm.Program{Argv: argv}, Ready: ready}
 	}
 	const etcd = "http://127.0.0.1:2379"
 	return []program{

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,11 +33,14 @@ type library struct {
 	sums map[string]string
 }
 
+// libraryPort is where the last server listens: each test has its own, several at once.
+var libraryPort atomic.Int32
+
 // newLibrary starts the server; the namespace has its credentials in the Secret "s3".
 func newLibrary(t *testing.T, namespace string) *library {
 	t.Helper()
 	l := &library{tenant: newTenant(t, namespace)}
-	server, err := shared.StartS3(l.ctx, 9000)
+	server, err := shared.StartS3(l.ctx, 9100+int(libraryPort.Add(1)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	l.server = server
@@ -105,7 +109,7 @@ func (l *library) get(name string) flexlvmv1.VolumeManager {
 func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string) flexlvmv1.VolumeManager {
 	l.t.Helper()
 	missing := ""
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Second) {
 		vm := l.get(name)
 		if missing = check(vm); missing == "" {
 			return vm
@@ -338,12 +342,14 @@ func (l *library) free(node string) int64 {
 // A job begins with the first objects and reads the rest while it arrives: files
 // appear whole.
 func TestDatasetIsStreamed(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, "stream")
 	l.bucket("film", slices.Repeat([]int{1 * mib}, 24)...)
 	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 512Ki", `stream: "true"`, `streamAfter: "2"`)))
 	vm := l.until("film", func(vm flexlvmv1.VolumeManager) string {
-		if vm.Status.State != flexlvmv1.StateRunning {
-			return fmt.Sprintf("its state is %q", vm.Status.State)
+		// A loader may be slow to say how far it is.
+		if vm.Status.State != flexlvmv1.StateRunning || vm.Status.Volumes[0].Progress == nil {
+			return fmt.Sprintf("its state is %q: %+v", vm.Status.State, vm.Status.Volumes)
 		}
 		return ""
 	})
@@ -370,6 +376,7 @@ func TestDatasetIsStreamed(t *testing.T) {
 
 // What a job writes is uploaded before its volume is released.
 func TestDatasetGivesBackResults(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, "results")
 	l.bucket("input", 1*mib, 100)
 	require.NoError(t, l.server.MakeBucket(l.ctx, "output", false))
@@ -401,6 +408,7 @@ func TestDatasetGivesBackResults(t *testing.T) {
 // A dataset that is larger than its volumes' quota is told in numbers before anything is
 // read, and loads once a person has made them large enough.
 func TestDatasetThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, "tight")
 	l.bucket("tight", slices.Repeat([]int{10 * mib}, 9)...)
 	manifest := l.dataset("tight", "S3", "tight", 1)
@@ -419,6 +427,7 @@ func TestDatasetThatDoesNotFit(t *testing.T) {
 
 // A load that cannot succeed says why, and begins again when a person has mended it.
 func TestDatasetWithWrongCredentials(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, "locked")
 	l.bucket("locked", 1*mib)
 	require.NoError(t, l.apply(secret("s3", l.server.Access, "not-the-secret")))
@@ -436,7 +445,8 @@ func TestDatasetWithWrongCredentials(t *testing.T) {
 
 // A share of a real NFS server is there for pods of every node, and nothing is copied.
 func TestDatasetOnNFS(t *testing.T) {
-	n := newTenant(t, "share")
+	t.Parallel()
+	n := newTenant(t, "archive")
 	server, export, err := shared.StartNFS(n.ctx, "node2")
 	require.NoError(t, err)
 	onNode(n.ctx, t, "node2", "mkdir -p "+export+"/archive && echo precious >"+export+"/archive/file")

@@ -59,6 +59,11 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=240s")
 		return n.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	}
+	// The scheduler takes the node whose room it learns of first, whatever a pod would rather.
+	require.Eventually(t, func() bool {
+		offers := n.kubectl("-n", "flexlvm-system", "get", "csistoragecapacities", "-o", "jsonpath={.items[?(@.storageClassName==\"placement\")].metadata.name}")
+		return len(strings.Fields(offers)) == 2
+	}, patience, time.Second)
 	require.NoError(t, n.apply(placed("first", "node1", "10Gi")))
 	require.Equal(t, "node1", node("first"))
 	require.NoError(t, n.apply(placed("second", "node1", "8Gi")))

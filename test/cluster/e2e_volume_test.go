@@ -2,8 +2,8 @@
 
 package cluster_test
 
-// These tests run at once, as users do; those that take kubelets and nodes away
-// ran before.
+// These tests run at once, as users do, with those of datasets; those that take
+// kubelets and nodes away ran before.
 
 import (
 	"strings"

@@ -3,10 +3,8 @@ package cluster
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -19,18 +17,14 @@ import (
 //go:embed node
 var nodeFiles embed.FS
 
-// ports are virtio ports of a node whose output is kept as a log each.
+// ports are lines of a node whose output is kept as a log each.
 var ports = []string{"kernel", "sshd", "containerd", "kubelet"}
 
 // prepareNodes makes the disks of all nodes and returns their machines.
-func prepareNodes(ctx context.Context, dir string, cfg Config, machine nodeMachine, tools string, ca *authority) ([]program, error) {
+func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backend, tools string, ca *authority) ([]program, error) {
 	login, err := os.ReadFile(filepath.Join(dir, sshKey+".pub"))
 	if err != nil {
 		return nil, fmt.Errorf("prepare nodes: %w", err)
-	}
-	qemu, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		return nil, errors.New("prepare nodes: qemu-system-x86_64 is missing; install the package qemu-system-x86")
 	}
 	images := filepath.Join(dir, "images.img")
 	if err := imagesDisk(ctx, images, cfg.Images); err != nil {
@@ -43,72 +37,44 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, machine nodeMachi
 			return nil, err
 		}
 		base := filepath.Join(dir, nodeName(i))
-		if err := makeInitrd(base+"-initrd", machine.Initrd, files); err != nil {
+		if err := makeInitrd(base+"-initrd", backend.Initrd, files); err != nil {
 			return nil, err
 		}
-		if err := vm.CreateOverlay(ctx, base+"-root.qcow2", machine.NodeDisk); err != nil {
+		if err := backend.CreateOverlay(ctx, base+"-root", backend.NodeDisk); err != nil {
 			return nil, err
 		}
 		if err := makeSparse(base+"-data.img", cfg.DiskSize); err != nil {
 			return nil, err
 		}
-		disks := []disk{
-			{file: base + "-root.qcow2", format: "qcow2", serial: rootSerial},
-			{file: base + "-data.img", format: "raw"},
-			{file: tools, format: "raw", readonly: true},
-			{file: images, format: "raw", readonly: true},
+		machine, err := backend.Program(hardware(base, i, cfg, []vm.Drive{
+			{Path: base + "-root", Base: backend.NodeDisk, Serial: vm.RootSerial},
+			// What the guest flushed survives a power cut; what it did not is lost with
+			// its memory.
+			{Path: base + "-data.img"},
+			{Path: tools, ReadOnly: true},
+			{Path: images, ReadOnly: true},
+		}))
+		if err != nil {
+			return nil, err
 		}
-		argv := append([]string{qemu}, machineArgs(base, i, cfg, machine, disks)...)
-		nodes = append(nodes, program{Name: nodeName(i), Argv: argv, Again: true})
+		nodes = append(nodes, program{Name: nodeName(i), Program: machine, Again: true})
 	}
 	return nodes, nil
 }
 
-// rootSerial is by what the image's first program finds the root disk.
-const rootSerial = "flexlvm-root"
-
-// disk is a virtio disk; the first of a machine is vda there, and so on.
-type disk struct {
-	file, format, serial string
-	readonly             bool
-}
-
-func (d disk) args(n int) []string {
-	drive := fmt.Sprintf("if=none,id=disk%d,format=%s,file=%s", n, d.format, d.file)
-	if d.readonly {
-		drive += ",readonly=on"
-	} else {
-		// What the guest flushed survives the end of QEMU, as in a power cut;
-		// what it did not is lost with its memory.
-		drive += ",cache=writeback,discard=unmap"
-	}
-	device := fmt.Sprintf("virtio-blk-pci,drive=disk%d", n)
-	if d.serial != "" {
-		device += ",serial=" + d.serial
-	}
-	return []string{"-drive", drive, "-device", device}
-}
-
-func machineArgs(base string, i int, cfg Config, machine nodeMachine, disks []disk) []string {
-	args := append([]string{"-name", nodeName(i), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-no-reboot"}, machine.accel...)
-	args = append(args,
-		"-smp", fmt.Sprint(cpus(cfg.Nodes)), "-m", fmt.Sprint(cfg.MemoryMiB),
-		"-kernel", machine.Kernel, "-initrd", base+"-initrd",
-		"-append", "console=ttyS0 quiet net.ifnames=0 no_timer_check mitigations=off flexlvm.root=rw flexlvm.init=/seed/init",
-		"-chardev", "file,id=console,append=on,path="+base+"-console.log", "-serial", "chardev:console",
-		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
-		"-netdev", "tap,id=net,script=no,downscript=no,ifname="+nodeName(i),
-		"-device", fmt.Sprintf("virtio-net-pci,romfile=,netdev=net,mac=52:54:00:88:00:%02x", i),
-		"-device", "virtio-serial-pci")
-	for n, d := range disks {
-		args = append(args, d.args(n)...)
+func hardware(base string, i int, cfg Config, drives []vm.Drive) vm.Hardware {
+	h := vm.Hardware{
+		Initrd: base + "-initrd",
+		Append: []string{"quiet", "flexlvm.root=rw", "flexlvm.init=/seed/init"},
+		Dir:    filepath.Dir(base), Console: base + "-console.log",
+		CPUs: cpus(cfg.Nodes), Memory: cfg.MemoryMiB,
+		Drives: drives,
+		NICs:   []vm.NIC{{Tap: nodeName(i), MAC: fmt.Sprintf("52:54:00:88:00:%02x", i)}},
 	}
 	for _, port := range ports {
-		args = append(args,
-			"-chardev", fmt.Sprintf("file,id=%s,append=on,path=%s-%s.log", port, base, port),
-			"-device", fmt.Sprintf("virtserialport,chardev=%[1]s,name=%[1]s", port))
+		h.Ports = append(h.Ports, vm.Port{Name: port, File: fmt.Sprintf("%s-%s.log", base, port)})
 	}
-	return args
+	return h
 }
 
 // cpus is how many virtual processors a node gets: with more of them than real

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // plan is all that the supervisor does: which network to make and which
@@ -21,12 +23,11 @@ type plan struct {
 
 type program struct {
 	Name string
-	// Argv is the program by its path, and its arguments.
-	Argv []string
+	vm.Program
 	// Ready is a URL that answers 200 when the program is ready.
 	Ready string
 	// Again starts the program again when it has ended well. So a machine
-	// reboots: in the same QEMU, an emulated one is slow after a reset.
+	// reboots: in the same process, an emulated one is slow after a reset.
 	Again bool
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -43,13 +44,15 @@ func (p *process) start() error {
 }
 
 func (p *process) execLocked() error {
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	cmd, opened, err := p.Command(context.Background(), p.log)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	defer log.Close()
-	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
+	defer func() {
+		for _, f := range opened {
+			_ = f.Close()
+		}
+	}()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}

@@ -117,6 +117,9 @@ func (s *supervisor) start(ctx context.Context, progress io.Writer) error {
 		}
 		s.say(progress, p.Name+" is ready")
 	}
+	if err := s.awaitServiceAccount(ctx, control[len(control)-1]); err != nil {
+		return err
+	}
 	for _, p := range nodes {
 		if err := s.awaitNode(ctx, p, ""); err != nil {
 			return err
@@ -157,6 +160,16 @@ func (s *supervisor) startControl(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, controlDeadline)
 	defer cancel()
 	return await(ctx, p, func() bool { return s.api.answers(ctx, p.Ready) })
+}
+
+// awaitServiceAccount waits until pods are admitted: the API server refuses them while
+// their namespace has no service account. The last of the control plane must live.
+func (s *supervisor) awaitServiceAccount(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, controlDeadline)
+	defer cancel()
+	return await(ctx, p, func() bool {
+		return s.api.answers(ctx, "https://127.0.0.1:6443/api/v1/namespaces/default/serviceaccounts/default")
+	})
 }
 
 // awaitNode waits until the node is Ready in another boot than the given one.

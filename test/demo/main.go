@@ -70,7 +70,10 @@ func start(ctx context.Context, s *stage, keep bool) (*cluster.Cluster, error) {
 	if keep {
 		name = "dev" // where `make kubectl` and the others look
 	}
-	return cluster.StartShipped(ctx, cluster.Config{Name: name, Detach: keep, Log: s.out})
+	return cluster.StartShipped(ctx, cluster.Config{
+		Name: name, Detach: keep, Log: s.out,
+		FindBackend: vm.FindBackendAtHand, // a first run does not wait for a kernel
+	})
 }
 
 // stopCluster also works after an interrupt.

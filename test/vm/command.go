@@ -66,7 +66,7 @@ func (m *Machine) keepsDisk() bool {
 // the command is killed.
 func (m *Machine) Exec(ctx context.Context, c Command) (Result, error) {
 	m.mu.Lock()
-	g := m.guest
+	g, process := m.guest, m.process
 	m.mu.Unlock()
 	var stdout, stderr bytes.Buffer
 	if c.Stdout == nil {
@@ -99,7 +99,7 @@ func (m *Machine) Exec(ctx context.Context, c Command) (Result, error) {
 			Stdout: stdout.Bytes(), Stderr: stderr.Bytes(),
 		}, nil
 	case <-g.gone:
-		return fail(m.explain(g.err))
+		return fail(m.explain(g.err, process))
 	case <-ctx.Done():
 		_ = g.send(wire.Frame{Kind: wire.Kill, Stream: r.stream})
 		return fail(ctx.Err())

@@ -19,14 +19,23 @@
 // that is named in image/packages, under a layer in memory: a guest may write
 // anywhere, and the next boot has forgotten it.
 //
+// # What runs a guest
+//
+// A [Backend]: qemu with KVM where a guest really boots under it, else User-Mode Linux,
+// else qemu with an emulated processor, which works everywhere and is slow.
+// FLEXLVM_NODES=kvm|uml|tcg forces one. User-Mode Linux is a kernel that is a process
+// of this machine; its source, its configuration and its patches are in uml/, it is
+// built once and kept in the cache. A guest has the same root file system, disks,
+// network cards and names on all of them; on User-Mode Linux it has one processor
+// and a kernel without modules.
+//
 // # Longer-lived nodes
 //
-// Config.Root makes a disk image of the caller the root file system, writable
-// and kept over boots, usually a qcow2 file on top of Images.NodeDisk (see
-// [CreateOverlay]); Config.NICs adds network cards. Nothing but our small
-// process 1 runs in such a node until it is told to by Machine.Exec.
+// Config.Root names a file that keeps the changes to the root file system over boots.
+// Nothing but our small process 1 runs in such a node until it is told to by
+// Machine.Exec.
 //
-// Who wants an init of his own starts the machine with [Qemu]. The initrd of
+// Who wants an init of his own starts the [Program] of a [Hardware]. The initrd of
 // [Images] then looks for the drive with the serial number [RootSerial], copies
 // what an archive appended to the initrd holds under /files into it, and obeys
 // these kernel arguments:
@@ -35,14 +44,19 @@
 //	flexlvm.init=/path   make this program process 1, with /dev, /proc and /sys mounted
 //	flexlvm.udev=1       start udevd (not with flexlvm.init)
 //
+// # The way in
+//
+// Process 1 calls the host over TCP (see the package wire), over a tap device in a
+// network namespace that the machine has for itself.
+//
 // # What stays behind
 //
-// Nothing: qemu dies with the process that started it, however that ends, and
+// Nothing: a machine dies with the process that started it, however that ends, and
 // what it left in the cache's run folder is removed by the next start.
 //
 // # A power cut
 //
-// PowerCut kills qemu. What the guest had not yet given to its disk is lost; what
+// PowerCut kills the machine. What the guest had not yet given to its disk is lost; what
 // it had given but not flushed is not, as the host still holds it. A missing
 // fsync is found this way, a missing flush is not: for that there is
 // dm-log-writes in the guest.

@@ -8,13 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // Images are the files that guests boot from. They are shared and read only.
 type Images struct {
-	// Kernel is Debian's cloud kernel.
+	// Kernel is Debian's cloud kernel, or User-Mode Linux.
 	Kernel string
 	// Initrd holds process 1 of every guest and the modules that lead to the
 	// root disk. It is not compressed, so that more archives can follow it.
@@ -89,15 +90,34 @@ func buildRoot(ctx context.Context, progress io.Writer, source, dir, debs string
 		filepath.Join(source, "test/vm/image/build.sh"), dir, debs)
 }
 
-// buildInitrd compiles process 1 and packs it with the kernel's modules.
-func buildInitrd(ctx context.Context, source, root, dir string) error {
-	init := filepath.Join(dir, "init")
-	err := runTool(ctx, os.Stderr, source, []string{"CGO_ENABLED=0", "GOOS=linux", "GOFLAGS="},
-		"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./test/vm/guest")
+// umlImages are the images for guests on User-Mode Linux: the same root disk, and
+// an initrd with the list of what is built into that kernel in place of modules.
+func umlImages(ctx context.Context, progress io.Writer, images Images, kernel umlKernel) (Images, error) {
+	source, err := SourceDir()
 	if err != nil {
-		return err
+		return Images{}, err
 	}
-	files := map[string]string{"/init": init}
+	cache, err := CacheDir()
+	if err != nil {
+		return Images{}, err
+	}
+	initrd := strings.Replace(filepath.Dir(images.Initrd), "initrd-", "initrd-uml-"+kernel.key+"-", 1)
+	onWait := func() { fmt.Fprintln(progress, "images: waiting for another process that builds them") }
+	err = buildOnce(ctx, initrd, onWait, func(dir string) error {
+		return packInitrd(ctx, source, dir, map[string]string{
+			"/files/usr/lib/modules/" + kernel.release: filepath.Join(kernel.dir, "modules"),
+		})
+	})
+	if err != nil {
+		return Images{}, fmt.Errorf("build initrd: %w", err)
+	}
+	images.Kernel, images.Initrd = filepath.Join(kernel.dir, "linux"), filepath.Join(initrd, "initrd")
+	return images, prune(filepath.Join(cache, "initrd-uml-*"), time.Now().Add(-unusedFor))
+}
+
+// buildInitrd packs process 1 with the kernel's modules.
+func buildInitrd(ctx context.Context, source, root, dir string) error {
+	files := map[string]string{}
 	modules, err := filepath.Glob(filepath.Join(root, "modules", "*.ko"))
 	if err != nil {
 		return err
@@ -105,6 +125,18 @@ func buildInitrd(ctx context.Context, source, root, dir string) error {
 	for _, module := range modules {
 		files["/modules/"+filepath.Base(module)] = module
 	}
+	return packInitrd(ctx, source, dir, files)
+}
+
+// packInitrd compiles process 1 and packs it with other files.
+func packInitrd(ctx context.Context, source, dir string, files map[string]string) error {
+	init := filepath.Join(dir, "init")
+	err := runTool(ctx, os.Stderr, source, []string{"CGO_ENABLED=0", "GOOS=linux", "GOFLAGS="},
+		"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./test/vm/guest")
+	if err != nil {
+		return err
+	}
+	files["/init"] = init
 	f, err := os.Create(filepath.Join(dir, "initrd"))
 	if err != nil {
 		return err

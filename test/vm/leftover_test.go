@@ -26,6 +26,10 @@ const childEnv = "FLEXLVM_VM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
+		if err := Announce(context.Background(), os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	machine, err := Start(context.Background(), Config{Disks: []Disk{{Size: 1 << 30}}, Timeout: time.Minute})

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
@@ -48,28 +46,29 @@ type Config struct {
 	// Udev starts systemd-udevd, so that LVM runs with its defaults. Without, LVM
 	// is configured to make its device nodes by itself, and the boot is faster.
 	Udev bool
-	// Root is an image (qcow2) to use as writable root file system in place of
-	// the shared one with its throw-away layer.
-	Root string
-	NICs []NIC
-	// NetNS is the path of a network namespace that qemu runs in.
-	NetNS      string
-	Memory     int // MiB
-	CPUs       int
-	KernelArgs []string
+	// Root is where the changes to the root file system are kept, over boots, in
+	// place of the usual throw-away layer in memory. The file is made if it is missing.
+	Root   string
+	Memory int // MiB
+	// CPUs is the number of processors; User-Mode Linux has one, whatever this says.
+	CPUs int
+	// DebianKernel is for what needs more of a kernel than our User-Mode Linux has:
+	// security modules. The machine runs in qemu then.
+	DebianKernel bool
+	KernelArgs   []string
 	// Timeout bounds the machine's life.
 	Timeout time.Duration
 	// Progress is told of long steps; os.Stderr if nil.
 	Progress io.Writer
 
-	images Images
-	accel  []string
+	backend Backend
 }
 
 // Machine is a virtual machine.
 type Machine struct {
 	config Config
 	dir    *RunDir
+	link   *link
 	drives []Drive
 	initrd string
 	ctx    context.Context // its life
@@ -77,7 +76,6 @@ type Machine struct {
 
 	mu       sync.Mutex
 	process  *Process // nil while switched off
-	port     net.Conn
 	guest    *guest
 	bootTime time.Duration
 }
@@ -89,10 +87,11 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 		c.Progress = os.Stderr
 	}
 	var err error
-	if c.images, err = BuildImages(ctx, c.Progress); err != nil {
-		return nil, err
+	find := FindBackend
+	if c.DebianKernel {
+		find = findQemuBackend
 	}
-	if c.accel, err = Accelerator(ctx, c.images); err != nil {
+	if c.backend, err = find(ctx, c.Progress); err != nil {
 		return nil, err
 	}
 	m, err := prepare(ctx, c)
@@ -122,29 +121,50 @@ func prepare(ctx context.Context, c Config) (*Machine, error) {
 	}
 	m := &Machine{config: c, dir: dir}
 	m.ctx, m.cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("the machine has used up its %s", c.Timeout))
-	if err := errors.Join(m.makeDrives(), m.makeInitrd()); err != nil {
+	if m.link, err = newLink(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	if err := errors.Join(m.makeDrives(ctx), m.makeInitrd()); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
 }
 
-func (m *Machine) makeDrives() error {
+func (m *Machine) makeDrives(ctx context.Context) error {
 	for i, d := range m.config.Disks {
-		path := d.Path
-		if path == "" {
-			path = filepath.Join(m.dir.Path, fmt.Sprintf("disk%d", i))
-			if err := makeSparse(path, d.Size); err != nil {
-				return fmt.Errorf("make disk %d: %w", i, err)
+		path := filepath.Join(m.dir.Path, fmt.Sprintf("disk%d", i))
+		if err := makeDisk(path, d); err != nil {
+			return fmt.Errorf("make disk %d: %w", i, err)
+		}
+		m.drives = append(m.drives, Drive{Path: path, Unsafe: d.Unsafe, Serial: d.Serial})
+	}
+	root := Drive{Path: m.config.backend.NodeDisk, ReadOnly: true, Serial: RootSerial}
+	if m.config.Root != "" {
+		root = Drive{Path: m.config.Root, Base: m.config.backend.NodeDisk, Serial: RootSerial}
+		if _, err := os.Stat(root.Path); errors.Is(err, os.ErrNotExist) {
+			if err := m.config.backend.CreateOverlay(ctx, root.Path, root.Base); err != nil {
+				return err
 			}
 		}
-		m.drives = append(m.drives, Drive{Path: path, Format: "raw", Unsafe: d.Unsafe, Serial: d.Serial})
-	}
-	root := Drive{Path: m.config.images.NodeDisk, Format: "raw", ReadOnly: true, Serial: RootSerial}
-	if m.config.Root != "" {
-		root = Drive{Path: m.config.Root, Format: "qcow2", Serial: RootSerial}
 	}
 	m.drives = append(m.drives, root)
 	return nil
+}
+
+// makeDisk makes a fresh disk, or a link to the caller's, whose own path may hold
+// what a backend cannot read.
+func makeDisk(path string, d Disk) error {
+	if d.Path == "" {
+		return makeSparse(path, d.Size)
+	}
+	target, err := filepath.Abs(d.Path)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(target); err != nil {
+		return err
+	}
+	return os.Symlink(target, path)
 }
 
 // RootSerial is how the guest finds its root disk: by the drive's serial number.
@@ -163,7 +183,7 @@ func makeSparse(path string, size int64) error {
 
 // makeInitrd appends the guest's files to the common initrd.
 func (m *Machine) makeInitrd() error {
-	m.initrd = m.config.images.Initrd
+	m.initrd = m.config.backend.Initrd
 	if len(m.config.Files) == 0 {
 		return nil
 	}
@@ -199,73 +219,106 @@ func (m *Machine) Boot(ctx context.Context) error {
 		return errors.New("boot machine: it is running")
 	}
 	begun := time.Now()
-	ours, theirs, err := socketPair()
-	if err != nil {
-		return fmt.Errorf("boot machine: %w", err)
-	}
-	process, err := m.qemu(theirs).Start(m.ctx)
-	_ = theirs.Close() // or we would not notice that qemu's is closed
-	if err != nil {
-		_ = ours.Close()
-		return fmt.Errorf("boot machine: %w", err)
-	}
-	m.process, m.port, m.guest = process, ours, newGuest(ours)
-	go m.guest.listen()
 	ctx, cancel := context.WithTimeout(ctx, bootLimit)
 	defer cancel()
-	select {
-	case <-m.guest.ready:
-		m.bootTime = time.Since(begun)
-		return nil
-	case <-m.guest.gone:
-		err = m.guest.err
-	case <-ctx.Done():
-		err = ctx.Err()
+	listener, err := m.link.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("boot machine: %w", err)
 	}
-	err = fmt.Errorf("boot machine: %w", m.explain(err))
-	m.switchOff()
-	return err
+	defer listener.Close()
+	program, err := m.config.backend.Program(m.hardware(listener.Addr().(*net.TCPAddr).Port))
+	if err != nil {
+		return fmt.Errorf("boot machine: %w", err)
+	}
+	if m.process, err = startProgram(m.ctx, program, m.dir.Path, m.link.path()); err != nil {
+		return fmt.Errorf("boot machine: %w", err)
+	}
+	if err := m.meet(ctx, listener); err != nil {
+		err = fmt.Errorf("boot machine: %w", m.explain(err, m.process))
+		m.switchOff()
+		return err
+	}
+	m.bootTime = time.Since(begun)
+	return nil
 }
 
-func (m *Machine) qemu(port *os.File) Qemu {
-	c := m.config
-	args := []string{
-		"console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "net.ifnames=0",
-		"no_timer_check", // on a busy machine the emulated timer is late, and the kernel panics over it
-		"random.trust_cpu=on", "mitigations=off",
+// meet waits until the guest has called and is ready for commands.
+func (m *Machine) meet(ctx context.Context, listener *net.TCPListener) error {
+	process := m.process
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-process.Done():
+			cancel(errGuestGone)
+		case <-ctx.Done():
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	for {
+		port, err := listener.Accept()
+		if err != nil {
+			return context.Cause(ctx)
+		}
+		m.guest = newGuest(port)
+		go func() { // a machine that ends says nothing
+			<-process.Done()
+			_ = port.Close()
+		}()
+		go m.guest.listen()
+		select {
+		case <-m.guest.ready:
+			return nil
+		case <-m.guest.gone:
+			if !errors.Is(m.guest.err, errGuestGone) || process.how() != nil {
+				return m.guest.err
+			}
+			_ = port.Close() // a guest on a busy machine may have given up, and calls again
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+}
+
+func (m *Machine) hardware(port int) Hardware {
+	c := m.config
+	args := []string{"loglevel=5", "panic=-1", "oops=panic", fmt.Sprintf("%s=%d", wire.ControlArg, port)}
 	if c.Root != "" {
 		args = append(args, "flexlvm.root=rw")
 	}
 	if c.Udev {
 		args = append(args, "flexlvm.udev=1")
 	}
-	return Qemu{
-		Kernel: c.images.Kernel, Initrd: m.initrd, Append: append(args, c.KernelArgs...),
-		Dir: m.dir.Path, Console: m.console(), Accel: c.accel, CPUs: c.CPUs, Memory: c.Memory,
-		Drives: m.drives, NICs: c.NICs, Guest: port, NetNS: c.NetNS,
+	return Hardware{
+		Initrd: m.initrd, Append: append(args, c.KernelArgs...),
+		Dir: m.dir.Path, Console: m.console(), CPUs: c.CPUs, Memory: c.Memory,
+		Drives: m.drives, NICs: []NIC{{Tap: linkTap, MAC: "52:54:00:88:00:01"}},
 	}
 }
 
 func (m *Machine) console() string { return filepath.Join(m.dir.Path, "console.log") }
 
 // explain adds to err what the machine's own logs say.
-func (m *Machine) explain(err error) error {
+func (m *Machine) explain(err error, p *Process) error {
 	if cause := context.Cause(m.ctx); cause != nil {
 		err = cause
 	}
-	return errors.Join(err,
+	var end error
+	if p != nil {
+		end = p.how()
+	}
+	return errors.Join(err, end,
 		tailError("the guest's kernel said", m.console()),
-		tailError("qemu said", filepath.Join(m.dir.Path, "qemu.log")))
+		tailError("the machine said", filepath.Join(m.dir.Path, backendLog)))
 }
 
-// switchOff ends qemu; m.mu is held.
+// switchOff ends the machine; m.mu is held.
 func (m *Machine) switchOff() {
 	if m.process == nil {
 		return
 	}
 	m.process.Kill()
-	_ = m.port.Close()
 	m.process = nil
 }
 
@@ -292,7 +345,7 @@ func (m *Machine) PowerOff() error {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("power off machine: %w", m.explain(err))
+		err = fmt.Errorf("power off machine: %w", m.explain(err, m.process))
 	}
 	m.switchOff()
 	return err
@@ -302,10 +355,14 @@ func (m *Machine) PowerOff() error {
 func (m *Machine) Close() error {
 	m.cancel()
 	m.PowerCut()
-	return m.dir.Remove()
+	var err error
+	if m.link != nil {
+		err = m.link.close()
+	}
+	return errors.Join(err, m.dir.Remove())
 }
 
-// PID returns the process id of qemu, 0 while the machine is off.
+// PID returns the process id of the machine, 0 while the machine is off.
 func (m *Machine) PID() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -320,20 +377,4 @@ func (m *Machine) BootTime() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.bootTime
-}
-
-func socketPair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make socket pair: %w", err)
-	}
-	ours := os.NewFile(uintptr(fds[0]), "guest port")
-	defer ours.Close()
-	theirs := os.NewFile(uintptr(fds[1]), "guest port of qemu")
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		_ = theirs.Close()
-		return nil, nil, err
-	}
-	return conn, theirs, nil
 }

@@ -119,11 +119,7 @@ func TestDiskOfTheCallerStays(t *testing.T) {
 
 func TestWritableRoot(t *testing.T) {
 	t.Parallel()
-	images, err := BuildImages(t.Context(), os.Stderr)
-	require.NoError(t, err)
-	root := filepath.Join(t.TempDir(), "root.qcow2")
-	require.NoError(t, CreateOverlay(t.Context(), root, images.NodeDisk))
-	m := start(t, Config{Root: root, Udev: true})
+	m := start(t, Config{Root: filepath.Join(t.TempDir(), "root"), Udev: true})
 	shell(t, m, "touch /stays; sync; test -w /; command -v containerd crun nft mount.nfs dropbear >/dev/null")
 	require.NoError(t, m.PowerOff())
 	require.NoError(t, m.Boot(t.Context()))
@@ -154,9 +150,13 @@ func TestFailuresOfTheMachine(t *testing.T) {
 		_, err := Start(t.Context(), Config{Files: map[string]string{"/x": "/no/such/file"}})
 		require.ErrorIs(t, err, os.ErrNotExist)
 	})
-	t.Run("qemu's own words", func(t *testing.T) {
+	t.Run("a disk that is not there", func(t *testing.T) {
 		_, err := Start(t.Context(), Config{Disks: []Disk{{Path: "/no/such/disk"}}})
-		require.ErrorContains(t, err, "qemu said")
+		require.ErrorIs(t, err, os.ErrNotExist)
 		require.ErrorContains(t, err, "/no/such/disk")
+	})
+	t.Run("what the machine's program prints is shown", func(t *testing.T) {
+		_, err := Start(t.Context(), Config{Memory: 1})
+		require.ErrorContains(t, err, "the machine said")
 	})
 }

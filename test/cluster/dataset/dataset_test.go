@@ -50,6 +50,7 @@ func TestDatasets(t *testing.T) {
 	t.Run("deleted while loading", k.testDeletedWhileLoading)
 	t.Run("examples", k.testExamples)
 	t.Run("policies", k.testPolicies)
+	t.Run("policies of loaders", k.testLoaderPolicies)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
 	t.Run("restart while loading", func(t *testing.T) { k.testRestartWhileLoading(t, binary, &kill) })
 	b.simulateNode(t, "sim-4") // one more, as one does not come back
@@ -292,8 +293,8 @@ func (k *kubelets) testEviction(t *testing.T) {
 		fresh, there := s.claims()["v-a-0"]
 		return await.Missing(there && fresh.UID != claim.UID, "it was not evicted")
 	})
+	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 1, "it does not heal: %s", s.what()) })
 	s.status("v", flexlvmv1.StateRunning, "success")
-	require.Len(t, s.labelled("v"), 1)
 	s.remove(s.get("v"))
 	s.nothingLeft()
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,8 +94,10 @@ func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
 	require.NoError(t, err)
 	kubeconfig := filepath.Join(b.dir, "account.kubeconfig")
 	require.NoError(t, b.cluster.AccountKubeconfig(t.Context(), system, account, kubeconfig))
+	shipped := &appsv1.Deployment{}
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: account}, shipped))
 	cmd := b.cluster.Command(context.WithoutCancel(t.Context()), binary, "--kubeconfig="+kubeconfig, "--namespace="+system,
-		"--address=127.0.0.1:8095", "--loader-image=loader", "--node-loss-grace=3s", "--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s")
+		"--address=127.0.0.1:8095", "--loader-image="+shipped.Spec.Template.Spec.Containers[0].Image, "--node-loss-grace=3s", "--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())

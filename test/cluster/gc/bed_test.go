@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,12 +35,11 @@ const (
 )
 
 // The node's disk has partitions, and volume groups on them: one that holds four of
-// the smallest volumes and no fifth, those for layouts, and a wide one.
+// the smallest volumes and no fifth, one for each layout, and a wide one.
 const (
 	wide               = "flexlvm" // the group of the shipped class
 	small              = "small"
 	smallMiB, leastMiB = 1340, 300 // of the partition, of the smallest volume's device
-	layoutMiB          = 1000      // of each of the four partitions for layouts
 )
 
 // bed is a cluster of one node with flexlvm on it.
@@ -52,6 +52,9 @@ type bed struct {
 	args    []string // of the daemon, beside the shipped ones
 }
 
+// beds have been started; they run side by side.
+var beds atomic.Int32
+
 // start brings the bed up; it goes down with the test. The daemon runs with args.
 func start(t *testing.T, args ...string) *bed {
 	t.Helper()
@@ -60,7 +63,7 @@ func start(t *testing.T, args ...string) *bed {
 	began := time.Now()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d", os.Getpid()), DiskSize: 12 << 30, Log: os.Stderr})
+	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d-%d", os.Getpid(), beds.Add(1)), DiskSize: 14 << 30, Log: os.Stderr})
 	require.NoError(t, err)
 	b := &bed{Cluster: c, began: began}
 	t.Cleanup(func() { b.stop(t) })
@@ -80,10 +83,11 @@ func start(t *testing.T, args ...string) *bed {
 	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/" + daemon} {
 		b.kubectl(t, "-n", system, "rollout", "status", what, "--timeout=4m")
 	}
-	b.onNode(t, fmt.Sprintf(`printf 'label: gpt\n,%dM\n,%[2]dM\n,%[2]dM\n,%[2]dM\n,%[2]dM\n,\n' | sfdisk -q /dev/vdb; udevadm settle
-		vgcreate -qq --metadatasize 16m %[3]s /dev/vdb1; vgcreate -qq --metadatasize 16m %[4]s /dev/vdb6
-		%[5]s vg create --name %[6]s /dev/vdb2 /dev/vdb3 /dev/vdb4
-		%[5]s vg create --name %[7]s --thin /dev/vdb5`, smallMiB, layoutMiB, small, wide, driver, several, thinGroup))
+	b.onNode(t, fmt.Sprintf(`{ echo label: gpt; for size in %dM 540M 540M 540M 850M 850M 1000M ''; do echo ,$size; done; } | sfdisk -q /dev/vdb; udevadm settle
+		vgcreate -qq --metadatasize 16m %s /dev/vdb1; vgcreate -qq --metadatasize 16m %s /dev/vdb8
+		%[4]s vg create --name %[5]s /dev/vdb2 /dev/vdb3 /dev/vdb4
+		%[4]s vg create --name %[6]s /dev/vdb5 /dev/vdb6
+		%[4]s vg create --name %[7]s --thin /dev/vdb7`, smallMiB, small, wide, driver, stripedGroup, mirrorGroup, thinGroup))
 	b.classes(t)
 	b.say(t, "flexlvm is installed")
 	return b

@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 var (
 	// calm: no threshold is ever reached.
 	calm = []string{"--min-age=0s", "--high-threshold-percent=100"}
+	// idle: no round comes by itself either, so what happens follows from what is seen.
+	idle = append([]string{"--interval=1h"}, calm...)
 	// watchful: the shipped thresholds, and looks when nobody calls.
 	watchful = []string{"--min-age=0s", "--interval=2s"}
 	// greedy: everything that may go goes at once.
@@ -30,42 +32,78 @@ var (
 	reckless = append([]string{"--evict-orphans", "--orphan-age=0s", "--orphan-share-percent=100"}, greedy...)
 )
 
-// TestNodeDaemon shares one cluster between its parts. `make test` leaves some of them
-// out by name, see the Makefile.
-func TestNodeDaemon(t *testing.T) {
-	b := start(t, calm...)
-	strangers := b.strangers(t)
-	ok := t.Run("one by one", func(t *testing.T) {
-		for name, part := range map[string]func(*testing.T){
-			"released":                         b.testReleased,
-			"undeleted":                        b.testUndeleted,
-			"removed at once":                  b.testRemovedAtOnce,
-			"retained":                         b.testRetained,
-			"PersistentVolume deleted by hand": b.testDeletedByHand,
-		} {
+// daemonTest is a test of the daemon on a cluster that its parts share.
+type daemonTest struct {
+	*testing.T
+	*bed
+	strangers map[string]string
+	ok        bool // so far
+}
+
+func startTest(t *testing.T, args ...string) *daemonTest {
+	t.Helper()
+	b := start(t, args...)
+	return &daemonTest{t, b, b.strangers(t), true}
+}
+
+// together runs parts side by side; each finds the node calm.
+func (d *daemonTest) together(name string, parts map[string]func(*testing.T)) {
+	d.ok = d.ok && d.Run(name, func(t *testing.T) {
+		for name, part := range parts {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				part(t)
 			})
 		}
 	})
-	// Each part finds the node as the one before has left it.
-	then := func(name string, args []string, part func(*testing.T)) {
-		ok = ok && t.Run(name, func(t *testing.T) {
-			b.configure(t, args...)
-			part(t)
-		})
+}
+
+// then runs a part with such a daemon; it finds the node as the one before has left it.
+func (d *daemonTest) then(name string, args []string, part func(*testing.T)) {
+	d.ok = d.ok && d.Run(name, func(t *testing.T) {
+		d.configure(t, args...)
+		part(t)
+	})
+}
+
+// end requires that nobody has touched the volumes of others.
+func (d *daemonTest) end() {
+	d.Helper()
+	d.untouched(d.T, d.strangers)
+	d.say(d.T, "the end")
+}
+
+// TestNodeDaemon: what happens in an ordinary life. It has a node of its own, and so has
+// TestNodeDaemonWithFaults beside it.
+func TestNodeDaemon(t *testing.T) {
+	t.Parallel()
+	d := startTest(t, calm...)
+	d.together("released", map[string]func(*testing.T){
+		"released":                         d.testReleased,
+		"undeleted":                        d.testUndeleted,
+		"removed at once":                  d.testRemovedAtOnce,
+		"retained":                         d.testRetained,
+		"PersistentVolume deleted by hand": d.testDeletedByHand,
+	})
+	// Each in a group of its own.
+	groups := map[string]func(*testing.T){"pressure": d.testPressure, "copied": d.testCopied}
+	for layout, c := range layoutCases {
+		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
 	}
-	then("pressure", calm, b.testPressure)
-	then("layouts", calm, b.testLayouts)
-	then("IO limits", idle, b.testIOLimits)
-	then("copied", idle, b.testCopied)
-	then("in use elsewhere", watchful, b.testInUseElsewhere)
-	then("pod deleted by force", watchful, b.testDeletedByForce)
-	then("API server away", watchful, b.testServerAway)
-	then("deleted at every moment", greedy, func(t *testing.T) { b.testDeletedAtEveryMoment(t, strangers) })
-	then("killed again and again", greedy, func(t *testing.T) { b.testKilledAgainAndAgain(t, strangers) })
-	then("API server without memory", greedy, func(t *testing.T) { b.testEmptyList(t, strangers) })
-	b.untouched(t, strangers)
-	b.say(t, "the end")
+	d.together("groups", groups)
+	d.then("IO limits", idle, d.testIOLimits)
+	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
+	d.then("pod deleted by force", watchful, d.testDeletedByForce)
+	d.end()
+}
+
+// TestNodeDaemonWithFaults: the daemon and the API server end and come back.
+func TestNodeDaemonWithFaults(t *testing.T) {
+	t.Parallel()
+	d := startTest(t, greedy...)
+	d.then("deleted at every moment", greedy, func(t *testing.T) { d.testDeletedAtEveryMoment(t, d.strangers) })
+	d.then("killed again and again", greedy, func(t *testing.T) { d.testKilledAgainAndAgain(t, d.strangers) })
+	d.then("API server away", watchful, d.testServerAway)
+	d.then("API server without memory", greedy, func(t *testing.T) { d.testEmptyList(t, d.strangers) })
+	d.end()
 }

@@ -23,13 +23,10 @@ const limited = "limited"
 
 // What the tests copy: so many pieces of so many bytes.
 const (
-	pieces, piece = 64, 256 << 10
-	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=64 oflag=direct"
-	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=64"
+	pieces, piece = 32, 256 << 10
+	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=32 oflag=direct"
+	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=32"
 )
-
-// idle: no round comes by itself, so what happens follows from what is seen.
-var idle = append([]string{"--interval=1h"}, calm...)
 
 // testIOLimits: what a class says about IO is what a pod gets, and nobody else
 // does; it follows the annotation, and lasts over the daemon's end.

@@ -4,6 +4,7 @@ package gc_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -72,9 +73,11 @@ func (b *bed) secondDaemon(t *testing.T) {
 	set.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: system}
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 	set.Spec.Template.Labels = labels
-	container := &set.Spec.Template.Spec.Containers[0]
-	container.Args[0] = "--address=:9810"
-	container.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 9810}}
+	// They share the node's network: its ports, and those of its probes, are others.
+	pod, err := json.Marshal(set.Spec.Template.Spec)
+	require.NoError(t, err)
+	set.Spec.Template.Spec = corev1.PodSpec{}
+	require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer("9809", "9811", "9810", "9812").Replace(string(pod))), &set.Spec.Template.Spec))
 	_, err = daemons.Create(t.Context(), set, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {

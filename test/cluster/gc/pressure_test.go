@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/await"
 )
@@ -34,10 +33,10 @@ func (b *bed) testPressure(t *testing.T) {
 	s.end("older")
 	s.end("old")
 	// Released the other way round: their last use is what counts.
-	s.deleteClaims("old", "older")
-	b.persistentVolumeGone(t, volumes["old"])
-	b.persistentVolumeGone(t, volumes["older"])
-	s.lose(volumes["oldest"])
+	for _, name := range []string{"old", "older", "oldest"} {
+		s.deleteClaims(name)
+		b.persistentVolumeGone(t, volumes[name])
+	}
 	for _, name := range names[1:] {
 		require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes[name]), name)
 	}
@@ -48,8 +47,6 @@ func (b *bed) testPressure(t *testing.T) {
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes["older"]), "one was enough")
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes["old"]), "one was enough")
 	b.evictedFor(t, volumes["oldest"], "claim pressure/one")
-	// Its claim is still there, though lost, and hears of it.
-	b.event(t, s.name, "PersistentVolumeClaim", "oldest", "VolumeEvicted", volumes["oldest"], "Promised", "claim pressure/one")
 
 	s.comes("two", "350Mi")
 	b.evictedFor(t, volumes["older"], "claim pressure/two")
@@ -69,14 +66,6 @@ func (b *bed) evictedFor(t *testing.T, name, claim string) {
 	require.Equal(t, small, e.Pool)
 	require.Contains(t, e.Message, claim)
 	b.say(t, "%s", b.event(t, "default", "Node", node, "VolumeEvicted", small+"/"+name, "Promised", claim))
-}
-
-// lose deletes a PersistentVolume under its claim, which stays and is lost.
-func (s *space) lose(name string) {
-	s.t.Helper()
-	s.kubectl(s.t, "delete", "pv", name, "--wait=false")
-	s.kubectl(s.t, "patch", "pv", name, "--type=merge", "-p", `{"metadata":{"finalizers":["`+pv.Finalizer+`"]}}`)
-	s.persistentVolumeGone(s.t, name)
 }
 
 // comes makes a claim and its pod in the small group, and tells how long it took

@@ -108,7 +108,7 @@ func (b *bed) event(t *testing.T, namespace, kind, name string, parts ...string)
 // server.
 func (b *bed) rounds(t *testing.T) (good, failed int) {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return b.Dial(ctx, network, address)
@@ -135,6 +135,20 @@ func (b *bed) rounds(t *testing.T) (good, failed int) {
 		}
 	}
 	return good, failed
+}
+
+// looksTwice calls for a round, and for another when it has ended: that one has seen
+// all that there was before.
+func (b *bed) looksTwice(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		before, _ := b.rounds(t)
+		b.onNode(t, "touch /var/lib/flexlvm/called")
+		await.Until(t, longest, func() string {
+			now, _ := b.rounds(t)
+			return await.Missing(now > before, "the daemon does not look")
+		})
+	}
 }
 
 // moreRounds waits until so many more rounds have succeeded, or failed.

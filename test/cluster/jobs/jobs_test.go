@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,7 +94,10 @@ func (b *bed) testJobThroughOutage(t *testing.T) {
 		return ""
 	})
 	b.down(t)
-	time.Sleep(12 * time.Second)
+	await.Until(t, longest, func() string {
+		stuck := b.stuckWorkers(t)
+		return await.Missing(stuck == 2, "%d workers wait for the server", stuck)
+	})
 	require.Equal(t, "0", b.kubectl(t, "get", "job", "count", "-o", "jsonpath={.status.failed}{.status.succeeded}0"))
 	b.up(t)
 	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
@@ -105,6 +107,21 @@ func (b *bed) testJobThroughOutage(t *testing.T) {
 	b.gone(t, volume)
 	b.said(t, volume, "DirectoryArchived", "archived-"+directory)
 	require.Equal(t, "lines", b.onServer(t, "ls archived-"+directory+"/worker-0"))
+}
+
+// stuckWorkers counts the workers of jobs, on both nodes, whom the kernel lets wait.
+func (b *bed) stuckWorkers(t *testing.T) (n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	for _, node := range []string{"node1", serverNode} {
+		out, err := b.Node(ctx, node, "sh", "-c", `for p in /proc/[0-9]*; do
+			grep -qs '^State:.D' $p/status && tr '\0' '\n' 2>/dev/null <$p/environ | grep -q '^JOB_COMPLETION_INDEX=' && echo $p
+		done; true`)
+		require.NoError(t, err, out)
+		n += strings.Count(out, "/proc/")
+	}
+	return n
 }
 
 // testUserAndQuota: what docs/jobs.md says that a server of ours can do.

@@ -5,7 +5,6 @@ package provisioner_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -137,10 +136,9 @@ func (s *space) sourceDeleted(source *corev1.PersistentVolume) {
 		return await.Missing(v.Status.Phase == corev1.VolumeReleased, "the source's volume is %s", v.Status.Phase)
 	})
 	s.event(s.name, "PersistentVolumeClaim", "late", "ProvisioningFailed", `namespace "copies" has no such claim`)
-	await.Stays(t, 2*time.Second, func() string {
-		c, err := claims.Get(t.Context(), "late", metav1.GetOptions{})
-		require.NoError(t, err)
-		return c.Spec.VolumeName
-	})
+	s.caughtUp(t)
+	late, err := claims.Get(t.Context(), "late", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, late.Spec.VolumeName)
 	s.requireCopy("copy", source)
 }

@@ -186,7 +186,7 @@ func (b *bed) testDaemonVolumes(t *testing.T) {
 
 	daemon := b.volumesOf(t, b.daemonOn(t, "sim-1"))
 	b.persistentVolume(t, "wanted", "sim-1", pv.Driver, corev1.VolumeAvailable)
-	require.ErrorContains(t, daemon.letGo(ctx, "wanted"), "only where the PersistentVolume is released or deleted")
+	require.ErrorContains(t, daemon.letGo(ctx, "wanted"), "only where the PersistentVolume is released or deleted and no claim is bound to it")
 	require.ErrorContains(t, daemon.remove(ctx, "wanted"), "may only delete PersistentVolumes that are released")
 	b.persistentVolume(t, "foreign", "sim-1", "example.org/other", corev1.VolumeReleased)
 	require.ErrorContains(t, daemon.remove(ctx, "foreign"), "of the driver flexlvm.io/flexlvm")

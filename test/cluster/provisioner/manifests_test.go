@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/await"
@@ -60,6 +59,9 @@ func (b *bed) testManifests(t *testing.T) {
 			require.Contains(t, built, "image: registry.example.org/storage/flexlvm:v9\n")
 			require.NotContains(t, built, "image: flexlvm/flexlvm")
 			require.NotContains(t, built, "flexlvm-settings")
+			if which == "" {
+				require.Contains(t, built, "expression: '''registry.example.org/storage/flexlvm:v9'''\n", "and loaders run no other image")
+			}
 		}
 	})
 	t.Run("uninstall takes the installer's place", func(t *testing.T) {
@@ -67,11 +69,17 @@ func (b *bed) testManifests(t *testing.T) {
 		require.Contains(t, out, "daemonset.apps/flexlvm-installer configured")
 		require.NotContains(t, out, "created", "it must be the same object, or both would run")
 	})
+	t.Run("bounds on who reads metrics", b.testMetricsManifests)
+	t.Run("readers of metrics", b.testMetricsReaders)
 	t.Run("rights of the provisioner", b.testRights)
 	t.Run("rights of the node daemon", b.testDaemonRights)
 	t.Run("node daemon and volumes", b.testDaemonVolumes)
 	t.Run("node daemon and replicas", b.testDaemonReplicas)
 	t.Run("node daemon and reports", b.testDaemonReports)
+	t.Run("stolen token and owners", b.testStolenOwners)
+	t.Run("stolen token and the finalizer", b.testStolenFinalizer)
+	t.Run("stolen token and shares", b.testStolenShare)
+	t.Run("stolen token and claims", b.testStolenClaims)
 }
 
 // right is something that an account may or may not do.
@@ -125,8 +133,7 @@ func (b *bed) testRights(t *testing.T) {
 		{verb: "create", group: "flexlvm.io", resource: "nodestorages"},
 	})
 	// A stolen token is no way to the nodes' file systems.
-	config := rest.CopyConfig(b.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
+	config := b.as(account)
 	stolen, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	path := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}

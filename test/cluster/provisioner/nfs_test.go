@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/flexlvm/flexlvm/test/await"
 )
@@ -129,8 +128,7 @@ func (s *share) testRights(t *testing.T) {
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "nfs.flexlvm.io", allowed: true},
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: system, name: "flexlvm.io"},
 	})
-	config := rest.CopyConfig(s.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + nfsAccount}
+	config := s.as(nfsAccount)
 	stolen, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	for _, source := range []corev1.PersistentVolumeSource{

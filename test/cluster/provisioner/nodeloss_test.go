@@ -63,10 +63,10 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	b.kubectl(t, "drain", "sim-1", "--ignore-daemonsets", "--force", "--grace-period=0")
 	b.conditionReady(t, "sim-1", corev1.ConditionUnknown)
 
-	b.kubectl(t, "delete", "node", longNode)
 	gone := time.Now()
-	s.podsGoFrom(longNode)
+	require.NoError(t, b.client.CoreV1().Nodes().Delete(t.Context(), longNode, metav1.DeleteOptions{}))
 	require.Equal(t, "0", b.metric(t, 8091, "flexlvm_provisioner_lost_nodes"))
+	s.podsGoFrom(longNode)
 
 	// release: the StatefulSet starts anew, on another node.
 	s.event(s.name, "PersistentVolumeClaim", "data-web-0", "ClaimReleased", `(hostname "host-of-sim-3") is gone from the cluster`, "onNodeLoss: release")
@@ -223,8 +223,7 @@ func (b *bed) conditionReady(t *testing.T, name string, status corev1.ConditionS
 // does with them, and for nothing else.
 func (b *bed) testNodeLossRights(t *testing.T) {
 	ctx := t.Context()
-	config := rest.CopyConfig(b.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
+	config := b.as(account)
 	volumes := b.volumesOf(t, config)
 	// The provisioner reads from its cache, and may not get.
 	letGo := func(name string) error {
@@ -235,14 +234,17 @@ func (b *bed) testNodeLossRights(t *testing.T) {
 	}
 
 	b.persistentVolume(t, "released", "sim-1", pv.Driver, corev1.VolumeReleased)
-	require.ErrorContains(t, volumes.patch(ctx, "released", `{"spec":{"claimRef":{"name":"mine"}}}`), "may only change the finalizer")
+	b.refusedSoon(t, "may only change the finalizer", func(dryRun []string) error {
+		_, err := volumes.CoreV1().PersistentVolumes().Patch(ctx, "released", types.MergePatchType, []byte(`{"spec":{"claimRef":{"name":"mine"}}}`), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	})
 	require.ErrorContains(t, volumes.patch(ctx, "released", `{"metadata":{"annotations":{"flexlvm.io/wipe":"none"}}}`), "may only change the finalizer")
 	require.ErrorContains(t, volumes.patch(ctx, "released", `{"metadata":{"finalizers":null}}`), "may only take the finalizer")
 	require.NoError(t, letGo("released"))
 	require.NoError(t, volumes.remove(ctx, "released"))
 
 	b.persistentVolume(t, "wanted", "sim-1", pv.Driver, corev1.VolumeAvailable)
-	require.ErrorContains(t, letGo("wanted"), "only where the PersistentVolume is released or deleted")
+	require.ErrorContains(t, letGo("wanted"), "only where the PersistentVolume is released or deleted and no claim is bound to it")
 	require.ErrorContains(t, volumes.remove(ctx, "wanted"), "may only delete PersistentVolumes that are released")
 	b.persistentVolume(t, "foreign", "sim-1", "example.org/other", corev1.VolumeReleased)
 	require.ErrorContains(t, volumes.remove(ctx, "foreign"), "of the driver flexlvm.io/flexlvm")

@@ -5,8 +5,10 @@ package provisioner_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -208,6 +210,27 @@ func (s *space) volumeOf(claim string) *corev1.PersistentVolume {
 		return ""
 	})
 	return volume
+}
+
+// caughtUp waits until the provisioner has looked at all that there was before: at a
+// claim that came after it, which it refuses, and at one after that, since it may have
+// had several in its hands. It gives how many it has refused for that.
+func (b *bed) caughtUp(t *testing.T) (refused int) {
+	t.Helper()
+	s := &space{bed: b, t: t, name: metav1.NamespaceDefault}
+	class := "refused-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	s.class(class, func(c *storagev1.StorageClass) {
+		c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
+		c.Parameters = map[string]string{"colour": "red"}
+	})
+	for refused < 2 {
+		refused++
+		name := fmt.Sprintf("%s-%d", class, refused)
+		s.claim(name, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
+		s.event(s.name, "PersistentVolumeClaim", name, "ProvisioningFailed", `unknown parameter "colour"`)
+		require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	return refused
 }
 
 // events on an object, as "reason: message".

@@ -27,7 +27,7 @@ import (
 // lease of the provisioners under test: short, so that a fail-over is, too.
 var leaseFlags = []string{"--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s"}
 
-const leaseDuration, leaseRetry = 6 * time.Second, time.Second
+const leaseDuration = 6 * time.Second
 
 // process is one provisioner.
 type process struct {
@@ -127,7 +127,7 @@ func (b *bed) keep(t *testing.T, port int, each func(*process)) (stop func()) {
 
 // get asks a provisioner over HTTP.
 func (b *bed) get(ctx context.Context, port int, path string) (int, string, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return b.cluster.Dial(ctx, network, address)

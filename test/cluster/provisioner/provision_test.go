@@ -129,9 +129,11 @@ func (b *bed) testMany(t *testing.T) {
 // testReleased: the control side never takes a volume back, nor says it did.
 func (b *bed) testReleased(t *testing.T) {
 	s := b.namespace(t, "released")
-	s.claim("data", nil)
-	s.pod("data", "sim-1")
-	name := s.volumeOf("data").Name
+	for _, claim := range []string{"data", "later"} {
+		s.claim(claim, nil)
+		s.pod(claim, "sim-1")
+	}
+	name, later := s.volumeOf("data").Name, s.volumeOf("later").Name
 	s.deletePods(t.Context())
 	require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), "data", metav1.DeleteOptions{}))
 	s.event("default", "PersistentVolume", name, "WaitingForNode", `"`+name+`" stays on node "host-of-sim-1"`)
@@ -145,13 +147,18 @@ func (b *bed) testReleased(t *testing.T) {
 
 	// A person deletes the object: it waits for its node all the same.
 	require.NoError(t, volumes.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	require.Never(t, func() bool {
-		v, err := volumes.Get(t.Context(), name, metav1.GetOptions{})
-		return err != nil || len(v.Finalizers) == 0
-	}, 3*time.Second, 200*time.Millisecond)
+	require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), "later", metav1.DeleteOptions{}))
+	s.event("default", "PersistentVolume", later, "WaitingForNode") // what came before it was looked at
+	left, err := volumes.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotNil(t, left.DeletionTimestamp)
+	require.Contains(t, left.Finalizers, "flexlvm.io/volume")
+	require.NoError(t, volumes.Delete(t.Context(), later, metav1.DeleteOptions{}))
 
 	// What the node does, and until there is one, a person.
-	b.kubectl(t, "patch", "pv", name, "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
+	for _, waits := range []string{name, later} {
+		b.kubectl(t, "patch", "pv", waits, "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
+	}
 	await.Until(t, longest, func() string { return await.Missing(len(s.volumes(t.Context())) == 0, "the volume is still there") })
 }
 

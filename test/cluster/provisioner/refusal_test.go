@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // refusals is what a claim and its class may say that cannot be had.
@@ -88,8 +89,12 @@ var refusals = map[string]struct {
 
 func (b *bed) testRefusals(t *testing.T) {
 	s := b.namespace(t, "refusals")
-	before := b.metric(t, 8081, "flexlvm_provisioner_refusals_total")
-	require.Equal(t, "0", before)
+	refused := func() (n int) {
+		_, err := fmt.Sscan(b.metric(t, 8081, "flexlvm_provisioner_refusals_total"), &n)
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, refused())
 	for name, r := range refusals {
 		class := "flexlvm"
 		if r.class != nil {
@@ -105,13 +110,28 @@ func (b *bed) testRefusals(t *testing.T) {
 		s.pod(name, "")
 	}
 	for name, r := range refusals {
-		s.event(s.name, "PersistentVolumeClaim", name, append([]string{"ProvisioningFailed"}, r.event...)...)
+		parts := append([]string{"ProvisioningFailed"}, r.event...)
+		if r.class == nil && name != "huge" { // a node is chosen for it, if not at once
+			parts = append(parts, "Retries will be delayed")
+		}
+		s.event(s.name, "PersistentVolumeClaim", name, parts...)
 	}
 	require.Empty(t, s.volumes(t.Context()))
 
-	// Told once, and not again and again.
-	time.Sleep(15 * time.Second)
-	require.Equal(t, fmt.Sprint(len(refusals)), b.metric(t, 8081, "flexlvm_provisioner_refusals_total"))
+	// Told when its volume is asked for, before that perhaps where its pod waits, and not
+	// whenever it is looked at again.
+	told := refused()
+	require.GreaterOrEqual(t, told, len(refusals))
+	require.LessOrEqual(t, told, 2*len(refusals))
+	for i := range 3 {
+		for name := range refusals {
+			_, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Patch(t.Context(), name, types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{"look":"%d"}}}`, i), metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+		told += b.caughtUp(t)
+	}
+	require.Equal(t, told, refused())
 	require.Empty(t, s.volumes(t.Context()))
 }
 

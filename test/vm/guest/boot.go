@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// rootSerial is the serial number of the virtio disk with the root file system.
+// rootSerial is the serial number of the disk with the root file system.
 const rootSerial = "flexlvm-root"
 
 // lvmWithoutUdev are the settings that LVM needs where no udevd answers it:
@@ -38,6 +40,8 @@ type parameters struct {
 	writableRoot bool   // flexlvm.root=rw: the root disk itself, else a throw-away layer on it
 	udev         bool   // flexlvm.udev=1
 	init         string // flexlvm.init=PATH: becomes process 1 in our place
+	ports        string // flexlvm.ports=NAME:TTY,…: serial lines that stand for virtio ports
+	control      string // flexlvm.control=PORT: where the host listens
 }
 
 func readParameters() (parameters, error) {
@@ -55,6 +59,10 @@ func readParameters() (parameters, error) {
 			p.udev = value == "1"
 		case "flexlvm.init":
 			p.init = value
+		case "flexlvm.ports":
+			p.ports = value
+		case wire.ControlArg:
+			p.control = value
 		}
 	}
 	return p, nil
@@ -76,6 +84,9 @@ func boot() error {
 		return err
 	}
 	if err := loadModules("/modules"); err != nil {
+		return err
+	}
+	if err := linkPorts(p.ports); err != nil {
 		return err
 	}
 	if err := mountRoot(p.writableRoot); err != nil {
@@ -127,7 +138,7 @@ func rootDisk() (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("find root disk: no virtio disk has the serial number %s", rootSerial)
+	return "", fmt.Errorf("find root disk: no disk has the serial number %s", rootSerial)
 }
 
 // placeFiles copies what the host added to the initrd into the root. A copy, not

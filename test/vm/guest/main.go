@@ -2,7 +2,7 @@
 
 // Command guest is process 1 of the test bed's virtual machines. It finds the
 // root disk, makes the place fit to work in, and runs what the host tells it
-// through a virtio-serial port.
+// through a network link of their own.
 //
 // Process 1 stays in a loop that reaps orphans. A copy of itself, the server,
 // speaks to the host, so that it alone waits for the commands it started.
@@ -63,9 +63,9 @@ func reapUntil(pid int) {
 // fail tells host and console why the guest cannot go on, and switches it off.
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, "guest:", err)
-	if port, openErr := openPort(); openErr == nil {
-		_ = wire.Write(port, wire.Frame{Kind: wire.Failed, Payload: []byte(err.Error())})
-		time.Sleep(time.Second) // the port has no way to say that all is sent
+	if host, dialErr := dialHost(); dialErr == nil {
+		_ = wire.Write(host, wire.Frame{Kind: wire.Failed, Payload: []byte(err.Error())})
+		time.Sleep(time.Second) // until it is sent
 	}
 	powerOff()
 }

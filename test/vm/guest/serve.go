@@ -7,30 +7,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// portName is the name of the virtio-serial port that the host listens on.
-const portName = "flexlvm.guest"
-
-// openPort opens the port to the host.
-func openPort() (*os.File, error) {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		files, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
-		for _, file := range files {
-			name, err := os.ReadFile(file)
-			if err == nil && strings.TrimSpace(string(name)) == portName {
-				return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(file)), os.O_RDWR, 0)
+// dialHost opens the connection to the host.
+func dialHost() (net.Conn, error) {
+	p, err := readParameters()
+	if err != nil {
+		return nil, err
+	}
+	host := net.JoinHostPort(wire.HostAddress.String(), p.control)
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		// The card may be a moment late.
+		err := wire.SetUp("eth0", wire.GuestAddress)
+		if err == nil {
+			var conn net.Conn
+			if conn, err = net.DialTimeout("tcp4", host, time.Until(deadline)); err == nil {
+				return conn, nil
 			}
 		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("call the host: %w", err)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return nil, fmt.Errorf("find port %s: the machine has none of that name", portName)
 }
 
 // server runs commands for the host.
@@ -43,9 +49,9 @@ type server struct {
 	sessions map[uint32]*session
 }
 
-// serve speaks to the host until the port is closed.
+// serve speaks to the host until the connection is closed.
 func serve() error {
-	port, err := openPort()
+	port, err := dialHost()
 	if err != nil {
 		return err
 	}

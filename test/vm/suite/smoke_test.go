@@ -34,8 +34,7 @@ func TestSmoke(t *testing.T) {
 }
 
 // TestSmokeOnAFile runs some of them beside udev, on a file as their disk, and
-// looks that nothing of theirs stays behind, also after an interrupt. It is a part of
-// `make campaign`.
+// looks that nothing of theirs stays behind, also after an interrupt.
 func TestSmokeOnAFile(t *testing.T) {
 	t.Parallel()
 	m := smoke(t, true)

@@ -7,6 +7,7 @@ package suite
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -19,6 +20,14 @@ import (
 
 	"github.com/flexlvm/flexlvm/test/vm"
 )
+
+func TestMain(m *testing.M) {
+	if err := vm.Announce(context.Background(), os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 // build makes a static program with the go command and returns its path.
 func build(t *testing.T, name string, args ...string) string {
@@ -36,6 +45,9 @@ func build(t *testing.T, name string, args ...string) string {
 }
 
 func pkg(name string) string {
+	if name == "crash" {
+		return "test/vm/crash"
+	}
 	if tested, ok := strings.CutSuffix(name, ".test"); ok {
 		return "internal/" + tested
 	}
@@ -97,16 +109,16 @@ const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/v
 
 // TestEngine runs the tests of internal/node on a real disk: on two nodes side by
 // side, for each does one thing at a time mostly, and a processor has nothing to do.
-// Some of the copies, which take long on a virtual node, are left to `make campaign`.
+// FLEXLVM_ENGINE_TESTS names those to run alone, on one node.
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	const half = "Killed|AtOnce|Race|Layout|Damaged"
-	rest := half
-	if !inFull() {
-		rest += "|^TestCloneThatIsLarger$|^TestCloneAndSourceGoApart$|^TestHalfACloneWithoutItsSource$"
+	nodes := map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + half}
+	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
+		nodes = map[string]string{"some": "-test.run=" + some}
 	}
-	for name, flag := range map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + rest} {
+	for name, flag := range nodes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
@@ -117,9 +129,9 @@ func TestEngine(t *testing.T) {
 }
 
 // TestEngineBesideUdev runs the tests that make and find devices once more where
-// udev makes the device nodes, with LVM's defaults. It is a part of `make campaign`: the
-// nodes of test/cluster are such as well.
+// udev makes the device nodes, with LVM's defaults.
 func TestEngineBesideUdev(t *testing.T) {
+	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{
 		Udev:  true,
@@ -130,10 +142,22 @@ func TestEngineBesideUdev(t *testing.T) {
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 
+// TestReadersWhereNothingIsTraced: that consumers of a dataset cannot write is no matter
+// of tracing, which a hardened node forbids. Only a boot takes that back, so the node is
+// one of its own.
+func TestReadersWhereNothingIsTraced(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{DebianKernel: true, Disks: disks(), Files: map[string]string{"/node.test": binary}})
+	run(t, m, nil, "sysctl", "-w", "kernel.yama.ptrace_scope=3")
+	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
+}
+
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
 func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 
-// TestMountWatch runs the tests of internal/mount, which need root.
+// TestMountWatch runs the tests of internal/mount, which need root: of its watch, and of
+// the mapping of owners.
 func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 
 func runAsRoot(t *testing.T, name string) {

@@ -1,8 +1,8 @@
 // Package wire is the language between the host and the program that runs as
-// process 1 of a guest: frames over one virtio-serial port. Output, exit codes
-// and input travel in frames of their own, so nothing that a command prints can
-// be taken for anything else, and the exit code always follows the last byte of
-// output.
+// process 1 of a guest: frames over one TCP connection, on a link that nothing else
+// uses. Output, exit codes and input travel in frames of their own, so nothing that a
+// command prints can be taken for anything else, and the exit code always follows the
+// last byte of output.
 package wire
 
 import (

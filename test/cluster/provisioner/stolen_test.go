@@ -1,0 +1,187 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// nobodysChild has Kubernetes delete the object: its owner is not there.
+const nobodysChild = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"none","uid":"none"}]}}`
+
+// as is what somebody speaks to the API with who has stolen the provisioner's token.
+func (b *bed) as(account string) *rest.Config {
+	config := rest.CopyConfig(b.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
+	return config
+}
+
+// testStolenOwners: who may write on an object cannot have it deleted by naming an
+// owner that is not there.
+func (b *bed) testStolenOwners(t *testing.T) {
+	ctx, s := t.Context(), b.namespace(t, "owners")
+	stolen, err := kubernetes.NewForConfig(b.as(account))
+	require.NoError(t, err)
+	uid := s.manager("v")
+	s.claim("foreign", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr("another") })
+	s.claim("ours", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.StorageClassName = ptr("another")
+		c.Annotations = map[string]string{"volume.kubernetes.io/storage-provisioner": pv.Provisioner}
+	})
+	s.replicaOf("v", uid, "dataset", func(c *corev1.PersistentVolumeClaim) { c.Labels[replica.LabelOwner] = string(uid) })
+	for _, name := range []string{"foreign", "ours", "dataset"} {
+		b.refusedSoon(t, "may not change the owners of a claim", func(dryRun []string) error {
+			_, err := stolen.CoreV1().PersistentVolumeClaims(s.name).Patch(ctx, name, types.MergePatchType, []byte(nobodysChild), metav1.PatchOptions{DryRun: dryRun})
+			return err
+		})
+	}
+	b.refusedSoon(t, "may not change the owners of a node", func(dryRun []string) error {
+		_, err := stolen.CoreV1().Nodes().Patch(ctx, "sim-2", types.MergePatchType, []byte(nobodysChild), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	})
+	managers, err := dynamic.NewForConfig(b.as(account))
+	require.NoError(t, err)
+	_, err = managers.Resource(flexlvmv1.GroupVersion.WithResource(replica.OwnerPlural)).Namespace(s.name).
+		Patch(ctx, "v", types.MergePatchType, []byte(nobodysChild), metav1.PatchOptions{})
+	require.ErrorContains(t, err, "may not change the owners of a VolumeManager")
+
+	b.persistentVolume(t, "owned", "sim-1", pv.Driver, corev1.VolumeAvailable)
+	b.persistentVolume(t, "foreign", "sim-1", "example.org/other", corev1.VolumeAvailable)
+	for _, config := range []*rest.Config{b.as(account), b.daemonOn(t, "sim-1")} {
+		volumes := b.volumesOf(t, config)
+		require.ErrorContains(t, volumes.patch(ctx, "owned", nobodysChild), "may not change the owners of a PersistentVolume")
+		require.ErrorContains(t, volumes.patch(ctx, "foreign", nobodysChild), "of the driver flexlvm.io/flexlvm")
+	}
+
+	// A report is its node's, and the node's alone.
+	reports, err := dynamic.NewForConfig(b.daemonOn(t, "sim-1"))
+	require.NoError(t, err)
+	owned := report(t, "sim-1", "")
+	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "sim-2", UID: "none"}})
+	_, err = reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, owned, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "may only make a NodeStorage that its node owns")
+	made, err := reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, report(t, "sim-1", ""), metav1.CreateOptions{})
+	require.NoError(t, err)
+	made.SetOwnerReferences(owned.GetOwnerReferences())
+	after, err := reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	if err == nil { // the API server may leave out what is not of the status, and the policy refuses the rest
+		require.Empty(t, after.GetOwnerReferences())
+	}
+	b.kubectl(t, "delete", "nodestorage", "sim-1")
+}
+
+// testStolenFinalizer: our finalizer stays on what a claim is bound to, also where
+// somebody has deleted it and taken Kubernetes' own off.
+func (b *bed) testStolenFinalizer(t *testing.T) {
+	ctx, s := t.Context(), b.namespace(t, "finalizer")
+	b.persistentVolume(t, "held", "sim-1", pv.Driver, corev1.VolumeAvailable)
+	s.claim("data", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "held" })
+	get := func() *corev1.PersistentVolume {
+		v, err := b.client.CoreV1().PersistentVolumes().Get(ctx, "held", metav1.GetOptions{})
+		require.NoError(t, err)
+		return v
+	}
+	phase := func(is corev1.PersistentVolumePhase) {
+		await.Until(t, longest, func() string {
+			v := get()
+			return await.Missing(v.Status.Phase == is, "held is %s", v.Status.Phase)
+		})
+	}
+	phase(corev1.VolumeBound)
+	admin := persistentVolumes{b.client}
+	require.NoError(t, admin.remove(ctx, "held"))
+	require.NoError(t, admin.patch(ctx, "held", fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, pv.Finalizer)))
+	letGo := `{"metadata":{"finalizers":null}}`
+	thieves := []persistentVolumes{b.volumesOf(t, b.as(account)), b.volumesOf(t, b.daemonOn(t, "sim-1"))}
+	for _, volumes := range thieves {
+		require.ErrorContains(t, volumes.patch(ctx, "held", letGo), "released or deleted and no claim is bound to it")
+	}
+	require.Equal(t, []string{pv.Finalizer}, get().Finalizers)
+	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(s.name).Delete(ctx, "data", metav1.DeleteOptions{}))
+	phase(corev1.VolumeReleased)
+	require.NoError(t, thieves[1].patch(ctx, "held", letGo))
+}
+
+// testStolenShare: the token of the provisioner is good for the shares of datasets, and
+// not for giving claims of others a volume.
+func (b *bed) testStolenShare(t *testing.T) {
+	stolen, err := kubernetes.NewForConfig(b.as(account))
+	require.NoError(t, err)
+	share := func(change func(*corev1.PersistentVolume)) error {
+		v := volumeOfHand("flexlvm-ds-0123456789abcdef", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.org", Path: "/x"}})
+		v.Labels = map[string]string{replica.LabelDataset: "0123456789abcdef"}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "v-a"}
+		change(v)
+		_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	require.NoError(t, share(func(*corev1.PersistentVolume) {}))
+	for name, change := range map[string]func(*corev1.PersistentVolume){
+		"for whoever asks": func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil },
+		"for the system":   func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Namespace = metav1.NamespaceSystem },
+		"of a class":       func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "another" },
+		"with options":     func(v *corev1.PersistentVolume) { v.Spec.MountOptions = []string{"vers=3"} },
+		"of another name":  func(v *corev1.PersistentVolume) { v.Name = "flexlvm-ds-other" },
+	} {
+		require.ErrorContains(t, share(change), "and those of datasets on NFS", name)
+	}
+}
+
+// testStolenClaims: the token of the provisioner makes claims of datasets alone.
+func (b *bed) testStolenClaims(t *testing.T) {
+	stolen, err := kubernetes.NewForConfig(b.as(account))
+	require.NoError(t, err)
+	s := b.namespace(t, "claims")
+	const hash = "0123456789abcdef"
+	claim := func(change func(*corev1.PersistentVolumeClaim)) error {
+		c := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: s.name, Name: "v-a-0", Annotations: map[string]string{replica.AnnotationVolumeID: "a"},
+				Labels:          map[string]string{replica.LabelOwner: "uid", replica.LabelDataset: hash, "flexlvm.io/replica": "0"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "flexlvm.io/v1", Kind: replica.OwnerKind, Name: "v", UID: "uid", Controller: ptr(true)}},
+			},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: ptr(datasetClass), Resources: requests("1Gi"),
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			},
+		}
+		change(c)
+		_, err := stolen.CoreV1().PersistentVolumeClaims(c.Namespace).Create(t.Context(), c, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	readers := func(c *corev1.PersistentVolumeClaim) { c.Name, c.Spec.VolumeName = "v-a", replica.ReadersPV(hash) }
+	require.NoError(t, claim(func(*corev1.PersistentVolumeClaim) {}))
+	require.NoError(t, claim(readers))
+	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
+		"the system's": func(c *corev1.PersistentVolumeClaim) { c.Namespace = metav1.NamespaceSystem },
+		"ours":         func(c *corev1.PersistentVolumeClaim) { c.Namespace = system },
+		"of two owners": func(c *corev1.PersistentVolumeClaim) {
+			c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
+		},
+		"of an unknown version":   func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
+		"of another label":        func(c *corev1.PersistentVolumeClaim) { c.Labels[replica.LabelOwner] = "other" },
+		"of no dataset":           func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, replica.LabelDataset) },
+		"of a StatefulSet's name": func(c *corev1.PersistentVolumeClaim) { c.Name = "data-web-0" },
+		"of another number":       func(c *corev1.PersistentVolumeClaim) { c.Name = "v-a-1" },
+		"of another's volume":     func(c *corev1.PersistentVolumeClaim) { readers(c); c.Spec.VolumeName = "theirs" },
+		"of another's data": func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "theirs"}
+		},
+	} {
+		require.ErrorContains(t, claim(change), "may only create claims of a dataset", name)
+	}
+}

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Runs a test suite, keeps all that it prints in the cache, and says at its end how
+# long it took, which tests were the slowest and which failed.
+#
+# usage: suite.sh [-q] NAME COMMAND [ARG…]
+#   -q  show failures and one line for each package alone
+set -uo pipefail
+
+quiet=
+if [ "$1" = -q ]; then
+	quiet=yes
+	shift
+fi
+name=$1
+shift
+log=${FLEXLVM_CACHE:-.cache}/$name.log
+
+# show prints what a person follows, each line with the suite's name: suites run side
+# by side.
+show() {
+	if [ -n "$quiet" ]; then
+		grep --line-buffered -E '^(ok|FAIL|panic:)|^ *--- FAIL'
+	else
+		grep --line-buffered -vE '^=== (PAUSE|CONT|NAME)'
+	fi | sed -u "s/^/$name: /"
+}
+
+begun=$SECONDS
+echo "== $name begins"
+"$@" 2>&1 | tee "$log" | show
+code=${PIPESTATUS[0]}
+
+# The second line of `times` is that of ended children: 1m2.3s 0m4.5s. A subshell has
+# none of them.
+times >"$log.times"
+used=$(sed -n '2s/[ms]/ /gp' "$log.times" | awk '{ printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }')
+rm "$log.times"
+echo "== $name took $((SECONDS - begun)) s, $used s of processor time; its slowest tests, in seconds:"
+# A test with subtests is as slow as they are: the innermost are told.
+sed -nE 's/^ *--- (PASS|FAIL): ([^ ]+) \(([0-9.]+)s\)$/\3 \2/p' "$log" | awk '
+	{ time[$2] = $1; for (at = $2; sub(/\/[^\/]*$/, "", at);) parent[at] = 1 }
+	END { for (name in time) if (!(name in parent)) print time[name], name }' |
+	sort -rn | head -n 10 | sed 's/^/   /'
+passed=$(grep -cE '^ *--- PASS' "$log")
+failed=$(grep -cE '^ *--- FAIL' "$log")
+if [ "$code" != 0 ]; then
+	[ -z "$quiet" ] || grep -B 30 -E '^ *--- FAIL|^panic:|^FAIL.*build' "$log" | tail -n 200
+	echo "== $name FAILED ($passed passed, $failed failed); all that it printed is in $log"
+	grep -E '^ *--- FAIL|^panic:|^FAIL' "$log" | sed 's/^/   /'
+else
+	echo "== $name: $passed passed, $failed failed"
+fi
+exit "$code"

@@ -1,0 +1,219 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// NodesEnv is the environment variable that forces a backend: kvm, uml or tcg.
+const NodesEnv = "FLEXLVM_NODES"
+
+// Names of backends.
+const (
+	KVM = "kvm" // qemu, on the processor's own virtualization
+	UML = "uml" // User-Mode Linux: the guest's kernel is a process of this machine
+	TCG = "tcg" // qemu, which emulates the processor
+)
+
+// probeLimit is how long a guest may take to boot where a backend is tried. It takes
+// about a second where it works.
+const probeLimit = 10 * time.Second
+
+var accelerators = map[string][]string{
+	// Without arch-capabilities, a register that KVM inside of some virtual
+	// machines offers and then refuses to set.
+	KVM: {"-accel", "kvm", "-cpu", "host,-arch-capabilities"},
+	TCG: {"-accel", "tcg,thread=multi", "-cpu", "max"},
+}
+
+// Backend is what runs machines, with the images that they boot from there.
+type Backend struct {
+	Name   string
+	Reason string // why it was chosen
+	Images
+}
+
+// String is the line that says what nodes run on.
+func (b Backend) String() string { return fmt.Sprintf("nodes run on %s: %s", b.Name, b.Reason) }
+
+// Program returns the process that is a machine of this hardware.
+func (b Backend) Program(h Hardware) (Program, error) {
+	if b.Name == UML {
+		args, files, err := umlArguments(b.Kernel, h)
+		return Program{Argv: args, Env: umlEnvironment, Files: files}, err
+	}
+	qemu, err := findQemu()
+	if err != nil {
+		return Program{}, err
+	}
+	return Program{Argv: append([]string{qemu}, qemuArguments(b.Kernel, accelerators[b.Name], h)...)}, nil
+}
+
+// CreateOverlay makes an image at path that holds the changes to the raw image base,
+// which stays as it is. It is the Path of a [Drive] with that Base.
+func (b Backend) CreateOverlay(ctx context.Context, path, base string) error {
+	if b.Name == UML {
+		return nil // its kernel makes the file
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("create disk %s: %w: %s", path, err, out)
+	}
+	return nil
+}
+
+// FindBackend returns what runs machines here: KVM where a guest really boots under
+// it, else User-Mode Linux where its kernel was built or can be, else an emulated
+// processor. What it builds is told to progress. NodesEnv forces one, or fails.
+func FindBackend(ctx context.Context, progress io.Writer) (Backend, error) {
+	return findBackend(ctx, progress, buildUMLKernel)
+}
+
+// FindBackendAtHand is FindBackend without the wait for a kernel of User-Mode Linux
+// that the cache does not have.
+func FindBackendAtHand(ctx context.Context, progress io.Writer) (Backend, error) {
+	return findBackend(ctx, progress, cachedUMLKernel)
+}
+
+// findQemuBackend is FindBackend among those that boot Debian's kernel.
+func findQemuBackend(ctx context.Context, progress io.Writer) (Backend, error) {
+	images, err := BuildImages(ctx, progress)
+	if err != nil {
+		return Backend{}, err
+	}
+	b, err := tryBackend(ctx, progress, KVM, images, nil)
+	if err != nil && ctx.Err() == nil {
+		return tryBackend(ctx, progress, TCG, images, nil)
+	}
+	return b, err
+}
+
+// Announce finds the backend and says what it is and why: the first line of a suite.
+func Announce(ctx context.Context, w io.Writer) error {
+	b, err := FindBackend(ctx, w)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, b)
+	return nil
+}
+
+type kernelFinder func(context.Context, io.Writer) (umlKernel, error)
+
+func findBackend(ctx context.Context, progress io.Writer, find kernelFinder) (Backend, error) {
+	images, err := BuildImages(ctx, progress)
+	if err != nil {
+		return Backend{}, err
+	}
+	forced := os.Getenv(NodesEnv)
+	switch forced {
+	case "", KVM, UML, TCG:
+	default:
+		return Backend{}, fmt.Errorf("choose what nodes run on: %s=%s: use %s, %s or %s", NodesEnv, forced, KVM, UML, TCG)
+	}
+	var reasons []string
+	for _, name := range []string{KVM, UML, TCG} {
+		if forced != "" && name != forced {
+			continue
+		}
+		b, err := tryBackend(ctx, progress, name, images, find)
+		if ctx.Err() != nil {
+			return Backend{}, ctx.Err()
+		}
+		if err == nil {
+			b.Reason = strings.Join(append(reasons, b.Reason), "; ")
+			return b, nil
+		}
+		if forced != "" {
+			return Backend{}, fmt.Errorf("run nodes on %s, as %s says: %w", name, NodesEnv, err)
+		}
+		reasons = append(reasons, fmt.Sprintf("not on %s (%v)", name, err))
+	}
+	return Backend{}, errors.New(strings.Join(reasons, "; "))
+}
+
+// tryBackend returns the backend of that name if guests boot on it.
+func tryBackend(ctx context.Context, progress io.Writer, name string, images Images, find kernelFinder) (Backend, error) {
+	b := Backend{Name: name, Images: images}
+	switch name {
+	case TCG:
+		b.Reason = "an emulated processor works everywhere"
+		return b, nil
+	case KVM:
+		kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+		if err != nil {
+			return b, err
+		}
+		_ = kvm.Close()
+		b.Reason = "a guest boots under it"
+	case UML:
+		kernel, err := find(ctx, progress)
+		if err != nil {
+			return b, err
+		}
+		if b.Images, err = umlImages(ctx, progress, images, kernel); err != nil {
+			return b, err
+		}
+		b.Reason = "a guest boots on Linux " + kernel.release
+	}
+	return b, b.probe(ctx)
+}
+
+// probe boots a guest. That /dev/kvm exists says little: in some virtual machines it
+// is there and a stock kernel dies in it. The answer is kept until this machine is
+// booted again.
+func (b Backend) probe(ctx context.Context) error {
+	cache, err := CacheDir()
+	if err != nil {
+		return err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	const answer = "answer"
+	images := filepath.Base(filepath.Dir(b.Kernel)) + "-" + filepath.Base(filepath.Dir(b.Initrd))
+	dir := filepath.Join(cache, "boots-"+b.Name+"-"+strings.TrimSpace(string(boot))+"-"+images)
+	err = buildOnce(ctx, dir, nil, func(dir string) error {
+		failure := b.boots(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err() // the probe was cut short and says nothing
+		}
+		return os.WriteFile(filepath.Join(dir, answer), []byte(failure), 0o644)
+	})
+	if err != nil {
+		return fmt.Errorf("boot a guest: %w", err)
+	}
+	failure, err := os.ReadFile(filepath.Join(dir, answer))
+	if err != nil {
+		return fmt.Errorf("boot a guest: %w", err)
+	}
+	if len(failure) > 0 {
+		return errors.New(string(failure))
+	}
+	return prune(filepath.Join(cache, "boots-*"), time.Now().Add(-unusedFor))
+}
+
+// boots returns the empty string if a guest boots, else what is wrong, in a line.
+func (b Backend) boots(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	m, err := prepare(ctx, Config{backend: b})
+	if err == nil {
+		err = errors.Join(m.Boot(ctx), m.Close())
+	}
+	if err == nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return "no guest boots: " + line
+}

@@ -1,0 +1,263 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/vm/logwrites"
+)
+
+// Mistakes that are made on purpose.
+const (
+	omitFsync = "fsync" // files are promised that were not fsynced
+	omitFlush = "flush" // the disk is never told to flush
+)
+
+// A step is one thing that happens to a volume. Cut short, it is done again after the
+// boot, by whoever wanted it: kubelet, the node daemon, the pod.
+type step struct {
+	name string
+	do   func(w *world) error
+	then func(p promises) // what is promised once it has returned
+}
+
+// A moment is an instant of the recording that bears a mark.
+type moment struct {
+	what    string
+	step    int    // which one is under way, or was the last
+	done    bool   // it has returned
+	records string // what the node's own disk holds of records, a directory
+}
+
+// A life is what was recorded.
+type life struct {
+	steps    []step
+	promised []promises // before step 0, after it, and so on
+	moments  []moment
+}
+
+// momentOf finds a moment by its mark, which is its number.
+func (l *life) momentOf(mark string) (int, error) {
+	i, err := strconv.Atoi(mark)
+	if err != nil || i >= len(l.moments) {
+		return 0, fmt.Errorf("mark %q is none of this recording's", mark)
+	}
+	return i, nil
+}
+
+// stepAt is the name of the step that is under way at a point, or was the last.
+func (l *life) stepAt(log *logwrites.Log, p logwrites.Point) string {
+	text, _ := log.LastMark(p)
+	i, err := l.momentOf(text)
+	if err != nil || l.moments[i].step < 0 {
+		return ""
+	}
+	return l.steps[l.moments[i].step].name
+}
+
+// recorder sets marks in the log, and keeps the node's records as of each.
+type recorder struct {
+	*life
+	world *world
+	err   error // the first
+}
+
+// note sets a mark.
+func (r *recorder) note(step int, done bool, what string) {
+	if r.err != nil {
+		return
+	}
+	m := moment{what: what, step: step, done: done, records: fmt.Sprintf("%s/%d", recordsDir, len(r.moments))}
+	r.err = errors.Join(mark(strconv.Itoa(len(r.moments))), copyRecords(r.world.dir, m.records))
+	r.moments = append(r.moments, m)
+}
+
+// record lets volumes live on the disk that is recorded.
+func record(ctx context.Context, o options) (*life, error) {
+	for _, dir := range []string{recordsDir, lifeDir} {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, files := range []int{smallSet, largeSet} {
+		if err := makeSource(files); err != nil {
+			return nil, err
+		}
+	}
+	if err := startRecording(); err != nil {
+		return nil, err
+	}
+	if o.omit == omitFlush {
+		if err := swallowFlushes(); err != nil {
+			return nil, err
+		}
+	}
+	if err := makeGroup(ctx); err != nil {
+		return nil, err
+	}
+	r := &recorder{life: &life{steps: steps(), promised: []promises{{}}}}
+	if o.steps > 0 {
+		r.steps = r.steps[:o.steps]
+	}
+	current := 0
+	w, err := newWorld(ctx, lifeDir, func(what string) { r.note(current, false, what) })
+	if err != nil {
+		return nil, err
+	}
+	w.omit, r.world = o.omit, w
+	r.note(-1, true, "group made")
+	for i, s := range r.steps {
+		current = i
+		start := time.Now()
+		r.note(i, false, "begin "+s.name)
+		if err := s.do(w); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		r.note(i, true, s.name)
+		p := r.promised[i].clone()
+		s.then(p)
+		if err := w.rememberFilesystems(p); err != nil {
+			return nil, err
+		}
+		r.promised = append(r.promised, p)
+		if r.err != nil {
+			return nil, r.err
+		}
+		fmt.Printf("%s took %s\n", s.name, round(time.Since(start)))
+	}
+	return r.life, errors.Join(unmountAll(w.dir), removeDisk())
+}
+
+// makeGroup makes the group with the very command of `flexlvm vg create`, which itself
+// takes no disk that is made of others.
+func makeGroup(ctx context.Context) error {
+	host := command.NewHost("", quiet())
+	g := lvm.NewGroup{Name: group, Devices: []string{diskPath}, MetadataSize: metadataSize}
+	if _, err := host.Run(ctx, g.Command()); err != nil {
+		return err
+	}
+	_, err := lvm.New(host, lock.Dir("/run/lock/crash")).CreateThinPool(ctx, lvm.NewThinPool{Group: group, Name: pool, Size: volume.GiB})
+	return err
+}
+
+// rememberFilesystems notes which file system a volume has: it must never be another.
+func (w *world) rememberFilesystems(p promises) error {
+	all, err := w.engine.List(w)
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		if _, ok := p[v.Name]; ok {
+			p.change(v.Name, func(p *promise) { p.fs = v.FS })
+		}
+	}
+	return nil
+}
+
+// unmountAll takes away whatever is mounted below a directory.
+func unmountAll(dir string) error {
+	targets, err := filepath.Glob(dir + "/pods/*")
+	for _, target := range targets {
+		for {
+			if err := unix.Unmount(target, 0); errors.Is(err, unix.EINVAL) {
+				break // nothing is mounted there
+			} else if err != nil {
+				return fmt.Errorf("unmount %s: %w", target, err)
+			}
+		}
+	}
+	return err
+}
+
+const (
+	// lifeDir is where the recorded world has its records and pods.
+	lifeDir = "/crash-life"
+	// recordsDir keeps the node's records as of each moment.
+	recordsDir = "/crash-records"
+)
+
+// copyRecords copies the records of one world to another's directory, or away.
+func copyRecords(from, to string) error {
+	if err := os.MkdirAll(from+"/state", 0o755); err != nil {
+		return err
+	}
+	return os.CopyFS(to+"/state", os.DirFS(from+"/state"))
+}
+
+// How many files the datasets have.
+const (
+	smallSet = 5
+	largeSet = 40
+)
+
+// What the volumes grow to: more than XFS's least device, so that each step is taken.
+const (
+	claimSize = 16 * volume.MiB
+	grownSize = 384 * volume.MiB
+)
+
+func specOf(n volume.Name, layout volume.Layout) volume.Spec {
+	s := volume.Spec{
+		Group: group, Name: n, Size: claimSize, Layout: layout,
+		Kind: volume.Claim, Cluster: cluster, Namespace: "default",
+	}
+	if layout == volume.Thin {
+		s.ThinPool = pool
+	}
+	return s
+}
+
+// steps are the life: made, written to, grown, copied, released, brought back, evicted,
+// loaded, loaded again under the same name, kept by a person, and forgotten.
+func steps() []step {
+	linear, thin := specOf("linear", volume.Linear), specOf("thin", volume.Thin)
+	clone, set := specOf("clone", volume.Thin), specOf("set", volume.Linear)
+	clone.Size, clone.CloneOf = grownSize, thin.Name
+	set.Kind, set.Size = volume.Dataset, 32*volume.MiB
+	lazily := node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
+	wiped := node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
+	return []step{
+		mountStep(linear),
+		writeStep(linear, "db", 2<<20),
+		mountBehindStep(thin),
+		writeStep(thin, "db", 1<<20),
+		settleStep(thin),
+		noiseStep(linear),
+		expandStep(linear),
+		writeStep(linear, "wal", 3<<20),
+		expandStep(thin),
+		cloneStep(clone),
+		writeStep(clone, "own", 1<<20),
+		writeStep(thin, "later", 1<<20),
+		noiseStep(thin),
+		releaseStep(linear, lazily),
+		undeleteStep(linear),
+		releaseStep(thin, wiped),
+		removeStep(thin),
+		mountStep(set),
+		fetchStep(set, largeSet),
+		releaseStep(set, lazily),
+		removeStep(set),
+		mountStep(set),
+		fetchStep(set, smallSet),
+		retainStep(clone),
+		forgetStep(clone),
+		removeStep(clone),
+		releaseStep(linear, wiped),
+		removeStep(linear),
+	}
+}

@@ -1,0 +1,164 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	group     = volume.Group("flexlvm")
+	pool      = volume.Name("thinpool")
+	cluster   = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
+	callLimit = time.Minute
+	// sources holds datasets; it lies in memory, and is there after every power cut.
+	sources = "/crash-sources"
+)
+
+// A world is a node as its callers see it: the engine, and where pods have volumes.
+type world struct {
+	context.Context
+	dir    string
+	engine *node.Engine
+	// behind is the engine as the driver has it, which settles a volume later.
+	behind *node.Engine
+	omit   string
+}
+
+// newWorld returns the world whose records and pods lie in a directory. after is told
+// of each step of the engine.
+func newWorld(ctx context.Context, dir string, after func(step string)) (*world, error) {
+	w := &world{Context: ctx, dir: dir}
+	log := quiet()
+	cfg := node.Config{StateDir: dir + "/state", LockDir: "/run/lock/crash", After: after}
+	var err error
+	if w.engine, err = node.New(cfg, command.NewHost("", log)); err != nil {
+		return nil, err
+	}
+	cfg.Settle = func(volume.Group, volume.Name) {}
+	w.behind, err = node.New(cfg, command.NewHost("", log))
+	return w, err
+}
+
+func refOf(s volume.Spec) node.Ref {
+	return node.Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster, Kind: s.Kind}
+}
+
+func (w *world) target(n volume.Name) string { return filepath.Join(w.dir, "pods", string(n)) }
+
+// mount mounts a volume as kubelet does.
+func (w *world) mount(e *node.Engine, s volume.Spec) error {
+	ctx, cancel := bounded(w)
+	defer cancel()
+	if err := os.MkdirAll(w.target(s.Name), 0o750); err != nil {
+		return err
+	}
+	return e.Mount(ctx, s, w.target(s.Name), false)
+}
+
+func (w *world) unmount(n volume.Name) error {
+	ctx, cancel := bounded(w)
+	defer cancel()
+	return w.engine.Unmount(ctx, w.target(n))
+}
+
+// release ends the pods of a volume and says that nobody wants it any more.
+func (w *world) release(s volume.Spec, d node.Disposal) error {
+	if err := w.unmount(s.Name); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(w)
+	defer cancel()
+	return w.engine.Release(ctx, refOf(s), volume.Unreferenced, d)
+}
+
+func (w *world) remove(s volume.Spec) error {
+	ctx, cancel := bounded(w)
+	defer cancel()
+	return w.engine.Remove(ctx, refOf(s))
+}
+
+func (w *world) restate(s volume.Spec, to volume.State) error {
+	ctx, cancel := bounded(w)
+	defer cancel()
+	_, err := w.engine.Restate(ctx, s.Group, s.Name, to)
+	return err
+}
+
+// write makes a file as a careful program does: it is there whole under its name, or
+// not at all.
+func (w *world) write(n volume.Name, file string, size int64) (err error) {
+	dir := w.target(n)
+	name := filepath.Join(dir, file)
+	f, err := os.Create(name + ".new")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content(file, size))
+	if w.omit != omitFsync {
+		err = errors.Join(err, f.Sync())
+	}
+	if err := errors.Join(err, f.Close(), os.Rename(name+".new", name)); err != nil || w.omit == omitFsync {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// noise makes a file that nobody is promised.
+func (w *world) noise(n volume.Name) error {
+	return os.WriteFile(filepath.Join(w.target(n), "noise"), content("noise", 3<<20), 0o600)
+}
+
+// makeSource makes a dataset of so many files.
+func makeSource(files int) error {
+	dir := source(files)
+	if err := os.MkdirAll(dir+"/many", 0o755); err != nil {
+		return err
+	}
+	for i := range files - 1 {
+		name := fmt.Sprintf("many/%03d", i)
+		if err := os.WriteFile(filepath.Join(dir, name), content(name, 6000), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(dir+"/large", content("large", 2<<20), 0o644)
+}
+
+func source(files int) string { return fmt.Sprintf("%s/%d", sources, files) }
+
+// fetch loads that dataset, as its job does.
+func (w *world) fetch(n volume.Name, files int) error {
+	ctx, cancel := bounded(w)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "/fetch", "--progress", "none", "file://"+source(files)+"/", w.target(n)+"/set").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("fetch: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// df is what a volume holds, as its pod sees it.
+func (w *world) df(n volume.Name) (volume.Bytes, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(w.target(n), &st); err != nil {
+		return 0, err
+	}
+	return volume.Bytes(st.Blocks) * volume.Bytes(st.Bsize), nil
+}

@@ -1,0 +1,94 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// umlKernel is User-Mode Linux in the cache: linux, and the list of what is built
+// into it in modules/.
+type umlKernel struct {
+	dir     string
+	key     string // of what it was built from
+	release string
+}
+
+// errNoKernel says that the cache has no kernel of User-Mode Linux.
+var errNoKernel = errors.New("its kernel is not in the cache; make test builds it")
+
+// retryKernel is how long a failed build is not tried again: each suite would.
+const retryKernel = 30 * time.Minute
+
+func locateUMLKernel() (source, dir, key string, err error) {
+	if source, err = SourceDir(); err != nil {
+		return "", "", "", err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return "", "", "", err
+	}
+	key, err = hashFiles(source, []string{"test/vm/uml"})
+	return source, filepath.Join(cache, "uml-"+key), key, err
+}
+
+// cachedUMLKernel returns the kernel if the cache has it.
+func cachedUMLKernel(context.Context, io.Writer) (umlKernel, error) {
+	_, dir, key, err := locateUMLKernel()
+	if err != nil {
+		return umlKernel{}, err
+	}
+	release, err := os.ReadFile(filepath.Join(dir, "release"))
+	if errors.Is(err, os.ErrNotExist) {
+		return umlKernel{}, errNoKernel
+	} else if err != nil {
+		return umlKernel{}, err
+	}
+	return umlKernel{dir: dir, key: key, release: strings.TrimSpace(string(release))}, nil
+}
+
+// buildUMLKernel makes the kernel first where the cache has none for this source:
+// that takes root, a compiler, Debian's packages, and some ten minutes on two cores.
+// What it does is told to progress.
+func buildUMLKernel(ctx context.Context, progress io.Writer) (umlKernel, error) {
+	source, dir, _, err := locateUMLKernel()
+	if err != nil {
+		return umlKernel{}, err
+	}
+	failed := dir + ".failed"
+	if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < retryKernel && os.Getenv(NodesEnv) != UML {
+		return umlKernel{}, fmt.Errorf("its kernel could not be built at %s, see %s", info.ModTime().Format(time.TimeOnly), failed)
+	}
+	onWait := func() { fmt.Fprintln(progress, "User-Mode Linux: waiting for another process that builds it") }
+	err = buildOnce(ctx, dir, onWait, func(out string) error {
+		var said bytes.Buffer
+		err := runTool(ctx, io.MultiWriter(progress, &said), source, nil,
+			filepath.Join(source, "test/vm/uml/build.sh"), out, filepath.Join(filepath.Dir(dir), "debs"))
+		if err != nil && ctx.Err() == nil {
+			err = errors.Join(lastLine(said.String(), err), os.WriteFile(failed, said.Bytes(), 0o644))
+		}
+		return err
+	})
+	if err != nil {
+		return umlKernel{}, fmt.Errorf("build its kernel: %w", err)
+	}
+	if err := prune(filepath.Join(filepath.Dir(dir), "uml-*"), time.Now().Add(-unusedFor)); err != nil {
+		return umlKernel{}, err
+	}
+	return cachedUMLKernel(ctx, progress)
+}
+
+// lastLine is the last thing that a failed tool said, or how it failed.
+func lastLine(said string, err error) error {
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return errors.New(last)
+	}
+	return err
+}
