@@ -12,11 +12,13 @@ import (
 // Watch calls changed whenever something was mounted or unmounted in this mount
 // namespace, until ctx ends. Several changes may make one call.
 func Watch(ctx context.Context, changed func()) error {
-	table, err := os.Open("/proc/self/mountinfo")
+	// Not os.Open, which hands the file to the runtime's poller as well: the kernel
+	// reports a change once for each open file, and the runtime would take some.
+	table, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("watch mounts: %w", err)
 	}
-	defer func() { _ = table.Close() }()
+	defer func() { _ = unix.Close(table) }()
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("watch mounts: %w", err)
@@ -33,8 +35,7 @@ func Watch(ctx context.Context, changed func()) error {
 			<-ended // before end is closed
 		}
 	}()
-	// The kernel tells each reader once of every change (proc(5)).
-	fds := []unix.PollFd{{Fd: int32(table.Fd()), Events: unix.POLLPRI}, {Fd: int32(wake), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(table), Events: unix.POLLPRI}, {Fd: int32(wake), Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("watch mounts: %w", err)

@@ -24,12 +24,24 @@ func TestWatch(t *testing.T) {
 	go func() { ended <- mount.Watch(ctx, func() { calls.Add(1) }) }()
 
 	dir := t.TempDir()
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
 	// Until the watch has begun it sees nothing.
 	require.Eventually(t, func() bool {
 		require.NoError(t, unix.Mount("watched", dir, "tmpfs", 0, "size=4k"))
 		require.NoError(t, unix.Unmount(dir, 0))
 		return calls.Load() > 0
 	}, 10*time.Second, 20*time.Millisecond)
+	// Each change is reported, whatever else in this process waits for files.
+	for change := range 500 {
+		before := calls.Load()
+		if change%2 == 0 {
+			require.NoError(t, unix.Mount("watched", dir, "tmpfs", 0, "size=4k"))
+		} else {
+			require.NoError(t, unix.Unmount(dir, 0))
+		}
+		require.Eventuallyf(t, func() bool { return calls.Load() > before },
+			10*time.Second, time.Millisecond, "change %d was not reported", change)
+	}
 	select {
 	case err := <-ended:
 		require.FailNow(t, "the watch has ended", "%v", err)
