@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
-	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/eviction"
 )
 
 // objects reads every manifest but the generated CRDs and what kustomize reads. A
@@ -168,7 +168,7 @@ func TestDaemonFlagsAreTheDefaults(t *testing.T) {
 	}
 	require.NotNil(t, daemon)
 	container := daemon.Spec.Template.Spec.Containers[0]
-	policy := gc.DefaultPolicy()
+	policy := eviction.DefaultPolicy()
 	require.Subset(t, container.Args, []string{
 		fmt.Sprintf("--address=:%d", container.Ports[0].ContainerPort),
 		fmt.Sprintf("--high-threshold-percent=%d", policy.HighPercent),

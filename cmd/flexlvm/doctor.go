@@ -46,8 +46,8 @@ It changes nothing. The exit code is 1 if anything is FAIL.`,
 	return cmd
 }
 
-// inventory is what the doctor asks about LVM and the volumes.
-type inventory struct {
+// nodeTools is what the doctor asks about LVM and the volumes.
+type nodeTools struct {
 	*lvm.Client
 	*node.Engine
 }
@@ -75,7 +75,7 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 	host := doctor.Host{
 		Tools:     tools,
 		Driver:    command.NewHost(place.Dir(), log),
-		Inventory: inventory{lvm.New(tools, lock.Dir(node.DefaultLockDir)), engine},
+		Inventory: nodeTools{lvm.New(tools, lock.Dir(node.DefaultLockDir)), engine},
 		Kernel:    doctor.Running{},
 	}
 	ctx, cancel := bounded(cmd)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -17,7 +17,7 @@ import (
 // A manifest is what a PersistentVolume and its claim are written from, for a
 // volume that has lost both.
 type manifest struct {
-	volume   node.Volume
+	volume   inventory.Volume
 	node     string
 	hostname string // the value of the node's label kubernetes.io/hostname
 	claim    string

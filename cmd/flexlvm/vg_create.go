@@ -95,7 +95,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 		}
 	}
 	// The group is there in any case; at worst it is reported a minute later.
-	_ = node.Call(node.DefaultStateDir)
+	_ = node.WakeDaemon(node.DefaultStateDir)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -45,12 +46,12 @@ func (o *volumesOptions) addGroup(cmd *cobra.Command) {
 // An engine is what these commands need of the node's.
 type engine interface {
 	lister
-	Restate(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (node.Volume, error)
+	SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error)
 }
 
 // A lister returns the volumes of this node.
 type lister interface {
-	List(ctx context.Context) ([]node.Volume, error)
+	List(ctx context.Context) ([]inventory.Volume, error)
 }
 
 // onNode runs a command on this node's engine.
@@ -65,7 +66,7 @@ func (o *volumesOptions) onNode(cmd *cobra.Command, do func(ctx context.Context,
 }
 
 // list returns the volumes of the group that was asked for, or all.
-func (o *volumesOptions) list(ctx context.Context, l lister) ([]node.Volume, error) {
+func (o *volumesOptions) list(ctx context.Context, l lister) ([]inventory.Volume, error) {
 	if o.group != "" {
 		if _, err := volume.ParseGroup("--group", o.group); err != nil {
 			return nil, err
@@ -75,7 +76,7 @@ func (o *volumesOptions) list(ctx context.Context, l lister) ([]node.Volume, err
 	if err != nil {
 		return nil, asRoot(err)
 	}
-	wanted := make([]node.Volume, 0, len(all))
+	wanted := make([]inventory.Volume, 0, len(all))
 	for _, v := range all {
 		if o.group == "" || v.Group == volume.Group(o.group) {
 			wanted = append(wanted, v)
@@ -85,10 +86,10 @@ func (o *volumesOptions) list(ctx context.Context, l lister) ([]node.Volume, err
 }
 
 // find returns the one volume of a name.
-func (o *volumesOptions) find(ctx context.Context, l lister, name string) (node.Volume, error) {
+func (o *volumesOptions) find(ctx context.Context, l lister, name string) (inventory.Volume, error) {
 	list, err := o.list(ctx, l)
 	if err != nil {
-		return node.Volume{}, err
+		return inventory.Volume{}, err
 	}
 	return pick(list, name)
 }
@@ -103,14 +104,14 @@ func oneVolume(_ *cobra.Command, args []string) error {
 
 // pick finds the one volume of a name: the one that bears it, or else the one
 // that bore it before its removal began.
-func pick(list []node.Volume, name string) (node.Volume, error) {
-	found := named(list, func(v node.Volume) bool { return string(v.Name) == name })
+func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
+	found := named(list, func(v inventory.Volume) bool { return string(v.Name) == name })
 	if len(found) == 0 {
-		found = named(list, func(v node.Volume) bool { return string(v.Name.Undoomed()) == name })
+		found = named(list, func(v inventory.Volume) bool { return string(v.Name.Undoomed()) == name })
 	}
 	switch len(found) {
 	case 0:
-		return node.Volume{}, fmt.Errorf("no volume of ours is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
+		return inventory.Volume{}, fmt.Errorf("no volume of ours is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
 	case 1:
 		return found[0], nil
 	}
@@ -118,11 +119,11 @@ func pick(list []node.Volume, name string) (node.Volume, error) {
 	for _, v := range found {
 		places = append(places, where(v))
 	}
-	return node.Volume{}, fmt.Errorf("several volumes are called %q: %s; choose one with --group", name, strings.Join(places, ", "))
+	return inventory.Volume{}, fmt.Errorf("several volumes are called %q: %s; choose one with --group", name, strings.Join(places, ", "))
 }
 
-func named(list []node.Volume, match func(node.Volume) bool) []node.Volume {
-	var found []node.Volume
+func named(list []inventory.Volume, match func(inventory.Volume) bool) []inventory.Volume {
+	var found []inventory.Volume
 	for _, v := range list {
 		if match(v) {
 			found = append(found, v)
@@ -132,4 +133,4 @@ func named(list []node.Volume, match func(node.Volume) bool) []node.Volume {
 }
 
 // where is a volume's name with that of its group, as LVM's tools take it.
-func where(v node.Volume) string { return string(v.Group) + "/" + string(v.Name) }
+func where(v inventory.Volume) string { return string(v.Group) + "/" + string(v.Name) }

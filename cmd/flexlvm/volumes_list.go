@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -50,7 +50,7 @@ func (o *volumesListOptions) run(cmd *cobra.Command, _ []string) error {
 }
 
 // printVolumes prints a list, sorted by group and name.
-func printVolumes(w io.Writer, list []node.Volume, f format) error {
+func printVolumes(w io.Writer, list []inventory.Volume, f format) error {
 	sort.Slice(list, func(i, j int) bool {
 		if list[i].Group != list[j].Group {
 			return list[i].Group < list[j].Group
@@ -73,7 +73,7 @@ func printVolumes(w io.Writer, list []node.Volume, f format) error {
 
 // disposal tells since when nobody wants a volume and what becomes of it. A
 // volume that is wanted has no such facts yet: its PersistentVolume bears them.
-func disposal(v node.Volume) (released, reclaim, wipe string) {
+func disposal(v inventory.Volume) (released, reclaim, wipe string) {
 	switch v.State {
 	case volume.Unreferenced, volume.Retained, volume.Doomed:
 		return stamp(v.Released), dash(string(v.Reclaim)), dash(string(v.Wipe))
@@ -98,7 +98,7 @@ func stamp(t time.Time) string {
 
 // use tells whether somebody has the volume: mounted here, or its device open in
 // another mount namespace.
-func use(v node.Volume) string {
+func use(v inventory.Volume) string {
 	switch {
 	case len(v.Mounts) > 0:
 		return "mounted"

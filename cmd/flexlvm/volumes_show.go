@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -45,7 +45,7 @@ func (o *volumesShowOptions) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-func printVolume(w io.Writer, v node.Volume, f format) error {
+func printVolume(w io.Writer, v inventory.Volume, f format) error {
 	if f == asJSON {
 		return printJSON(w, v)
 	}
@@ -81,7 +81,7 @@ func printVolume(w io.Writer, v node.Volume, f format) error {
 }
 
 // standing is the state of a volume, and of a copy that is being made what it is.
-func standing(v node.Volume) string {
+func standing(v inventory.Volume) string {
 	if v.Clone == "" {
 		return string(v.State)
 	}
@@ -89,7 +89,7 @@ func standing(v node.Volume) string {
 }
 
 // layout says how the volume lies on the group's devices.
-func layout(v node.Volume) string {
+func layout(v inventory.Volume) string {
 	switch v.Layout {
 	case volume.Striped:
 		return fmt.Sprintf("striped over %d devices, %d KiB each in turn", v.Stripes, v.StripeKiB)

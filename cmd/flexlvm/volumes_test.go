@@ -10,22 +10,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // fakeEngine holds volumes and writes down how they were moved.
 type fakeEngine struct {
-	volumes []node.Volume
-	err     error // of Restate
+	volumes []inventory.Volume
+	err     error // of SetState
 	moves   []string
 }
 
-func (f *fakeEngine) List(context.Context) ([]node.Volume, error) { return f.volumes, nil }
+func (f *fakeEngine) List(context.Context) ([]inventory.Volume, error) { return f.volumes, nil }
 
-func (f *fakeEngine) Restate(_ context.Context, g volume.Group, n volume.Name, to volume.State) (node.Volume, error) {
+func (f *fakeEngine) SetState(_ context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
 	if f.err != nil {
-		return node.Volume{}, f.err
+		return inventory.Volume{}, f.err
 	}
 	f.moves = append(f.moves, string(g)+"/"+string(n)+" "+string(to))
 	for _, v := range f.volumes {
@@ -34,17 +35,17 @@ func (f *fakeEngine) Restate(_ context.Context, g volume.Group, n volume.Name, t
 			return v, nil
 		}
 	}
-	return node.Volume{}, errors.New("no such volume")
+	return inventory.Volume{}, errors.New("no such volume")
 }
 
 type brokenList struct{ fakeEngine }
 
-func (brokenList) List(context.Context) ([]node.Volume, error) { return nil, errors.New("locked") }
+func (brokenList) List(context.Context) ([]inventory.Volume, error) { return nil, errors.New("locked") }
 
 var at = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 
-func someVolumes() []node.Volume {
-	return []node.Volume{
+func someVolumes() []inventory.Volume {
+	return []inventory.Volume{
 		{Group: "flexlvm", Name: "pvc-2", State: volume.Ready, Size: 2 * volume.GiB, Device: 2156 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at, LastUsed: at, Released: at, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Active: true, Open: true, Mounts: []string{"/a", "/b"}},
 		{Group: "flexlvm", Name: "doomed_pvc-1", State: volume.Doomed, Size: 64 * volume.MiB, Device: 300 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at},
 		{Group: "fast", Name: "pvc-2", Device: 300 * volume.MiB, Problem: "its tags make no sense"},
@@ -53,8 +54,8 @@ func someVolumes() []node.Volume {
 }
 
 // released is a volume whose claim was deleted.
-func released() node.Volume {
-	return node.Volume{
+func released() inventory.Volume {
+	return inventory.Volume{
 		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, Device: 1148 * volume.MiB,
 		Namespace: "shop", Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Kind: volume.Claim,
 		Created: at, LastUsed: at, Released: at.Add(time.Hour), Reclaim: volume.ReclaimLazy, Wipe: volume.WipeZero,
@@ -63,7 +64,7 @@ func released() node.Volume {
 
 func TestListVolumes(t *testing.T) {
 	ctx := context.Background()
-	list := func(l lister, group string) ([]node.Volume, error) {
+	list := func(l lister, group string) ([]inventory.Volume, error) {
 		o := volumesOptions{group: group}
 		return o.list(ctx, l)
 	}
@@ -96,7 +97,7 @@ func TestPrintVolumes(t *testing.T) {
 	require.Equal(t, strings.Fields("flexlvm pvc-3 unreferenced 1GiB 1.12GiB shop claim 2026-11-20T18:00:00Z no 2026-11-20T19:00:00Z lazy zero -"), cells[4])
 
 	out.Reset()
-	require.NoError(t, printVolumes(&out, []node.Volume{}, asJSON))
+	require.NoError(t, printVolumes(&out, []inventory.Volume{}, asJSON))
 	require.Equal(t, "[]\n", out.String())
 }
 
@@ -111,7 +112,7 @@ func TestPick(t *testing.T) {
 	require.ErrorContains(t, err, `no volume of ours is called "pvc-9"`)
 	require.ErrorContains(t, err, "gone for good")
 
-	v, err = pick(append(list, node.Volume{Group: "flexlvm", Name: "pvc-1"}), "pvc-1")
+	v, err = pick(append(list, inventory.Volume{Group: "flexlvm", Name: "pvc-1"}), "pvc-1")
 	require.NoError(t, err)
 	require.Equal(t, volume.Name("pvc-1"), v.Name, "one that lives goes before one that is being removed")
 }
@@ -124,7 +125,7 @@ func TestLayoutInWords(t *testing.T) {
 		"thin, in pool thinpool, at most 2 GiB of it": {Layout: volume.Thin, ThinPool: "thinpool"},
 		"-": {},
 	} {
-		require.Equal(t, want, layout(node.Volume{Shape: h, SyncPercent: "12.50", Full: 2 * volume.GiB}))
+		require.Equal(t, want, layout(inventory.Volume{Shape: h, SyncPercent: "12.50", Full: 2 * volume.GiB}))
 	}
 }
 
@@ -139,47 +140,47 @@ func TestPrintVolume(t *testing.T) {
 	require.NoError(t, printVolume(&out, released(), asTable))
 	require.Contains(t, out.String(), "Released:       2026-11-20T19:00:00Z\nReclaim:        lazy\nWipe:           zero\n")
 	out.Reset()
-	half := changed(func(v *node.Volume) { v.State, v.Clone = volume.Creating, "6e2c0b0a" })
+	half := changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "6e2c0b0a" })
 	require.NoError(t, printVolume(&out, half, asTable))
 	require.Contains(t, out.String(), "State:          creating, half a copy of file system 6e2c0b0a\n")
 }
 
 // changed is a volume like released, but for what is given.
-func changed(change func(*node.Volume)) node.Volume {
+func changed(change func(*inventory.Volume)) inventory.Volume {
 	v := released()
 	change(&v)
 	return v
 }
 
 func TestForgetAndRetain(t *testing.T) {
-	state := func(s volume.State) func(*node.Volume) { return func(v *node.Volume) { v.State = s } }
+	state := func(s volume.State) func(*inventory.Volume) { return func(v *inventory.Volume) { v.State = s } }
 	for name, c := range map[string]struct {
-		volume node.Volume
+		volume inventory.Volume
 		to     volume.State
 		says   string
 		err    string
 	}{
 		"retain one nobody wants":  {released(), volume.Retained, "flexlvm/pvc-3 is retained now (it was unreferenced): it stays until somebody undeletes or forgets it\n", ""},
-		"retain one that is open":  {changed(func(v *node.Volume) { v.Open = true }), volume.Retained, "is retained now", ""},
+		"retain one that is open":  {changed(func(v *inventory.Volume) { v.Open = true }), volume.Retained, "is retained now", ""},
 		"retain an orphan":         {changed(state(volume.Ready)), volume.Retained, "is retained now (it was ready)", ""},
 		"retain a retained one":    {changed(state(volume.Retained)), volume.Retained, "flexlvm/pvc-3 is retained already\n", ""},
-		"retain one that pods use": {changed(func(v *node.Volume) { v.State, v.Mounts = volume.Ready, []string{"/x"} }), volume.Retained, "", "is mounted: a pod uses it"},
+		"retain one that pods use": {changed(func(v *inventory.Volume) { v.State, v.Mounts = volume.Ready, []string{"/x"} }), volume.Retained, "", "is mounted: a pod uses it"},
 		"forget a retained one":    {changed(state(volume.Retained)), volume.Unreferenced, "is unreferenced now (it was retained): its room is taken back when it is needed; until then `flexlvm volumes undelete pvc-3`", ""},
 		"forget an orphan":         {changed(state(volume.Ready)), volume.Unreferenced, "is unreferenced now (it was ready)", ""},
-		"forget one, immediate":    {changed(func(v *node.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it the next time it looks", ""},
+		"forget one, immediate":    {changed(func(v *inventory.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it the next time it looks", ""},
 		"forget a forgotten one":   {released(), volume.Unreferenced, "flexlvm/pvc-3 is unreferenced already\n", ""},
-		"forget one that is open":  {changed(func(v *node.Volume) { v.State, v.Open = volume.Ready, true }), volume.Unreferenced, "", "is open: a pod uses it"},
+		"forget one that is open":  {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Ready, true }), volume.Unreferenced, "", "is open: a pod uses it"},
 		"forget a half made one":   {changed(state(volume.Creating)), volume.Unreferenced, "is unreferenced now (it was creating)", ""},
-		"forget one being made":    {changed(func(v *node.Volume) { v.State, v.Open = volume.Creating, true }), volume.Unreferenced, "", "is open: a pod uses it"},
-		"retain a doomed one":      {changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
-		"retain nonsense":          {changed(func(v *node.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "make no sense (two states)"},
-		"retain another":           {changed(func(v *node.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no volume of ours"},
+		"forget one being made":    {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Creating, true }), volume.Unreferenced, "", "is open: a pod uses it"},
+		"retain a doomed one":      {changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
+		"retain nonsense":          {changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "make no sense (two states)"},
+		"retain another":           {changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no volume of ours"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &fakeEngine{volumes: []node.Volume{c.volume}}
-			o := volumesRestateOptions{to: c.to}
+			e := &fakeEngine{volumes: []inventory.Volume{c.volume}}
+			o := volumesSetStateOptions{to: c.to}
 			var out bytes.Buffer
-			err := o.restate(context.Background(), e, "pvc-3", &out)
+			err := o.setState(context.Background(), e, "pvc-3", &out)
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
 				require.Empty(t, out.String())
@@ -195,7 +196,7 @@ func TestForgetAndRetain(t *testing.T) {
 			require.Equal(t, []string{"flexlvm/pvc-3 " + string(c.to)}, e.moves)
 		})
 	}
-	e := &fakeEngine{volumes: []node.Volume{released()}, err: node.ErrInUse}
-	o := volumesRestateOptions{to: volume.Retained}
-	require.ErrorIs(t, o.restate(context.Background(), e, "pvc-3", &bytes.Buffer{}), node.ErrInUse)
+	e := &fakeEngine{volumes: []inventory.Volume{released()}, err: node.ErrInUse}
+	o := volumesSetStateOptions{to: volume.Retained}
+	require.ErrorIs(t, o.setState(context.Background(), e, "pvc-3", &bytes.Buffer{}), node.ErrInUse)
 }

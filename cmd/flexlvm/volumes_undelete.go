@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -130,7 +130,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 		return err
 	}
 	if !o.dryRun {
-		if _, err := e.Restate(ctx, v.Group, v.Name, volume.Ready); err != nil {
+		if _, err := e.SetState(ctx, v.Group, v.Name, volume.Ready); err != nil {
 			return asRoot(err)
 		}
 	}
@@ -148,7 +148,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 }
 
 // mayReturn tells what to do about a volume that this command is not for.
-func (o *volumesUndeleteOptions) mayReturn(v node.Volume) error {
+func (o *volumesUndeleteOptions) mayReturn(v inventory.Volume) error {
 	if err := alive(v); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (o *volumesUndeleteOptions) mayReturn(v node.Volume) error {
 	return nil
 }
 
-func (o *volumesUndeleteOptions) manifests(v node.Volume) (string, error) {
+func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	if o.ratio != "" && v.Layout != volume.Thin {
 		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
 	}

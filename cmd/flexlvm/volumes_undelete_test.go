@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/flexlvm/flexlvm/internal/claim"
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -53,25 +53,25 @@ func parsed(t *testing.T, text string) (corev1.PersistentVolume, corev1.Persiste
 func TestManifests(t *testing.T) {
 	longNode := strings.Repeat("n", 60) + ".example.org"
 	for file, c := range map[string]struct {
-		volume node.Volume
+		volume inventory.Volume
 		set    func(*volumesUndeleteOptions)
 	}{
 		"undelete.yaml": {released(), nil},
-		"undelete-striped.yaml": {changed(func(v *node.Volume) {
+		"undelete-striped.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 256}
 		}), nil},
-		"undelete-raid1.yaml": {changed(func(v *node.Volume) {
+		"undelete-raid1.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 2}
 		}), nil},
-		"undelete-thin.yaml": {changed(func(v *node.Volume) {
+		"undelete-thin.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 			v.Device, v.Full = 70*volume.MiB, v.Device
 		}), nil},
-		"undelete-overprovisioned.yaml": {changed(func(v *node.Volume) {
+		"undelete-overprovisioned.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 		}), func(o *volumesUndeleteOptions) { o.ratio = "1.5" }},
 		"undelete-flags.yaml": {
-			changed(func(v *node.Volume) {
+			changed(func(v *inventory.Volume) {
 				v.Group, v.Size, v.Cluster, v.State = "fast", 1000001536, "", volume.Retained
 				v.Reclaim = volume.ReclaimImmediate
 			}),
@@ -97,7 +97,7 @@ func TestManifests(t *testing.T) {
 
 // checkVolume compares a PersistentVolume with the volume it was made for, in
 // what the node daemon and the driver look at.
-func checkVolume(t *testing.T, got corev1.PersistentVolume, v node.Volume, o *volumesUndeleteOptions) {
+func checkVolume(t *testing.T, got corev1.PersistentVolume, v inventory.Volume, o *volumesUndeleteOptions) {
 	t.Helper()
 	require.Equal(t, string(v.Name), got.Name)
 	require.Equal(t, map[string]string{"flexlvm.io/node": pv.NodeLabelValue(o.node)}, got.Labels)
@@ -176,32 +176,32 @@ func TestQuantity(t *testing.T) {
 
 func TestUndelete(t *testing.T) {
 	for name, c := range map[string]struct {
-		volume node.Volume
+		volume inventory.Volume
 		set    func(*volumesUndeleteOptions)
 		err    string // empty: it comes back
 		moves  []string
 	}{
 		"unreferenced":      {volume: released(), moves: []string{"flexlvm/pvc-3 ready"}},
-		"retained":          {volume: changed(func(v *node.Volume) { v.State = volume.Retained }), moves: []string{"flexlvm/pvc-3 ready"}},
+		"retained":          {volume: changed(func(v *inventory.Volume) { v.State = volume.Retained }), moves: []string{"flexlvm/pvc-3 ready"}},
 		"dry run":           {volume: released(), set: dryRun},
-		"ready, to look at": {volume: changed(func(v *node.Volume) { v.State = volume.Ready }), set: dryRun},
+		"ready, to look at": {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), set: dryRun},
 
-		"ready":               {volume: changed(func(v *node.Volume) { v.State = volume.Ready }), err: "Ask `kubectl get pv pvc-3`"},
-		"creating":            {volume: changed(func(v *node.Volume) { v.State = volume.Creating }), set: dryRun, err: "is creating"},
-		"half a copy":         {volume: changed(func(v *node.Volume) { v.Clone = "a" }), err: "Make a claim for the copy again"},
-		"half a copy, shown":  {volume: changed(func(v *node.Volume) { v.Clone = "a" }), set: dryRun, err: "was never finished"},
-		"a copy being made":   {volume: changed(func(v *node.Volume) { v.State, v.Clone = volume.Creating, "a" }), set: dryRun, err: "is creating"},
-		"doomed":              {volume: changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "there is no way back"},
-		"doomed, a dry run":   {volume: changed(func(v *node.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "there is no way back"},
-		"nonsense":            {volume: changed(func(v *node.Volume) { v.State, v.Problem = "", "two states" }), err: "lvchange"},
-		"dataset":             {volume: changed(func(v *node.Volume) { v.Kind = volume.Dataset }), set: dryRun, err: "VolumeManager"},
-		"absent":              {volume: changed(func(v *node.Volume) { v.Name = "pvc-4" }), err: "no volume of ours"},
+		"ready":               {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), err: "Ask `kubectl get pv pvc-3`"},
+		"creating":            {volume: changed(func(v *inventory.Volume) { v.State = volume.Creating }), set: dryRun, err: "is creating"},
+		"half a copy":         {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), err: "Make a claim for the copy again"},
+		"half a copy, shown":  {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), set: dryRun, err: "was never finished"},
+		"a copy being made":   {volume: changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "a" }), set: dryRun, err: "is creating"},
+		"doomed":              {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "there is no way back"},
+		"doomed, a dry run":   {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "there is no way back"},
+		"nonsense":            {volume: changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), err: "lvchange"},
+		"dataset":             {volume: changed(func(v *inventory.Volume) { v.Kind = volume.Dataset }), set: dryRun, err: "VolumeManager"},
+		"absent":              {volume: changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), err: "no volume of ours"},
 		"another group":       {volume: released(), set: func(o *volumesUndeleteOptions) { o.group = "fast" }, err: "no volume of ours"},
-		"names too long":      {volume: changed(func(v *node.Volume) { v.Group = volume.Group(strings.Repeat("g", 120)) }), err: "too long together"},
-		"no size in the tags": {volume: changed(func(v *node.Volume) { v.Size = 0 }), err: "size"},
+		"names too long":      {volume: changed(func(v *inventory.Volume) { v.Group = volume.Group(strings.Repeat("g", 120)) }), err: "too long together"},
+		"no size in the tags": {volume: changed(func(v *inventory.Volume) { v.Size = 0 }), err: "size"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &fakeEngine{volumes: []node.Volume{c.volume}}
+			e := &fakeEngine{volumes: []inventory.Volume{c.volume}}
 			o := undeleteOptions(t, c.set)
 			var out, notes bytes.Buffer
 			err := o.undelete(context.Background(), e, "pvc-3", &out, &notes)
@@ -222,7 +222,7 @@ func TestUndelete(t *testing.T) {
 func dryRun(o *volumesUndeleteOptions) { o.dryRun = true }
 
 func TestUndeleteOfNamesOfOthers(t *testing.T) {
-	e := &fakeEngine{volumes: []node.Volume{changed(func(v *node.Volume) { v.Name = "My_Data" })}}
+	e := &fakeEngine{volumes: []inventory.Volume{changed(func(v *inventory.Volume) { v.Name = "My_Data" })}}
 	err := undeleteOptions(t, nil).undelete(context.Background(), e, "My_Data", &bytes.Buffer{}, &bytes.Buffer{})
 	require.ErrorContains(t, err, "lvrename flexlvm My_Data NEW")
 	require.Empty(t, e.moves)
@@ -233,19 +233,19 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 func TestUndeleteThatFails(t *testing.T) {
-	e := &fakeEngine{volumes: []node.Volume{released()}, err: errors.New("LVM is locked")}
+	e := &fakeEngine{volumes: []inventory.Volume{released()}, err: errors.New("LVM is locked")}
 	var out bytes.Buffer
 	require.ErrorContains(t, undeleteOptions(t, nil).undelete(context.Background(), e, "pvc-3", &out, &out), "LVM is locked")
 	require.Empty(t, out.String(), "kubectl must not apply what was not brought back")
 
-	e = &fakeEngine{volumes: []node.Volume{released()}}
+	e = &fakeEngine{volumes: []inventory.Volume{released()}}
 	err := undeleteOptions(t, nil).undelete(context.Background(), e, "pvc-3", fullDisk{}, &out)
 	require.ErrorContains(t, err, "print them again with --dry-run")
 }
 
 func TestUndeleteTellsWhatItGuessed(t *testing.T) {
 	for claim, says := range map[string]bool{"": true, "data": false} {
-		e := &fakeEngine{volumes: []node.Volume{released()}}
+		e := &fakeEngine{volumes: []inventory.Volume{released()}}
 		o := undeleteOptions(t, func(o *volumesUndeleteOptions) { o.claim = claim })
 		var notes bytes.Buffer
 		require.NoError(t, o.undelete(context.Background(), e, "pvc-3", &bytes.Buffer{}, &notes))

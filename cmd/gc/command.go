@@ -16,13 +16,15 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/cgroup"
 	commands "github.com/flexlvm/flexlvm/internal/command"
-	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/hostns"
+	"github.com/flexlvm/flexlvm/internal/iolimit"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/logging"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/nodeagent"
 	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/version"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -36,7 +38,7 @@ type options struct {
 	kubeconfig string
 	http       serve.Options
 	interval   time.Duration
-	policy     gc.Policy
+	policy     eviction.Policy
 	dryRun     bool
 	wipeRate   string
 	logLevel   string
@@ -68,7 +70,7 @@ pod must be privileged and have hostPID: true. By hand on a node:
 /healthz, /readyz and /metrics are served on --address.`
 
 func command() *cobra.Command {
-	o := options{policy: gc.DefaultPolicy()}
+	o := options{policy: eviction.DefaultPolicy()}
 	cmd := &cobra.Command{
 		Use:           "gc",
 		Short:         "Take back, evict and report the volumes of one node",
@@ -152,7 +154,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	ctx = klog.NewContext(ctx, logger)
 
 	registry := serve.NewRegistry()
-	metrics := gc.NewMetrics(registry)
+	metrics := nodeagent.NewMetrics(registry)
 	host := commands.NewHost("", log)
 	engine, err := node.New(node.Config{WipeRate: rate}, metrics.Timed(host))
 	if err != nil {
@@ -166,16 +168,16 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if err != nil {
 		return err
 	}
-	recorder, forget := gc.NewRecorder(ctx, api, o.node)
+	recorder, forget := nodeagent.NewRecorder(ctx, api, o.node)
 	defer forget()
 	var server *serve.Server
-	daemon, err := gc.New(gc.Config{
+	daemon, err := nodeagent.New(nodeagent.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
 		Missing: func() []string { return host.Lacks(programs()...) },
 		IOTime:  lvm.IOTime,
-		Called:  func() time.Time { return node.Called(node.DefaultStateDir) },
-		IO:      gc.IO{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
-	}, engine, api, gc.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
+		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
+		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
+	}, engine, api, nodeagent.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 	name, err := cmd.Flags().GetString("node-name")
 	require.NoError(t, err)
 	require.Equal(t, "node-1", name)
-	o := options{node: "node-1", interval: 1e9, wipeRate: "100Mi", policy: gc.DefaultPolicy()}
+	o := options{node: "node-1", interval: 1e9, wipeRate: "100Mi", policy: eviction.DefaultPolicy()}
 	rate, err := o.check()
 	require.NoError(t, err)
 	require.Equal(t, 100*volume.MiB, rate)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/install"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -49,7 +49,7 @@ type Dir struct {
 type Inventory interface {
 	Groups(ctx context.Context) ([]lvm.VolumeGroup, error)
 	ThinPools(ctx context.Context) ([]lvm.ThinPool, error)
-	List(ctx context.Context) ([]node.Volume, error)
+	List(ctx context.Context) ([]inventory.Volume, error)
 }
 
 // Host is how the doctor reaches the machine.

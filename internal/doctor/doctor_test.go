@@ -14,9 +14,9 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/install"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -51,16 +51,16 @@ func (k kernel) Root() bool               { return !k.user }
 func (k kernel) OpenXFS() error           { return k.xfs }
 func (k kernel) MapOwners() error         { return k.owners }
 
-type inventory struct {
+type nodeTools struct {
 	groups  []lvm.VolumeGroup
-	volumes []node.Volume
+	volumes []inventory.Volume
 	pools   []lvm.ThinPool
 	err     error
 }
 
-func (i inventory) Groups(context.Context) ([]lvm.VolumeGroup, error) { return i.groups, i.err }
-func (i inventory) ThinPools(context.Context) ([]lvm.ThinPool, error) { return i.pools, i.err }
-func (i inventory) List(context.Context) ([]node.Volume, error)       { return i.volumes, i.err }
+func (i nodeTools) Groups(context.Context) ([]lvm.VolumeGroup, error) { return i.groups, i.err }
+func (i nodeTools) ThinPools(context.Context) ([]lvm.ThinPool, error) { return i.pools, i.err }
+func (i nodeTools) List(context.Context) ([]inventory.Volume, error)  { return i.volumes, i.err }
 
 func goodTools() script {
 	const lvm = "  LVM version:     2.03.16(2) (2022-05-18)\n"
@@ -103,7 +103,7 @@ func healthy(t *testing.T) *patient {
 	}, host: Host{
 		Tools:     goodTools(),
 		Driver:    script{"flexlvm init": `{"status":"Success","capabilities":{}}`, "flexlvm version": "flexlvm v0.1.0 (go1.26.8)\n"},
-		Inventory: inventory{groups: []lvm.VolumeGroup{goodGroup()}},
+		Inventory: nodeTools{groups: []lvm.VolumeGroup{goodGroup()}},
 		Kernel:    kernel{release: "6.1.0-18-amd64"},
 		Root:      root,
 	}}
@@ -142,7 +142,7 @@ func TestHealthyThinPool(t *testing.T) {
 	p.host.Tools = tools
 	full := goodGroup()
 	full.Free, full.Size = 0, 30*volume.GiB+192*volume.MiB
-	p.host.Inventory = inventory{groups: []lvm.VolumeGroup{full}, pools: []lvm.ThinPool{goodPool()}}
+	p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{full}, pools: []lvm.ThinPool{goodPool()}}
 	findings := p.examine()
 	require.Equal(t, OK, Worst(findings), "that nothing is left beside a thin pool is no fault: %+v", findings)
 	require.Contains(t, findings, Finding{Level: OK, Check: "thin pool flexlvm/thinpool", Detail: "30 GiB, 27 GiB free, metadata 12 % full, 2 volumes"})
@@ -153,7 +153,7 @@ func TestFindings(t *testing.T) {
 		return func(_ *testing.T, p *patient) {
 			g := goodGroup()
 			change(&g)
-			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{g}}
+			p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{g}}
 		}
 	}
 	tool := func(name, answer string) func(*testing.T, *patient) {
@@ -177,13 +177,13 @@ func TestFindings(t *testing.T) {
 			tools := goodTools()
 			tools["thin_check -V"] = "0.9.0\n"
 			p.host.Tools = tools
-			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{one}}
+			p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{one}}
 		}
 	}
-	volumes := func(v node.Volume) func(*testing.T, *patient) {
+	volumes := func(v inventory.Volume) func(*testing.T, *patient) {
 		return func(_ *testing.T, p *patient) {
 			v.Group, v.Name = "flexlvm", "pvc-1"
-			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{goodGroup()}, volumes: []node.Volume{v}}
+			p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{goodGroup()}, volumes: []inventory.Volume{v}}
 		}
 	}
 	for name, c := range map[string]struct {
@@ -215,9 +215,9 @@ func TestFindings(t *testing.T) {
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},
 		"mute lvm":    {tool("lvs", "hello"), Warn, "lvs", "does not tell", "2.02.158"},
 
-		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = inventory{} }, Fail, "group flexlvm", "no volume group at all", "flexlvm vg create --name flexlvm"},
+		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "flexlvm vg create --name flexlvm"},
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
-		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = inventory{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
+		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
 		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 devices are missing", "bring the disks back"},
 		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
 		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},
@@ -229,7 +229,7 @@ func TestFindings(t *testing.T) {
 		"thin pool filling":  {pool(func(p *lvm.ThinPool) { p.Used = 24 * volume.GiB }), Warn, "thin pool flexlvm/thinpool", "80 % full", "lvextend"},
 		"thin pool metadata": {pool(func(p *lvm.ThinPool) { p.MetadataUsed = 60 * volume.MiB }), Warn, "thin pool flexlvm/thinpool", "metadata is 93 % full", "--poolmetadatasize"},
 		"no thin_check": {func(_ *testing.T, p *patient) {
-			p.host.Inventory = inventory{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{goodPool()}}
+			p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{goodPool()}}
 		}, Warn, "thin_check", "thin-provisioning-tools", "install"},
 
 		"lock directory in the way": {func(t *testing.T, p *patient) { p.write(t, "run/lock/flexlvm", "") }, Fail, "lock directory", "not a directory", "move it away"},
@@ -249,11 +249,11 @@ func TestFindings(t *testing.T) {
 		"a file beside the driver":  {func(t *testing.T, p *patient) { p.write(t, "exec/flexlvm.io~flexlvm/flexlvm.old", "") }, Warn, "driver", "flexlvm.old", "move it away"},
 		"installation cut short":    {func(t *testing.T, p *patient) { p.write(t, "exec/flexlvm.io~flexlvm/.flexlvm.tmp", "") }, Warn, "driver", "cut short", "flexlvm install"},
 
-		"half made volume":    {volumes(node.Volume{State: volume.Creating}), Warn, "volume flexlvm/pvc-1", "half made", "next mount finishes it"},
-		"half removed volume": {volumes(node.Volume{State: volume.Doomed}), Warn, "volume flexlvm/pvc-1", "removal has begun", "lvremove"},
-		"nonsense tags":       {volumes(node.Volume{Problem: "flexlvm.size= is empty"}), Fail, "volume flexlvm/pvc-1", "flexlvm.size=", "volumes show pvc-1"},
-		"degraded volume":     {volumes(node.Volume{State: volume.Ready, Degraded: true, Problem: "degraded: a copy is lacking"}), Warn, "volume flexlvm/pvc-1", "a copy is lacking", "volumes show pvc-1"},
-		"inactive volume":     {volumes(node.Volume{State: volume.Ready, Problem: "inactive"}), Warn, "volume flexlvm/pvc-1", "inactive", "volumes show pvc-1"},
+		"half made volume":    {volumes(inventory.Volume{State: volume.Creating}), Warn, "volume flexlvm/pvc-1", "half made", "next mount finishes it"},
+		"half removed volume": {volumes(inventory.Volume{State: volume.Doomed}), Warn, "volume flexlvm/pvc-1", "removal has begun", "lvremove"},
+		"nonsense tags":       {volumes(inventory.Volume{Problem: "flexlvm.size= is empty"}), Fail, "volume flexlvm/pvc-1", "flexlvm.size=", "volumes show pvc-1"},
+		"degraded volume":     {volumes(inventory.Volume{State: volume.Ready, Degraded: true, Problem: "degraded: a copy is lacking"}), Warn, "volume flexlvm/pvc-1", "a copy is lacking", "volumes show pvc-1"},
+		"inactive volume":     {volumes(inventory.Volume{State: volume.Ready, Problem: "inactive"}), Warn, "volume flexlvm/pvc-1", "inactive", "volumes show pvc-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := healthy(t)

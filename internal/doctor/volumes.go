@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -25,7 +25,7 @@ func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
 }
 
 // judgeVolume tells of a volume that needs a look. It is pure.
-func judgeVolume(v node.Volume) []Finding {
+func judgeVolume(v inventory.Volume) []Finding {
 	check := fmt.Sprintf("volume %s/%s", v.Group, v.Name)
 	switch {
 	case v.State == volume.Doomed:

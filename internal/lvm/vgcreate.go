@@ -91,7 +91,7 @@ func (c *Client) CheckNewGroup(ctx context.Context, n NewGroup) error {
 			return fmt.Errorf("%w: %s has %s on %d devices; choose another --name, or use it as it is", ErrGroupExists, g.Name, g.Size, g.Devices)
 		}
 	}
-	return Blank(ctx, c.run, n.Devices, n.MetadataSize+minPool)
+	return CheckBlank(ctx, c.run, n.Devices, n.MetadataSize+minPool)
 }
 
 // minPool is room for one volume of the least size.

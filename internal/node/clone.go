@@ -63,7 +63,7 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
 		return found{}, err
 	}
 	e.after("lvextend")
-	fs, err := e.fitted(ctx, f, spec)
+	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return found{}, err
 	}

@@ -117,16 +117,16 @@ func TestAdmitHalfACopy(t *testing.T) {
 
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy"}
 	half.State = volume.Unreferenced
-	require.ErrorContains(t, mayRestate(lv, half, volume.Ready), "was never finished")
-	require.ErrorContains(t, mayRestate(lv, half, volume.Retained), "was never finished")
-	require.NoError(t, mayRestate(lv, half, volume.Unreferenced))
+	require.ErrorContains(t, maySetState(lv, half, volume.Ready), "was never finished")
+	require.ErrorContains(t, maySetState(lv, half, volume.Retained), "was never finished")
+	require.NoError(t, maySetState(lv, half, volume.Unreferenced))
 	made := volume.Tags{State: volume.Creating, Clone: half.Clone}
-	require.NoError(t, mayRestate(lv, made, volume.Unreferenced), "a person may give it up")
-	require.ErrorContains(t, mayRestate(lv, made, volume.Ready), "forget it")
-	require.ErrorContains(t, mayRestate(lv, made, volume.Retained), "forget it")
+	require.NoError(t, maySetState(lv, made, volume.Unreferenced), "a person may give it up")
+	require.ErrorContains(t, maySetState(lv, made, volume.Ready), "forget it")
+	require.ErrorContains(t, maySetState(lv, made, volume.Retained), "forget it")
 	done := sourceTags()
 	done.State = volume.Unreferenced
-	require.NoError(t, mayRestate(lv, done, volume.Ready))
+	require.NoError(t, maySetState(lv, done, volume.Ready))
 }
 
 func TestMakeCloneOfNothing(t *testing.T) {

@@ -355,7 +355,7 @@ func TestHalfACloneWithoutItsSource(t *testing.T) {
 	plain.CloneOf = ""
 	require.ErrorIs(t, m.Mount(m.ctx(), plain, m.target("b"), false), ErrRefused)
 	require.NoError(t, m.Heal(m.ctx(), refOf(c)))
-	_, err := m.Restate(m.ctx(), group, c.Name, volume.Ready)
+	_, err := m.SetState(m.ctx(), group, c.Name, volume.Ready)
 	require.ErrorIs(t, err, ErrRefused)
 	require.Equal(t, volume.Creating, tagsOf(t, c.Name).State)
 	m.shell("mkdir -p %s/look && mount -o nouuid /dev/mapper/%s %s/look", m.dir, volume.DeviceName(group, c.Name), m.dir)

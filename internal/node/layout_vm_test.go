@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -117,7 +118,7 @@ func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
 			require.NoError(t, m.Expand(m.ctx(), s, grown))
 			m.mount(s, "a")
 			require.Equal(t, grown-volume.Block, allocate(t, target+"/data"))
-			v, err := m.Restate(m.ctx(), s.Group, s.Name, volume.Ready)
+			v, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
 			require.NoError(t, err)
 			require.Equal(t, was, v.Shape, "it stays what it was")
 			m.unmount(target)
@@ -229,11 +230,11 @@ func (f frail) set(i int, table string) {
 
 func (f frail) fail(i int) { f.set(i, fmt.Sprintf("0 %d error", frailSize<<11)) }
 
-func (f frail) volume1(t *testing.T) Volume {
+func (f frail) volume1(t *testing.T) inventory.Volume {
 	t.Helper()
 	in, err := f.Inventory(f.ctx())
 	require.NoError(t, err)
-	i := slices.IndexFunc(in.Volumes, func(v Volume) bool { return v.Group == f.group })
+	i := slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == f.group })
 	require.GreaterOrEqual(t, i, 0)
 	return in.Volumes[i]
 }

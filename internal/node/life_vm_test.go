@@ -123,18 +123,18 @@ func TestLastUseOutlivesRelease(t *testing.T) {
 	require.Equal(t, volume.WipeDiscard, all[0].Wipe)
 }
 
-func TestRestate(t *testing.T) { linearAndThin(t, testRestate) }
+func TestSetState(t *testing.T) { linearAndThin(t, testSetState) }
 
-func testRestate(t *testing.T, m *machine) {
+func testSetState(t *testing.T, m *machine) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
-	_, err := m.Restate(m.ctx(), s.Group, s.Name, volume.Unreferenced)
+	_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Unreferenced)
 	require.ErrorIs(t, err, ErrInUse)
 	m.unmount(target)
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
 	for _, to := range []volume.State{volume.Retained, volume.Unreferenced, volume.Ready, volume.Retained, volume.Ready, volume.Ready} {
-		v, err := m.Restate(m.ctx(), s.Group, s.Name, to)
+		v, err := m.SetState(m.ctx(), s.Group, s.Name, to)
 		require.NoError(t, err)
 		require.Equal(t, to, v.State)
 		require.Equal(t, volume.WipeZero, v.Wipe)
@@ -147,17 +147,17 @@ func testRestate(t *testing.T, m *machine) {
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
 	require.Equal(t, volume.WipeDiscard, tagsOf(t, s.Name).Wipe)
 
-	_, err = m.Restate(m.ctx(), s.Group, s.Name, volume.Doomed)
+	_, err = m.SetState(m.ctx(), s.Group, s.Name, volume.Doomed)
 	require.Error(t, err)
-	_, err = m.Restate(m.ctx(), s.Group, "nothing", volume.Ready)
+	_, err = m.SetState(m.ctx(), s.Group, "nothing", volume.Ready)
 	require.ErrorIs(t, err, lvm.ErrNoVolume)
 	m.shell("lvcreate --yes -L 4m -n theirs %s", group)
 	defer m.clear("theirs")
-	_, err = m.Restate(m.ctx(), s.Group, "theirs", volume.Unreferenced)
+	_, err = m.SetState(m.ctx(), s.Group, "theirs", volume.Unreferenced)
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-func TestRestateKilledAfterEveryStep(t *testing.T) {
+func TestSetStateKilledAfterEveryStep(t *testing.T) {
 	for from, to := range map[volume.State]volume.State{volume.Unreferenced: volume.Ready, volume.Ready: volume.Unreferenced} {
 		m := newMachine(t)
 		s := m.volume("data-"+string(to), 16*volume.MiB)
@@ -165,8 +165,8 @@ func TestRestateKilledAfterEveryStep(t *testing.T) {
 		m.mount(s, "a")
 		require.NoError(t, os.WriteFile(target+"/f", []byte("kept"), 0o600))
 		m.unmount(target)
-		untilAlive(t, call{Dir: m.dir, Verb: "restate " + string(to), Spec: s}, func() {
-			_, err := m.Restate(m.ctx(), s.Group, s.Name, from)
+		untilAlive(t, call{Dir: m.dir, Verb: "set-state " + string(to), Spec: s}, func() {
+			_, err := m.SetState(m.ctx(), s.Group, s.Name, from)
 			require.NoError(t, err)
 		}, func(int) {
 			require.Equal(t, to, tagsOf(t, s.Name).State)
@@ -230,9 +230,9 @@ func TestHealFormatsNothing(t *testing.T) {
 	// One that nobody needs is given up by a person, and goes.
 	other := m.volume("never", 64*volume.MiB)
 	m.half(other, tags)
-	_, err := m.Restate(m.ctx(), other.Group, other.Name, volume.Ready)
+	_, err := m.SetState(m.ctx(), other.Group, other.Name, volume.Ready)
 	require.ErrorIs(t, err, ErrRefused)
-	_, err = m.Restate(m.ctx(), other.Group, other.Name, volume.Unreferenced)
+	_, err = m.SetState(m.ctx(), other.Group, other.Name, volume.Unreferenced)
 	require.NoError(t, err)
 	require.NoError(t, m.Remove(m.ctx(), refOf(other)))
 	require.NotContains(t, lvs(), "never")

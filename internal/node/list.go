@@ -5,58 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Volume is what this node knows of one of its volumes.
-type Volume struct {
-	Group     volume.Group `json:"group"`
-	GroupUUID string       `json:"groupUUID"`
-	Name      volume.Name  `json:"name"`
-	UUID      string       `json:"uuid"`
-	State     volume.State `json:"state,omitempty"`
-	Size      volume.Bytes `json:"size"`       // what the user may write
-	Device    volume.Bytes `json:"deviceSize"` // what it takes from its pool, as of now
-	Full      volume.Bytes `json:"fullSize"`   // what it takes once all of it is written; the same unless it is thin
-	// Shape is what LVM says it is; empty where that is none of our layouts.
-	volume.Shape
-	Namespace string      `json:"namespace,omitempty"`
-	Cluster   string      `json:"cluster,omitempty"`
-	Kind      volume.Kind `json:"kind,omitempty"`
-	FS        string      `json:"filesystemUUID,omitempty"`
-	// Clone is the UUID of the file system whose copy the volume is to be, until that
-	// is done.
-	Clone    string    `json:"cloneOfFilesystemUUID,omitempty"`
-	Created  time.Time `json:"created"`
-	LastUsed time.Time `json:"lastUsed"` // Created where nothing else is known
-	// Released is when the volume left state ready: it became unreferenced or
-	// retained then. LastUsed where nothing else is known.
-	Released time.Time      `json:"released"`
-	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
-	Wipe     volume.Wipe    `json:"wipe,omitempty"`
-	Origin   bool           `json:"origin,omitempty"` // snapshots depend on it
-	Active   bool           `json:"active"`
-	Open     bool           `json:"open"` // in any mount namespace
-	Mounts   []string       `json:"mounts,omitempty"`
-	Problem  string         `json:"problem,omitempty"` // what a person should look at
-	// Degraded: copies of the volume are lacking or behind, as Problem says. It can
-	// be used all the same.
-	Degraded bool `json:"degraded,omitempty"`
-	// SyncPercent is how much of a RAID's copies is alike, as LVM prints it.
-	SyncPercent string `json:"syncPercent,omitempty"`
-}
-
-// Pool is where the volume is cut from.
-func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.ThinPool) }
-
 // List returns every volume of ours on this node, also those whose tags make no
 // sense; those bear a Problem. Logical volumes without our tag are nobody's
 // business here.
-func (e *Engine) List(ctx context.Context) ([]Volume, error) {
+func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	lvs, err := e.lvm.Volumes(ctx)
 	if err != nil {
 		return nil, err
@@ -64,12 +23,12 @@ func (e *Engine) List(ctx context.Context) ([]Volume, error) {
 	return e.describeAll(lvs)
 }
 
-func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]Volume, error) {
+func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]inventory.Volume, error) {
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Volume, 0, len(lvs))
+	all := make([]inventory.Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
@@ -80,8 +39,8 @@ func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]Volume, error) {
 	return all, nil
 }
 
-func (e *Engine) describe(lv lvm.LogicalVolume) Volume {
-	v := Volume{
+func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
+	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
 		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
 		Active: lv.Active, Open: lv.Open, Origin: lv.Origin,

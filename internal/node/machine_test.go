@@ -404,8 +404,8 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		return e.Expand(ctx, c.Spec, c.Size)
 	case "release":
 		return e.Release(ctx, ref, volume.Unreferenced, Disposal{})
-	case "restate ready", "restate unreferenced":
-		_, err := e.Restate(ctx, ref.Group, ref.Name, volume.State(strings.TrimPrefix(c.Verb, "restate ")))
+	case "set-state ready", "set-state unreferenced":
+		_, err := e.SetState(ctx, ref.Group, ref.Name, volume.State(strings.TrimPrefix(c.Verb, "set-state ")))
 		return err
 	case "remove":
 		return e.Remove(ctx, ref)

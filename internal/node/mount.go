@@ -74,7 +74,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 
 // put mounts what was found and moves it onto t.
 func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, readOnly bool) error {
-	fs, err := e.fitted(ctx, f, spec)
+	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}

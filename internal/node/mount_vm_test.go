@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -345,7 +346,7 @@ func TestList(t *testing.T) {
 	all, err := m.List(m.ctx())
 	require.NoError(t, err)
 	require.Len(t, all, 3, "what is not ours is not listed, and nothing twice")
-	byName := map[volume.Name]Volume{}
+	byName := map[volume.Name]inventory.Volume{}
 	for _, v := range all {
 		byName[v.Name] = v
 	}

@@ -63,14 +63,14 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	}
 	tags.Reclaim, tags.Wipe = d.Reclaim, d.Wipe
-	return e.restate(ctx, lv, tags, to)
+	return e.writeState(ctx, lv, tags, to)
 }
 
-// restate writes a volume's new state, with the disposal that is in tags, on
+// writeState writes a volume's new state, with the disposal that is in tags, on
 // record and in its tags. The record goes first where the volume may not be
 // mounted any more, and last where it may be again: a call that dies in between
 // leaves a record that sends the next mount to LVM.
-func (e *Engine) restate(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
+func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	del, add := tagChange(lv.Tags, to, tags)
 	tags.State = to
 	rec := newRecord(lv.UUID, tags)

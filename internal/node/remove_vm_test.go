@@ -70,7 +70,7 @@ func TestFinishingTouchesNothingElse(t *testing.T) {
 	require.NoError(t, m.Remove(m.ctx(), doomed), "gone is success")
 	require.Equal(t, volume.Unreferenced, tagsOf(t, s.Name).State)
 
-	_, err = m.Restate(m.ctx(), s.Group, s.Name, volume.Ready)
+	_, err = m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
 	require.NoError(t, err)
 	m.shell("lvrename %s %s %s", group, s.Name, doomed.Name)
 	require.ErrorIs(t, m.Remove(m.ctx(), doomed), ErrRefused)

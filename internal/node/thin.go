@@ -4,23 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
-
-// A ThinPool is what a pool is besides where it is a thin pool.
-type ThinPool struct {
-	GroupUUID string
-	// Known: LVM tells how full it is. Else Free and MetadataUsed mean nothing.
-	Known bool
-	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
-	Metadata     volume.Bytes
-	MetadataUsed volume.Bytes
-	// Unfit says why no volume may be made in it whatever room it has; empty where
-	// one may.
-	Unfit string
-}
 
 // boundRetries makes XFS give a thin volume up whose pool takes no more, instead of
 // trying for ever. Any other device is left as it is: it has its room, and an error
@@ -54,8 +42,8 @@ func (e *Engine) deliver(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 
 // addThinPools puts the thin pools of ours beside the groups that they lie in, and
 // takes off the groups what is theirs: nothing is counted twice.
-func addThinPools(groups []Pool, all []lvm.ThinPool) []Pool {
-	var thin []Pool
+func addThinPools(groups []inventory.Pool, all []lvm.ThinPool) []inventory.Pool {
+	var thin []inventory.Pool
 	reserve := map[string]volume.Bytes{} // by the group's UUID
 	for _, p := range all {
 		for i := range groups {
@@ -74,12 +62,12 @@ func addThinPools(groups []Pool, all []lvm.ThinPool) []Pool {
 	return append(groups, thin...)
 }
 
-func thinPool(p lvm.ThinPool, g Pool) Pool {
-	return Pool{
+func thinPool(p lvm.ThinPool, g inventory.Pool) inventory.Pool {
+	return inventory.Pool{
 		Name: volume.PoolOf(p.Group, p.Name), UUID: p.UUID,
 		Size: p.Size, Free: p.Size - p.Used, Extent: p.Extent,
 		MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree,
 		LVs: p.Volumes, Missing: g.Missing, Devices: g.Devices,
-		Thin: &ThinPool{GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed, Unfit: p.Unfit()},
+		Thin: &inventory.ThinPool{GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed, Unfit: p.Unfit()},
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -12,7 +13,7 @@ import (
 // What a thin pool has is not its group's.
 func TestAddThinPools(t *testing.T) {
 	const gib, mib = volume.GiB, volume.MiB
-	groups := []Pool{
+	groups := []inventory.Pool{
 		{Name: "a", UUID: "A", Size: 100 * gib, Free: 4 * gib, LVs: 9},
 		{Name: "b", UUID: "B", Size: 10 * gib, Free: 10 * gib},
 	}
@@ -24,13 +25,13 @@ func TestAddThinPools(t *testing.T) {
 	require.Equal(t, 100*gib-50*gib-128*mib-20*gib-gib-gib, got[0].Size, "and the larger metadata once more, in reserve")
 	require.Equal(t, 9-2-4, got[0].LVs)
 	require.Equal(t, 10*gib, got[1].Size)
-	require.Equal(t, Pool{
+	require.Equal(t, inventory.Pool{
 		Name: "a/one", UUID: "1", Size: 50 * gib, Free: 30 * gib, LVs: 3,
-		Thin: &ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib},
+		Thin: &inventory.ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib},
 	}, got[2])
 	require.Contains(t, got[3].Thin.Unfit, "is not active")
 	require.False(t, got[3].Thin.Known)
 
-	alone := addThinPools([]Pool{{Name: "a", UUID: "A", Size: gib}}, []lvm.ThinPool{{GroupUUID: "A", Size: gib}})
+	alone := addThinPools([]inventory.Pool{{Name: "a", UUID: "A", Size: gib}}, []lvm.ThinPool{{GroupUUID: "A", Size: gib}})
 	require.Zero(t, alone[0].Size, "never less than nothing")
 }

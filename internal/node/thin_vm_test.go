@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -28,7 +29,7 @@ func thinMachine(t *testing.T, size volume.Bytes) (*machine, lvm.ThinPool) {
 }
 
 // requireThinInventory is for an inventory of one thin volume of 64 MiB.
-func requireThinInventory(t *testing.T, in Inventory) {
+func requireThinInventory(t *testing.T, in inventory.Inventory) {
 	t.Helper()
 	p, v := in.Pools[1], in.Volumes[0]
 	require.Equal(t, volume.PoolOf(group, testPool), p.Name)
@@ -68,7 +69,7 @@ func TestThinPoolAsItIsMade(t *testing.T) {
 	ref := Ref{Group: group, Name: testPool, Cluster: cluster}
 	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}), ErrRefused)
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused)
-	_, err = m.Restate(m.ctx(), group, testPool, volume.Unreferenced)
+	_, err = m.SetState(m.ctx(), group, testPool, volume.Unreferenced)
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorIs(t, m.Mount(m.ctx(), specOf(string(testPool), 64*volume.MiB), m.target("a"), false), ErrRefused)
 }

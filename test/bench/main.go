@@ -147,7 +147,7 @@ func ofNodes(ctx context.Context, dir string) error {
 // planTime is how long the node daemon's plan for 10,000 volumes takes; it is a
 // benchmark of Go's.
 func planTime(ctx context.Context) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "Plan10000$", "./internal/gc")
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "Plan10000$", "./internal/eviction")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("time the plan: %w: %s", err, out)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/command"
-	"github.com/flexlvm/flexlvm/internal/gc"
+	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -82,7 +82,7 @@ func lookAndPlan(engine *node.Engine, objects []*corev1.PersistentVolume) error 
 	if err != nil {
 		return err
 	}
-	view := gc.View{Now: time.Now(), Cluster: cluster, Pools: in.Pools, Volumes: in.Volumes}
+	view := eviction.View{Now: time.Now(), Cluster: cluster, Pools: in.Pools, Volumes: in.Volumes}
 	for _, o := range objects {
 		c, err := claim.Of(o)
 		if err != nil {
@@ -90,8 +90,8 @@ func lookAndPlan(engine *node.Engine, objects []*corev1.PersistentVolume) error 
 		}
 		view.Claims = append(view.Claims, c)
 	}
-	gc.Judge(view)
-	if r := gc.Plan(view, gc.DefaultPolicy()); len(in.Volumes) < 500 || r.Blocked != "" {
+	eviction.Judge(view)
+	if r := eviction.Plan(view, eviction.DefaultPolicy()); len(in.Volumes) < 500 || r.Blocked != "" {
 		return fmt.Errorf("the round saw %d volumes, blocked: %q", len(in.Volumes), r.Blocked)
 	}
 	return nil

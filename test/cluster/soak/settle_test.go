@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -91,7 +91,7 @@ func (b *bed) open(ctx context.Context, live int) (string, error) {
 }
 
 // unsettled tells what a node still has to do, or does not report as it is.
-func unsettled(name string, list []node.Volume, storage flexlvmv1.NodeStorage) string {
+func unsettled(name string, list []inventory.Volume, storage flexlvmv1.NodeStorage) string {
 	counts := map[string]int32{}
 	for _, v := range list {
 		counts[string(v.State)]++
@@ -122,12 +122,12 @@ func unsettled(name string, list []node.Volume, storage flexlvmv1.NodeStorage) s
 }
 
 // volumes is what the operator's tool lists on a node.
-func (b *bed) volumes(ctx context.Context, name string) ([]node.Volume, error) {
+func (b *bed) volumes(ctx context.Context, name string) ([]inventory.Volume, error) {
 	out, err := b.Node(ctx, name, driver, "volumes", "list", "-o", "json")
 	if err != nil {
 		return nil, err
 	}
-	var list []node.Volume
+	var list []inventory.Volume
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		return nil, fmt.Errorf("read the list of volumes of %s: %w", name, err)
 	}
@@ -175,7 +175,7 @@ func (b *bed) compare(ctx context.Context, t *testing.T, h *history) {
 }
 
 // explain holds a node's volumes against its PersistentVolumes, both ways.
-func (h *history) explain(node string, list []node.Volume, pvs []corev1.PersistentVolume) {
+func (h *history) explain(node string, list []inventory.Volume, pvs []corev1.PersistentVolume) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	want := map[string]bool{}

@@ -94,7 +94,7 @@ func (w *world) remove(s volume.Spec) error {
 func (w *world) restate(s volume.Spec, to volume.State) error {
 	ctx, cancel := bounded(w)
 	defer cancel()
-	_, err := w.engine.Restate(ctx, s.Group, s.Name, to)
+	_, err := w.engine.SetState(ctx, s.Group, s.Name, to)
 	return err
 }
 

@@ -1,0 +1,67 @@
+package eviction
+
+import (
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// fullMetadata is from which percentage on LVM's metadata area takes no new
+// volume: what is left is for the growth and the removal of those that are there.
+const fullMetadata = 95
+
+// allocatable is what PersistentVolumes may take of a pool altogether, those that
+// have their volumes already included: what is free or about to be, what may be
+// evicted, and what the volumes of claims hold. Whoever takes the charges of all
+// PersistentVolumes off it has what is left to promise, and it does not change
+// when a promised volume is made.
+//
+// A volume that holds more than its charge, for its extents are large, takes the
+// difference from everybody; one that is to grow has its charge, and not more than
+// it holds, counted. The volume of a claim that is given up counts as nobody's
+// until it may be evicted, so that its room is never counted twice while its
+// PersistentVolume goes.
+func (p *planner) allocatable(in *pool) volume.Bytes {
+	if in.Thin != nil {
+		return p.thinAllocatable(in)
+	}
+	sum := in.Free + in.pending
+	if p.result.Blocked == "" {
+		// What a replica is charged comes off again with its PersistentVolume.
+		sum += in.reclaimable() + in.leaving()
+	}
+	for k, charge := range p.charges(in) {
+		if v, made := p.index.volumes[k]; made {
+			sum += min(v.Device, charge)
+		}
+	}
+	return sum
+}
+
+// charges are what claims that are not given up take of a pool, each volume once.
+func (p *planner) charges(in *pool) map[Key]volume.Bytes {
+	out := map[Key]volume.Bytes{}
+	for i := range p.view.Claims {
+		c := &p.view.Claims[i]
+		if c.Pool() != in.Name || c.GroupUUID != "" && c.GroupUUID != in.GroupUUID() || p.view.givenUp(c) {
+			continue
+		}
+		k := KeyOfClaim(c)
+		out[k] = max(out[k], c.Charge().In(in.Extent))
+	}
+	return out
+}
+
+// closed says why no new volume may be promised in a pool, or nothing.
+func (p *planner) closed(in *pool) string {
+	if in.ailing != "" {
+		return in.ailing
+	}
+	if used := MetadataUsedPercent(in.Pool); used >= fullMetadata {
+		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
+	}
+	if in.Thin != nil {
+		return p.thinClosed(in)
+	}
+	return ""
+}

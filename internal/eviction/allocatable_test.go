@@ -1,0 +1,103 @@
+package eviction_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What PersistentVolumes may take of a pool of 100 GiB, of which a settled claim
+// holds 1.
+func TestPlanAllocatable(t *testing.T) {
+	const all = 100 * volume.GiB
+	extents := func(b volume.Bytes) func(*evictiontest.Scene) {
+		return func(s *evictiontest.Scene) { s.Group("flexlvm").Extent = b }
+	}
+	for name, tt := range map[string]struct {
+		scene func(*evictiontest.Scene)
+		want  volume.Bytes
+	}{
+		"all of it":          {func(*evictiontest.Scene) {}, all},
+		"promised, not made": {func(s *evictiontest.Scene) { s.Claim("a", 10) }, all},
+		"promised and made":  {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 10) }, all},
+		"being made":         {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Creating, 10) }, all},
+		"others":             {func(s *evictiontest.Scene) { s.Others(2, 30) }, all - 30*volume.GiB},
+		"another cluster's": {func(s *evictiontest.Scene) {
+			s.Volume("a", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" })
+		}, all - 10*volume.GiB},
+		"an orphan":                  {func(s *evictiontest.Scene) { s.Volume("a", volume.Ready, 10) }, all - 10*volume.GiB},
+		"retained":                   {func(s *evictiontest.Scene) { s.Volume("a", volume.Retained, 10) }, all - 10*volume.GiB},
+		"retained, but wanted again": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Retained, 10) }, all},
+		"released, kept": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain)
+			s.Volume("a", volume.Ready, 10)
+		}, all},
+		"about to be free":             {func(s *evictiontest.Scene) { s.Volume("doomed_a", volume.Doomed, 10) }, all},
+		"may be evicted":               {func(s *evictiontest.Scene) { s.Volume("a", unreferenced, 10) }, all},
+		"may be evicted, but is young": {func(s *evictiontest.Scene) { s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(time.Second)) }, all - 10*volume.GiB},
+		"may be evicted, but is in use": {func(s *evictiontest.Scene) {
+			s.Volume("a", unreferenced, 10, func(v *inventory.Volume) { v.Open = true })
+		}, all - 10*volume.GiB},
+		"goes at once": {func(s *evictiontest.Scene) {
+			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(0), evictiontest.Immediate)
+		}, all},
+		"given up, its PV is still there": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased))
+			s.Volume("a", volume.Ready, 10)
+		}, all - 10*volume.GiB},
+		"its PV cannot be read": {func(s *evictiontest.Scene) { s.View.Unreadable = []string{"a"}; s.Volume("a", volume.Ready, 10) }, all - 10*volume.GiB},
+		"of a group replaced": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, evictiontest.OtherGroup)
+			s.Volume("a", volume.Ready, 10)
+		}, all - 10*volume.GiB},
+		"holds more than its charge": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 12) }, all - 2*volume.GiB},
+		"is to grow":                 {func(s *evictiontest.Scene) { s.Claim("a", 12); s.Volume("a", volume.Ready, 10) }, all},
+		"named by two": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10)
+			s.Claim("b", 10, func(c *eviction.Claim) { c.Volume = "a" })
+			s.Volume("a", volume.Ready, 10)
+		}, all},
+		"large extents": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10)
+			s.Volume("a", volume.Ready, 12)
+			extents(3 * volume.GiB)(s)
+		}, all},
+		"blocked": {func(s *evictiontest.Scene) {
+			s.View.Claims = nil // the API server has come back empty
+			s.Volume("a", unreferenced, 10)
+		}, all - 11*volume.GiB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			tt.scene(s)
+			require.Equal(t, tt.want.String(), s.Plan().Pools[0].Allocatable.String())
+		})
+	}
+}
+
+func TestPlanClosed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*inventory.Pool)
+		want   string
+	}{
+		"open":              {func(*inventory.Pool) {}, ""},
+		"a device is gone":  {func(p *inventory.Pool) { p.Missing = 1 }, "LVM cannot find 1 device of volume group flexlvm"},
+		"metadata is full":  {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 5 }, "95% full"},
+		"metadata has room": {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 6 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			tt.change(s.Group("flexlvm"))
+			closed := s.Plan().Pools[0].Closed
+			require.Equal(t, tt.want == "", closed == "", closed)
+			require.Contains(t, closed, tt.want)
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package eviction_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// crowd is a node of n volumes of 10 GiB, a fifth of them unreferenced, whose
+// pool is full, and 100 promises.
+func crowd(n int, promised volume.Bytes) *evictiontest.Scene {
+	s := evictiontest.New()
+	s.Pool("crowd", 0)
+	for i := range n - 1 {
+		name := fmt.Sprintf("pvc-0d9ee5ba-5b9b-4c8e-8d7e-%012x", i)
+		state := volume.Ready
+		if i%5 == 0 {
+			state = unreferenced
+		}
+		// Times in an order that has nothing to do with the names'.
+		s.Volume(name, state, 10, evictiontest.InGroup("crowd"), evictiontest.LastUsed(float64(i*7919%n)/60))
+		if state == volume.Ready {
+			s.Claim(name, 10, func(c *eviction.Claim) { c.Group = "crowd" })
+		}
+	}
+	for i := range 100 {
+		s.Claim(fmt.Sprintf("promised-%d", i), 0, func(c *eviction.Claim) { c.Group, c.Charged = "crowd", promised })
+	}
+	s.Policy.HighPercent = 100
+	p := s.Group("crowd")
+	p.Size, p.Free = -p.Free, 0
+	return s
+}
+
+func report(b *testing.B) {
+	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(time.Millisecond), "ms/op")
+}
+
+// BenchmarkPlan10000 is one plan for a node of 10,000 volumes; the goal is 10 ms.
+func BenchmarkPlan10000(b *testing.B) {
+	s := crowd(10_000, 20*volume.GiB)
+	require.Len(b, s.Plan().Evictions, 200)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Plan()
+	}
+	report(b)
+}
+
+// BenchmarkPlan10000Worst evicts all that may be evicted.
+func BenchmarkPlan10000Worst(b *testing.B) {
+	s := crowd(10_000, 200*volume.GiB)
+	require.Len(b, s.Plan().Evictions, 2000)
+	for b.Loop() {
+		s.Plan()
+	}
+	report(b)
+}
+
+// BenchmarkPlan10000Idle is the plan of most rounds: nothing is to be done.
+func BenchmarkPlan10000Idle(b *testing.B) {
+	s := crowd(10_000, 20*volume.GiB)
+	p := s.Group("crowd")
+	p.Size, p.Free = p.Size+40*volume.TiB, 40*volume.TiB
+	require.Empty(b, s.Plan().Evictions)
+	for b.Loop() {
+		s.Plan()
+	}
+	report(b)
+}
+
+// BenchmarkJudge10000: a thousand of 10,000 claims were given up.
+func BenchmarkJudge10000(b *testing.B) {
+	s := crowd(10_000, 20*volume.GiB)
+	for i := range s.View.Claims {
+		if i%8 == 0 {
+			evictiontest.Deleting(&s.View.Claims[i])
+			evictiontest.Phase("Released")(&s.View.Claims[i])
+		}
+	}
+	require.Greater(b, len(eviction.Judge(s.View)), 1000)
+	for b.Loop() {
+		eviction.Judge(s.View)
+	}
+	report(b)
+}

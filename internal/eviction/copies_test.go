@@ -1,0 +1,105 @@
+package eviction_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// While a copy of a volume is promised and not made, the volume stays as it is.
+func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
+	gone := evictiontest.Phase(corev1.VolumeReleased)
+	for name, tt := range map[string]struct {
+		source volume.State // empty: it is not there
+		copy   volume.State // empty: it is not there
+		claim  []func(*eviction.Claim)
+		action eviction.Action
+		made   bool // it is to be made now
+	}{
+		"not made":                          {volume.Ready, "", nil, eviction.ActionWait, true},
+		"not made, handed out just now":     {volume.Creating, "", nil, eviction.ActionWait, true},
+		"half made":                         {volume.Ready, volume.Creating, nil, eviction.ActionWait, true},
+		"no pod has it yet":                 {volume.Ready, "", []func(*eviction.Claim){evictiontest.Phase(corev1.VolumePending)}, eviction.ActionWait, true},
+		"deleted, and guarded":              {volume.Ready, "", []func(*eviction.Claim){evictiontest.Deleting}, eviction.ActionWait, true},
+		"made":                              {volume.Ready, volume.Ready, nil, eviction.ActionRelease, false},
+		"made and given up":                 {volume.Ready, volume.Unreferenced, []func(*eviction.Claim){gone}, eviction.ActionRelease, false},
+		"given up before it was made":       {volume.Ready, "", []func(*eviction.Claim){gone}, eviction.ActionRelease, false},
+		"given up half made":                {volume.Ready, volume.Creating, []func(*eviction.Claim){gone}, eviction.ActionRelease, false},
+		"given up, and its object kept":     {volume.Ready, "", []func(*eviction.Claim){gone, evictiontest.Retain}, eviction.ActionRelease, false},
+		"of another volume":                 {volume.Ready, "", []func(*eviction.Claim){evictiontest.CopyOf("other")}, eviction.ActionRelease, true},
+		"of another cluster":                {volume.Ready, "", []func(*eviction.Claim){evictiontest.OtherCluster}, eviction.ActionRelease, false},
+		"of another group of that name":     {volume.Ready, "", []func(*eviction.Claim){evictiontest.OtherGroup}, eviction.ActionRelease, false},
+		"in another group":                  {volume.Ready, "", []func(*eviction.Claim){func(c *eviction.Claim) { c.Group = "away" }}, eviction.ActionRelease, false},
+		"the source is gone":                {"", "", nil, eviction.ActionRelease, true},
+		"the source is unreferenced":        {volume.Unreferenced, "", nil, eviction.ActionRelease, true},
+		"the source is retained, by a hand": {volume.Retained, "", nil, eviction.ActionRelease, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Claim("source", 10, gone)
+			s.Claim("copy", 10, append([]func(*eviction.Claim){evictiontest.CopyOf("source")}, tt.claim...)...)
+			if tt.source != "" {
+				s.Volume("source", tt.source, 10)
+			}
+			if tt.copy != "" {
+				s.Volume("copy", tt.copy, 10)
+			}
+			verdicts := eviction.Judge(s.View)
+			i := slices.IndexFunc(verdicts, func(v eviction.Verdict) bool { return v.Claim.PV == "source" })
+			require.GreaterOrEqual(t, i, 0)
+			require.Equal(t, tt.action, verdicts[i].Action)
+			if tt.action == eviction.ActionWait {
+				require.Empty(t, verdicts[i].To)
+				require.Contains(t, verdicts[i].Why, "PersistentVolume copy is to begin as a copy of it")
+			}
+			var made []string
+			for _, c := range eviction.Copies(s.View) {
+				made = append(made, c.PV)
+			}
+			if tt.made {
+				require.Equal(t, []string{"copy"}, made)
+			} else {
+				require.Empty(t, made)
+			}
+		})
+	}
+}
+
+// What cannot be told is kept, and nothing is made where a disk is missing.
+func TestCopiesInDoubt(t *testing.T) {
+	s := evictiontest.New()
+	s.Claim("source", 10, evictiontest.Phase(corev1.VolumeReleased))
+	s.Volume("source", volume.Ready, 10)
+	s.Claim("copy", 10, evictiontest.CopyOf("source"))
+	s.Volume("copy", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
+	require.Empty(t, eviction.Copies(s.View))
+	for _, v := range eviction.Judge(s.View) {
+		require.NotEqual(t, eviction.ActionRelease, v.Action)
+	}
+	s.View.Volumes = s.View.Volumes[:2]
+	require.Len(t, eviction.Copies(s.View), 1)
+	s.Group("flexlvm").Missing = 1
+	require.Empty(t, eviction.Copies(s.View))
+	s.View.Cluster = ""
+	require.Empty(t, eviction.Copies(s.View))
+}
+
+// What is to be copied is not evicted, unreferenced or orphaned as it may be.
+func TestPlanKeepsWhatIsToBeCopied(t *testing.T) {
+	for _, state := range []volume.State{volume.Unreferenced, volume.Ready} {
+		s := evictiontest.New()
+		s.Policy.EvictOrphans, s.Policy.OrphanAge = true, 0
+		s.Volume("source", state, 95, evictiontest.Immediate)
+		s.Claim("copy", 10, evictiontest.CopyOf("source"))
+		require.Empty(t, s.Plan().Evictions, state)
+		s.Volume("copy", volume.Ready, 0)
+		require.Len(t, s.Plan().Evictions, 1, "made: %s", state)
+	}
+}

@@ -1,0 +1,92 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A demand is what one claim still needs of its pool: a volume that no pod has
+// mounted yet, or a growth that has not come to the node yet.
+type demand struct {
+	claim *Claim
+	need  volume.Bytes
+}
+
+// addDemands gives each pool what is promised in it, the smallest first.
+func (p *planner) addDemands() {
+	by := map[Key]demand{} // two PersistentVolumes of one volume promise it once
+	for i := range p.view.Claims {
+		c := &p.view.Claims[i]
+		need := p.need(c)
+		if other, there := by[KeyOfClaim(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
+			by[KeyOfClaim(c)] = demand{claim: c, need: need}
+		}
+	}
+	for _, d := range by {
+		in := p.byName[d.claim.Pool()]
+		in.demands = append(in.demands, d)
+		in.result.Promised += d.need
+	}
+	for _, in := range p.pools {
+		slices.SortFunc(in.demands, func(a, b demand) int {
+			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.claim.PV, b.claim.PV), cmp.Compare(a.claim.Volume, b.claim.Volume))
+		})
+	}
+}
+
+// need is what a claim still needs, 0 for nothing. A claim that no pod can use
+// needs nothing: one that is released, or made for another cluster or group.
+func (p *planner) need(c *Claim) volume.Bytes {
+	in, there := p.byName[c.Pool()]
+	switch {
+	case !there, !c.Usable(), p.view.givenUp(c):
+		return 0
+	case c.Cluster != "" && c.Cluster != p.view.Cluster:
+		return 0
+	case c.GroupUUID != "" && c.GroupUUID != in.GroupUUID():
+		return 0
+	}
+	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Size, c.Inodes)
+	v, made := p.index.volumes[KeyOfClaim(c)]
+	switch {
+	case !made:
+		return c.Charge().In(in.Extent)
+	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster:
+		return 0
+	case in.Thin != nil:
+		// What it was promised and has not written yet.
+		return max(0, c.Charge().In(in.Extent)-v.Device)
+	case v.Size >= c.Size:
+		// Its tag says that it is as large as promised; that a later release would
+		// make its device larger is no reason to take anybody's data away.
+		return 0
+	}
+	return max(0, v.Takes(device, grain)-v.Device)
+}
+
+// Waiting are the claims of each pool that do not fit, even into what may be evicted:
+// the smallest are served first.
+func Waiting(view View, r Result) map[volume.PoolName][]*Claim {
+	p := planner{view: view, index: newIndex(view)}
+	p.openPools()
+	p.addDemands()
+	out := map[volume.PoolName][]*Claim{}
+	for _, result := range r.Pools {
+		in := p.byName[result.Pool.Name]
+		room := result.Pool.Free + result.Reclaimable
+		for i := range view.Volumes {
+			v := &view.Volumes[i]
+			if v.State == volume.Doomed && v.Pool() == result.Pool.Name && v.Cluster == view.Cluster {
+				room += v.Device
+			}
+		}
+		for _, want := range in.demands {
+			if room -= want.need; room < 0 {
+				out[result.Pool.Name] = append(out[result.Pool.Name], want.claim)
+			}
+		}
+	}
+	return out
+}

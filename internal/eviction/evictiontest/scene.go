@@ -1,0 +1,179 @@
+// Package evictiontest makes Views for tests.
+package evictiontest
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// Cluster is whose volumes a scene has.
+	Cluster = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
+	// GroupUUID is that of every volume group of a scene.
+	GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+)
+
+// Now is the time of every scene.
+var Now = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+
+// A Scene is a View in the making, in GiB and hours: pool "flexlvm" of 100 GiB,
+// and whatever a test adds to it. What the volumes do not hold is free.
+type Scene struct {
+	View   eviction.View
+	Policy eviction.Policy
+}
+
+// New makes a scene with one claim and its volume.
+func New() *Scene {
+	s := &Scene{View: eviction.View{Now: Now, Cluster: Cluster}, Policy: eviction.DefaultPolicy()}
+	s.Pool("flexlvm", 100)
+	// A claim and its volume that are as they should be: the API server is not empty.
+	s.Volume("settled", volume.Ready, 1)
+	s.Claim("settled", 1)
+	return s
+}
+
+// Pool adds a pool of size GiB, all of it free.
+func (s *Scene) Pool(name string, size int) {
+	bytes := volume.Bytes(size) * volume.GiB
+	s.View.Pools = append(s.View.Pools, inventory.Pool{
+		Name: volume.PoolName(name), UUID: GroupUUID, Size: bytes, Free: bytes, Extent: 4 * volume.MiB,
+	})
+}
+
+// Group is the pool of that name.
+func (s *Scene) Group(name volume.PoolName) *inventory.Pool {
+	i := slices.IndexFunc(s.View.Pools, func(p inventory.Pool) bool { return p.Name == name })
+	return &s.View.Pools[i]
+}
+
+// Others are logical volumes that are nobody's business here.
+func (s *Scene) Others(count, size int) {
+	g := s.Group("flexlvm")
+	g.LVs += count
+	g.Free -= volume.Bytes(size) * volume.GiB
+}
+
+// Volume adds a volume that was made ten days ago, last used five hours ago and
+// released four hours ago. Its user may write nine tenths of it.
+func (s *Scene) Volume(name string, state volume.State, size int, change ...func(*inventory.Volume)) {
+	device := volume.Bytes(size) * volume.GiB
+	v := inventory.Volume{
+		Group: "flexlvm", GroupUUID: GroupUUID, Name: volume.Name(name), UUID: "uuid-" + name, State: state,
+		Size: device / 10 * 9, Device: device, Namespace: "db", Cluster: Cluster, Kind: volume.Claim,
+		Created: HoursAgo(240), LastUsed: HoursAgo(5), Released: HoursAgo(4),
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Active: true,
+	}
+	for _, c := range change {
+		c(&v)
+	}
+	s.View.Volumes = append(s.View.Volumes, v)
+	g := s.Group(v.Pool())
+	g.Free -= v.Device
+	g.LVs++
+}
+
+// Claim adds a claim that is bound and takes size of the pool once it is made.
+func (s *Scene) Claim(name string, size int, change ...func(*eviction.Claim)) {
+	c := eviction.Claim{
+		PV: name, UID: types.UID("uid-" + name), Group: "flexlvm", Volume: volume.Name(name),
+		Cluster: Cluster, Kind: volume.Claim,
+		Size: volume.Bytes(size) * volume.GiB / 10 * 9, Charged: volume.Bytes(size) * volume.GiB,
+		ClaimNamespace: "db", ClaimName: "data-" + name, Phase: corev1.VolumeBound,
+		ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, HasFinalizer: true,
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	s.View.Claims = append(s.View.Claims, c)
+}
+
+// Replica adds a replica that may go, last used five hours ago, and its claim.
+func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume, *eviction.Claim)) {
+	s.View.PodsKnown = true
+	s.Volume(name, volume.Ready, size)
+	s.Claim(name, size)
+	v, c := &s.View.Volumes[len(s.View.Volumes)-1], &s.View.Claims[len(s.View.Claims)-1]
+	v.Kind, c.Kind = volume.Dataset, volume.Dataset
+	c.PV = "pvc-" + name
+	c.Replica = claim.Replica{
+		Dataset: "hash-of-" + name, Policy: volume.EvictLRU, Complete: true, Readers: "read-" + name, Owner: "vm-" + name, OwnerUID: "uid-of-vm-" + name,
+	}
+	free := v.Device
+	for _, f := range change {
+		f(v, c)
+	}
+	s.Group("flexlvm").Free -= v.Device - free
+}
+
+// Plan plans by the scene's policy.
+func (s *Scene) Plan() eviction.Result { return eviction.Plan(s.View, s.Policy) }
+
+// HoursAgo is h hours before Now.
+func HoursAgo(h float64) time.Time {
+	return Now.Add(-time.Duration(h * float64(time.Hour)))
+}
+
+// LastUsed makes a volume last used h hours ago.
+func LastUsed(h float64) func(*inventory.Volume) {
+	return func(v *inventory.Volume) { v.LastUsed = HoursAgo(h) }
+}
+
+// Odd gives a volume a problem.
+func Odd(v *inventory.Volume) { v.Problem = "odd" }
+
+// ReleasedAgo makes a volume released that long ago.
+func ReleasedAgo(d time.Duration) func(*inventory.Volume) {
+	return func(v *inventory.Volume) { v.Released = Now.Add(-d) }
+}
+
+// Immediate makes a volume one of a class that says reclaim: immediate.
+func Immediate(v *inventory.Volume) { v.Reclaim = volume.ReclaimImmediate }
+
+// InGroup puts a volume into another group.
+func InGroup(g volume.Group) func(*inventory.Volume) {
+	return func(v *inventory.Volume) { v.Group = g }
+}
+
+// Evicted is what a plan does, in the form "Reason name".
+func Evicted(r eviction.Result) []string {
+	out := []string{}
+	for _, e := range r.Evictions {
+		out = append(out, string(e.Reason)+" "+string(e.Volume.Name))
+	}
+	return out
+}
+
+// Phase is that of the PersistentVolume.
+func Phase(p corev1.PersistentVolumePhase) func(*eviction.Claim) {
+	return func(c *eviction.Claim) { c.Phase = p }
+}
+
+// Retain makes the reclaim policy Retain.
+func Retain(c *eviction.Claim) { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }
+
+// Deleting has the PersistentVolume deleted, and kept by its finalizer.
+func Deleting(c *eviction.Claim) { c.Deleting = true }
+
+// NoCluster makes a claim one that names no cluster.
+func NoCluster(c *eviction.Claim) { c.Cluster = "" }
+
+// OtherCluster makes a claim another cluster's.
+func OtherCluster(c *eviction.Claim) { c.Cluster = "another" }
+
+// OtherGroup makes a claim one in another group of the same name.
+func OtherGroup(c *eviction.Claim) { c.GroupUUID = "another" }
+
+// CopyOf makes a claim's volume a copy of another.
+func CopyOf(source volume.Name) func(*eviction.Claim) {
+	return func(c *eviction.Claim) { c.CloneOf = source }
+}

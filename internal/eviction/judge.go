@@ -1,0 +1,155 @@
+package eviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Action is what is to be done about a Claim.
+type Action string
+
+const (
+	// ActionRelease: move the volume to Verdict.To, then let the PersistentVolume
+	// go: delete it unless that has happened already (preconditions UID and
+	// resourceVersion), and drop our finalizer.
+	ActionRelease Action = "release"
+	// ActionWait: do nothing yet; nobody need be told.
+	ActionWait Action = "wait"
+	// ActionReport: do nothing and tell a person.
+	ActionReport Action = "report"
+)
+
+// A Verdict is what the API has positively said about a Claim.
+type Verdict struct {
+	Claim  Claim
+	Action Action
+	To     volume.State // Unreferenced or Retained; with ActionRelease only
+	Why    string       // in words, for events and logs
+}
+
+// Judge says what is to be done about each claim, in order of their
+// PersistentVolumes' names. Claims that are as they should be have no Verdict.
+func Judge(view View) []Verdict {
+	if view.Cluster == "" {
+		return nil // whose volumes these are cannot be told; Plan says so
+	}
+	x := newIndex(view)
+	var out []Verdict
+	for i := range view.Claims {
+		c := &view.Claims[i]
+		v := Verdict{Claim: *c, Action: ActionReport}
+		switch {
+		case !view.givenUp(c):
+			v.Why = x.amiss(view, c)
+		case x.letGo(c):
+		case x.obstacle(c) != "":
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
+		case x.beingCopied(c) != "":
+			v.Action = ActionWait
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to begin as a copy of it, which is not made yet; it goes when that is done, or when that one is deleted", c.Evidence(), x.beingCopied(c))
+		default:
+			v.Action = ActionRelease
+			v.To, v.Why = x.release(c)
+		}
+		if v.Why != "" {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(a.Claim.PV, b.Claim.PV), cmp.Compare(a.Claim.UID, b.Claim.UID))
+	})
+	return out
+}
+
+// givenUp tells whether the API says positively that nobody wants the volume of
+// a claim any more. All else protects it.
+func (view View) givenUp(c *Claim) bool {
+	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
+}
+
+// letGo tells whether all is done about a claim that is given up: the object stays
+// only for somebody else's finalizer, perhaps for long.
+func (x *index) letGo(c *Claim) bool {
+	if !c.Deleting || c.HasFinalizer {
+		return false
+	}
+	v, there := x.volumes[KeyOfClaim(c)]
+	return !there || v.State != volume.Creating && v.State != volume.Ready
+}
+
+// obstacle is why the volume of a claim that is given up cannot be moved on, or
+// empty. A volume that does not exist is none: it only must not be made any more.
+func (x *index) obstacle(c *Claim) string {
+	if by, wanted := x.wanted[KeyOfClaim(c)]; wanted {
+		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
+	}
+	if x.unread[c.Volume] {
+		return "another PersistentVolume, which cannot be read, may mean it; put that one right"
+	}
+	if _, there := x.group(c); !there {
+		return fmt.Sprintf("volume group %s is not on this node, so nothing can be said of it; bring its disks back, or remove the finalizer %s if they are lost for good", c.Group, pv.Finalizer)
+	}
+	if why, ailing := x.ailing[c.Group]; ailing {
+		return why
+	}
+	v, there := x.volumes[KeyOfClaim(c)]
+	switch {
+	case !there:
+		return ""
+	case v.State == "":
+		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", KeyOfClaim(c), v.Problem)
+	case v.Cluster != c.Cluster:
+		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfClaim(c), v.Cluster, c.Cluster, pv.Finalizer)
+	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
+		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfClaim(c), v.GroupUUID, pv.Finalizer)
+	}
+	return ""
+}
+
+// release says where the volume of a claim goes that is given up. One that has
+// been moved on already, perhaps by a person, stays where it is. But Retain counts
+// also where the volume was unreferenced before the policy said so: that this was a
+// person's doing cannot be told, and he can say it once more.
+func (x *index) release(c *Claim) (volume.State, string) {
+	retain := x.retained[KeyOfClaim(c)]
+	v, there := x.volumes[KeyOfClaim(c)]
+	if there && (v.State == volume.Retained || v.State == volume.Unreferenced && !retain) {
+		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), KeyOfClaim(c), v.State)
+	}
+	if retain {
+		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.Evidence(), KeyOfClaim(c), c.Volume)
+	}
+	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfClaim(c))
+}
+
+// amiss is what a person should know of a claim that is not given up, or empty.
+func (x *index) amiss(view View, c *Claim) string {
+	switch {
+	case c.Cluster == view.Cluster:
+	case c.Cluster == "" && c.Leaving():
+		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; look at it on the node, then remove the finalizer %s", c.Evidence(), volume.OptionCluster, pv.Finalizer)
+	case c.Cluster != "":
+		return fmt.Sprintf("PersistentVolume %s says that it is of cluster %q and this is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
+	}
+	if !c.Usable() {
+		return ""
+	}
+	pool, there := x.group(c)
+	_, cut := x.pools[c.Pool()]
+	switch {
+	case !there:
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.User())
+	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
+		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
+	case !cut:
+		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not bear the tags of one of ours; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
+	}
+	if v, there := x.volumes[KeyOfClaim(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, KeyOfClaim(c), v.State, c.Volume)
+	}
+	return ""
+}

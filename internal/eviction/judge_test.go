@@ -1,0 +1,229 @@
+package eviction_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestJudge(t *testing.T) {
+	type changes = []func(*eviction.Claim)
+	const (
+		bound, released, failed   = corev1.VolumeBound, corev1.VolumeReleased, corev1.VolumeFailed
+		pending, available        = corev1.VolumePending, corev1.VolumeAvailable
+		ready, unreferenced, kept = volume.Ready, volume.Unreferenced, volume.Retained
+		release, report           = eviction.ActionRelease, eviction.ActionReport
+		made, neverMade           = true, false
+		nothing                   = eviction.Action("")
+		nowhere                   = volume.State("")
+	)
+	for name, tt := range map[string]struct {
+		claim  changes
+		made   bool
+		action eviction.Action
+		to     volume.State
+		why    string
+	}{
+		"bound":                        {changes{evictiontest.Phase(bound)}, made, nothing, nowhere, ""},
+		"pending":                      {changes{evictiontest.Phase(pending)}, neverMade, nothing, nowhere, ""},
+		"available":                    {changes{evictiontest.Phase(available)}, neverMade, nothing, nowhere, ""},
+		"available, a volume is there": {changes{evictiontest.Phase(available)}, made, nothing, nowhere, ""},
+		"released, Delete": {changes{evictiontest.Phase(released)}, made, release, unreferenced,
+			"PersistentVolume pvc was released: claim db/data-pvc is gone; its reclaim policy is Delete, so volume flexlvm/pvc may be taken back"},
+		"released, Delete, never made": {changes{evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
+		"failed, Delete":               {changes{evictiontest.Phase(failed)}, made, release, unreferenced, "has failed to be reclaimed"},
+		"released, Retain":             {changes{evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
+		"failed, Retain":               {changes{evictiontest.Phase(failed), evictiontest.Retain}, made, nothing, nowhere, ""},
+
+		"deleted, bound":            {changes{evictiontest.Phase(bound), evictiontest.Deleting}, made, nothing, nowhere, ""},
+		"deleted, bound, Retain":    {changes{evictiontest.Phase(bound), evictiontest.Deleting, evictiontest.Retain}, made, nothing, nowhere, ""},
+		"deleted, released, Delete": {changes{evictiontest.Phase(released), evictiontest.Deleting}, made, release, unreferenced, "PersistentVolume pvc was deleted and no claim is bound to it"},
+		"deleted, released, Retain": {changes{evictiontest.Phase(released), evictiontest.Deleting, evictiontest.Retain}, made, release, kept,
+			"the reclaim policy is Retain, so volume flexlvm/pvc is kept until a person gives it up (`flexlvm volumes forget pvc`)"},
+		"deleted, available, Delete": {changes{evictiontest.Phase(available), evictiontest.Deleting}, neverMade, release, unreferenced, "was deleted"},
+		"deleted, pending, Retain":   {changes{evictiontest.Phase(pending), evictiontest.Deleting, evictiontest.Retain}, made, release, kept, "was deleted"},
+
+		"another cluster's, bound":    {changes{evictiontest.OtherCluster}, made, report, nowhere, `is of cluster "another"`},
+		"another cluster's, released": {changes{evictiontest.OtherCluster, evictiontest.Phase(released)}, made, report, nowhere, `is of cluster "another"`},
+		"another cluster's, deleted":  {changes{evictiontest.OtherCluster, evictiontest.Phase(released), evictiontest.Deleting}, made, report, nowhere, `remove the finalizer flexlvm.io/volume`},
+		"no cluster, bound":           {changes{evictiontest.NoCluster}, made, nothing, nowhere, ""},
+		"no cluster, released":        {changes{evictiontest.NoCluster, evictiontest.Phase(released)}, made, report, nowhere, "the option clusterUID is missing"},
+		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
+		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "the volume is lost and claim db/data-pvc must be deleted"},
+		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was made in volume group flexlvm with UUID another"},
+		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Claim("pvc", 10, tt.claim...)
+			if tt.made {
+				s.Volume("pvc", ready, 10)
+			}
+			got := eviction.Judge(s.View)
+			if tt.action == nothing {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Equal(t, tt.action, got[0].Action)
+			require.Equal(t, tt.to, got[0].To)
+			require.Contains(t, got[0].Why, tt.why)
+			require.Equal(t, s.View.Claims[1], got[0].Claim)
+		})
+	}
+}
+
+// What the node holds can stand in the way of what the API says.
+func TestJudgeAgainstTheNode(t *testing.T) {
+	gone := evictiontest.Phase(corev1.VolumeReleased)
+	for name, tt := range map[string]struct {
+		scene  func(*evictiontest.Scene)
+		action eviction.Action
+		to     volume.State
+		why    string
+	}{
+		"unreferenced already": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("pvc", volume.Unreferenced, 10) },
+			eviction.ActionRelease, volume.Unreferenced, "volume flexlvm/pvc is unreferenced already",
+		},
+		"retained by a person": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("pvc", volume.Retained, 10) },
+			eviction.ActionRelease, volume.Retained, "volume flexlvm/pvc is retained already",
+		},
+		"unreferenced before somebody said Retain": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, gone, evictiontest.Retain, evictiontest.Deleting)
+				s.Volume("pvc", volume.Unreferenced, 10)
+			},
+			eviction.ActionRelease, volume.Retained, "is kept until a person gives it up",
+		},
+		"doomed already": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("doomed_pvc", volume.Doomed, 10) },
+			eviction.ActionRelease, volume.Unreferenced, "is gone",
+		},
+		"creating": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("pvc", volume.Creating, 10) },
+			eviction.ActionRelease, volume.Unreferenced, "is gone",
+		},
+		"another PersistentVolume names it": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, gone)
+				s.Claim("copy", 10, func(c *eviction.Claim) { c.Volume = "pvc" })
+				s.Volume("pvc", volume.Ready, 10)
+			},
+			eviction.ActionReport, "", "stays as it is: PersistentVolume copy still names it",
+		},
+		"another one of that name in another group": {
+			func(s *evictiontest.Scene) {
+				s.Pool("second", 10)
+				s.Claim("pvc", 10, gone)
+				s.Claim("copy", 10, func(c *eviction.Claim) { c.Volume, c.Group = "pvc", "second" })
+				s.Volume("pvc", volume.Ready, 10)
+			},
+			eviction.ActionRelease, volume.Unreferenced, "is gone",
+		},
+		"one that cannot be read may mean it": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, gone)
+				s.View.Unreadable = []string{"odd", "pvc"}
+				s.Volume("pvc", volume.Ready, 10)
+			},
+			eviction.ActionReport, "", "another PersistentVolume, which cannot be read, may mean it",
+		},
+		"nonsense in its tags": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, gone)
+				s.Volume("pvc", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
+			},
+			eviction.ActionReport, "", "the tags of flexlvm/pvc make no sense (two states)",
+		},
+		"another cluster's volume": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, gone)
+				s.Volume("pvc", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" })
+			},
+			eviction.ActionReport, "", `flexlvm/pvc belongs to cluster "another"`,
+		},
+		"no group": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone, func(c *eviction.Claim) { c.Group = "away" }) },
+			eviction.ActionReport, "", "volume group away is not on this node",
+		},
+		"no group for one in use": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, func(c *eviction.Claim) { c.Group = "away" }) },
+			eviction.ActionReport, "", "needs volume group away, which is not on this node",
+		},
+		"half a group": {
+			func(s *evictiontest.Scene) {
+				s.Group("flexlvm").Missing = 2
+				s.Claim("pvc", 10, gone)
+				s.Volume("pvc", volume.Ready, 10)
+			},
+			eviction.ActionReport, "", "LVM cannot find 2 devices of volume group flexlvm",
+		},
+		"two groups of one name": {
+			func(s *evictiontest.Scene) { s.Pool("flexlvm", 10); s.Claim("pvc", 10, gone) },
+			eviction.ActionReport, "", "the node has two volume groups flexlvm",
+		},
+		"wanted and unreferenced": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Unreferenced, 10) },
+			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc >/dev/null` (the PersistentVolume is there already)",
+		},
+		"wanted and retained": {
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Retained, 10) },
+			eviction.ActionReport, "", "is retained, so no pod can mount it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			tt.scene(s)
+			got := eviction.Judge(s.View)
+			require.Len(t, got, 1)
+			require.Equal(t, tt.action, got[0].Action)
+			require.Equal(t, tt.to, got[0].To)
+			require.Contains(t, got[0].Why, tt.why)
+		})
+	}
+}
+
+// A PersistentVolume that was let go may stay for the sake of others' finalizers.
+func TestJudgeLetsGoOnce(t *testing.T) {
+	for state, left := range map[volume.State]int{
+		"": 0, volume.Unreferenced: 0, volume.Retained: 0, volume.Doomed: 0,
+		volume.Ready: 1, volume.Creating: 1, // somebody has taken our finalizer off
+	} {
+		s := evictiontest.New()
+		s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, func(c *eviction.Claim) { c.HasFinalizer = false })
+		if state != "" {
+			s.Volume("pvc", state, 10)
+		}
+		require.Len(t, eviction.Judge(s.View), left, "state %q", state)
+	}
+}
+
+// Of two PersistentVolumes of one volume that go together, the one that says
+// Retain decides.
+func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {
+	s := evictiontest.New()
+	s.Volume("pvc", volume.Ready, 10)
+	s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting)
+	s.Claim("copy", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *eviction.Claim) { c.Volume = "pvc" })
+	got := eviction.Judge(s.View)
+	require.Len(t, got, 2)
+	require.Equal(t, "copy", got[0].Claim.PV, "in order of their names")
+	for _, v := range got {
+		require.Equal(t, volume.Retained, v.To)
+	}
+}
+
+func TestJudgeWithoutACluster(t *testing.T) {
+	s := evictiontest.New()
+	s.View.Cluster = ""
+	s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.NoCluster)
+	require.Empty(t, eviction.Judge(s.View))
+}

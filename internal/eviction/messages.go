@@ -1,0 +1,194 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// counted is a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func volumes(n int) string { return counted(n, "volume", "volumes") }
+
+// ago is an age for people; a clock that was put back does not make it negative.
+func ago(now, then time.Time) string {
+	if then.IsZero() {
+		return "at an unknown time"
+	}
+	return duration.HumanDuration(max(0, now.Sub(then))) + " ago"
+}
+
+// of is whom a volume belonged to.
+func of(v *inventory.Volume) string {
+	if v.Namespace == "" {
+		return "volume " + KeyOf(v).String()
+	}
+	return fmt.Sprintf("volume %s of namespace %s", KeyOf(v), v.Namespace)
+}
+
+// idle is how long a volume has been of no use to anybody.
+func (p *planner) idle(v *inventory.Volume) string {
+	return fmt.Sprintf("%s was given up %s and last used %s", of(v), ago(p.view.Now, v.Released), ago(p.view.Now, v.LastUsed))
+}
+
+func (p *planner) whyImmediate(v *inventory.Volume) string {
+	return fmt.Sprintf("its class says reclaim: immediate; this volume gives back %s: %s", v.Device, p.idle(v))
+}
+
+func (p *planner) whyReplica(v *inventory.Volume, c *Claim) string {
+	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, which was asked to go %s and gives back %s; it is made anew where there is room: it was last used %s",
+		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.Device, ago(p.view.Now, v.LastUsed))
+}
+
+func (p *planner) whyMaxAge(v *inventory.Volume) string {
+	return fmt.Sprintf("nobody has wanted it for longer than %s; this volume gives back %s: %s",
+		duration.HumanDuration(p.policy.MaxAge), v.Device, p.idle(v))
+}
+
+// whyPromised says for what room is made: served volumes that need target.
+func (p *pool) whyPromised(served int, target volume.Bytes) string {
+	which := ""
+	if served < len(p.demands) {
+		which = fmt.Sprintf(", of which %d with %s can be served", served, target)
+	}
+	return fmt.Sprintf("%s%s, and pool %s has %s", p.promises(), which, p.Name, p.room())
+}
+
+// promises is what the pool has to give, and to whom first.
+func (p *pool) promises() string {
+	first := p.demands[0].claim
+	verb := "needs"
+	if len(p.demands) > 1 {
+		verb = "need"
+	}
+	whom := fmt.Sprintf("%s for %s", first.PV, first.User())
+	if n := len(p.demands) - 1; n > 0 {
+		whom += fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%s promised on this node (%s) %s %s", volumes(len(p.demands)), whom, verb, p.result.Promised)
+}
+
+// room is what a pool has to give as it stands.
+func (p *pool) room() string {
+	out := p.Free.String() + " free"
+	if p.pending > 0 {
+		out += fmt.Sprintf(" and %s coming free", p.pending)
+	}
+	return out
+}
+
+func (p *planner) whyThreshold(in *pool) string {
+	return fmt.Sprintf("%s; %s must go to reach the low threshold of %d%%", p.full(in, in.used()), p.excess(in), p.policy.LowPercent)
+}
+
+func (p *planner) full(in *pool, used volume.Bytes) string {
+	return fmt.Sprintf("pool %s is %d%% full (%s of %s), the high threshold is %d%%",
+		in.Name, percent(used, in.Size), used, in.Size, p.policy.HighPercent)
+}
+
+// unexplained says of an orphan what is known of it.
+func (p *planner) unexplained(v *inventory.Volume) string {
+	return fmt.Sprintf("no PersistentVolume explains %s, state %s, %s; it was made %s and last used %s",
+		of(v), v.State, v.Size, ago(p.view.Now, v.Created), ago(p.view.Now, v.LastUsed))
+}
+
+func (p *planner) whatToDo(v *inventory.Volume) string {
+	if by, there := p.index.anywhere[v.Name]; there {
+		return fmt.Sprintf("; PersistentVolume %s names a volume of the same name in another volume group", by)
+	}
+	return fmt.Sprintf("; `flexlvm volumes undelete %s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
+}
+
+// press says whether a pool is under pressure as it stands.
+func (p *planner) press(in *pool) {
+	used := max(0, in.Size-in.Free)
+	in.result.UsedPercent = percent(used, in.Size)
+	var why []string
+	if p.over(in, used) {
+		why = append(why, p.full(in, used))
+	}
+	if in.result.Promised > in.Free {
+		why = append(why, fmt.Sprintf("%s, and pool %s has %s", in.promises(), in.Name, in.room()))
+	}
+	if full := p.thinMetadataFull(in); full != "" {
+		why = append(why, full)
+	}
+	in.result.Pressure = len(why) > 0
+	in.result.PressureMessage = strings.Join(why, "; ")
+}
+
+// reportShortfall says what is missing still when the plan is done, and what
+// could be done about it.
+func (p *planner) reportShortfall(in *pool) {
+	var why []string
+	reach := in.coming() + in.reclaimable()
+	if missing := in.result.Promised - reach; missing > 0 {
+		in.result.Shortfall = missing
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", in.promises(), in.Name, reach, missing))
+	}
+	if p.over(in, in.used()) {
+		in.result.Shortfall = max(in.result.Shortfall, p.excess(in))
+		why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for the low threshold of %d%%", p.full(in, in.used()), p.excess(in), p.policy.LowPercent))
+	}
+	if len(why) == 0 {
+		return
+	}
+	why = append(why, p.outlook(in)...)
+	in.result.ShortfallMessage = strings.Join(why, "; ")
+}
+
+// outlook says what is in the way of more room, and what a person can do.
+func (p *planner) outlook(in *pool) (out []string) {
+	if p.result.Blocked != "" {
+		return []string{p.result.Blocked}
+	}
+	if in.ailing != "" {
+		out = append(out, "nothing is evicted from it: "+in.ailing)
+	}
+	if n := len(in.unfinished); n > 0 {
+		first := slices.MinFunc(in.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
+		text := fmt.Sprintf("%s could not be removed (%s: %s)", counted(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
+		if in.stalled() {
+			text += ", so no more are given up for their room until that is put right"
+		}
+		out = append(out, text)
+	}
+	for _, h := range []struct {
+		standing standing
+		what     string
+	}{
+		{standingYoung, fmt.Sprintf("may go once unreferenced for %s", duration.HumanDuration(p.policy.MinAge))},
+		{standingBusy, "cannot go while in use"},
+		{standingWanted, "cannot go while a PersistentVolume names it"},
+		{standingIll, "cannot go because of a problem that a person must look at"},
+	} {
+		if a := in.held[h.standing]; a.volumes > 0 {
+			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, counted(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
+		}
+	}
+	if in.kept.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, counted(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
+	}
+	if in.stuck.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, counted(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+	}
+	if in.orphaned.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s that no PersistentVolume explains: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
+	}
+	if in.Thin != nil {
+		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", in.Name))
+	}
+	return append(out, fmt.Sprintf("extend volume group %s (vgextend), or delete claims that nobody needs", in.Name))
+}

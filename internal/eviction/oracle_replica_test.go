@@ -1,0 +1,134 @@
+package eviction_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// only gives the claim of a volume that no other claim names.
+func (o oracle) only(v inventory.Volume) (only eviction.Claim, is bool) {
+	for _, c := range o.view.Claims {
+		if c.Group == v.Group && c.Volume == v.Name {
+			if is {
+				return only, false
+			}
+			only, is = c, true
+		}
+	}
+	return only, is
+}
+
+// going: the replica has been called evictable.
+func (o oracle) going(v inventory.Volume) bool {
+	c, is := o.only(v)
+	return is && (v.State == volume.Ready || v.State == volume.Creating) && v.Cluster == o.view.Cluster && c.Cluster == o.view.Cluster &&
+		v.Kind == volume.Dataset && c.Replica.Dataset != "" && !c.Replica.Evictable.IsZero() && !c.Replica.Garbled
+}
+
+// leaves: the replica may be asked to go.
+func (o oracle) leaves(v inventory.Volume) bool {
+	c, is := o.only(v)
+	if !is || v.State != volume.Ready || v.Kind != volume.Dataset || !o.view.PodsKnown || o.gone(c) || c.Deleting {
+		return false
+	}
+	left := oracle{o.view, o.policy}
+	left.view.Claims = nil // but for its own claim nothing may stand in its way
+	r := c.Replica
+	for _, name := range []string{c.ClaimName, r.Readers} {
+		if name == "" || o.view.Users[eviction.ClaimKey{Namespace: c.ClaimNamespace, Name: name}] != "" {
+			return false
+		}
+	}
+	return !o.stalled(v.Pool()) && !left.untouchable(v) && c.Cluster == v.Cluster && c.Phase == corev1.VolumeBound && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+		c.HasFinalizer && r.Dataset != "" && r.Policy == volume.EvictLRU && r.Complete && !r.Garbled && r.Evictable.IsZero() &&
+		!o.view.Now.Before(v.LastUsed.Add(o.policy.MinAge)) && !o.view.Now.Before(v.Created.Add(o.policy.MinAge))
+}
+
+// checkFarewells: nobody is asked who may not be, twice, or out of turn.
+func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, e := range got.Evictions {
+		seen[e.Volume.UUID] = true
+		require.Equal(t, e.Reason == eviction.ReasonReplica, e.Replica != claim.Replica{}, "seed %d", seed)
+	}
+	last := map[volume.PoolName]eviction.ReplicaEviction{}
+	for _, f := range got.ReplicaEvictions {
+		v := f.Volume
+		require.True(t, o.leaves(v), "seed %d: replica %s must stay", seed, v.Name)
+		require.False(t, seen[v.UUID], "seed %d: %s goes twice", seed, v.Name)
+		seen[v.UUID] = true
+		require.Contains(t, f.Message, v.Device.String())
+		if before, found := last[v.Pool()]; found && before.Claim.Replica.Asked.Equal(f.Claim.Replica.Asked) {
+			require.LessOrEqual(t, before.Volume.LastUsed, v.LastUsed, "seed %d", seed)
+		}
+		last[v.Pool()] = f
+	}
+	for _, v := range o.view.Volumes {
+		after, found := last[v.Pool()]
+		if found && o.leaves(v) && !seen[v.UUID] && v.Device > 0 {
+			if c, _ := o.only(v); !c.Replica.Asked.IsZero() || after.Claim.Replica.Asked.IsZero() {
+				require.LessOrEqual(t, after.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, after.Volume.Name)
+			}
+		}
+	}
+	if got.Blocked != "" {
+		require.Empty(t, got.ReplicaEvictions, "seed %d", seed)
+	}
+	for _, m := range eviction.Steps(o.view, got) {
+		asked := slices.ContainsFunc(got.ReplicaEvictions, func(f eviction.ReplicaEviction) bool { return f.Claim.PV == m.Claim.PV })
+		require.Equal(t, asked, m.Step != eviction.StepWithdraw, "seed %d: %s", seed, m.Claim.PV)
+		require.True(t, o.view.PodsKnown && m.Claim.Replica.Evictable.IsZero() || m.Claim.Replica.Garbled, "seed %d", seed)
+	}
+}
+
+// checkFarewellsHelp: replicas go for volumes of claims alone, and without the last
+// of them fewer could be made. It tells whether the pool had any, and nothing else in
+// it made the sum hard to tell.
+func (o oracle) checkFarewellsHelp(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
+	t.Helper()
+	var leaving []eviction.ReplicaEviction
+	for _, f := range got.ReplicaEvictions {
+		if f.Volume.Pool() == p.Pool.Name {
+			leaving = append(leaving, f)
+		}
+	}
+	theirs, wants := o, o
+	isDataset := func(c eviction.Claim) bool { return c.Kind == volume.Dataset }
+	theirs.view.Claims = slices.DeleteFunc(slices.Clone(o.view.Claims), func(c eviction.Claim) bool { return !isDataset(c) })
+	wants.view.Claims = slices.DeleteFunc(slices.Clone(o.view.Claims), isDataset)
+	if len(leaving) == 0 {
+		return false
+	}
+	require.NotEmpty(t, wants.needs(p.Pool), "seed %d: replicas go for other replicas", seed)
+	if o.policy.EvictOrphans {
+		return false
+	}
+	reach := p.Pool.Free
+	for _, v := range o.view.Volumes {
+		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v) || o.candidate(v)) {
+			reach += v.Device
+		}
+	}
+	for _, need := range theirs.needs(p.Pool) {
+		reach -= need
+	}
+	if reach < 0 {
+		return false
+	}
+	for _, f := range leaving {
+		reach += f.Volume.Device
+	}
+	last := leaving[len(leaving)-1].Volume.Device
+	needs := wants.needs(p.Pool)
+	require.Less(t, unmet(p.Pool, needs, reach), unmet(p.Pool, needs, reach-last), "seed %d: nobody is served by the last replica of pool %s", seed, p.Pool.Name)
+	return true
+}

@@ -1,0 +1,265 @@
+package eviction_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An oracle says what a plan must be like, slowly and one question at a time.
+type oracle struct {
+	view   eviction.View
+	policy eviction.Policy
+}
+
+// gone: the API has given this claim up.
+func (o oracle) gone(c eviction.Claim) bool {
+	if c.Cluster != o.view.Cluster {
+		return false
+	}
+	if c.Deleting {
+		return c.Phase != corev1.VolumeBound
+	}
+	ended := c.Phase == corev1.VolumeReleased || c.Phase == corev1.VolumeFailed
+	return ended && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+}
+
+// untouchable: no reason whatever lets this volume go.
+func (o oracle) untouchable(v inventory.Volume) bool {
+	for _, c := range o.view.Claims {
+		if c.Group == v.Group && c.Volume == v.Name && (!o.gone(c) || c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain) {
+			return true
+		}
+	}
+	for _, p := range o.view.Pools {
+		if p.Name == v.Pool() && p.Missing > 0 {
+			return true
+		}
+	}
+	return slices.Contains(o.view.Unreadable, string(v.Name)) || v.Cluster != o.view.Cluster ||
+		v.Open || len(v.Mounts) > 0 || v.Origin || v.Problem != "" ||
+		v.State == volume.Retained || v.State == volume.Doomed
+}
+
+// doomed: the room of the volume is about to be free.
+func (o oracle) doomed(v inventory.Volume) bool {
+	return v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem == ""
+}
+
+// stalled: so many removals of the pool have failed that room is no reason for more.
+func (o oracle) stalled(pool volume.PoolName) bool {
+	failed := 0
+	for _, v := range o.view.Volumes {
+		if v.Pool() == pool && v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem != "" {
+			failed++
+		}
+	}
+	return failed > 1
+}
+
+// candidate: the volume may go as an unreferenced one.
+func (o oracle) candidate(v inventory.Volume) bool {
+	anyway := v.Reclaim == volume.ReclaimImmediate || o.policy.MaxAge > 0 && o.view.Now.After(v.Released.Add(o.policy.MaxAge))
+	old := v.Reclaim == volume.ReclaimImmediate || !o.view.Now.Before(v.Released.Add(o.policy.MinAge))
+	return v.State == unreferenced && !o.untouchable(v) && old && (anyway || !o.stalled(v.Pool()))
+}
+
+// orphan: the volume may go as an orphan.
+func (o oracle) orphan(v inventory.Volume) bool {
+	named := slices.ContainsFunc(o.view.Claims, func(c eviction.Claim) bool { return c.Group == v.Group && c.Volume == v.Name })
+	latest := v.Created
+	if v.LastUsed.After(latest) {
+		latest = v.LastUsed
+	}
+	return o.policy.EvictOrphans && (v.State == volume.Ready || v.State == volume.Creating) && !named &&
+		!o.untouchable(v) && !o.stalled(v.Pool()) && o.view.Now.After(latest.Add(o.policy.OrphanAge))
+}
+
+// needs of a pool, the smallest first. A thin volume needs what it was promised and
+// has not written.
+func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
+	for _, c := range o.view.Claims {
+		usable := c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
+		if c.Pool() != pool.Name || !usable || o.gone(c) || c.Cluster == "another" {
+			continue
+		}
+		i := slices.IndexFunc(o.view.Volumes, func(v inventory.Volume) bool { return v.Group == c.Group && v.Name == c.Volume })
+		if i < 0 {
+			needs = append(needs, c.Charged)
+			continue
+		}
+		v := o.view.Volumes[i]
+		grown := volume.DeviceSize(c.Size, c.Inodes) - v.Device
+		wanted := v.Size < c.Size
+		if pool.Thin != nil {
+			grown, wanted = c.Charged-v.Device, true
+		}
+		if (v.State == volume.Ready || v.State == volume.Creating) && v.Cluster == c.Cluster && wanted && grown > 0 {
+			needs = append(needs, grown)
+		}
+	}
+	slices.Sort(needs)
+	return needs
+}
+
+// served is how many needs room is enough for, the smallest first.
+func served(needs []volume.Bytes, room volume.Bytes) (n int) {
+	for _, need := range needs {
+		if room -= need; room < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// unmet is how much of the needs of a pool room is not enough for: so many volumes,
+// or so many bytes of thin ones, which any room serves.
+func unmet(pool inventory.Pool, needs []volume.Bytes, room volume.Bytes) int64 {
+	if pool.Thin == nil {
+		return int64(len(needs) - served(needs, room))
+	}
+	var sum volume.Bytes
+	for _, need := range needs {
+		sum += need
+	}
+	return int64(max(0, sum-room))
+}
+
+// checkEach: nothing goes that may not, nothing twice, and nothing when blocked.
+func (o oracle) checkEach(t *testing.T, seed uint64, got eviction.Result) {
+	t.Helper()
+	seen, orphans, ours := map[string]bool{}, 0, 0
+	for _, e := range got.Evictions {
+		require.False(t, o.untouchable(e.Volume), "seed %d: %s must stay", seed, e.Volume.Name)
+		require.False(t, seen[e.Volume.UUID], "seed %d: %s goes twice", seed, e.Volume.Name)
+		seen[e.Volume.UUID] = true
+		require.Contains(t, e.Message, e.Volume.Device.String())
+		require.Contains(t, e.Message, string(e.Volume.Name))
+		require.False(t, strings.Contains(e.Message, "%!"), e.Message)
+		if e.Reason == eviction.ReasonOrphan {
+			orphans++
+			require.True(t, o.orphan(e.Volume), "seed %d: %s is no orphan that may go", seed, e.Volume.Name)
+		} else {
+			require.True(t, o.candidate(e.Volume), "seed %d: %s is no candidate", seed, e.Volume.Name)
+		}
+	}
+	for _, v := range o.view.Volumes {
+		if v.Cluster == o.view.Cluster {
+			ours++
+		}
+	}
+	require.LessOrEqual(t, orphans, max(0, max(1, ours*o.policy.OrphanShare/100)-o.view.OrphansEvicted), "seed %d", seed)
+	if got.Blocked != "" {
+		require.Empty(t, got.Evictions, "seed %d", seed)
+	}
+}
+
+// checkPool: no more goes than is needed, no less than helps, and in order. It
+// tells whether some of the promises in a pool could be served and some not.
+func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
+	t.Helper()
+	needs, coming := o.needs(p.Pool), p.Pool.Free
+	var left []inventory.Volume // candidates that stay
+	for _, v := range o.view.Volumes {
+		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v)) {
+			coming += v.Device
+		}
+		if v.Pool() == p.Pool.Name && o.candidate(v) {
+			left = append(left, v)
+		}
+	}
+	var last *eviction.Eviction // that made room
+	for i := range got.Evictions {
+		e := &got.Evictions[i]
+		if e.Volume.Pool() != p.Pool.Name {
+			continue
+		}
+		left = slices.DeleteFunc(left, func(v inventory.Volume) bool { return v.UUID == e.Volume.UUID })
+		o.checkNeed(t, seed, e, p.Pool, needs, coming)
+		if last != nil && last.Volume.State == e.Volume.State {
+			require.LessOrEqual(t, last.Volume.LastUsed, e.Volume.LastUsed, "seed %d", seed)
+		}
+		if e.Reason != eviction.ReasonImmediate && e.Reason != eviction.ReasonMaxAge {
+			require.Positive(t, e.Volume.Device, "seed %d: %s gives nothing", seed, e.Volume.Name)
+			last = e
+		}
+		if o.lastForPromises(got.Evictions, i) {
+			require.Greater(t, unmet(p.Pool, needs, coming), unmet(p.Pool, needs, coming+e.Volume.Device),
+				"seed %d: without %s as many promises would be served", seed, e.Volume.Name)
+		}
+		coming += e.Volume.Device
+	}
+	if p.Pool.Thin != nil && !p.Pool.Thin.Known {
+		require.Nil(t, last, "seed %d: nobody knows how full the pool is", seed)
+		require.NotEmpty(t, p.Closed, "seed %d", seed)
+		return false
+	}
+	if got.Blocked != "" {
+		return false
+	}
+	var room volume.Bytes
+	for _, v := range left {
+		room += v.Device
+		require.NotEqual(t, volume.ReclaimImmediate, v.Reclaim, "seed %d: %s should go at once", seed, v.Name)
+		if last != nil && v.Device > 0 {
+			require.NotEqual(t, eviction.ReasonOrphan, last.Reason, "seed %d: %s goes before any orphan", seed, v.Name)
+			require.LessOrEqual(t, last.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, last.Volume.Name)
+		}
+	}
+	require.Equal(t, unmet(p.Pool, needs, coming), unmet(p.Pool, needs, coming+room), "seed %d: more promises could be served", seed)
+	n := served(needs, coming)
+	for _, f := range got.ReplicaEvictions { // they count as coming before the thresholds are looked at
+		if f.Volume.Pool() == p.Pool.Name {
+			coming += f.Volume.Device
+		}
+	}
+	if o.full(p.Pool, coming, o.policy.HighPercent) && o.policy.HighPercent < 100 {
+		require.Zero(t, room, "seed %d: the pool is too full and candidates are left", seed)
+		require.Positive(t, p.Shortfall, "seed %d", seed)
+	}
+	require.Equal(t, p.Shortfall > 0, p.ShortfallMessage != "", "seed %d", seed)
+	return n > 0 && n < len(needs) && last != nil
+}
+
+// lastForPromises: this eviction is a pool's last that is for promises alone.
+func (o oracle) lastForPromises(all []eviction.Eviction, i int) bool {
+	if all[i].Reason != eviction.ReasonPromised {
+		return false
+	}
+	if i+1 == len(all) || all[i+1].Volume.Pool() != all[i].Volume.Pool() {
+		return true
+	}
+	return all[i+1].Reason == eviction.ReasonHighThreshold
+}
+
+// checkNeed: what goes for want of room is wanted when its turn comes.
+func (o oracle) checkNeed(t *testing.T, seed uint64, e *eviction.Eviction, pool inventory.Pool, needs []volume.Bytes, coming volume.Bytes) {
+	t.Helper()
+	short := unmet(pool, needs, coming) > 0
+	over := o.policy.HighPercent < 100 && o.full(pool, coming, o.policy.LowPercent) &&
+		pool.Size-coming > pool.Size*volume.Bytes(o.policy.LowPercent)/100
+	switch e.Reason {
+	case eviction.ReasonImmediate:
+		require.Equal(t, volume.ReclaimImmediate, e.Volume.Reclaim, "seed %d", seed)
+	case eviction.ReasonMaxAge:
+		require.True(t, o.policy.MaxAge > 0 && o.view.Now.After(e.Volume.Released.Add(o.policy.MaxAge)), "seed %d", seed)
+	case eviction.ReasonPromised:
+		require.True(t, short, "seed %d: %s goes for promises that are served", seed, e.Volume.Name)
+	case eviction.ReasonHighThreshold:
+		require.True(t, over, "seed %d: %s goes although the pool is at its low threshold", seed, e.Volume.Name)
+	case eviction.ReasonOrphan:
+		require.True(t, short || over, "seed %d: %s goes without pressure", seed, e.Volume.Name)
+	}
+}
+
+func (o oracle) full(p inventory.Pool, coming volume.Bytes, percent int) bool {
+	return p.Size > 0 && (p.Size-coming)*100 >= p.Size*volume.Bytes(percent)
+}

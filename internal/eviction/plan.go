@@ -1,0 +1,232 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Reason is why a volume goes, in one word.
+type Reason string
+
+// The reasons, in the order in which a plan serves them: what goes in any case
+// comes first, so that its room counts for the rest.
+const (
+	// ReasonImmediate: its class says that it goes as soon as nobody wants it.
+	ReasonImmediate Reason = "Immediate"
+	// ReasonMaxAge: it has been unreferenced for longer than --max-age.
+	ReasonMaxAge Reason = "MaxAge"
+	// ReasonPromised: volumes promised on this node need its room.
+	ReasonPromised Reason = "Promised"
+	// ReasonHighThreshold: its pool is over --high-threshold-percent.
+	ReasonHighThreshold Reason = "HighThreshold"
+	// ReasonOrphan: there is pressure, nothing unreferenced is left, and
+	// --evict-orphans is set.
+	ReasonOrphan Reason = "Orphan"
+	// ReasonReplica: it is a replica of a dataset that was asked to go, because
+	// volumes promised on this node need its room, and that nobody used.
+	ReasonReplica Reason = "Replica"
+)
+
+// An Eviction is a volume that is to go. They are meant to be removed in the
+// order of the plan; one that cannot be removed is no reason to keep the others.
+type Eviction struct {
+	Volume  inventory.Volume
+	Reason  Reason
+	Message string // why, in words with numbers
+	// Replica is set with ReasonReplica.
+	Replica claim.Replica
+}
+
+// An Orphan is a volume of ours and of this cluster, in state creating or ready,
+// that no PersistentVolume explains.
+type Orphan struct {
+	Volume  inventory.Volume
+	Age     time.Duration // since it was made or last used, whichever is later
+	Message string
+}
+
+// A PoolResult is how a pool stands before anything of the plan is done.
+type PoolResult struct {
+	Pool inventory.Pool
+	// Promised is what PersistentVolumes of this node still need.
+	Promised volume.Bytes
+	// Reclaimable is what volumes hold that may be evicted now, orphans not
+	// included. While Result.Blocked says why not, nothing of it is evicted.
+	Reclaimable volume.Bytes
+	// Replicas is how much of Reclaimable replicas of datasets hold.
+	Replicas volume.Bytes
+	// Allocatable is what PersistentVolumes may take altogether; see allocatable.
+	Allocatable volume.Bytes
+	// Closed says why no new volume may be promised here; empty where one may.
+	Closed string
+	// UsedPercent of the pool, whoever uses it, rounded down.
+	UsedPercent int
+	// ByState counts the volumes of this cluster.
+	ByState map[volume.State]int
+	// Foreign counts logical volumes that are not ours, or another cluster's.
+	Foreign int
+	// Pressure: the pool is at or over its high threshold, or has less free space
+	// than Promised.
+	Pressure        bool
+	PressureMessage string
+	// Shortfall is the room that is missing even if all that may be evicted were;
+	// 0 for none.
+	Shortfall        volume.Bytes
+	ShortfallMessage string
+}
+
+// A Result is what Plan has decided and found. Every list is sorted.
+type Result struct {
+	Evictions        []Eviction
+	ReplicaEvictions []ReplicaEviction  // by pool, in order; evictions that others take part in
+	Pools            []PoolResult       // by name
+	Orphans          []Orphan           // the oldest first
+	Foreign          []inventory.Volume // volumes of other clusters; never touched
+	Problems         []inventory.Volume // volumes with a Problem, which a person should look at
+	// Blocked says why nothing at all is evicted; empty where that is not so.
+	Blocked string
+}
+
+// Plan decides which volumes go. Candidates are volumes in state unreferenced
+// that nothing stands in the way of (see standing), the least recently used
+// first. They go at once where their class says so, when they are too old, and
+// as many as it takes when promised volumes need room or a pool is over its high
+// threshold. Orphans follow under pressure, where that is allowed.
+func Plan(view View, policy Policy) Result {
+	p := planner{view: view, policy: policy, index: newIndex(view)}
+	p.openPools()
+	for i := range view.Volumes {
+		p.sort(&view.Volumes[i])
+	}
+	p.addDemands()
+	p.findOrphans()
+	p.result.Blocked = p.blocked()
+	p.orphanBudget = p.orphansAllowed()
+	for _, pool := range p.pools {
+		p.result.Evictions = append(p.result.Evictions, p.decide(pool)...)
+		p.result.Pools = append(p.result.Pools, pool.result)
+	}
+	slices.SortFunc(p.result.Foreign, byName)
+	slices.SortFunc(p.result.Problems, byName)
+	return p.result
+}
+
+// A planner is one plan in the making.
+type planner struct {
+	view         View
+	policy       Policy
+	index        index
+	pools        []*pool // by name
+	byName       map[volume.PoolName]*pool
+	ready        int // volumes of this cluster in state ready
+	ours         int // volumes of this cluster
+	orphanBudget int
+	result       Result
+}
+
+func (p *planner) openPools() {
+	p.byName = make(map[volume.PoolName]*pool, len(p.view.Pools))
+	for _, given := range p.view.Pools {
+		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()]}
+		one.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
+		p.pools = append(p.pools, one)
+	}
+	slices.SortFunc(p.pools, func(a, b *pool) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
+	})
+	for _, one := range p.pools {
+		p.byName[one.Name] = one
+	}
+}
+
+// sort puts a volume where it belongs. A volume whose group is not in the view
+// is only reported.
+func (p *planner) sort(v *inventory.Volume) {
+	if v.State != "" && v.Cluster != p.view.Cluster {
+		p.result.Foreign = append(p.result.Foreign, *v)
+		return
+	}
+	if v.Problem != "" || v.State == "" {
+		p.result.Problems = append(p.result.Problems, *v)
+	}
+	one, there := p.byName[v.Pool()]
+	if there {
+		one.result.Foreign = max(0, one.result.Foreign-1)
+	}
+	if v.State == "" {
+		return
+	}
+	p.ours++
+	if v.State == volume.Ready {
+		p.ready++
+	}
+	if !there {
+		return
+	}
+	one.result.ByState[v.State]++
+	switch v.State {
+	case volume.Doomed:
+		if v.Problem != "" { // nobody knows when its room comes
+			one.unfinished = append(one.unfinished, v)
+			return
+		}
+		one.pending += v.Device
+	case volume.Ready, volume.Creating:
+		p.sortReplica(v, one)
+	case volume.Unreferenced:
+		s := p.standing(v, one)
+		one.held[s].add(v)
+		if s == standingFree {
+			one.queue = append(one.queue, v)
+		}
+	}
+}
+
+// A standing is what stands between an unreferenced volume and its eviction.
+type standing int
+
+const (
+	standingFree   standing = iota // nothing
+	standingYoung                  // it is not old enough
+	standingBusy                   // its device is open, it is mounted, snapshots hang on it
+	standingWanted                 // a PersistentVolume names it, or is to begin as a copy of it
+	standingIll                    // it, or its pool, has a problem
+	standings
+)
+
+func (p *planner) standing(v *inventory.Volume, in *pool) standing {
+	_, wanted := p.index.wanted[KeyOf(v)]
+	_, copied := p.index.copied[KeyOf(v)]
+	switch {
+	case wanted || copied || p.index.unread[v.Name] || p.index.retained[KeyOf(v)]:
+		return standingWanted
+	case v.Problem != "" || in.ailing != "":
+		return standingIll
+	case v.Open || len(v.Mounts) > 0 || v.Origin:
+		return standingBusy
+	case v.Reclaim == volume.ReclaimImmediate:
+		return standingFree
+	case v.Released.IsZero() || p.view.Now.Sub(v.Released) < p.policy.MinAge:
+		return standingYoung
+	}
+	return standingFree
+}
+
+// evictionOrder is least recently used first, then larger first, then by name.
+func evictionOrder(a, b *inventory.Volume) int {
+	return cmp.Or(
+		a.LastUsed.Compare(b.LastUsed),
+		cmp.Compare(b.Device, a.Device),
+		cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.UUID, b.UUID),
+	)
+}
+
+func byName(a, b inventory.Volume) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
+}

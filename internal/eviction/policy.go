@@ -1,0 +1,108 @@
+package eviction
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Policy says when volumes are evicted. The thresholds and ages mean what they
+// mean in kubelet's image garbage collection.
+type Policy struct {
+	// HighPercent of a pool in use starts evicting; 100 never does.
+	HighPercent int
+	// LowPercent in use ends it.
+	LowPercent int
+	// MinAge is how long a volume has been unreferenced before it may go, unless
+	// its class says that it goes at once.
+	MinAge time.Duration
+	// MaxAge is how long a volume may be unreferenced at most; 0 means for ever.
+	MaxAge time.Duration
+	// EvictOrphans lets volumes that no PersistentVolume explains go under pressure,
+	// once nothing unreferenced is left.
+	EvictOrphans bool
+	// OrphanAge is how long an orphan has neither been made nor used before it may go.
+	OrphanAge time.Duration
+	// OrphanShare is how many of the node's volumes, in percent, may go as orphans
+	// at one go; it always allows one.
+	OrphanShare int
+	// ThinDataPercent and ThinMetadataPercent of a thin pool in use close it to new
+	// volumes; 100 does when it is full.
+	ThinDataPercent     int
+	ThinMetadataPercent int
+}
+
+// DefaultPolicy is what the daemon does unless told otherwise.
+func DefaultPolicy() Policy {
+	return Policy{
+		HighPercent: 85,
+		LowPercent:  80,
+		MinAge:      2 * time.Minute,
+		OrphanAge:   24 * time.Hour,
+		OrphanShare: 10,
+
+		ThinDataPercent:     80,
+		ThinMetadataPercent: 80,
+	}
+}
+
+// Flags of the daemon that a Policy is made from.
+const (
+	flagHigh         = "--high-threshold-percent"
+	flagLow          = "--low-threshold-percent"
+	flagMinAge       = "--min-age"
+	flagMaxAge       = "--max-age"
+	flagOrphanAge    = "--orphan-age"
+	flagOrphanShare  = "--orphan-share-percent"
+	flagThinData     = "--thin-data-watermark-percent"
+	flagThinMetadata = "--thin-metadata-watermark-percent"
+)
+
+// Validate checks what the flags say. The error names every flag that is wrong,
+// what it holds, and what to give instead.
+func (p Policy) Validate() error {
+	wrong := p.wrongThresholds()
+	if p.MinAge < 0 {
+		wrong = append(wrong, fmt.Sprintf("%s %s: is negative; give 0 or more, such as 2m", flagMinAge, p.MinAge))
+	}
+	switch {
+	case p.MaxAge < 0:
+		wrong = append(wrong, fmt.Sprintf("%s %s: is negative; give 0 to keep volumes until their room is needed, or more, such as 168h", flagMaxAge, p.MaxAge))
+	case p.MaxAge > 0 && p.MaxAge <= p.MinAge:
+		wrong = append(wrong, fmt.Sprintf("%s %s: must be longer than %s, which is %s; make it longer, or 0 to keep volumes until their room is needed", flagMaxAge, p.MaxAge, flagMinAge, p.MinAge))
+	}
+	if p.OrphanAge < 0 {
+		wrong = append(wrong, fmt.Sprintf("%s %s: is negative; give 0 or more, such as 24h", flagOrphanAge, p.OrphanAge))
+	}
+	if p.OrphanShare < 1 || p.OrphanShare > 100 {
+		wrong = append(wrong, fmt.Sprintf("%s %d: is not a share; give 1 to 100, or leave --evict-orphans out to keep them all", flagOrphanShare, p.OrphanShare))
+	}
+	for _, w := range []struct {
+		flag    string
+		percent int
+	}{{flagThinData, p.ThinDataPercent}, {flagThinMetadata, p.ThinMetadataPercent}} {
+		if w.percent < 1 || w.percent > 100 {
+			wrong = append(wrong, fmt.Sprintf("%s %d: is not a percentage; give 1 to 100", w.flag, w.percent))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("check eviction policy: %s", strings.Join(wrong, "; "))
+}
+
+func (p Policy) wrongThresholds() (wrong []string) {
+	for _, t := range []struct {
+		flag    string
+		percent int
+	}{{flagHigh, p.HighPercent}, {flagLow, p.LowPercent}} {
+		if t.percent < 0 || t.percent > 100 {
+			wrong = append(wrong, fmt.Sprintf("%s %d: is not a percentage; give 0 to 100", t.flag, t.percent))
+		}
+	}
+	if len(wrong) == 0 && p.LowPercent >= p.HighPercent {
+		wrong = append(wrong, fmt.Sprintf("%s %d: must be less than %s, which is %d; lower the one or raise the other (%s 100 switches the thresholds off)",
+			flagLow, p.LowPercent, flagHigh, p.HighPercent, flagHigh))
+	}
+	return wrong
+}

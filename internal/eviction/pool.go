@@ -1,0 +1,205 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A pool is where one plan keeps its accounts.
+type pool struct {
+	inventory.Pool
+	ailing   string              // why nothing may be changed in it
+	queue    []*inventory.Volume // what may be evicted, in order; orphans at the end
+	orphans  []*inventory.Volume // what may be evicted as an orphan
+	held     [standings]amount   // unreferenced volumes
+	orphaned amount
+	replicas []candidate // what may go of datasets, in order
+	kept     amount      // replicas that may not
+	stuck    amount      // replicas that were to go long ago
+	// unfinished are doomed volumes that could not be removed.
+	unfinished []*inventory.Volume
+	pending    volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
+	freed      volume.Bytes // by evictions of this plan
+	demands    []demand
+	result     PoolResult
+}
+
+// An amount is so many volumes and what they hold.
+type amount struct {
+	volumes int
+	bytes   volume.Bytes
+}
+
+func (a *amount) add(v *inventory.Volume) {
+	a.volumes++
+	a.bytes += v.Device
+}
+
+// fewUnfinished is how many committed removals of a pool may fail before no more are
+// begun for the sake of its room: what keeps them all from ending would keep the next
+// one too, and its volume could not be brought back any more.
+const fewUnfinished = 2
+
+func (p *pool) stalled() bool { return len(p.unfinished) >= fewUnfinished }
+
+// coming is what is free or about to be.
+func (p *pool) coming() volume.Bytes { return p.Free + p.pending + p.freed }
+
+// used is what will still be in use, whoever uses it.
+func (p *pool) used() volume.Bytes { return max(0, p.Size-p.coming()) }
+
+// reclaimable is what the queue holds.
+func (p *pool) reclaimable() (sum volume.Bytes) {
+	for _, v := range p.queue {
+		sum += v.Device
+	}
+	return sum
+}
+
+// decide is the plan for one pool.
+func (p *planner) decide(in *pool) []Eviction {
+	if in.Thin != nil && !in.Thin.Known {
+		in.result.Closed = p.closed(in)
+		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
+	}
+	slices.SortFunc(in.queue, evictionOrder)
+	in.result.Replicas = in.leaving()
+	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
+	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
+	p.press(in)
+	if p.result.Blocked != "" {
+		in.queue, in.replicas = nil, nil
+		p.reportShortfall(in)
+		return nil
+	}
+	out := p.evictAnyway(in)
+	in.queue = append(in.queue, p.orphansFor(in)...)
+	if in.stalled() {
+		in.queue, in.replicas = nil, nil
+		in.result.Reclaimable, in.result.Replicas = 0, 0
+	}
+	// What takes no room gives none.
+	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
+	out = append(out, p.evictForPromises(in)...)
+	p.result.ReplicaEvictions = append(p.result.ReplicaEvictions, p.evictReplicas(in)...)
+	out = append(out, p.evictForThreshold(in)...)
+	if len(out) == 0 {
+		out = p.evictForThinMetadata(in)
+	}
+	p.reportShortfall(in)
+	for _, e := range out {
+		if e.Reason == ReasonOrphan {
+			p.orphanBudget--
+		}
+	}
+	return out
+}
+
+// evictAnyway takes what goes whether or not its room is needed.
+func (p *planner) evictAnyway(in *pool) []Eviction {
+	var immediate, old []Eviction
+	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool {
+		switch {
+		case v.Reclaim == volume.ReclaimImmediate:
+			immediate = append(immediate, p.immediately(v))
+		case p.policy.MaxAge > 0 && p.view.Now.Sub(v.Released) > p.policy.MaxAge:
+			old = append(old, Eviction{Volume: *v, Reason: ReasonMaxAge, Message: p.whyMaxAge(v)})
+		default:
+			return false
+		}
+		in.freed += v.Device
+		return true
+	})
+	return append(immediate, old...)
+}
+
+// immediately is the eviction of a volume that goes as soon as nobody wants it.
+func (p *planner) immediately(v *inventory.Volume) Eviction {
+	if c := p.index.sole[KeyOf(v)]; c != nil && c.Replica.Going() {
+		return Eviction{Volume: *v, Reason: ReasonReplica, Message: p.whyReplica(v, c), Replica: c.Replica}
+	}
+	return Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)}
+}
+
+// evictForPromises makes room for as many promised volumes as can be served, the
+// smallest first, and for none that cannot: data is not given up for nothing. In a
+// thin pool any room serves, for there a volume takes it bit by bit.
+func (p *planner) evictForPromises(in *pool) []Eviction {
+	if in.result.Promised <= in.coming() {
+		return nil
+	}
+	target, served := in.within(in.demands, in.coming()+in.reclaimable())
+	if target <= in.coming() {
+		return nil
+	}
+	return p.take(in, target-in.coming(), ReasonPromised, in.whyPromised(served, target))
+}
+
+// within is how much room serves as many of demands as reach is enough for, the
+// smallest first, and how many these are. In a thin pool any room serves.
+func (p *pool) within(demands []demand, reach volume.Bytes) (target volume.Bytes, served int) {
+	var sum volume.Bytes
+	for _, d := range demands {
+		if sum += d.need; sum <= reach {
+			target = sum
+			served++
+		}
+	}
+	if p.Thin != nil {
+		target = min(sum, reach)
+	}
+	return target, served
+}
+
+// evictForThreshold brings a pool that is too full down to the low threshold.
+func (p *planner) evictForThreshold(in *pool) []Eviction {
+	if !p.over(in, in.used()) {
+		return nil
+	}
+	return p.take(in, p.excess(in), ReasonHighThreshold, p.whyThreshold(in))
+}
+
+// over tells whether used is at or over the high threshold.
+func (p *planner) over(in *pool, used volume.Bytes) bool {
+	return p.policy.HighPercent < 100 && in.Size > 0 && percent(used, in.Size) >= p.policy.HighPercent
+}
+
+// excess is what has to go so that the pool is at the low threshold.
+func (p *planner) excess(in *pool) volume.Bytes {
+	return in.used() - in.Size*volume.Bytes(p.policy.LowPercent)/100
+}
+
+// take evicts from the front of the queue until need is met, and no more.
+func (p *planner) take(in *pool, need volume.Bytes, reason Reason, cause string) []Eviction {
+	var out []Eviction
+	for need > 0 && len(in.queue) > 0 {
+		v := in.queue[0]
+		in.queue = in.queue[1:]
+		e := Eviction{Volume: *v, Reason: reason}
+		if v.State == volume.Unreferenced {
+			e.Message = fmt.Sprintf("%s; this volume gives back %s: %s", cause, v.Device, p.idle(v))
+		} else {
+			e.Reason = ReasonOrphan
+			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; this orphan gives back %s: %s", cause, v.Device, p.unexplained(v))
+		}
+		out = append(out, e)
+		need -= v.Device
+		in.freed += v.Device
+	}
+	return out
+}
+
+func percent(part, whole volume.Bytes) int {
+	if whole <= 0 {
+		return 0
+	}
+	return int(part * 100 / whole)
+}
+
+// MetadataUsedPercent is how full LVM's own metadata of a group is.
+func MetadataUsedPercent(p inventory.Pool) int {
+	return percent(p.MetadataSize-p.MetadataFree, p.MetadataSize)
+}

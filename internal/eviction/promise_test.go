@@ -1,0 +1,240 @@
+package eviction_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What the claims still need of the pool.
+func TestPlanPromised(t *testing.T) {
+	size := func(b volume.Bytes) func(*eviction.Claim) { return func(c *eviction.Claim) { c.Size = b } }
+	// A volume whose device is what its size takes, as the driver makes it.
+	exact := func(b volume.Bytes) func(*inventory.Volume) {
+		return func(v *inventory.Volume) { v.Size, v.Device = b, volume.DeviceSize(b, 0) }
+	}
+	raid1 := volume.Spec{Size: 10 * volume.GiB, Layout: volume.Raid1}
+	growth := volume.DeviceSize(20*volume.GiB, 0) - volume.DeviceSize(10*volume.GiB, 0)
+	for name, tt := range map[string]struct {
+		scene func(*evictiontest.Scene)
+		want  volume.Bytes
+	}{
+		"nothing":              {func(*evictiontest.Scene) {}, 0},
+		"one that is not made": {func(s *evictiontest.Scene) { s.Claim("a", 10) }, 10 * volume.GiB},
+		"two":                  {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Claim("b", 5) }, 15 * volume.GiB},
+		"pending":              {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumePending)) }, 10 * volume.GiB},
+		"available":            {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumeAvailable)) }, 10 * volume.GiB},
+		"bound, being deleted": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Deleting) }, 10 * volume.GiB},
+		"of no cluster":        {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.NoCluster) }, 10 * volume.GiB},
+		"given up":             {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased)) }, 0},
+		"released, kept": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain)
+		}, 0},
+		"failed": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumeFailed)) }, 0},
+		"deleted, not bound": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeAvailable), evictiontest.Deleting)
+		}, 0},
+		"of another cluster":  {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.OtherCluster) }, 0},
+		"of a group replaced": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.OtherGroup) }, 0},
+		"of this very group": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, func(c *eviction.Claim) { c.GroupUUID = evictiontest.GroupUUID })
+		}, 10 * volume.GiB},
+		"of a group not there":   {func(s *evictiontest.Scene) { s.Claim("a", 10, func(c *eviction.Claim) { c.Group = "away" }) }, 0},
+		"one of the name doomed": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("doomed_a", volume.Doomed, 10) }, 10 * volume.GiB},
+		"being made":             {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Creating, 10) }, 0},
+		"made":                   {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 10) }, 0},
+		"twice promised": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10)
+			s.Claim("b", 12, func(c *eviction.Claim) { c.Volume = "a" })
+		}, 12 * volume.GiB},
+		"growing": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB))
+		}, growth},
+		"raid1, in larger extents": {func(s *evictiontest.Scene) {
+			s.View.Pools[0].Extent = 64 * volume.MiB
+			s.Claim("a", 10, size(10*volume.GiB), func(c *eviction.Claim) {
+				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+				c.Charged = raid1.Charge()
+			})
+		}, raid1.ChargeIn(64 * volume.MiB)},
+		"raid1, growing": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) {
+				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+				v.Device = raid1.Charge()
+			})
+		}, 2 * growth},
+		"growing, its device has grown": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device += growth })
+		}, 0},
+		"growing, half way": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device += volume.GiB })
+		}, growth - volume.GiB},
+		"asked for less again": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(10*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(20*volume.GiB))
+		}, 0},
+		"as large as asked, on a smaller device than today's": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(10*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device -= volume.GiB })
+		}, 0},
+		"growing, with inodes": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB), func(c *eviction.Claim) { c.Inodes = 100 << 20 })
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB))
+		}, volume.DeviceSize(20*volume.GiB, 100<<20) - volume.DeviceSize(10*volume.GiB, 0)},
+		"growing, unreferenced": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", unreferenced, 0, exact(10*volume.GiB))
+		}, 0},
+		"growing, another cluster's": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Cluster = "another" })
+		}, 0},
+		"large extents": {func(s *evictiontest.Scene) {
+			s.Group("flexlvm").Extent = 256 * volume.MiB
+			s.Claim("a", 1, func(c *eviction.Claim) { c.Charged = volume.GiB + volume.MiB })
+		}, volume.GiB + 256*volume.MiB},
+		"growing, large extents": {func(s *evictiontest.Scene) {
+			s.Group("flexlvm").Extent = volume.GiB
+			s.Claim("a", 10, size(20*volume.GiB))
+			s.Volume("a", volume.Ready, 11, func(v *inventory.Volume) { v.Size = 10 * volume.GiB })
+		}, 10 * volume.GiB},
+		"no extent known": {func(s *evictiontest.Scene) {
+			s.Group("flexlvm").Extent = 0
+			s.Claim("a", 1, func(c *eviction.Claim) { c.Charged = volume.GiB + 1 })
+		}, volume.GiB + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			tt.scene(s)
+			require.Equal(t, tt.want, s.Plan().Pools[0].Promised)
+		})
+	}
+}
+
+// A pool of 100 GiB holds 1 settled, 70 that stay, and candidates of 4 and 5: 20
+// are free.
+func TestPlanForPromises(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene     func(*evictiontest.Scene)
+		want      []string
+		shortfall volume.Bytes
+	}{
+		"fits as it is": {func(s *evictiontest.Scene) { s.Claim("a", 20) }, nil, 0},
+		"a little":      {func(s *evictiontest.Scene) { s.Claim("a", 24) }, []string{"Promised v4"}, 0},
+		"all":           {func(s *evictiontest.Scene) { s.Claim("a", 29) }, []string{"Promised v4", "Promised v5"}, 0},
+		"cannot be met": {func(s *evictiontest.Scene) { s.Claim("a", 30) }, nil, volume.GiB},
+		"one of two fits as it is, the other never": {
+			func(s *evictiontest.Scene) { s.Claim("small", 10); s.Claim("large", 50) }, nil, 31 * volume.GiB,
+		},
+		"one of two can be helped": {
+			func(s *evictiontest.Scene) { s.Claim("small", 22); s.Claim("large", 50) }, []string{"Promised v4"}, 43 * volume.GiB,
+		},
+		"two of three can be helped": {
+			func(s *evictiontest.Scene) { s.Claim("c", 50); s.Claim("a", 12); s.Claim("b", 13) },
+			[]string{"Promised v4", "Promised v5"}, 46 * volume.GiB,
+		},
+		"what is coming free is enough": {
+			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.Claim("a", 20) }, nil, 0,
+		},
+		"what is coming free counts": {
+			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.Claim("a", 23) }, []string{"Promised v4"}, 0,
+		},
+		"what cannot be finished does not count": {
+			func(s *evictiontest.Scene) {
+				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.Odd)
+				s.Claim("a", 18)
+			}, []string{"Promised v4"}, 0,
+		},
+		"what cannot be finished is missed": {
+			func(s *evictiontest.Scene) {
+				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.Odd)
+				s.Claim("a", 30)
+			}, nil, 7 * volume.GiB,
+		},
+		"what goes anyway is enough": {
+			func(s *evictiontest.Scene) {
+				s.Volume("now", unreferenced, 6, evictiontest.Immediate)
+				s.Claim("a", 20)
+			}, []string{"Immediate now"}, 0,
+		},
+		"young ones do not help": {
+			func(s *evictiontest.Scene) {
+				s.Volume("new", unreferenced, 10, evictiontest.ReleasedAgo(0))
+				s.Claim("a", 20)
+			}, nil, volume.GiB,
+		},
+		"growth": {
+			func(s *evictiontest.Scene) {
+				s.Volume("a", volume.Ready, 10)
+				s.Claim("a", 10, func(c *eviction.Claim) { c.Size = 20 * volume.GiB })
+			},
+			[]string{"Promised v4"}, 0,
+		},
+		"half a group": {
+			func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1; s.Claim("a", 24) }, nil, 4 * volume.GiB,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Policy.HighPercent = 100
+			s.Others(1, 70)
+			s.Volume("v4", unreferenced, 4, evictiontest.LastUsed(9))
+			s.Volume("v5", unreferenced, 5, evictiontest.LastUsed(8))
+			tt.scene(s)
+			r := s.Plan()
+			require.ElementsMatch(t, tt.want, evictiontest.Evicted(r))
+			require.Equal(t, tt.shortfall, r.Pools[0].Shortfall)
+			require.Equal(t, tt.shortfall > 0, r.Pools[0].ShortfallMessage != "")
+			require.Equal(t, r.Pools[0].Pressure, r.Pools[0].Promised > r.Pools[0].Pool.Free)
+			require.Equal(t, r.Pools[0].Pressure, r.Pools[0].PressureMessage != "")
+		})
+	}
+}
+
+// An operator must understand these at three in the morning.
+func TestPlanMessages(t *testing.T) {
+	s := evictiontest.New()
+	s.Policy.MaxAge = 72 * 3600e9
+	s.Volume("pvc-old", unreferenced, 2, evictiontest.ReleasedAgo(80*3600e9), evictiontest.LastUsed(100))
+	s.Volume("pvc-now", unreferenced, 1, evictiontest.Immediate)
+	s.Volume("pvc-1", unreferenced, 4, evictiontest.LastUsed(30))
+	s.Volume("pvc-2", unreferenced, 1, evictiontest.LastUsed(20))
+	s.Volume("pvc-3", unreferenced, 1, evictiontest.LastUsed(10))
+	s.Volume("pvc-young", unreferenced, 3, evictiontest.ReleasedAgo(60e9))
+	s.Volume("pvc-open", unreferenced, 3, func(v *inventory.Volume) { v.Open = true })
+	s.Volume("doomed_x", volume.Doomed, 1)
+	s.Others(1, 79) // 4 GiB are free
+	s.Claim("pvc-8", 5)
+	s.Claim("pvc-9", 6)
+	s.Claim("pvc-10", 100)
+	r := s.Plan()
+	var messages []string
+	for _, e := range r.Evictions {
+		messages = append(messages, e.Message)
+	}
+	promised := "3 volumes promised on this node (pvc-8 for claim db/data-pvc-8 and 2 more) need 111 GiB"
+	require.Equal(t, []string{
+		"its class says reclaim: immediate; this volume gives back 1 GiB: volume flexlvm/pvc-now of namespace db was given up 4h ago and last used 5h ago",
+		"nobody has wanted it for longer than 3d; this volume gives back 2 GiB: volume flexlvm/pvc-old of namespace db was given up 3d8h ago and last used 4d4h ago",
+		promised + ", of which 2 with 11 GiB can be served, and pool flexlvm has 4 GiB free and 1 GiB coming free; this volume gives back 4 GiB: volume flexlvm/pvc-1 of namespace db was given up 4h ago and last used 30h ago",
+		"pool flexlvm is 88% full (88 GiB of 100 GiB), the high threshold is 85%; 8 GiB must go to reach the low threshold of 80%; this volume gives back 1 GiB: volume flexlvm/pvc-2 of namespace db was given up 4h ago and last used 20h ago",
+		"pool flexlvm is 88% full (88 GiB of 100 GiB), the high threshold is 85%; 8 GiB must go to reach the low threshold of 80%; this volume gives back 1 GiB: volume flexlvm/pvc-3 of namespace db was given up 4h ago and last used 10h ago",
+	}, messages)
+	pool := r.Pools[0]
+	require.Equal(t, "pool flexlvm is 96% full (96 GiB of 100 GiB), the high threshold is 85%; "+promised+", and pool flexlvm has 4 GiB free and 1 GiB coming free", pool.PressureMessage)
+	require.Equal(t, 97*volume.GiB, pool.Shortfall)
+	require.Equal(t, promised+", and pool flexlvm can give 14 GiB: 97 GiB is missing; "+
+		"pool flexlvm is 86% full (86 GiB of 100 GiB), the high threshold is 85%, and nothing more may be evicted: 6 GiB too much for the low threshold of 80%; "+
+		"3 GiB in 1 unreferenced volume may go once unreferenced for 2m; 3 GiB in 1 unreferenced volume cannot go while in use; "+
+		"extend volume group flexlvm (vgextend), or delete claims that nobody needs", pool.ShortfallMessage)
+}

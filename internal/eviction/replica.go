@@ -1,0 +1,140 @@
+package eviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A ReplicaEviction is a replica that is to go because its room is needed. It goes in
+// steps, see Steps; what is asked for stays asked for only as long as every plan
+// names it.
+type ReplicaEviction struct {
+	Volume  inventory.Volume
+	Claim   Claim
+	Message string // why, in words with numbers
+}
+
+// goingTime is how long the room of a replica that is past recall counts as coming. Its
+// claim goes within seconds, unless something is wrong with its VolumeManager or its
+// controller; then nobody must wait for that room without a word.
+const goingTime = 5 * time.Minute
+
+// A candidate is a replica that may go.
+type candidate struct {
+	volume *inventory.Volume
+	claim  *Claim
+}
+
+// sortReplica notes what a volume that is a replica may give.
+func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
+	c := p.index.sole[KeyOf(v)]
+	if c == nil || v.Kind != volume.Dataset || c.Replica.Dataset == "" || c.Cluster != p.view.Cluster {
+		return
+	}
+	switch {
+	case c.Replica.Going() && !c.Leaving() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
+		in.stuck.add(v)
+	case c.Replica.Going():
+		in.pending += v.Device // its claim is deleted, or about to be
+	case p.mayLeave(v, c, in):
+		in.replicas = append(in.replicas, candidate{v, c})
+	default:
+		in.kept.add(v)
+	}
+}
+
+// mayLeave tells whether a replica may be evicted: everything about it is as it
+// should be, its dataset allows it and can bring it back, and nobody uses it here.
+// Any doubt keeps it.
+func (p *planner) mayLeave(v *inventory.Volume, c *Claim, in *pool) bool {
+	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] &&
+		(c.GroupUUID == "" || c.GroupUUID == v.GroupUUID)
+	idle := !v.Open && len(v.Mounts) == 0 && p.user(c) == ""
+	return sound && idle && removable(c) && c.Replica.Allowed() && p.view.ofAge(v, p.policy)
+}
+
+// removable tells whether deleting the claim of a replica leads to its removal, by
+// this daemon, and who might use it is known.
+func removable(c *Claim) bool {
+	return c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+		c.ClaimName != "" && c.Replica.Readers != ""
+}
+
+// ofAge tells whether a replica was neither made nor used for the least age.
+func (view View) ofAge(v *inventory.Volume, policy Policy) bool {
+	return !v.Created.IsZero() && !v.LastUsed.IsZero() && view.Now.Sub(lastSeen(v)) >= policy.MinAge
+}
+
+// user is a pod of this node that uses a replica, or something that stands for one
+// where that is not known.
+func (p *planner) user(c *Claim) string {
+	if !p.view.PodsKnown {
+		return "perhaps a pod"
+	}
+	return cmp.Or(p.view.Users[ClaimKey{c.ClaimNamespace, c.ClaimName}], p.view.Users[ClaimKey{c.ClaimNamespace, c.Replica.Readers}])
+}
+
+// evictReplicas chooses the replicas that go so that promised volumes of claims can be
+// made, when what nobody references is not enough: those that were asked to go
+// before, then the least recently used, and none that does not help.
+//
+// Nothing else drives them out. Were a pool that is merely full, or another
+// dataset, a reason, each would be made anew at once where another went, and that
+// without end.
+func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
+	slices.SortFunc(in.replicas, func(a, b candidate) int {
+		return cmp.Or(firstAsked(a.claim, b.claim), evictionOrder(a.volume, b.volume))
+	})
+	room, wants := in.coming(), []demand{}
+	for _, d := range in.demands {
+		if d.claim.Kind == volume.Dataset {
+			room -= d.need // that much is theirs, and they get no more
+		} else {
+			wants = append(wants, d)
+		}
+	}
+	room = max(0, room)
+	target, served := in.within(wants, room+in.reclaimable()+in.leaving())
+	need := target - room - in.reclaimable()
+	if need <= 0 {
+		return nil
+	}
+	cause := in.whyPromised(served, target)
+	var out []ReplicaEviction
+	for need > 0 && len(in.replicas) > 0 {
+		c := in.replicas[0]
+		in.replicas = in.replicas[1:]
+		out = append(out, ReplicaEviction{Volume: *c.volume, Claim: *c.claim, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
+			cause, c.volume.Name, c.claim.ClaimNamespace, c.claim.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
+		need -= c.volume.Device
+		in.freed += c.volume.Device
+	}
+	return out
+}
+
+// firstAsked puts what was asked to go before what was not: no more is asked for
+// because a volume that goes by itself was used again.
+func firstAsked(a, b *Claim) int {
+	rank := func(c *Claim) int {
+		if c.Replica.Asked.IsZero() {
+			return 1
+		}
+		return 0
+	}
+	return rank(a) - rank(b)
+}
+
+// leaving is what the replicas hold that may go.
+func (p *pool) leaving() (sum volume.Bytes) {
+	for _, c := range p.replicas {
+		sum += c.volume.Device
+	}
+	return sum
+}

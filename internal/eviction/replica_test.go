@@ -1,0 +1,312 @@
+package eviction_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// farewells is whom a plan asks to go.
+func farewells(r eviction.Result) []string {
+	out := []string{}
+	for _, f := range r.ReplicaEvictions {
+		out = append(out, string(f.Volume.Name))
+	}
+	return out
+}
+
+// Every single reason keeps a replica, whatever room is needed.
+func TestPlanKeepsReplicas(t *testing.T) {
+	const goes = true
+	for name, tt := range map[string]struct {
+		change func(*inventory.Volume, *eviction.Claim)
+		scene  func(*evictiontest.Scene)
+		goes   bool
+	}{
+		"as it should be":   {goes: goes},
+		"asked for already": {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Asked = evictiontest.Now }, goes: goes},
+		"unlabelled already": {change: func(_ *inventory.Volume, c *eviction.Claim) {
+			c.Replica.Asked, c.Replica.Unlabelled = evictiontest.Now, evictiontest.Now
+		}, goes: goes},
+		"just old enough": {change: func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.Now.Add(-2 * time.Minute) }, goes: goes},
+		"used a moment ago": {change: func(v *inventory.Volume, _ *eviction.Claim) {
+			v.LastUsed = evictiontest.Now.Add(-2*time.Minute + time.Second)
+		}},
+		"made a moment ago":         {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Created = evictiontest.Now }},
+		"made at an unknown time":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Created = time.Time{} }},
+		"used at an unknown time":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = time.Time{} }},
+		"used in the future":        {change: func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.Now.Add(time.Hour) }},
+		"policy Never":              {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Policy = volume.EvictNever }},
+		"no policy":                 {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Policy = "" }},
+		"incomplete":                {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Complete = false }},
+		"not understood":            {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Garbled = true }},
+		"of no dataset":             {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica = claim.Replica{} }},
+		"nobody knows who reads it": {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Readers = "" }},
+		"open":                      {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Open = true }},
+		"mounted":                   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Mounts = []string{"/mnt"} }},
+		"snapshots hang on it":      {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Origin = true }},
+		"a problem":                 {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Problem = "odd" }},
+		"creating":                  {change: func(v *inventory.Volume, _ *eviction.Claim) { v.State = volume.Creating }},
+		"retained":                  {change: func(v *inventory.Volume, _ *eviction.Claim) { v.State = volume.Retained }},
+		"the volume is a claim's":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Kind = volume.Claim }},
+		"the volume is another's":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Cluster = "another" }},
+		"the claim is another's":    {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Cluster = "another" }},
+		"the claim is nobody's":     {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Cluster = "" }},
+		"made in another group":     {change: func(_ *inventory.Volume, c *eviction.Claim) { c.GroupUUID = "another" }},
+		"policy Retain":             {change: func(_ *inventory.Volume, c *eviction.Claim) { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }},
+		"no finalizer of ours":      {change: func(_ *inventory.Volume, c *eviction.Claim) { c.HasFinalizer = false }},
+		"not bound":                 {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Phase = corev1.VolumeAvailable }},
+		"released by hand":          {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Phase = corev1.VolumeReleased }},
+		"being deleted":             {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Deleting = true }},
+		"no claim is named":         {change: func(_ *inventory.Volume, c *eviction.Claim) { c.ClaimName = "" }},
+		"a pod reads it": {scene: func(s *evictiontest.Scene) {
+			s.View.Users = map[eviction.ClaimKey]string{{Namespace: "db", Name: "read-data"}: "db/p"}
+		}},
+		"a pod fills it": {scene: func(s *evictiontest.Scene) {
+			s.View.Users = map[eviction.ClaimKey]string{{Namespace: "db", Name: "data-data"}: "db/p"}
+		}},
+		"a pod of another namespace": {scene: func(s *evictiontest.Scene) {
+			s.View.Users = map[eviction.ClaimKey]string{{Namespace: "x", Name: "read-data"}: "x/p"}
+		}, goes: goes},
+		"the pods are not known":   {scene: func(s *evictiontest.Scene) { s.View.PodsKnown = false }},
+		"in half a group":          {scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
+		"unreadable's name":        {scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }},
+		"the cluster is not known": {scene: func(s *evictiontest.Scene) { s.View.Cluster = "" }},
+		"another claim names it":   {scene: func(s *evictiontest.Scene) { s.Claim("data", 1) }},
+		"another claim, given up": {scene: func(s *evictiontest.Scene) {
+			s.Claim("data", 1, func(c *eviction.Claim) { c.Phase = corev1.VolumeReleased })
+		}},
+		"in another group, of its name": {scene: func(s *evictiontest.Scene) { s.Claim("data", 1, func(c *eviction.Claim) { c.Group = "other" }) }, goes: goes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			change := func(v *inventory.Volume, c *eviction.Claim) {
+				if tt.change != nil {
+					tt.change(v, c)
+				}
+			}
+			s.Replica("data", 40, change)
+			s.Claim("promised", 90)
+			if tt.scene != nil {
+				tt.scene(s)
+			}
+			r := s.Plan()
+			require.Empty(t, evictiontest.Evicted(r), "a replica never goes at once")
+			if tt.goes {
+				require.Equal(t, []string{"data"}, farewells(r))
+				require.Equal(t, 40*volume.GiB, r.Pools[0].Replicas)
+				require.Equal(t, 40*volume.GiB, r.Pools[0].Reclaimable)
+				return
+			}
+			require.Empty(t, farewells(r))
+			require.Zero(t, r.Pools[0].Replicas)
+			require.Zero(t, r.Pools[0].Reclaimable)
+		})
+	}
+}
+
+// Which go first, and how many: those that were asked for, then the least recently
+// used, and nothing unreferenced stays for their sake.
+func TestPlanOrderOfReplicas(t *testing.T) {
+	s := evictiontest.New()
+	s.Replica("a-newer", 10, func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.HoursAgo(2) })
+	s.Replica("b-older", 10, func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.HoursAgo(9) })
+	s.Replica("c-asked", 10, func(v *inventory.Volume, c *eviction.Claim) {
+		v.LastUsed, c.Replica.Asked = evictiontest.HoursAgo(1), evictiontest.Now
+	})
+	s.Volume("unwanted", unreferenced, 10, evictiontest.LastUsed(1))
+	// 59 GiB are free; 10 more each time.
+	for need, want := range map[int]struct{ evicted, asked []string }{
+		59: {[]string{}, []string{}},
+		60: {[]string{"Promised unwanted"}, []string{}},
+		69: {[]string{"Promised unwanted"}, []string{}},
+		70: {[]string{}, []string{"c-asked"}}, // the unwanted one goes when that is sure to help
+		80: {[]string{}, []string{"c-asked", "b-older"}},
+		90: {[]string{}, []string{"c-asked", "b-older", "a-newer"}},
+		99: {[]string{}, []string{"c-asked", "b-older", "a-newer"}},
+	} {
+		again := *s
+		again.Claim("promised", need)
+		r := again.Plan()
+		require.Equal(t, want.evicted, evictiontest.Evicted(r), "%d GiB are promised", need)
+		require.Equal(t, want.asked, farewells(r), "%d GiB are promised", need)
+		require.Zero(t, r.Pools[0].Shortfall)
+	}
+	s.Claim("too-much", 100)
+	r := s.Plan()
+	require.Empty(t, farewells(r), "data is not given up for nothing")
+	require.Positive(t, r.Pools[0].Shortfall)
+}
+
+// Room that was asked for counts as coming: no other is asked in its stead, and
+// once it is past recall the rest goes too.
+func TestPlanCountsWhatWasAskedFor(t *testing.T) {
+	s := evictiontest.New()
+	s.Replica("first", 30, func(_ *inventory.Volume, c *eviction.Claim) {
+		c.Replica.Asked, c.Replica.Unlabelled = evictiontest.Now, evictiontest.Now
+	})
+	s.Replica("second", 30, func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.HoursAgo(100) })
+	s.Volume("unwanted", unreferenced, 10)
+	s.Claim("promised", 65) // 29 GiB are free
+	require.Equal(t, []string{"first"}, farewells(s.Plan()))
+	require.Empty(t, evictiontest.Evicted(s.Plan()))
+
+	first := &s.View.Claims[1].Replica
+	first.Evictable = evictiontest.Now
+	for _, phase := range []corev1.PersistentVolumePhase{corev1.VolumeBound, corev1.VolumeReleased} {
+		s.View.Claims[1].Phase = phase
+		r := s.Plan()
+		require.Empty(t, farewells(r), "%s", phase)
+		require.Equal(t, []string{"Promised unwanted"}, evictiontest.Evicted(r), "%s", phase)
+		require.Zero(t, r.Pools[0].Shortfall)
+	}
+	s.View.Volumes[1].State, s.View.Volumes[1].Reclaim = unreferenced, volume.ReclaimImmediate
+	r := s.Plan()
+	require.Equal(t, []string{"Replica first", "Promised unwanted"}, evictiontest.Evicted(r))
+	require.Contains(t, r.Evictions[0].Message, "no pod here used this replica of dataset db/vm-first, which was asked to go")
+	require.Equal(t, "uid-of-vm-first", r.Evictions[0].Replica.OwnerUID)
+}
+
+// What is past recall counts as coming for some minutes; a claim that nobody deletes
+// then gives no room, and people are told.
+func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
+	s := evictiontest.New()
+	s.Replica("first", 60)
+	s.Claim("promised", 65) // 39 GiB are free
+	first := &s.View.Claims[1].Replica
+	first.Asked, first.Unlabelled, first.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now.Add(-5*time.Minute)
+	was := s.Plan().Pools[0]
+	require.Zero(t, was.Shortfall)
+	first.Evictable = first.Evictable.Add(-time.Second)
+	is := s.Plan().Pools[0]
+	require.Equal(t, 26*volume.GiB, is.Shortfall)
+	require.Contains(t, is.ShortfallMessage, "60 GiB in 1 replica of a dataset were given up long ago, and their claims are still there: see their VolumeManager")
+	require.Equal(t, was.Allocatable-60*volume.GiB, is.Allocatable, "nothing is promised of it")
+	require.Empty(t, eviction.Steps(s.View, s.Plan()), "it cannot be taken back")
+
+	s.Replica("second", 30)
+	s.Group("flexlvm").Free += 30 * volume.GiB // as before
+	require.Equal(t, []string{"second"}, farewells(s.Plan()), "another one makes the room")
+	s.View.Claims[1].Phase = corev1.VolumeReleased
+	require.Empty(t, farewells(s.Plan()), "it goes after all")
+}
+
+// Neither a pool that is full, nor other replicas drive one out: it would be made
+// anew at once, and drive the next one out.
+func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
+	s := evictiontest.New()
+	s.Replica("data", 90)
+	r := s.Plan()
+	require.True(t, r.Pools[0].Pressure, "over the high threshold")
+	require.Empty(t, farewells(r))
+
+	asks := func(c *eviction.Claim) { c.Kind = volume.Dataset }
+	s.Claim("another", 20, asks)
+	r = s.Plan()
+	require.Empty(t, farewells(r))
+	require.Positive(t, r.Pools[0].Shortfall)
+	require.Contains(t, r.Pools[0].ShortfallMessage, "another for claim db/data-another")
+
+	s.Claim("of-a-pod", 5) // 9 GiB are free, and are the replica's that is to be made
+	r = s.Plan()
+	require.Equal(t, []string{"data"}, farewells(r), "a claim gets its room")
+	require.Contains(t, r.ReplicaEvictions[0].Message, "replica data of dataset db/vm-data gives back 90 GiB")
+
+	s = evictiontest.New()
+	s.Replica("data", 40)
+	s.Claim("another", 20, asks)
+	s.Claim("of-a-pod", 30)
+	require.Empty(t, farewells(s.Plan()), "59 GiB are free and 50 promised")
+}
+
+// What may be promised: room that replicas hold is there for whoever is not one of
+// them, once, and their own charge is given back with them.
+func TestReplicasInTheAccounts(t *testing.T) {
+	s := evictiontest.New()
+	s.Replica("data", 40)
+	used := s.Plan().Pools[0]
+	require.Equal(t, volume.Bytes(59+1+40+40)*volume.GiB, used.Allocatable, "free, settled, and the replica twice: it is charged")
+	s.View.PodsKnown = false
+	require.Equal(t, volume.Bytes(59+1+40)*volume.GiB, s.Plan().Pools[0].Allocatable)
+	s.View.PodsKnown = true
+
+	// Past recall: about to be free. Given up: nobody's until it can be evicted.
+	c := &s.View.Claims[1]
+	c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now
+	require.Equal(t, volume.Bytes(59+1+40+40)*volume.GiB, s.Plan().Pools[0].Allocatable)
+	c.Phase = corev1.VolumeReleased
+	require.Equal(t, volume.Bytes(59+1+40)*volume.GiB, s.Plan().Pools[0].Allocatable, "its PersistentVolume is charged still")
+	s.View.Volumes[1].State, s.View.Volumes[1].Reclaim = unreferenced, volume.ReclaimImmediate
+	require.Equal(t, volume.Bytes(59+1+40)*volume.GiB, s.Plan().Pools[0].Allocatable)
+}
+
+func TestSteps(t *testing.T) {
+	at := evictiontest.Now.Add(-time.Minute)
+	for name, tt := range map[string]struct {
+		change func(*evictiontest.Scene, *eviction.Claim)
+		spare  bool // its room is not needed
+		want   []eviction.Step
+	}{
+		"needed":     {want: []eviction.Step{eviction.StepAsk}},
+		"not needed": {spare: true},
+		"asked for":  {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked = at }},
+		"unlabelled": {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Unlabelled = at, at }, want: []eviction.Step{eviction.StepConfirm}},
+		"a clock that is behind": {change: func(_ *evictiontest.Scene, c *eviction.Claim) {
+			c.Replica.Asked, c.Replica.Unlabelled = at, at.Add(-time.Hour)
+		}, want: []eviction.Step{eviction.StepConfirm}},
+		"past recall": {change: func(_ *evictiontest.Scene, c *eviction.Claim) {
+			c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = at, at, at
+		}},
+		"past recall, not needed":    {spare: true, change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Evictable = at, at }},
+		"unlabelled, never asked":    {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Unlabelled = at }, want: []eviction.Step{eviction.StepAsk}},
+		"asked, not needed any more": {spare: true, change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked = at }, want: []eviction.Step{eviction.StepWithdraw}},
+		"unlabelled, not needed":     {spare: true, change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Unlabelled = at, at }, want: []eviction.Step{eviction.StepWithdraw}},
+		"asked, incomplete again":    {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Complete = at, false }, want: []eviction.Step{eviction.StepWithdraw}},
+		"asked, kept by now": {change: func(_ *evictiontest.Scene, c *eviction.Claim) {
+			c.Replica.Asked, c.Replica.Policy = at, volume.EvictNever
+		}, want: []eviction.Step{eviction.StepWithdraw}},
+		"asked, open": {change: func(s *evictiontest.Scene, c *eviction.Claim) {
+			c.Replica.Asked, s.View.Volumes[1].Open = at, true
+		}, want: []eviction.Step{eviction.StepWithdraw}},
+		"asked, a pod has come": {change: func(s *evictiontest.Scene, c *eviction.Claim) {
+			c.Replica.Asked, s.View.Users = at, map[eviction.ClaimKey]string{{Namespace: "db", Name: "read-data"}: "db/p"}
+		}, want: []eviction.Step{eviction.StepWithdraw}},
+		"not understood":         {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Garbled = true }, want: []eviction.Step{eviction.StepWithdraw}},
+		"released":               {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Phase = at, corev1.VolumeReleased }},
+		"being deleted":          {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Deleting = at, true }},
+		"another cluster's":      {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Cluster = at, "another" }},
+		"the pods are not known": {change: func(s *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, s.View.PodsKnown = at, false }},
+		"blocked": {change: func(s *evictiontest.Scene, c *eviction.Claim) {
+			c.Replica.Asked = at
+			for i := range 20 {
+				s.Volume("orphan"+string(rune('a'+i)), volume.Ready, 0)
+			}
+		}, want: []eviction.Step{eviction.StepWithdraw}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Replica("data", 40)
+			if !tt.spare {
+				s.Claim("promised", 90)
+			}
+			if tt.change != nil {
+				tt.change(s, &s.View.Claims[1])
+			}
+			var got []eviction.Step
+			for _, m := range eviction.Steps(s.View, s.Plan()) {
+				require.Equal(t, "pvc-data", m.Claim.PV)
+				require.NotEmpty(t, m.Why)
+				got = append(got, m.Step)
+			}
+			require.Equal(t, tt.want, got)
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package eviction
+
+import (
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// thinSlack is the share of a thin pool that nobody is promised: LVM tells how full
+// a pool and a volume are in hundredths of a per cent.
+const thinSlack = 5000
+
+// thinAllocatable is allocatable in a thin pool, where a volume holds what was
+// written to it and a claim is charged with what may be, over its class's ratio.
+//
+// A volume that no claim explains may be written to by whoever brings it back, so
+// all that it could hold is taken off, but for one that is unreferenced: that holds
+// what it holds, or nothing where it may be evicted. A claim that holds more than
+// its charge, as a ratio allows, takes the difference from everybody. Of what others
+// have made in the pool only what it holds can be told.
+func (p *planner) thinAllocatable(in *pool) volume.Bytes {
+	evictable := map[*inventory.Volume]bool{}
+	if p.result.Blocked == "" {
+		for _, v := range in.queue {
+			evictable[v] = true
+		}
+	}
+	leaving := map[*inventory.Volume]bool{}
+	for _, c := range in.replicas {
+		leaving[c.volume] = p.result.Blocked == ""
+	}
+	charges, ours := p.charges(in), volume.Bytes(0)
+	left := in.Size - in.Size/thinSlack
+	for i := range p.view.Volumes {
+		v := &p.view.Volumes[i]
+		if v.Pool() != in.Name || v.GroupUUID != in.GroupUUID() {
+			continue
+		}
+		ours += v.Device
+		charge, claimed := charges[KeyOf(v)]
+		switch {
+		case claimed && leaving[v]:
+			left += charge // which comes off again with its PersistentVolume
+		case claimed:
+			left -= max(0, v.Device-charge)
+		case v.State == volume.Doomed, evictable[v]:
+		case v.State == volume.Unreferenced:
+			left -= v.Device
+		default:
+			left -= max(v.Device, v.Full)
+		}
+	}
+	return max(0, left-max(0, in.Size-in.Free-ours))
+}
+
+// ThinUsedPercent is how full the data of a thin pool are.
+func ThinUsedPercent(p inventory.Pool) int { return percent(p.Size-p.Free, p.Size) }
+
+// ThinMetadataUsedPercent is how full its metadata are.
+func ThinMetadataUsedPercent(p inventory.Pool) int {
+	return percent(p.Thin.MetadataUsed, p.Thin.Metadata)
+}
+
+// thinClosed says why no new volume may be promised in a thin pool, or nothing. What
+// may be evicted does not count: it goes when its room is needed.
+func (p *planner) thinClosed(in *pool) string {
+	if in.Thin.Unfit != "" {
+		return fmt.Sprintf("thin pool %s: %s", in.Name, in.Thin.Unfit)
+	}
+	if !in.Thin.Known {
+		return fmt.Sprintf("LVM does not tell how full thin pool %s is; see `lvs -a %s`", in.Name, in.Name.Group())
+	}
+	kept := in.Size - in.Free - in.pending
+	if p.result.Blocked == "" {
+		kept -= in.reclaimable() + in.leaving()
+	}
+	if used := percent(max(0, kept), in.Size); used >= p.policy.ThinDataPercent {
+		return fmt.Sprintf("thin pool %s is %d%% full with what cannot be evicted, and %s is %d; extend it (`lvextend`), or delete claims", in.Name, used, flagThinData, p.policy.ThinDataPercent)
+	}
+	return p.thinMetadataFull(in)
+}
+
+// thinMetadataFull says that a thin pool has too little room left for its own
+// metadata, or nothing. Once that is full the pool cannot be written to before a
+// person has repaired it.
+func (p *planner) thinMetadataFull(in *pool) string {
+	if in.Thin == nil || in.Thin.Unfit != "" {
+		return ""
+	}
+	if used := ThinMetadataUsedPercent(in.Pool); used >= p.policy.ThinMetadataPercent {
+		return fmt.Sprintf("the metadata of thin pool %s is %d%% full, and %s is %d; extend it (`lvextend --poolmetadatasize`), or delete claims", in.Name, used, flagThinMetadata, p.policy.ThinMetadataPercent)
+	}
+	return ""
+}
+
+// evictForThinMetadata takes one volume of a pool whose metadata is too full: how
+// much of it a volume gives back is seen when it is gone.
+func (p *planner) evictForThinMetadata(in *pool) []Eviction {
+	full := p.thinMetadataFull(in)
+	if full == "" {
+		return nil
+	}
+	return p.take(in, 1, ReasonHighThreshold, full)
+}

@@ -1,0 +1,176 @@
+package eviction_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A thinScene is a scene with a thin pool of 100 GiB besides, whose volumes hold 3
+// GiB each of what they may.
+type thinScene struct{ *evictiontest.Scene }
+
+const thinPool = volume.PoolName("flexlvm/thinpool")
+
+func newThinScene() thinScene {
+	s := thinScene{evictiontest.New()}
+	s.Pool(string(thinPool), 100)
+	s.Group(thinPool).UUID = "of-the-pool"
+	s.Group(thinPool).Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true, Metadata: 100, MetadataUsed: 10}
+	return s
+}
+
+func (s thinScene) thin(name string, state volume.State, full int, change ...func(*inventory.Volume)) {
+	s.Volume(name, state, 3, append([]func(*inventory.Volume){func(v *inventory.Volume) {
+		v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
+		v.Full = volume.Bytes(full) * volume.GiB
+		v.Size = v.Full / 10 * 9
+	}}, change...)...)
+}
+
+func (s thinScene) thinClaim(name string, charge int, change ...func(*eviction.Claim)) {
+	s.Claim(name, charge, append([]func(*eviction.Claim){func(c *eviction.Claim) {
+		c.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
+	}}, change...)...)
+}
+
+func (s thinScene) result(t *testing.T) eviction.PoolResult {
+	t.Helper()
+	all := s.Plan()
+	require.Len(t, all.Pools, 2)
+	require.Equal(t, thinPool, all.Pools[1].Pool.Name)
+	return all.Pools[1]
+}
+
+func TestThinAllocatable(t *testing.T) {
+	const all = 100*volume.GiB - 100*volume.GiB/5000
+	for name, tt := range map[string]struct {
+		scene func(thinScene)
+		want  volume.Bytes
+	}{
+		"all of it, but what LVM does not tell": {func(thinScene) {}, all},
+		"promised, not made":                    {func(s thinScene) { s.thinClaim("a", 10) }, all},
+		"promised and made":                     {func(s thinScene) { s.thinClaim("a", 10); s.thin("a", volume.Ready, 10) }, all},
+		"holds more than its ratio charges":     {func(s thinScene) { s.thinClaim("a", 1); s.thin("a", volume.Ready, 10) }, all - 2*volume.GiB},
+		"an orphan may be written to":           {func(s thinScene) { s.thin("a", volume.Ready, 10) }, all - 10*volume.GiB},
+		"retained, too":                         {func(s thinScene) { s.thin("a", volume.Retained, 10) }, all - 10*volume.GiB},
+		"another cluster's":                     {func(s thinScene) { s.thin("a", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" }) }, all - 10*volume.GiB},
+		"about to be free":                      {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10) }, all},
+		"may be evicted":                        {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
+		"may not be evicted yet":                {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
+		"others":                                {func(s thinScene) { s.Group(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB},
+		"of the group, not of the pool":         {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.Claim("b", 10) }, all},
+		"more than there is":                    {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
+		"blocked": {func(s thinScene) {
+			s.View.Claims = nil
+			s.thin("a", unreferenced, 10)
+		}, all - 3*volume.GiB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newThinScene()
+			tt.scene(s)
+			require.Equal(t, tt.want.String(), s.result(t).Allocatable.String())
+		})
+	}
+}
+
+func TestThinClosed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(thinScene)
+		want  string
+	}{
+		"open":                   {func(thinScene) {}, ""},
+		"unfit":                  {func(s thinScene) { s.Group(thinPool).Thin.Unfit = "it is ill" }, "thin pool flexlvm/thinpool: it is ill"},
+		"under the watermark":    {func(s thinScene) { s.Group(thinPool).Free = 20*volume.GiB + 1 }, ""},
+		"at the watermark":       {func(s thinScene) { s.Group(thinPool).Free = 20 * volume.GiB }, "is 80% full with what cannot be evicted, and --thin-data-watermark-percent is 80"},
+		"what may go is no harm": {func(s thinScene) { s.thin("a", unreferenced, 10); s.Group(thinPool).Free = 18 * volume.GiB }, ""},
+		"what is young is": {func(s thinScene) {
+			s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0))
+			s.Group(thinPool).Free = 18 * volume.GiB
+		}, "82% full"},
+		"metadata":           {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 80 }, "the metadata of thin pool flexlvm/thinpool is 80% full"},
+		"metadata has room":  {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 79 }, ""},
+		"a disk is gone":     {func(s thinScene) { s.Group(thinPool).Missing = 1 }, "cannot find 1 device of volume group flexlvm"},
+		"LVM's own metadata": {func(s thinScene) { p := s.Group(thinPool); p.MetadataSize, p.MetadataFree = 100, 1 }, "of volume group flexlvm is 99% full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newThinScene()
+			tt.scene(s)
+			closed := s.result(t).Closed
+			require.Equal(t, tt.want == "", closed == "", closed)
+			require.Contains(t, closed, tt.want)
+		})
+	}
+}
+
+// What is promised and not written yet has room made for it, also where the volume
+// is made.
+func TestThinPromises(t *testing.T) {
+	s := newThinScene()
+	s.thinClaim("a", 50)
+	s.thin("a", volume.Ready, 50)
+	s.thinClaim("b", 40)
+	s.thin("old", unreferenced, 50, evictiontest.LastUsed(9), func(v *inventory.Volume) { v.Device = 20 * volume.GiB })
+	s.thin("new", unreferenced, 50, evictiontest.LastUsed(1))
+	r := s.result(t)
+	require.Equal(t, 87*volume.GiB, r.Promised, "47 that a has not written, and all of b")
+	require.Equal(t, []string{"Promised old"}, evictiontest.Evicted(s.Plan()), "74 are free")
+	require.True(t, r.Pressure)
+	require.Zero(t, r.Shortfall)
+
+	s.thinClaim("c", 20)
+	require.Equal(t, []string{"Promised old", "Promised new"}, evictiontest.Evicted(s.Plan()), "it is not enough for all, and of use")
+	require.Positive(t, s.result(t).Shortfall)
+	require.Contains(t, s.result(t).ShortfallMessage, "extend thin pool flexlvm/thinpool (lvextend)")
+}
+
+// A pool whose metadata fills up loses one volume a round, whatever its data.
+func TestThinMetadataEvicts(t *testing.T) {
+	s := newThinScene()
+	s.thin("old", unreferenced, 50, evictiontest.LastUsed(9))
+	s.thin("new", unreferenced, 50, evictiontest.LastUsed(1))
+	require.Empty(t, evictiontest.Evicted(s.Plan()))
+	s.Group(thinPool).Thin.MetadataUsed = 85
+	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
+	require.Contains(t, s.Plan().Evictions[0].Message, "the metadata of thin pool flexlvm/thinpool is 85% full")
+	require.True(t, s.result(t).Pressure)
+}
+
+// LVM does not tell how full a pool is that is not active. It looks full then, and
+// nothing may go for that.
+func TestThinPoolThatNobodyKnows(t *testing.T) {
+	s := newThinScene()
+	s.thin("old", unreferenced, 50, evictiontest.Immediate)
+	p := s.Group(thinPool)
+	p.Free, p.Thin.MetadataUsed, p.Thin.Known, p.Thin.Unfit = 0, p.Thin.Metadata, false, "it is not active"
+	require.Empty(t, s.Plan().Evictions)
+	r := s.result(t)
+	require.Equal(t, "thin pool flexlvm/thinpool: it is not active", r.Closed)
+	require.False(t, r.Pressure)
+	require.Zero(t, r.Allocatable)
+	require.Zero(t, r.Shortfall)
+}
+
+func TestThinThreshold(t *testing.T) {
+	s := newThinScene()
+	s.thin("old", unreferenced, 50)
+	s.Group(thinPool).Free = 14 * volume.GiB
+	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
+}
+
+func TestJudgeThin(t *testing.T) {
+	s := newThinScene()
+	s.thinClaim("a", 10)
+	s.thinClaim("b", 10, func(c *eviction.Claim) { c.Shape.ThinPool = "other" })
+	s.thinClaim("c", 10, evictiontest.Phase(corev1.VolumeReleased), func(c *eviction.Claim) { c.Shape.ThinPool = "other" })
+	verdicts := eviction.Judge(s.View)
+	require.Len(t, verdicts, 2)
+	require.Contains(t, verdicts[0].Why, "needs thin pool flexlvm/other, which is not on this node")
+	require.Equal(t, eviction.ActionRelease, verdicts[1].Action, "a volume that was never made, in a pool that is gone, is nobody's")
+}

@@ -1,0 +1,140 @@
+package eviction
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Claim is what the API says of one PersistentVolume of ours on this node.
+type Claim = claim.Claim
+
+// A View is everything that one round knows. Who fills it answers for that it is
+// whole: with any list failed or stale there is no View and no round.
+type View struct {
+	Now     time.Time
+	Cluster string // UID of the kube-system namespace
+	Pools   []inventory.Pool
+	Volumes []inventory.Volume
+	Claims  []Claim
+	// Unreadable holds what claim.NamesOf says of every PersistentVolume of this node
+	// that claim.Of could not read. Volumes of these names count as wanted, in
+	// whichever group they are.
+	Unreadable []string
+	// OrphansEvicted is how many orphans were evicted within the last OrphanAge, as
+	// far as the caller knows. They count against OrphanShare: a limit on one plan
+	// alone would only spread the loss over some rounds.
+	OrphansEvicted int
+	// Users are pods of this node that have not ended, by the claims that they name.
+	Users map[ClaimKey]string
+	// PodsKnown: Users is what the API has shown. Else any volume may be in use.
+	PodsKnown bool
+}
+
+// A ClaimKey names a PersistentVolumeClaim.
+type ClaimKey struct{ Namespace, Name string }
+
+// A Key names a volume on this node.
+type Key struct {
+	group volume.Group
+	name  volume.Name
+}
+
+func (k Key) String() string { return string(k.group) + "/" + string(k.name) }
+
+// KeyOf is the name of a volume that is there.
+func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
+
+// KeyOfClaim is the name of the volume that a claim asks for.
+func KeyOfClaim(c *Claim) Key { return Key{c.Group, c.Volume} }
+
+// An index is a View by name.
+type index struct {
+	pools   map[volume.PoolName]inventory.Pool
+	ailing  map[volume.Group]string // why nothing in the group may be changed
+	volumes map[Key]*inventory.Volume
+	named   map[Key]bool   // by any claim, also one that is given up
+	wanted  map[Key]string // by a claim that is not; the PersistentVolume
+	// retained are those whose PersistentVolume says Retain, given up or not: while it is
+	// there, its volume does not go.
+	retained map[Key]bool
+	// anywhere holds the PersistentVolumes of wanted whatever their group: groups
+	// can be renamed under the API's feet.
+	anywhere map[volume.Name]string
+	// copied holds the volumes that a copy is still to be taken of; the copy's
+	// PersistentVolume.
+	copied map[Key]string
+	// sole holds the claims of volumes that no other claim names; nil where several do.
+	sole   map[Key]*Claim
+	unread map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
+}
+
+func newIndex(view View) index {
+	x := index{
+		pools:    make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
+		ailing:   map[volume.Group]string{},
+		volumes:  make(map[Key]*inventory.Volume, len(view.Volumes)),
+		named:    make(map[Key]bool, len(view.Claims)),
+		wanted:   make(map[Key]string, len(view.Claims)),
+		anywhere: make(map[volume.Name]string, len(view.Claims)),
+		retained: map[Key]bool{},
+		copied:   map[Key]string{},
+		sole:     make(map[Key]*Claim, len(view.Claims)),
+		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
+	}
+	for _, p := range view.Pools {
+		group := p.Name.Group()
+		if _, twice := x.pools[p.Name]; twice && p.Thin == nil {
+			x.ailing[group] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", group)
+		} else if p.Missing > 0 {
+			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", counted(p.Missing, "device", "devices"), group)
+		}
+		x.pools[p.Name] = p
+	}
+	for i := range view.Volumes {
+		v := &view.Volumes[i]
+		// Two of one key are in two groups of one name.
+		if other, twice := x.volumes[KeyOf(v)]; !twice || v.UUID < other.UUID {
+			x.volumes[KeyOf(v)] = v
+		}
+	}
+	for _, name := range view.Unreadable {
+		x.unread[volume.Name(name)] = true
+	}
+	for i := range view.Claims {
+		c := &view.Claims[i]
+		if x.sole[KeyOfClaim(c)] = c; x.named[KeyOfClaim(c)] {
+			x.sole[KeyOfClaim(c)] = nil
+		}
+		x.named[KeyOfClaim(c)] = true
+		if c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+			x.retained[KeyOfClaim(c)] = true
+		}
+		if !view.givenUp(c) {
+			keepLeast(x.wanted, KeyOfClaim(c), c.PV)
+			keepLeast(x.anywhere, c.Volume, c.PV)
+		}
+		if x.unmadeCopy(view, c) {
+			keepLeast(x.copied, Key{c.Group, c.CloneOf}, c.PV)
+		}
+	}
+	return x
+}
+
+// group gives the volume group of a claim, whichever of its pools it is for.
+func (x *index) group(c *Claim) (inventory.Pool, bool) {
+	p, there := x.pools[volume.PoolOf(c.Group, "")]
+	return p, there
+}
+
+// keepLeast makes the order of the lists all one.
+func keepLeast[K comparable](m map[K]string, k K, s string) {
+	if other, there := m[k]; !there || s < other {
+		m[k] = s
+	}
+}

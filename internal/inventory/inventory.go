@@ -1,0 +1,98 @@
+// Package inventory says what a node holds: volumes and the pools that they are cut from,
+// as the engine reports them. No I/O.
+package inventory
+
+import (
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Inventory is all that this node holds, as of one report of LVM's.
+type Inventory struct {
+	Pools   []Pool
+	Volumes []Volume
+}
+
+// A Pool is where volumes are cut from: a volume group, less the thin pools of ours
+// in it, or such a thin pool.
+type Pool struct {
+	Name         volume.PoolName
+	UUID         string
+	Size         volume.Bytes
+	Free         volume.Bytes
+	Extent       volume.Bytes
+	MetadataSize volume.Bytes // of the group, LVM's own
+	MetadataFree volume.Bytes
+	LVs          int // logical volumes, whoever owns them
+	Missing      int // devices that LVM cannot find
+	// DeviceFree is what is free on each physical device that room can be taken
+	// from, the most first.
+	DeviceFree []volume.Bytes
+	// Devices are the paths of these physical devices.
+	Devices []string
+	// Thin is nil for a volume group.
+	Thin *ThinPool
+}
+
+// GroupUUID is that of the volume group that the pool is, or lies in.
+func (p Pool) GroupUUID() string {
+	if p.Thin != nil {
+		return p.Thin.GroupUUID
+	}
+	return p.UUID
+}
+
+// A ThinPool is what a pool is besides where it is a thin pool.
+type ThinPool struct {
+	GroupUUID string
+	// Known: LVM tells how full it is. Else Free and MetadataUsed mean nothing.
+	Known bool
+	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
+	Metadata     volume.Bytes
+	MetadataUsed volume.Bytes
+	// Unfit says why no volume may be made in it whatever room it has; empty where
+	// one may.
+	Unfit string
+}
+
+// A Volume is what this node knows of one of its volumes.
+type Volume struct {
+	Group     volume.Group `json:"group"`
+	GroupUUID string       `json:"groupUUID"`
+	Name      volume.Name  `json:"name"`
+	UUID      string       `json:"uuid"`
+	State     volume.State `json:"state,omitempty"`
+	Size      volume.Bytes `json:"size"`       // what the user may write
+	Device    volume.Bytes `json:"deviceSize"` // what it takes from its pool, as of now
+	Full      volume.Bytes `json:"fullSize"`   // what it takes once all of it is written; the same unless it is thin
+	// Shape is what LVM says it is; empty where that is none of our layouts.
+	volume.Shape
+	Namespace string      `json:"namespace,omitempty"`
+	Cluster   string      `json:"cluster,omitempty"`
+	Kind      volume.Kind `json:"kind,omitempty"`
+	FS        string      `json:"filesystemUUID,omitempty"`
+	// Clone is the UUID of the file system whose copy the volume is to be, until that
+	// is done.
+	Clone    string    `json:"cloneOfFilesystemUUID,omitempty"`
+	Created  time.Time `json:"created"`
+	LastUsed time.Time `json:"lastUsed"` // Created where nothing else is known
+	// Released is when the volume left state ready: it became unreferenced or
+	// retained then. LastUsed where nothing else is known.
+	Released time.Time      `json:"released"`
+	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
+	Wipe     volume.Wipe    `json:"wipe,omitempty"`
+	Origin   bool           `json:"origin,omitempty"` // snapshots depend on it
+	Active   bool           `json:"active"`
+	Open     bool           `json:"open"` // in any mount namespace
+	Mounts   []string       `json:"mounts,omitempty"`
+	Problem  string         `json:"problem,omitempty"` // what a person should look at
+	// Degraded: copies of the volume are lacking or behind, as Problem says. It can
+	// be used all the same.
+	Degraded bool `json:"degraded,omitempty"`
+	// SyncPercent is how much of a RAID's copies is alike, as LVM prints it.
+	SyncPercent string `json:"syncPercent,omitempty"`
+}
+
+// Pool is where the volume is cut from.
+func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.ThinPool) }

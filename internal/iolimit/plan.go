@@ -1,0 +1,93 @@
+package iolimit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A podVolume is a volume as one pod has it mounted.
+type podVolume struct {
+	pod    string // UID
+	pv     string
+	device uint64 // as in stat's st_rdev
+}
+
+// A limitChange is what has to be written so that a pod's limits on a volume are
+// what they should be.
+type limitChange struct {
+	podVolume
+	limits volume.IOLimits // all of them; 0 lifts one
+}
+
+// readLimits reads what the claims ask for, by PersistentVolume: limits, zero
+// where there are none, or why they cannot be read.
+func readLimits(claims []eviction.Claim) (limits map[string]volume.IOLimits, unreadable map[string]error) {
+	limits, unreadable = make(map[string]volume.IOLimits, len(claims)), map[string]error{}
+	for i := range claims {
+		l, err := volume.ParseIOLimits(pv.AnnotationIOLimits, claims[i].IOLimits)
+		if err != nil {
+			unreadable[claims[i].PV] = fmt.Errorf("%w; until it is mended, what is in force stays", err)
+			continue
+		}
+		limits[claims[i].PV] = l
+	}
+	return limits, unreadable
+}
+
+// podVolumes are those of the volumes that are mounted for pods, by pod and name.
+func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimits) []podVolume {
+	var out []podVolume
+	for device, points := range mounts {
+		for _, p := range points {
+			pod, name, is := podPath(p.Path)
+			if _, ours := limits[name]; is && ours && p.Type == pv.FSType {
+				out = append(out, podVolume{pod: pod, pv: name, device: device})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b podVolume) int {
+		return cmp.Or(cmp.Compare(a.pod, b.pod), cmp.Compare(a.pv, b.pv), cmp.Compare(a.device, b.device))
+	})
+	return slices.Compact(out)
+}
+
+// podPath takes a path apart where the kubelet has a volume of ours mounted:
+// <its root>/pods/<UID>/volumes/flexlvm.io~flexlvm/<PersistentVolume>.
+func podPath(path string) (pod, name string, is bool) {
+	parts := strings.Split(path, "/")
+	n := len(parts)
+	if n < 6 || parts[n-5] != "pods" || parts[n-3] != "volumes" || parts[n-2] != strings.ReplaceAll(pv.Driver, "/", "~") {
+		return "", "", false
+	}
+	return parts[n-4], parts[n-1], true
+}
+
+// limitChanges is what is to be written so that each pod has the limits that are
+// wanted: all that differs between those and there, the limits that pods' groups
+// have by device. Pods that are not in there, and devices of others, are left
+// alone. Where two PersistentVolumes lead a pod to one device, the first counts.
+func limitChanges(mounted []podVolume, limits map[string]volume.IOLimits, there map[string]map[uint64]volume.IOLimits) []limitChange {
+	type target struct {
+		pod    string
+		device uint64
+	}
+	var out []limitChange
+	done := map[target]bool{}
+	for _, m := range mounted {
+		has, known := there[m.pod]
+		if t := (target{m.pod, m.device}); known && !done[t] {
+			done[t] = true
+			if want := limits[m.pv]; has[m.device] != want {
+				out = append(out, limitChange{m, want})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,304 @@
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// ErrNotBlank: the device holds something, or somebody uses it.
+var ErrNotBlank = errors.New("not blank")
+
+// CheckBlank fails unless every device is a block device of at least least bytes that
+// nobody uses and that bears no signature of anything. Whatever cannot be found
+// out counts against the device: a probe that finds nothing proves little, so
+// many are asked and all must agree.
+func CheckBlank(ctx context.Context, run command.Runner, devices []string, least volume.Bytes) error {
+	p := prober{run: run, sys: "/sys", proc: "/proc"}
+	seen := map[uint64]string{}
+	for _, path := range devices {
+		d, err := p.identify(path)
+		if err != nil {
+			return err
+		}
+		if other, twice := seen[d.number]; twice {
+			return fmt.Errorf("device %s: is the same device as %s; name it once", path, other)
+		}
+		seen[d.number] = path
+		if err := p.check(ctx, d, least); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A prober asks the kernel and the host's programs about devices.
+type prober struct {
+	run       command.Runner
+	sys, proc string // where these file systems are
+}
+
+// A candidate is a block device that may be given to LVM.
+type candidate struct {
+	path   string // as the caller wrote it
+	number uint64
+	dir    string // in sysfs, with links resolved
+}
+
+func notBlank(path, reason string, args ...any) error {
+	return fmt.Errorf("device %s: %w: %s", path, ErrNotBlank, fmt.Sprintf(reason, args...))
+}
+
+func unsure(path, doing string, err error) error {
+	return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: %s: %w", path, doing, err)
+}
+
+func (p prober) identify(path string) (candidate, error) {
+	if !filepath.IsAbs(path) {
+		return candidate{}, fmt.Errorf("device %s: give the whole path, as /dev/nvme1n1", path)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return candidate{}, fmt.Errorf("device %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return candidate{}, fmt.Errorf("device %s: is not a block device", path)
+	}
+	dir, err := filepath.EvalSymlinks(fmt.Sprintf("%s/dev/block/%d:%d", p.sys, unix.Major(st.Rdev), unix.Minor(st.Rdev)))
+	if err != nil {
+		return candidate{}, unsure(path, "find it in sysfs", err)
+	}
+	return candidate{path: path, number: st.Rdev, dir: dir}, nil
+}
+
+func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) error {
+	if err := p.checkKernel(d); err != nil {
+		return err
+	}
+	if err := p.checkMounts(d); err != nil {
+		return err
+	}
+	if err := p.checkSwaps(d); err != nil {
+		return err
+	}
+	if err := checkOpen(d, least); err != nil {
+		return err
+	}
+	if err := p.checkWipefs(ctx, d); err != nil {
+		return err
+	}
+	return p.checkBlkid(ctx, d)
+}
+
+// checkKernel reads from sysfs whether the device is writable, has partitions,
+// or is part of another one. A partition must not be used through its disk
+// either.
+func (p prober) checkKernel(d candidate) error {
+	ro, err := readLine(filepath.Join(d.dir, "ro"))
+	if err != nil {
+		return unsure(d.path, "read sysfs", err)
+	}
+	if ro != "0" {
+		return notBlank(d.path, "it is read-only")
+	}
+	dirs := []string{d.dir}
+	switch _, err := os.Stat(filepath.Join(d.dir, "partition")); {
+	case err == nil:
+		dirs = append(dirs, filepath.Dir(d.dir))
+	case !errors.Is(err, os.ErrNotExist):
+		return unsure(d.path, "read sysfs", err)
+	default:
+		if err := checkPartitions(d); err != nil {
+			return err
+		}
+	}
+	for _, dir := range dirs {
+		for _, kind := range []string{"holders", "slaves"} {
+			names, err := entries(filepath.Join(dir, kind))
+			if err != nil {
+				return unsure(d.path, "read sysfs", err)
+			}
+			if len(names) > 0 {
+				return notBlank(d.path, "%s (%s in %s); make the group by hand with vgcreate if you are sure", relation(kind), strings.Join(names, ", "), dir)
+			}
+		}
+	}
+	return nil
+}
+
+func relation(kind string) string {
+	if kind == "holders" {
+		return "another device is made of it"
+	}
+	return "it is made of other devices"
+}
+
+func checkPartitions(d candidate) error {
+	names, err := entries(d.dir)
+	if err != nil {
+		return unsure(d.path, "read sysfs", err)
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(d.dir, name, "partition")); err == nil {
+			return notBlank(d.path, "it has a partition, %s", name)
+		}
+	}
+	return nil
+}
+
+// entries are the names in a directory; a partition has no directory "slaves".
+func entries(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) && filepath.Base(dir) == "slaves" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(list))
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// checkMounts looks into our own mount namespace and that of process 1.
+func (p prober) checkMounts(d candidate) error {
+	for _, who := range []string{"self", "1"} {
+		f, err := os.Open(filepath.Join(p.proc, who, "mountinfo"))
+		if err != nil {
+			return unsure(d.path, "read the list of mounts", err)
+		}
+		infos, err := mountinfo.GetMountsFromReader(f, nil)
+		_ = f.Close()
+		if err != nil {
+			return unsure(d.path, "read the list of mounts", err)
+		}
+		for _, i := range infos {
+			if unix.Mkdev(uint32(i.Major), uint32(i.Minor)) == d.number {
+				return notBlank(d.path, "it is mounted on %s", i.Mountpoint)
+			}
+		}
+	}
+	return nil
+}
+
+func (p prober) checkSwaps(d candidate) error {
+	text, err := os.ReadFile(filepath.Join(p.proc, "swaps"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // a kernel without swap
+	}
+	if err != nil {
+		return unsure(d.path, "read the list of swap devices", err)
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[1] != "partition" {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(f[0], &st); err != nil {
+			return unsure(d.path, "look at swap device "+f[0], err)
+		}
+		if st.Rdev == d.number {
+			return notBlank(d.path, "it is in use as swap")
+		}
+	}
+	return nil
+}
+
+// checkOpen opens the device as nobody can who shares it, and reads its ends,
+// where signatures live: a device that cannot be read looks empty to a probe.
+func checkOpen(d candidate, least volume.Bytes) error {
+	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_EXCL, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return notBlank(d.path, "it is in use (the kernel lets nobody else open it)")
+	}
+	if err != nil {
+		return unsure(d.path, "open it", err)
+	}
+	defer func() { _ = f.Close() }()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return unsure(d.path, "find its size", err)
+	}
+	size := volume.Bytes(end)
+	if size < least {
+		return fmt.Errorf("device %s: has %s, and %s is the least that is of use", d.path, size, least)
+	}
+	buf := make([]byte, volume.MiB)
+	for _, at := range []int64{0, int64(size - volume.MiB)} {
+		if _, err := f.ReadAt(buf, at); err != nil {
+			return unsure(d.path, "read it", err)
+		}
+	}
+	return nil
+}
+
+func (p prober) checkWipefs(ctx context.Context, d candidate) error {
+	res, err := p.run.Run(ctx, command.Command{Name: "wipefs", Args: []string{"--no-act", "--parsable", "--", d.path}})
+	if err != nil {
+		return unsure(d.path, "look for signatures", err)
+	}
+	if found := signatures(string(res.Stdout)); found != "" {
+		return notBlank(d.path, "it bears a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", found, d.path)
+	}
+	return nil
+}
+
+// signatures are the lines of wipefs --parsable that are not its heading.
+func signatures(out string) string {
+	var found []string
+	for _, line := range strings.Split(out, "\n") {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			found = append(found, line)
+		}
+	}
+	return strings.Join(found, "; ")
+}
+
+// blkidNothing is blkid's exit code for "no signature" (man 8 blkid).
+const blkidNothing = 2
+
+func (p prober) checkBlkid(ctx context.Context, d candidate) error {
+	res, err := p.run.Run(ctx, command.Command{Name: "blkid", Args: []string{"-p", "-o", "export", "--", d.path}})
+	var exit *command.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.Code == blkidNothing:
+		return nil
+	case err != nil:
+		return unsure(d.path, "look for signatures", err)
+	}
+	found := strings.Join(strings.Fields(string(res.Stdout)), " ")
+	if onlyItsPlace(string(res.Stdout)) {
+		return nil
+	}
+	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)
+}
+
+// onlyItsPlace tells whether all that blkid knows of a device is where it lies: of a
+// partition it repeats what the table of the whole disk says (PART_ENTRY_…), which is
+// nothing that the partition holds.
+func onlyItsPlace(out string) bool {
+	place := false
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, "PART_ENTRY_"):
+			place = true
+		case strings.HasPrefix(line, "DEVNAME="), strings.TrimSpace(line) == "":
+		default:
+			return false
+		}
+	}
+	return place
+}

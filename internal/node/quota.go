@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// withQuota attaches the file system of a volume and makes its quota exactly what
+// its tags promise. It returns the mount, which the caller closes, or nil with
+// an error.
+func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mount.Attached, error) {
+	fs, err := mount.AttachXFS(f.device.Path, false)
+	if err != nil {
+		return nil, err
+	}
+	e.after("attach")
+	if err := e.boundRetries(f.device); err != nil {
+		return nil, errors.Join(err, fs.Close())
+	}
+	if err := e.setQuota(ctx, fs.Root(), f, spec.Inodes); err != nil {
+		return nil, errors.Join(fmt.Errorf("limit volume %s/%s: %w", f.device.Group, f.device.Name, err), fs.Close())
+	}
+	return fs, nil
+}
+
+// setQuota is quick where nothing is to be done, which is every mount but the first
+// and one after a growth that was cut short.
+func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes int64) error {
+	device := f.device.Path
+	if err := xfs.CheckEnforced(device); err != nil {
+		return err
+	}
+	if err := xfs.EnsureProject(root); err != nil {
+		return err
+	}
+	usage, err := xfs.ReadUsage(device)
+	if err != nil {
+		return err
+	}
+	want := xfs.Limit{
+		// A limit never goes down: what was once promised and set stays.
+		Size:   max(f.tags.Size.RoundUp(volume.Block), usage.Limit.Size),
+		Inodes: inodes,
+	}
+	if usage.Limit == want {
+		return nil
+	}
+	e.after("set project")
+	if err := e.grow(ctx, root, f.device); err != nil {
+		return err
+	}
+	if f.tags.State == volume.Creating && f.tags.Clone == "" {
+		if err := e.makeRoom(ctx, root, f, want.Size); err != nil {
+			return err
+		}
+	}
+	if err := xfs.SetLimit(device, want); err != nil {
+		return err
+	}
+	e.after("set quota")
+	return nil
+}
+
+// grow makes the file system as large as its device, with its copies of the superblock
+// durable before the quota is: the next mount takes a volume with that quota as it is.
+func (e *Engine) grow(ctx context.Context, root *os.File, d lvm.Device) error {
+	device, err := deviceSize(d.Path)
+	if err != nil {
+		return err
+	}
+	if err := xfs.Grow(root, device); err != nil {
+		return err
+	}
+	if err := e.lvm.Flush(ctx, d.Group, d.Name); err != nil {
+		return err
+	}
+	e.after("grow")
+	return nil
+}
+
+// makeRoom checks on a file system that is new and empty that size fits, and
+// extends its device by what is missing. The arithmetic of volume.DeviceSize
+// errs on the large side, and this is where it would be found out if it did not.
+//
+// It is for new file systems only. Later, what is free says nothing of what was
+// promised: a tenant may take his files out of the quota, and would be given
+// space of the group that nobody charged.
+func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
+	for range 3 {
+		space, err := xfs.ReadSpace(root)
+		if err != nil {
+			return err
+		}
+		if space.Free >= size {
+			return nil
+		}
+		short := size - space.Free
+		lv, err := e.lvm.Volume(ctx, f.device.Group, f.device.Name)
+		if err != nil {
+			return err
+		}
+		if err := e.lvm.Extend(ctx, lv, (lv.Size + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
+			return err
+		}
+		e.after("lvextend")
+		if err := e.grow(ctx, root, f.device); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the file system does not hold %d bytes although its device was extended three times", int64(size))
+}
+
+func deviceSize(path string) (volume.Bytes, error) {
+	d, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("open device: %w", err)
+	}
+	defer func() { _ = d.Close() }()
+	end, err := d.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, fmt.Errorf("read size of %s: %w", path, err)
+	}
+	return volume.Bytes(end), nil
+}
+
+// Expand makes the volume hold at least size bytes, mounted or not. One that is
+// larger already stays as it is, for XFS does not shrink: Kubernetes lets users
+// ask for less again after a growth that did not come to its end here, and then
+// calls with that until it succeeds. Where the group is full the error wraps
+// lvm.ErrNoSpace and nothing has changed.
+//
+// A reader has nothing to grow: the replica grows for whoever fills it.
+//
+// The device is extended first, then the promise is written to the tags, then
+// file system and quota follow; a call that dies in between is put right by the
+// next call or the next mount.
+func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	if spec.ReadOnly {
+		return nil
+	}
+	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	lv, tags, err := e.lookUp(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if tags, err = e.settled(ctx, lv, tags); err != nil {
+		return err
+	}
+	if tags.State != volume.Ready {
+		return refused("volume %s/%s is %s; it can grow once it has been mounted", spec.Group, spec.Name, tags.State)
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return err
+	}
+	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
+		return err
+	}
+	f := found{device: d, tags: tags}
+	size = max(size, tags.Size)
+	if err := e.promise(ctx, &f, lv, size, spec.Inodes); err != nil {
+		return err
+	}
+	fs, err := e.withQuota(ctx, f, spec)
+	if err != nil {
+		return err
+	}
+	return fs.Close()
+}
+
+// promise extends the device and writes the new size down. The record comes
+// before the tag: were it to keep the old size, the next mount would limit the
+// volume to that.
+func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, inodes int64) error {
+	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(size, inodes)); err != nil {
+		return err
+	}
+	e.after("lvextend")
+	old := f.tags.Size
+	f.tags.Size = size
+	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {
+		return err
+	}
+	e.after("write record")
+	if size == old {
+		return nil
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(old)}, []string{volume.SizeTag(size)}); err != nil {
+		return err
+	}
+	e.after("tag size")
+	return nil
+}

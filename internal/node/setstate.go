@@ -1,0 +1,80 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// SetState is for a person who knows better: it moves a volume to another state,
+// without asking the API.
+//
+//   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
+//     That counts as a use: until its PersistentVolume is there, it is an orphan.
+//   - to Retained: from ready or unreferenced; nothing but a person removes it then.
+//   - to Unreferenced: from creating, ready or retained (forget); its room may be taken
+//     back.
+//
+// A volume that is in that state already is left alone. One whose device is open
+// cannot be forgotten (ErrInUse); one that is doomed is refused.
+func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
+	release, err := e.lockVolume(ctx, g, n)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	defer release()
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if tags, err = e.settled(ctx, lv, tags); err != nil {
+		return inventory.Volume{}, err
+	}
+	if err := maySetState(lv, tags, to); err != nil {
+		return inventory.Volume{}, err
+	}
+	if tags.State != to {
+		err = e.writeState(ctx, lv, tags, to)
+	} else {
+		err = e.lvm.Flush(ctx, g, n) // a call that was killed may have left it in the disk's cache
+	}
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if to == volume.Ready {
+		if err := e.records.touch(g, n, e.now()); err != nil {
+			return inventory.Volume{}, err
+		}
+	}
+	if lv, err = e.lvm.Volume(ctx, g, n); err != nil {
+		return inventory.Volume{}, err
+	}
+	return e.describe(lv), nil
+}
+
+// maySetState refuses what no person may do either.
+func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
+	ref := Ref{Group: lv.Group, Name: lv.Name}
+	switch {
+	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
+		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
+	case tags.State == volume.Creating && to != volume.Unreferenced:
+		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing; forget it if nobody needs it", ref)
+	case tags.Clone != "" && to != volume.Unreferenced:
+		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own; make the copy again", ref)
+	case tags.State == volume.Doomed:
+		return refused("volume %s is being removed", ref)
+	case tags.State != to && !volume.MayMove(tags.State, to, volume.ByPerson):
+		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
+	case to == volume.Unreferenced && lv.Open:
+		return fmt.Errorf("forget volume %s: %w: its device is open on this node; end the pods that use it first", ref, ErrInUse)
+	}
+	return nil
+}

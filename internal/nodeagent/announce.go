@@ -1,0 +1,148 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/iolimit"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// announceObservation says what a person should know: once, and again while it lasts.
+func (d *Daemon) announceObservation(ctx context.Context, f observation) {
+	d.announceBlocked(ctx, f)
+	d.announceClaims(ctx, f)
+	d.announceOrphans(ctx, f)
+	d.announceShortfall(ctx, f)
+	d.dedupe.sweep(f.at)
+}
+
+func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
+	log := klog.FromContext(ctx)
+	if f.result.Blocked == "" {
+		if d.dedupe.over("blocked") {
+			log.Info("Eviction is possible again")
+		}
+		return
+	}
+	if d.dedupe.fresh("blocked", "", f.at) {
+		log.Error(nil, "Eviction is blocked", "why", f.result.Blocked)
+		d.events.onNode(warning, "EvictionBlocked", f.result.Blocked)
+	}
+}
+
+// announceClaims speaks of PersistentVolumes that only a person can put right.
+func (d *Daemon) announceClaims(ctx context.Context, f observation) {
+	log := klog.FromContext(ctx)
+	tell := func(name, why string) {
+		if d.dedupe.fresh("claim "+name, why, f.at) {
+			log.Info("A PersistentVolume needs a person", "persistentvolume", name, "why", why)
+			d.events.onVolume(f.objects[name], warning, "VolumeNeedsAttention", why)
+		}
+	}
+	for name, err := range f.unreadable {
+		tell(name, err.Error())
+	}
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionReport {
+			tell(v.Claim.PV, v.Why)
+		}
+	}
+}
+
+// announceOrphans counts them and names a few; the NodeStorage lists them.
+func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
+	log := klog.FromContext(ctx)
+	for i := range f.result.Orphans {
+		o := &f.result.Orphans[i]
+		if d.dedupe.fresh("orphan "+o.Volume.UUID, "", f.at) {
+			log.Info("Orphan found", "volume", eviction.KeyOf(&o.Volume).String(), "age", o.Age.String(), "why", o.Message)
+		}
+	}
+	n := len(f.result.Orphans)
+	if n == 0 {
+		d.dedupe.over("orphans")
+		return
+	}
+	var names []string
+	for i := range f.result.Orphans[:min(n, 3)] {
+		names = append(names, eviction.KeyOf(&f.result.Orphans[i].Volume).String())
+	}
+	text := fmt.Sprintf("%d %s on this node that no PersistentVolume explains (the oldest: %s); see `kubectl describe nodestorage %s`",
+		n, either(n == 1, "volume", "volumes"), strings.Join(names, ", "), d.cfg.Node)
+	if d.dedupe.fresh("orphans", text, f.at) {
+		d.events.onNode(warning, "OrphansFound", text)
+	}
+}
+
+// announceShortfall tells the node, and the claims that have to wait.
+func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
+	log := klog.FromContext(ctx)
+	var waiting map[volume.PoolName][]*eviction.Claim
+	for _, p := range f.result.Pools {
+		topic := "shortfall " + p.Pool.UUID
+		if p.Shortfall == 0 {
+			if d.dedupe.over(topic) {
+				log.Info("There is room again", "pool", p.Pool.Name)
+			}
+			continue
+		}
+		if d.dedupe.fresh(topic, p.Shortfall.String(), f.at) {
+			log.Info("A pool is short of room", "pool", p.Pool.Name, "shortfall", int64(p.Shortfall), "why", p.ShortfallMessage)
+			d.events.onNode(warning, "Shortfall", p.ShortfallMessage)
+		}
+		if waiting == nil {
+			waiting = eviction.Waiting(f.view, f.result)
+		}
+		for _, c := range waiting[p.Pool.Name] {
+			if d.dedupe.fresh("waits "+string(c.UID), "", f.at) {
+				ref := claimOfObject(f.objects[c.PV])
+				d.events.onClaim(ctx, ref, warning, "Shortfall", fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfClaim(c), p.ShortfallMessage))
+			}
+		}
+	}
+}
+
+func claimOfObject(pv *corev1.PersistentVolume) *corev1.ObjectReference {
+	if pv == nil {
+		return nil
+	}
+	return pv.Spec.ClaimRef
+}
+
+// limit hands what this round has observed to the limiter of IO.
+func (d *Daemon) limit(f observation) {
+	claims, objects := f.view.Claims, f.objects
+	d.limiter.Update(iolimit.Desired{
+		Claims: claims, Partial: len(f.unreadable) > 0,
+		Report: func(ctx context.Context, o iolimit.Outcome) { d.announceLimits(ctx, claims, objects, o) },
+	})
+}
+
+// announceLimits says which limits are not in force: once, and again while it lasts.
+func (d *Daemon) announceLimits(ctx context.Context, claims []eviction.Claim, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
+	log := klog.FromContext(ctx)
+	d.out.Metrics.ioLimited(o.Applied, len(o.Failed))
+	for i := range claims {
+		c := &claims[i]
+		topic := "io limit " + string(c.UID)
+		err := o.Failed[c.PV]
+		if err == nil {
+			if d.dedupe.over(topic) {
+				log.Info("Limits on IO are in force again, or not wanted any more", "persistentvolume", c.PV)
+			}
+			continue
+		}
+		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", eviction.KeyOfClaim(c), err)
+		if d.dedupe.fresh(topic, text, d.cfg.Now()) {
+			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "why", err.Error())
+			d.events.onVolume(objects[c.PV], warning, "IOLimitNotApplied", text)
+			d.events.onClaim(ctx, claimOfObject(objects[c.PV]), warning, "IOLimitNotApplied", text)
+		}
+	}
+}

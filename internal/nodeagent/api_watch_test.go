@@ -1,0 +1,63 @@
+package nodeagent_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string) {
+	own := &watcher{resource: resource, selects: a.selectorOf(r), events: make(chan any, 10000)}
+	a.mu.Lock()
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		kind, version := "", "v1"
+		switch resource {
+		case "persistentvolumes":
+			kind = "PersistentVolume"
+			for _, pv := range a.volumes {
+				if own.selects(pv) {
+					own.events <- map[string]any{"type": "ADDED", "object": pv.DeepCopy()}
+				}
+			}
+		case "pods":
+			kind = "Pod"
+			for _, pod := range a.pods {
+				if own.selects(pod) {
+					own.events <- map[string]any{"type": "ADDED", "object": pod.DeepCopy()}
+				}
+			}
+		case "nodestorages":
+			kind, version = "NodeStorage", "flexlvm.io/v1"
+			if a.storage != nil {
+				own.events <- map[string]any{"type": "ADDED", "object": a.storage.DeepCopy()}
+			}
+		}
+		own.events <- map[string]any{"type": "BOOKMARK", "object": map[string]any{
+			"kind": kind, "apiVersion": version, "metadata": map[string]any{
+				"resourceVersion": strconv.Itoa(a.version), "annotations": map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+			},
+		}}
+	}
+	a.watchers = append(a.watchers, own)
+	a.mu.Unlock()
+	defer a.with(func() {
+		a.watchers = slices.DeleteFunc(a.watchers, func(other *watcher) bool { return other == own })
+	})
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case e := <-own.events:
+			if json.NewEncoder(w).Encode(e) != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package nodeagent
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A copyJob is a copy that is to be made.
+type copyJob struct {
+	claim  eviction.Claim
+	object *corev1.PersistentVolume
+}
+
+// enqueueCopies hands the copies of a round to their lane: writing the log of a large
+// volume anew takes a while.
+func (d *Daemon) enqueueCopies(f observation) {
+	var jobs []copyJob
+	now, busy := d.copier.at()
+	for _, c := range eviction.Copies(f.view) {
+		waits := d.copies.waits(string(c.UID), f.at)
+		if !waits && (!busy || now.claim.UID != c.UID) {
+			jobs = append(jobs, copyJob{c, f.objects[c.PV]})
+		}
+	}
+	d.copier.set(jobs)
+}
+
+// makeCopy does one job. It is the work of the lane.
+func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
+	c, log := j.claim, klog.FromContext(ctx)
+	err := d.engine.MakeClone(ctx, volume.Spec{
+		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,
+		CloneOf: c.CloneOf, Inodes: c.Inodes, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace,
+	})
+	if ctx.Err() != nil {
+		return // told to end; the next process, or the first mount, makes it
+	}
+	defer d.kick()
+	id, topic := string(c.UID), "copy "+string(c.UID)
+	if err == nil {
+		d.copies.clear(id)
+		d.dedupe.over(topic)
+		log.Info("Volume made as a copy", "volume", eviction.KeyOfClaim(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
+		message := "the copy of volume " + string(c.CloneOf) + " is taken: what is written there from now on is not in it"
+		d.events.onVolume(j.object, normal, "VolumeCopied", message)
+		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
+		return
+	}
+	now := d.cfg.Now()
+	b := d.copies.add(id, now, err.Error())
+	if !d.dedupe.fresh(topic, err.Error(), now) {
+		return
+	}
+	log.Error(err, "A volume could not be made as a copy; it is tried again", "volume", eviction.KeyOfClaim(&c).String(), "of", c.CloneOf, "in", b.delay)
+	message := err.Error() + "; it is tried again"
+	d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
+	d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
+}

@@ -1,0 +1,78 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func pvCopyOf(source string) func(*corev1.PersistentVolume) {
+	return func(o *corev1.PersistentVolume) {
+		o.Spec.FlexVolume.Options[volume.OptionLayout] = "thin"
+		o.Spec.FlexVolume.Options[volume.OptionThinPool] = "pool"
+		o.Spec.FlexVolume.Options[volume.OptionCloneOf] = source
+	}
+}
+
+// The copy is taken as soon as its PersistentVolume is there, and its source goes
+// only then, whenever its user deletes it.
+func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.engine.with(func() {
+		r.engine.pools = append(r.engine.pools, inventory.Pool{
+			Name: "flexlvm/pool", UUID: "pool", Size: volume.TiB, Free: volume.TiB, Extent: 4 * volume.MiB,
+			Thin: &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true, Metadata: volume.GiB},
+		})
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "clone") {
+				return errors.New("the pool is full")
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.rounds(1)
+	r.api.put(object("copy", 10, pvCopyOf("source")))
+	released := r.api.volume("source")
+	pvReleased(released)
+	r.api.put(released)
+	r.eventually(func() bool { return len(r.engine.called("clone flexlvm/copy of source")) == 1 }, "no copy is tried")
+	r.eventually(func() bool { return len(r.api.told("VolumeNotCopied")) == 1 }, "no event")
+	require.Contains(t, r.api.told("VolumeNotCopied")[0], "PersistentVolume/copy: the pool is full; it is tried again")
+	r.rounds(3)
+	require.Len(t, r.engine.called("clone"), 1, "tried again too early: the clock stands")
+	require.Contains(t, r.engine.names(), "source ready")
+	require.Contains(t, r.api.volume("source").Finalizers, pv.Finalizer)
+	require.Empty(t, r.api.told("VolumeNeedsAttention"), "nobody need do anything")
+
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(soon)
+	r.eventually(func() bool { return r.api.volume("source") == nil }, "the source stays")
+	require.Contains(t, r.engine.names(), "source unreferenced")
+	require.Contains(t, r.engine.names(), "copy ready")
+	r.eventually(func() bool { return len(r.api.told("VolumeCopied")) == 1 }, "no event")
+	r.rounds(2)
+	require.Len(t, r.engine.called("clone"), 2)
+}
+
+// A dry run makes nothing.
+func TestCopyInADryRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.DryRun = true
+	r.claimed("source", 10)
+	r.api.put(object("copy", 10, pvCopyOf("source")))
+	r.start()
+	r.rounds(3)
+	require.Empty(t, r.engine.called("clone"))
+}

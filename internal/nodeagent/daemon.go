@@ -1,0 +1,286 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/iolimit"
+	"github.com/flexlvm/flexlvm/internal/kube"
+)
+
+const (
+	// settle is how long a round waits for more changes after the first: they come
+	// in swarms.
+	settle = 200 * time.Millisecond
+	// mostSettle bounds what a slow machine waits: as long as its rounds take.
+	mostSettle = 5 * time.Second
+	// callCheck is how often to see whether somebody has called.
+	callCheck = time.Second
+	// firstRetry is when a round that failed is made again; doubled up to the
+	// interval.
+	firstRetry = time.Second
+	// A round may take roundIntervals, and the process counts as hung when none has
+	// ended for hungIntervals; with short intervals at least so long.
+	roundIntervals, leastRound = 4, 4 * time.Minute
+	hungIntervals, leastHung   = 5, 5 * time.Minute
+	// syncTime is how long the first round waits for the watches.
+	syncTime = 5 * time.Second
+)
+
+// Config says what a daemon is to do.
+type Config struct {
+	Node     string // name of the Node that it runs on
+	Policy   eviction.Policy
+	Interval time.Duration // between rounds that nothing has called for
+	DryRun   bool          // say what would be done and do nothing
+	Now      func() time.Time
+	// Called tells when somebody on the node last asked for a round; nil: nobody can.
+	Called func() time.Time
+	// Missing names the programs that the host lacks.
+	Missing func() []string
+	IO      iolimit.Host // limits on it; a dry run sets none
+	// IOTime is how long a disk has had something to do; nil: nobody asks.
+	IOTime func(device string) (time.Duration, error)
+}
+
+// Outlets is where a daemon tells what it does.
+type Outlets struct {
+	Events  record.EventRecorder
+	Metrics *Metrics
+	Ready   func() // called when a round has succeeded for the first time
+}
+
+// A Daemon looks after the volumes of one node. It remembers nothing that it
+// could not find out again.
+type Daemon struct {
+	cfg     Config
+	engine  Engine
+	api     *kube.Client
+	out     Outlets
+	events  events
+	watches *watches
+
+	quick, slow *serialQueue[job]
+	copier      *serialQueue[copyJob]
+	limiter     *iolimit.Limiter // nil where nothing is limited
+	kicks       chan struct{}
+	ended       atomic.Int64 // when a round last ended, in nanoseconds
+
+	// What follows belongs to the goroutine of the rounds.
+	cluster   string
+	confirmed time.Time
+	orphans   map[eviction.Key]bool // of the last confirmed round
+	meter     *meter
+
+	dedupe         *dedupe
+	history        *history
+	releasedClaims *releasedClaims
+	removed        *uuidSet // removed by this process, and perhaps in an older inventory
+	inFlight       *inFlight
+	removals       *backoff
+	releases       *backoff
+	heals          *backoff
+	copies         *backoff
+	moves          *backoff
+	// unlabelled is since when this process has seen that a replica's label is gone.
+	unlabelled map[unlabelling]time.Time
+}
+
+// New makes a daemon. It begins nothing.
+func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, error) {
+	if err := cfg.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Node == "" {
+		return nil, fmt.Errorf("configure node daemon: no node is named; give --node-name or set NODE_NAME")
+	}
+	if cfg.Interval <= 0 {
+		return nil, fmt.Errorf("configure node daemon: --interval is %s; give 1s or more", cfg.Interval)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Missing == nil {
+		cfg.Missing = func() []string { return nil }
+	}
+	d := &Daemon{
+		cfg: cfg, engine: engine, api: api, out: out,
+		events:   newEvents(out.Events, api, cfg.Node),
+		kicks:    make(chan struct{}, 1),
+		dedupe:   newDedupe(),
+		history:  newHistory(cfg.Policy.OrphanAge),
+		removed:  &uuidSet{},
+		inFlight: newInFlight(),
+		removals: newBackoff(5*time.Second, 5*time.Minute),
+		releases: newBackoff(time.Second, time.Minute),
+		heals:    newBackoff(time.Minute, time.Hour),
+		copies:   newBackoff(5*time.Second, time.Minute),
+		moves:    newBackoff(time.Second, time.Minute),
+
+		releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
+	}
+	if cfg.IO.Groups != nil && !cfg.DryRun {
+		d.limiter = iolimit.New(cfg.IO, cfg.Now)
+	}
+	d.quick, d.slow, d.copier = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.makeCopy)
+	d.ended.Store(cfg.Now().UnixNano())
+	return d, nil
+}
+
+// kick calls for a round soon. It never blocks.
+func (d *Daemon) kick() {
+	select {
+	case d.kicks <- struct{}{}:
+	default:
+	}
+}
+
+// Healthy tells whether rounds come to an end, well or not.
+func (d *Daemon) Healthy(*http.Request) error {
+	since := d.cfg.Now().Sub(time.Unix(0, d.ended.Load()))
+	if since > max(hungIntervals*d.cfg.Interval, leastHung) {
+		return fmt.Errorf("no round has ended for %s; a program of the host's may hang", since.Round(time.Second))
+	}
+	return nil
+}
+
+// Run works until ctx ends, and returns when what it had begun has come to an end.
+func (d *Daemon) Run(ctx context.Context) error {
+	var err error
+	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { d.watches.run(ctx) })
+	all.Go(func() { d.quick.run(ctx) })
+	all.Go(func() { d.slow.run(ctx) })
+	all.Go(func() { d.copier.run(ctx) })
+	all.Go(func() { d.limiter.Run(ctx) })
+	all.Go(func() { d.answer(ctx) })
+	d.awaitWatches(ctx)
+
+	next, failures := time.Duration(0), 0
+	for d.await(ctx, next) {
+		start := time.Now()
+		f, err := d.boundedRound(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		d.ended.Store(d.cfg.Now().UnixNano())
+		if err != nil {
+			next = min(firstRetry<<min(failures, 16), d.cfg.Interval)
+			failures++
+		} else {
+			next, failures = d.next(f), 0
+			if d.out.Ready != nil {
+				d.out.Ready()
+			}
+		}
+		d.rest(ctx, time.Since(start))
+	}
+	return nil
+}
+
+// boundedRound is a round that ends even if what it waits for does not.
+func (d *Daemon) boundedRound(ctx context.Context) (observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(roundIntervals*d.cfg.Interval, leastRound))
+	defer cancel()
+	return d.round(ctx)
+}
+
+// answer makes a round soon after somebody on the node has called for one.
+func (d *Daemon) answer(ctx context.Context) {
+	if d.cfg.Called == nil {
+		return
+	}
+	ticker := time.NewTicker(callCheck)
+	defer ticker.Stop()
+	for last := d.cfg.Called(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if now := d.cfg.Called(); !now.Equal(last) { // clocks are set back, too
+			last = now
+			d.kick()
+		}
+	}
+}
+
+// await waits until a round is due, and returns false when ctx has ended.
+func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-d.kicks:
+		d.rest(ctx, 0)
+		select {
+		case <-d.kicks:
+		default:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// rest waits for more changes, or gives the machine as much time as a round took.
+func (d *Daemon) rest(ctx context.Context, took time.Duration) {
+	timer := time.NewTimer(min(max(took, settle), mostSettle))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// awaitWatches gives the watches a moment to fill, so that the first round need
+// not fail. Without an API server it goes on.
+func (d *Daemon) awaitWatches(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, syncTime)
+	defer cancel()
+	for _, synced := range []func() bool{d.watches.volumes.HasSynced, d.watches.pods.HasSynced, d.watches.storage.HasSynced} {
+		for !synced() {
+			timer := time.NewTimer(20 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				klog.FromContext(ctx).V(1).Info("The API server has not shown the objects of this node yet")
+				return
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+// next is when to look again where nothing changes: after the interval, or when
+// something that failed is due, or when a volume becomes old enough to make room.
+func (d *Daemon) next(f observation) time.Duration {
+	now := d.cfg.Now()
+	next := d.cfg.Interval
+	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.moves} {
+		if at := s.next(now); !at.IsZero() {
+			next = min(next, at.Sub(now))
+		}
+	}
+	if at := eviction.NextOfAge(f.view, d.cfg.Policy.MinAge); !at.IsZero() {
+		next = min(next, at.Sub(now))
+	}
+	for _, since := range d.unlabelled {
+		if at := since.Add(grace); at.After(now) {
+			next = min(next, at.Sub(now))
+		}
+	}
+	return max(next, settle)
+}

@@ -1,0 +1,209 @@
+package nodeagent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/nodeagent"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A fakeEngine keeps a node in memory by the engine's rules.
+type fakeEngine struct {
+	now func() time.Time
+
+	mu          sync.Mutex
+	pools       []inventory.Pool
+	volumes     []inventory.Volume
+	tombs       []string // volumes that were released without ever being made
+	calls       []string
+	inventories int
+	// fault fails a call, given as "remove flexlvm/name" and the like; nil: none.
+	fault func(call string) error
+	// wiping holds removals up after their commit until it is closed.
+	wiping chan struct{}
+	// committed is how the next removal fails when it has committed.
+	committed func() error
+}
+
+var _ nodeagent.Engine = (*fakeEngine)(nil)
+
+func (e *fakeEngine) with(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+// note writes a call down and says whether it is to fail. The lock is held.
+func (e *fakeEngine) note(call string, args ...any) error {
+	call = fmt.Sprintf(call, args...)
+	e.calls = append(e.calls, call)
+	if e.fault != nil {
+		return e.fault(call)
+	}
+	return nil
+}
+
+func (e *fakeEngine) find(ref node.Ref, name volume.Name) *inventory.Volume {
+	i := slices.IndexFunc(e.volumes, func(v inventory.Volume) bool { return v.Group == ref.Group && v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &e.volumes[i]
+}
+
+func (e *fakeEngine) Inventory(context.Context) (inventory.Inventory, error) {
+	e.mu.Lock()
+	e.inventories++
+	fault := e.fault
+	e.mu.Unlock()
+	if fault != nil {
+		if err := fault("inventory"); err != nil {
+			return inventory.Inventory{}, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return inventory.Inventory{Pools: slices.Clone(e.pools), Volumes: slices.Clone(e.volumes)}, nil
+}
+
+func (e *fakeEngine) Heal(_ context.Context, ref node.Ref) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("heal %s", ref); err != nil {
+		return err
+	}
+	if v := e.find(ref, ref.Name); v != nil && v.State == volume.Ready {
+		v.Active, v.Problem = true, ""
+	}
+	return nil
+}
+
+func (e *fakeEngine) Release(_ context.Context, ref node.Ref, to volume.State, d volume.Disposal) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("release %s %s", ref, to); err != nil {
+		return err
+	}
+	v := e.find(ref, ref.Name)
+	switch {
+	case v == nil:
+		e.tombs = append(e.tombs, ref.String())
+		return nil
+	case v.Cluster != ref.Cluster:
+		return errors.New("of another cluster")
+	case ref.UUID != "" && ref.UUID != v.UUID:
+		return errors.New("is another by now")
+	case v.State == to:
+		return nil
+	case v.State == volume.Unreferenced && to == volume.Retained:
+	case v.State != volume.Ready && v.State != volume.Creating:
+		return fmt.Errorf("is %s", v.State)
+	}
+	v.State, v.Released, v.Reclaim, v.Wipe = to, e.now(), d.Reclaim, d.Wipe
+	return nil
+}
+
+func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("remove %s", ref); err != nil {
+		return err
+	}
+	if ref.Name.IsDoomed() { // that one alone
+		ref.Name = ref.Name.Undoomed()
+	} else if v := e.find(ref, ref.Name); v != nil {
+		switch {
+		case v.Cluster != ref.Cluster:
+			return errors.New("of another cluster")
+		case ref.UUID != "" && ref.UUID != v.UUID:
+			return errors.New("is another by now")
+		case v.State != volume.Unreferenced:
+			return fmt.Errorf("is %s", v.State)
+		case v.Open:
+			return fmt.Errorf("remove %s: %w", ref, node.ErrInUse)
+		}
+		v.State, v.Name = volume.Doomed, v.Name.Doomed()
+		if fails := e.committed; fails != nil {
+			e.committed = nil
+			return fails()
+		}
+	}
+	v := e.find(ref, ref.Name.Doomed())
+	if v == nil {
+		return nil
+	}
+	if wiping := e.wiping; wiping != nil && v.Wipe != volume.WipeNone {
+		e.mu.Unlock()
+		select {
+		case <-wiping:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		v = e.find(ref, ref.Name.Doomed())
+	}
+	for i := range e.pools {
+		if e.pools[i].Name == v.Pool() {
+			e.pools[i].Free += v.Device
+			e.pools[i].LVs--
+		}
+	}
+	e.volumes = slices.DeleteFunc(e.volumes, func(other inventory.Volume) bool { return other.UUID == v.UUID })
+	return nil
+}
+
+func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("clone %s/%s of %s", spec.Group, spec.Name, spec.CloneOf); err != nil {
+		return err
+	}
+	source := e.find(node.Ref{Group: spec.Group}, spec.CloneOf)
+	switch {
+	case e.find(node.Ref{Group: spec.Group}, spec.Name) != nil:
+		return nil
+	case source == nil || source.State == volume.Creating || source.Namespace != spec.Namespace:
+		return errors.New("nothing to copy")
+	}
+	made := *source
+	made.Name, made.UUID, made.State, made.Size = spec.Name, "uuid-"+string(spec.Name), volume.Ready, spec.Size
+	e.volumes = append(e.volumes, made)
+	return nil
+}
+
+// names are the volumes that are there, with their states.
+func (e *fakeEngine) names() (out []string) {
+	e.with(func() {
+		for _, v := range e.volumes {
+			out = append(out, fmt.Sprintf("%s %s", v.Name, v.State))
+		}
+	})
+	slices.Sort(out)
+	return out
+}
+
+// called gives the calls that begin so.
+func (e *fakeEngine) called(prefix string) (out []string) {
+	e.with(func() {
+		for _, c := range e.calls {
+			if len(c) >= len(prefix) && c[:len(prefix)] == prefix {
+				out = append(out, c)
+			}
+		}
+	})
+	return out
+}
+
+func (e *fakeEngine) rounds() (n int) {
+	e.with(func() { n = e.inventories })
+	return n
+}

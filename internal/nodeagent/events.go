@@ -1,0 +1,93 @@
+package nodeagent
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	normal  = corev1.EventTypeNormal
+	warning = corev1.EventTypeWarning
+)
+
+// mostMessage bounds what one message may hold; events of the newer API end there.
+const mostMessage = 1000
+
+// Component is who the daemon's events are from.
+const Component = "flexlvm-gc"
+
+// NewRecorder sends events to the API until ctx ends; close waits for nothing.
+// The library's bounds are for controllers that stutter: after ten events of a
+// kind it would count instead of telling, and after 25 fall silent, but every
+// eviction is to be told.
+func NewRecorder(ctx context.Context, api *kube.Client, node string) (recorder record.EventRecorder, closeAll func()) {
+	const burst, perMinute = 1000, 60
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
+		MaxEvents: burst, BurstSize: burst, QPS: perMinute / 60.0, LRUCacheSize: burst,
+	}))
+	broadcaster.StartRecordingToSink(api.Events(ctx))
+	source := corev1.EventSource{Component: Component, Host: node}
+	return broadcaster.NewRecorder(runtime.NewScheme(), source), broadcaster.Shutdown
+}
+
+// events tells people what was done, where they look: on the node, on the claim,
+// on the PersistentVolume.
+type events struct {
+	recorder record.EventRecorder
+	api      *kube.Client
+	node     *corev1.ObjectReference
+}
+
+func newEvents(recorder record.EventRecorder, api *kube.Client, node string) events {
+	// As the kubelet does it: `kubectl describe node` looks for events whose UID is
+	// the node's name.
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
+	return events{recorder: recorder, api: api, node: ref}
+}
+
+func (e events) onNode(kind, reason, message string) {
+	e.recorder.Event(e.node, kind, reason, clip(message, mostMessage))
+}
+
+func (e events) onVolume(pv *corev1.PersistentVolume, kind, reason, message string) {
+	if pv == nil {
+		return
+	}
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}
+	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+}
+
+// onManager tells the VolumeManager whose replica was evicted.
+func (e events) onManager(of eviction.Eviction, kind, reason, message string) {
+	if of.Reason != eviction.ReasonReplica || of.Replica.Owner == "" || of.Replica.OwnerUID == "" {
+		return
+	}
+	ref := &corev1.ObjectReference{
+		APIVersion: replica.OwnerGroup + "/" + replica.OwnerVersion, Kind: replica.OwnerKind,
+		Namespace: of.Volume.Namespace, Name: of.Replica.Owner, UID: types.UID(of.Replica.OwnerUID),
+	}
+	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+}
+
+// onClaim tells a claim, if it is still there and is not another of its name.
+func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, reason, message string) {
+	if ref == nil || ref.UID == "" {
+		return
+	}
+	claim, err := e.api.PersistentVolumeClaim(ctx, ref.Namespace, ref.Name)
+	if err != nil || claim.UID != ref.UID {
+		klog.FromContext(ctx).V(1).Info("A claim is not told of its volume: it is gone, or cannot be read", "claim", ref.Namespace+"/"+ref.Name, "err", err)
+		return
+	}
+	to := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
+	e.recorder.Event(to, kind, reason, clip(message, mostMessage))
+}

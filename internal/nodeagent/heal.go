@@ -1,0 +1,59 @@
+package nodeagent
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// settleTime is how long a first mount may take before its volume counts as left
+// behind by a crash.
+const settleTime = time.Minute
+
+// heal puts right what can be put right without asking anybody. What is healed
+// shows in the next inventory.
+func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
+	if d.cfg.DryRun {
+		return
+	}
+	log := klog.FromContext(ctx)
+	deadline := time.Now().Add(healBudget)
+	for _, v := range in.Volumes {
+		now := d.cfg.Now()
+		if v.Cluster != d.cluster || !ailing(v, now) {
+			continue
+		}
+		if d.heals.waits(v.UUID, now) {
+			continue
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			d.kick()
+			return
+		}
+		// Counted also where it succeeds: a creating volume that no mount has ever
+		// finished stays as it is, and is looked at less and less often.
+		err := d.engine.Heal(ctx, refOf(v))
+		b := d.heals.add(v.UUID, now, "")
+		if err != nil && d.dedupe.fresh("heal "+v.UUID, err.Error(), now) {
+			log.Error(err, "A volume could not be put right; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", b.delay)
+		}
+	}
+}
+
+// ailing tells whether Heal may have something to do. It brings no copies back.
+func ailing(v inventory.Volume, now time.Time) bool {
+	switch v.State {
+	case volume.Ready:
+		return !v.Active || v.Problem != "" && !v.Degraded
+	case volume.Unreferenced:
+		return v.Active && v.Problem != "" && !v.Degraded
+	case volume.Creating:
+		return now.Sub(v.Created) > settleTime
+	}
+	return false
+}

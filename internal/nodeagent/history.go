@@ -1,0 +1,141 @@
+package nodeagent
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+)
+
+// keptEvictions is how many the NodeStorage shows.
+const keptEvictions = 20
+
+// history is the last evictions, the newest first. It may be used from several
+// goroutines.
+type history struct {
+	orphanAge time.Duration // for so long an orphan's eviction is not forgotten
+
+	mu    sync.Mutex
+	begun bool
+	list  []flexlvmv1.Eviction
+	// orphans is when those went that count, and given those of this process, by LVM's
+	// UUID.
+	orphans []time.Time
+	given   map[string]bool
+	// uncounted: up to then more orphans have gone than an earlier process could tell.
+	uncounted time.Time
+	// changes counts those of the list; told are those that the NodeStorage has.
+	changes, told int
+}
+
+func newHistory(orphanAge time.Duration) *history {
+	return &history{orphanAge: orphanAge, given: map[string]bool{}}
+}
+
+// begin takes over what an earlier process has left in the NodeStorage. It counts
+// once.
+func (h *history) begin(earlier []flexlvmv1.Eviction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.begun {
+		return
+	}
+	h.begun = true
+	h.list = append(h.list, earlier...)
+	for _, e := range earlier {
+		if e.Reason == string(eviction.ReasonOrphan) {
+			h.orphans = append(h.orphans, e.Time.Time)
+		}
+	}
+	if len(h.orphans) >= keptEvictions {
+		h.uncounted = h.orphans[len(h.orphans)-1]
+	}
+}
+
+func (h *history) hasBegun() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.begun
+}
+
+// add notes an eviction. That of an orphan is noted when it is given up, and counts
+// once, however often its removal is tried.
+func (h *history) add(now time.Time, e eviction.Eviction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.Reason == eviction.ReasonOrphan {
+		if h.given[e.Volume.UUID] {
+			return
+		}
+		h.given[e.Volume.UUID] = true
+		h.orphans = append(h.orphans, now)
+	}
+	h.changes++
+	h.list = slices.Insert(h.list, 0, flexlvmv1.Eviction{
+		Time: second(now), Pool: string(e.Volume.Group), Name: string(e.Volume.Name),
+		Size: quantity(e.Volume.Size), LastUsed: second(e.Volume.LastUsed),
+		Reason: string(e.Reason), Message: clip(e.Message, mostMessage),
+	})
+	for len(h.list) > keptEvictions {
+		h.list = slices.Delete(h.list, h.leastWanted(now), h.leastWanted(now)+1)
+	}
+}
+
+// leastWanted is the oldest but for orphans that still count.
+func (h *history) leastWanted(now time.Time) int {
+	for i := len(h.list) - 1; i >= 0; i-- {
+		if h.list[i].Reason != string(eviction.ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanAge {
+			return i
+		}
+	}
+	return len(h.list) - 1
+}
+
+// evictions gives the list, and how many changes it has.
+func (h *history) evictions() (list []flexlvmv1.Eviction, changes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.list[:min(len(h.list), keptEvictions)]), h.changes
+}
+
+// announce notes that the NodeStorage has the list as it was after so many changes. It
+// returns true where it had not.
+func (h *history) announce(changes int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news := changes > h.told
+	h.told = max(h.told, changes)
+	return news
+}
+
+// published tells whether the NodeStorage has all.
+func (h *history) published() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told == h.changes
+}
+
+// orphansSince counts the orphans that were evicted after then.
+func (h *history) orphansSince(then time.Time) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.uncounted.After(then) {
+		return math.MaxInt
+	}
+	h.orphans = slices.DeleteFunc(h.orphans, func(at time.Time) bool { return !at.After(then) })
+	return len(h.orphans)
+}
+
+// second is a time as the API keeps it: a finer one would differ from what was
+// read back.
+func second(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+
+func quantity[T ~int64](bytes T) resource.Quantity {
+	return *resource.NewQuantity(int64(bytes), resource.BinarySI)
+}

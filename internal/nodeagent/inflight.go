@@ -1,0 +1,60 @@
+package nodeagent
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// inFlight remembers the evictions of this process whose removal has failed: it may
+// have committed before, and then no plan names the volume any more, but people
+// are still to be told why it went. It may be used from several goroutines.
+type inFlight struct {
+	mu     sync.Mutex
+	byUUID map[string]job
+}
+
+func newInFlight() *inFlight { return &inFlight{byUUID: map[string]job{}} }
+
+func (b *inFlight) note(j job) {
+	if j.eviction == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.byUUID[j.volume.UUID] = j
+}
+
+func (b *inFlight) of(uuid string) (job, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j, there := b.byUUID[uuid]
+	return j, there
+}
+
+func (b *inFlight) drop(uuid string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byUUID, uuid)
+}
+
+// gone gives those whose volumes are not in an inventory any more though their
+// pools are, and forgets them; and forgets those that were not committed.
+func (b *inFlight) gone(in inventory.Inventory) (out []job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for uuid, j := range b.byUUID {
+		at := slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.UUID == uuid })
+		seen := slices.ContainsFunc(in.Pools, func(p inventory.Pool) bool { return p.Name == j.volume.Pool() })
+		switch {
+		case at < 0 && seen:
+			out = append(out, j)
+			delete(b.byUUID, uuid)
+		case at >= 0 && in.Volumes[at].State != volume.Doomed && in.Volumes[at].State != volume.Unreferenced:
+			delete(b.byUUID, uuid) // somebody wants it again
+		}
+	}
+	return out
+}

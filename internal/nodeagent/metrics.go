@@ -1,0 +1,230 @@
+package nodeagent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Metrics is what the daemon tells Prometheus.
+type Metrics struct {
+	pools     map[string]*prometheus.GaugeVec
+	known     []volume.PoolName // the pools that they are of; only the rounds look at it
+	volumes   *prometheus.GaugeVec
+	orphans   prometheus.Gauge
+	foreign   prometheus.Gauge
+	problems  prometheus.Gauge
+	attention prometheus.Gauge
+	blocked   prometheus.Gauge
+	limited   prometheus.Gauge
+	unlimited prometheus.Gauge
+	lastRound prometheus.Gauge
+	rounds    *prometheus.CounterVec
+	roundTime prometheus.Histogram
+	evictions *prometheus.CounterVec
+	failed    *prometheus.CounterVec
+	releases  *prometheus.CounterVec
+	farewells *prometheus.CounterVec
+	commands  *prometheus.HistogramVec
+}
+
+// Gauges of each pool, and what they mean.
+var poolGauges = map[string]string{
+	"flexlvm_pool_size_bytes":               "Size of the pool.",
+	"flexlvm_pool_free_bytes":               "What no logical volume holds.",
+	"flexlvm_pool_reclaimable_bytes":        "What volumes hold that may be evicted.",
+	"flexlvm_pool_promised_bytes":           "What PersistentVolumes of this node still need.",
+	"flexlvm_pool_shortfall_bytes":          "Room that is missing even if all that may be evicted were.",
+	"flexlvm_pool_metadata_size_bytes":      "Size of LVM's metadata area.",
+	"flexlvm_pool_metadata_free_bytes":      "What is free of LVM's metadata area.",
+	"flexlvm_pool_thin_metadata_size_bytes": "Size of the metadata of a thin pool.",
+	"flexlvm_pool_thin_metadata_free_bytes": "What is free of the metadata of a thin pool.",
+	"flexlvm_pool_closed":                   "1 where no new volume is promised in the pool.",
+	"flexlvm_pool_missing_devices":          "Devices of the volume group that LVM cannot find.",
+	"flexlvm_pool_foreign_volumes":          "Logical volumes that are not ours, or another cluster's.",
+	"flexlvm_pool_pressure":                 "1 where the pool is over its high threshold or cannot give what is promised.",
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		pools:     map[string]*prometheus.GaugeVec{},
+		volumes:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_volumes", Help: "Volumes of this cluster, by pool and state."}, []string{"pool", "state"}),
+		orphans:   gauge("flexlvm_orphans", "Volumes of this cluster that no PersistentVolume explains."),
+		foreign:   gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
+		problems:  gauge("flexlvm_problem_volumes", "Volumes of flexlvm with a problem that a person should look at."),
+		attention: gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
+		blocked:   gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost its memory."),
+		limited:   gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
+		unlimited: gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
+		lastRound: gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
+		rounds:    counters("flexlvm_gc_rounds_total", "Rounds, by how they ended.", "result"),
+		roundTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "flexlvm_gc_round_duration_seconds", Help: "How long a round took.",
+			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60},
+		}),
+		evictions: counters("flexlvm_evictions_total", "Volumes evicted, by reason.", "reason"),
+		failed:    counters("flexlvm_gc_failures_total", "Steps that failed and are tried again.", "step"),
+		releases:  counters("flexlvm_releases_total", "Volumes whose PersistentVolume was let go, by the state that they went to.", "state"),
+		farewells: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
+		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",
+			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120},
+		}, []string{"command", "result"}),
+	}
+	for name, help := range poolGauges {
+		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
+		registerer.MustRegister(m.pools[name])
+	}
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.limited, m.unlimited,
+		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.farewells, m.commands)
+	m.zero()
+	return m
+}
+
+// zero makes counters appear before they count: a rate needs a value to begin
+// from.
+func (m *Metrics) zero() {
+	for _, r := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonOrphan, eviction.ReasonReplica} {
+		m.evictions.WithLabelValues(string(r))
+	}
+	for _, s := range []volume.State{volume.Unreferenced, volume.Retained} {
+		m.releases.WithLabelValues(string(s))
+	}
+	for _, step := range []eviction.Step{eviction.StepAsk, eviction.StepConfirm, eviction.StepWithdraw} {
+		m.farewells.WithLabelValues(string(step))
+	}
+	for _, step := range []string{"release", "removal"} {
+		m.failed.WithLabelValues(step)
+	}
+	for _, result := range []string{"success", reasonAPI, reasonLVM} {
+		m.rounds.WithLabelValues(result)
+	}
+}
+
+func (m *Metrics) evicted(r eviction.Reason) { m.evictions.WithLabelValues(string(r)).Inc() }
+func (m *Metrics) moved(s eviction.Step)     { m.farewells.WithLabelValues(string(s)).Inc() }
+func (m *Metrics) released(s volume.State)   { m.releases.WithLabelValues(string(s)).Inc() }
+func (m *Metrics) releaseFailed()            { m.failed.WithLabelValues("release").Inc() }
+func (m *Metrics) removalFailed()            { m.failed.WithLabelValues("removal").Inc() }
+
+func (m *Metrics) ioLimited(applied, failed int) {
+	m.limited.Set(float64(applied))
+	m.unlimited.Set(float64(failed))
+}
+
+// round tells of a round that has ended. What a failed one did not see stays as
+// it was. Prometheus may ask meanwhile, so nothing is taken away that comes back; and
+// a round counts when all else of it is told.
+func (m *Metrics) round(f observation, err error, took time.Duration) {
+	m.roundTime.Observe(took.Seconds())
+	if err != nil {
+		m.rounds.WithLabelValues(reasonOf(err)).Inc()
+		return
+	}
+	was := m.known
+	m.known = nil
+	for _, p := range f.result.Pools {
+		m.pool(p)
+		m.known = append(m.known, p.Pool.Name)
+	}
+	for _, name := range was {
+		if !slices.Contains(m.known, name) {
+			m.forget(name)
+		}
+	}
+	m.orphans.Set(float64(len(f.result.Orphans)))
+	m.foreign.Set(float64(len(f.result.Foreign)))
+	m.problems.Set(float64(len(f.result.Problems)))
+	m.attention.Set(float64(attention(f)))
+	m.blocked.Set(one(f.result.Blocked != ""))
+	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
+	m.rounds.WithLabelValues("success").Inc()
+}
+
+// forget takes the metrics of a pool away.
+func (m *Metrics) forget(pool volume.PoolName) {
+	for _, g := range m.pools {
+		g.DeleteLabelValues(string(pool))
+	}
+	m.volumes.DeletePartialMatch(prometheus.Labels{"pool": string(pool)})
+}
+
+func (m *Metrics) pool(p eviction.PoolResult) {
+	name := string(p.Pool.Name)
+	for gauge, value := range map[string]float64{
+		"flexlvm_pool_size_bytes":          float64(p.Pool.Size),
+		"flexlvm_pool_free_bytes":          float64(p.Pool.Free),
+		"flexlvm_pool_reclaimable_bytes":   float64(p.Reclaimable),
+		"flexlvm_pool_promised_bytes":      float64(p.Promised),
+		"flexlvm_pool_shortfall_bytes":     float64(p.Shortfall),
+		"flexlvm_pool_metadata_size_bytes": float64(p.Pool.MetadataSize),
+		"flexlvm_pool_metadata_free_bytes": float64(p.Pool.MetadataFree),
+		"flexlvm_pool_missing_devices":     float64(p.Pool.Missing),
+		"flexlvm_pool_foreign_volumes":     float64(p.Foreign),
+		"flexlvm_pool_pressure":            one(p.Pressure),
+		"flexlvm_pool_closed":              one(p.Closed != ""),
+	} {
+		m.pools[gauge].WithLabelValues(name).Set(value)
+	}
+	size, free := m.pools["flexlvm_pool_thin_metadata_size_bytes"], m.pools["flexlvm_pool_thin_metadata_free_bytes"]
+	if thin := p.Pool.Thin; thin != nil && thin.Known {
+		size.WithLabelValues(name).Set(float64(thin.Metadata))
+		free.WithLabelValues(name).Set(float64(thin.Metadata - thin.MetadataUsed))
+	} else {
+		size.DeleteLabelValues(name)
+		free.DeleteLabelValues(name)
+	}
+	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
+		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))
+	}
+}
+
+// attention counts the PersistentVolumes that tellClaims speaks of.
+func attention(f observation) int {
+	n := len(f.unreadable)
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionReport {
+			n++
+		}
+	}
+	return n
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// Timed is next with its programs timed.
+func (m *Metrics) Timed(next command.Runner) command.Runner { return timed{next: next, m: m} }
+
+type timed struct {
+	next command.Runner
+	m    *Metrics
+}
+
+func (t timed) Run(ctx context.Context, c command.Command) (command.Result, error) {
+	start := time.Now()
+	result, err := t.next.Run(ctx, c)
+	how := "success"
+	if err != nil {
+		how = "failure"
+	}
+	t.m.commands.WithLabelValues(c.Name, how).Observe(time.Since(start).Seconds())
+	return result, err
+}

@@ -1,0 +1,92 @@
+package nodeagent
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// series are the values of a metric by its pool; of flexlvm_volumes, its volumes that
+// are ready.
+func series(t *testing.T, from prometheus.Gatherer, name string) map[string]float64 {
+	t.Helper()
+	families, err := from.Gather()
+	require.NoError(t, err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == name && (labels["state"] == "" || labels["state"] == "ready") {
+				out[labels["pool"]] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+func foundPools(pools ...inventory.Pool) (f observation) {
+	for _, p := range pools {
+		f.result.Pools = append(f.result.Pools, eviction.PoolResult{Pool: p, ByState: map[volume.State]int{volume.Ready: 3}})
+	}
+	return f
+}
+
+// Prometheus may ask at any moment, also while a round tells of itself.
+func TestMetricsAreThereAtAnyMoment(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	f := foundPools(inventory.Pool{Name: "one", Size: volume.GiB}, inventory.Pool{Name: "two", Size: volume.GiB})
+	m.round(f, nil, time.Second)
+	end := make(chan struct{})
+	var rounds sync.WaitGroup
+	rounds.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				m.round(f, nil, time.Second)
+			}
+		}
+	})
+	defer rounds.Wait()
+	defer close(end)
+	for range 300 {
+		for name, want := range map[string]float64{"flexlvm_pool_size_bytes": float64(volume.GiB), "flexlvm_volumes": 3} {
+			require.Equal(t, map[string]float64{"one": want, "two": want}, series(t, registry, name), name)
+		}
+	}
+}
+
+// What is not there any more has no metrics, and what is not known has none meanwhile.
+func TestMetricsOfPoolsThatGo(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	thin := func(known bool) inventory.Pool {
+		return inventory.Pool{Name: "one/thin", Size: volume.GiB, Thin: &inventory.ThinPool{Known: known, Metadata: 100}}
+	}
+	one := inventory.Pool{Name: "one", Size: volume.GiB}
+	const size, metadata = "flexlvm_pool_size_bytes", "flexlvm_pool_thin_metadata_size_bytes"
+	m.round(foundPools(one, thin(true)), nil, time.Second)
+	require.Len(t, series(t, registry, size), 2)
+	require.Equal(t, map[string]float64{"one/thin": 100}, series(t, registry, metadata))
+	m.round(foundPools(one, thin(false)), nil, time.Second)
+	require.Len(t, series(t, registry, size), 2)
+	require.Empty(t, series(t, registry, metadata))
+	m.round(foundPools(one), nil, time.Second)
+	for _, name := range []string{size, "flexlvm_volumes"} {
+		left := series(t, registry, name)
+		require.Len(t, left, 1, name)
+		require.Contains(t, left, "one", name)
+	}
+}

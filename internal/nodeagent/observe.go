@@ -1,0 +1,213 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// confirmEvery is how long the daemon believes its watches while they show
+// nothing that it would act on.
+const confirmEvery = 5 * time.Minute
+
+// Reasons of the condition Ready where it is not true.
+const (
+	reasonAPI     = "APIUnavailable"
+	reasonLVM     = flexlvmv1.ReasonLVMFailed
+	reasonTools   = flexlvmv1.ReasonToolsMissing
+	reasonBlocked = "EvictionBlocked"
+)
+
+// A failure is a round that could not be made, and why in one word.
+type failure struct {
+	reason string
+	err    error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// reasonOf is the word for an error of a round.
+func reasonOf(err error) string {
+	if f := (*failure)(nil); errors.As(err, &f) {
+		return f.reason
+	}
+	return reasonAPI
+}
+
+// observation are what one round has seen and decided.
+type observation struct {
+	at         time.Time
+	inventory  inventory.Inventory
+	objects    map[string]*corev1.PersistentVolume // by name
+	unreadable map[string]error                    // by name of the PersistentVolume
+	view       eviction.View
+	verdicts   []eviction.Verdict
+	result     eviction.Result
+	moves      []eviction.Move
+	busy       map[volume.PoolName]int // percent
+	confirmed  bool                    // objects come from the API server itself, in this round
+}
+
+// observe finds out how things stand and what is to be done. Any error means that
+// nothing is to be done.
+//
+// The inventory comes first: whatever is removed on the strength of what the API
+// says is removed on its latest word.
+func (d *Daemon) observe(ctx context.Context) (observation, error) {
+	f := observation{at: d.cfg.Now()}
+	var err error
+	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
+		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
+	}
+	f.busy = d.meter.measure(f.at, f.inventory.Pools)
+	d.forgetGone(f.inventory)
+	d.announceGone(ctx, f.inventory)
+	if d.cluster == "" {
+		if d.cluster, err = d.api.Cluster(ctx); err != nil {
+			return f, &failure{reasonAPI, err}
+		}
+	}
+	d.heal(ctx, f.inventory)
+	if err := d.remember(ctx); err != nil {
+		return f, &failure{reasonAPI, err}
+	}
+	objects, synced := d.watches.persistentVolumes()
+	if !synced {
+		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
+	}
+	d.decide(&f, objects)
+	if !d.mustConfirm(f) {
+		return f, nil
+	}
+	d.watches.trouble.Store(false)
+	if objects, err = d.confirm(ctx); err != nil {
+		d.watches.trouble.Store(true) // nothing counts before it has answered
+		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
+	}
+	d.decide(&f, objects)
+	f.confirmed = true
+	d.confirmed = f.at
+	d.orphans = orphanNames(f.result)
+	there := make(map[string]bool, len(f.view.Claims))
+	for i := range f.view.Claims {
+		there[string(f.view.Claims[i].UID)] = true
+	}
+	d.releases.keep(there)
+	d.copies.keep(there)
+	d.moves.keep(there)
+	return f, nil
+}
+
+// confirm takes the API server's own word, and makes sure that it is the server of
+// the cluster that it was.
+func (d *Daemon) confirm(ctx context.Context) ([]*corev1.PersistentVolume, error) {
+	cluster, err := d.api.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if cluster != d.cluster {
+		return nil, fmt.Errorf("the cluster is another: its UID was %s and is %s; if that is meant to be so, start this daemon again", d.cluster, cluster)
+	}
+	items, err := d.api.Volumes(ctx, d.cfg.Node)
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]*corev1.PersistentVolume, 0, len(items))
+	for i := range items {
+		objects = append(objects, &items[i])
+	}
+	return objects, nil
+}
+
+// decide decides on the strength of objects.
+func (d *Daemon) decide(f *observation, objects []*corev1.PersistentVolume) {
+	f.objects = make(map[string]*corev1.PersistentVolume, len(objects))
+	f.unreadable = map[string]error{}
+	f.view = eviction.View{
+		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
+		Volumes:        d.marked(f.at, f.inventory.Volumes),
+		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
+	}
+	f.view.Users, f.view.PodsKnown = d.watches.users()
+	for _, o := range objects {
+		f.objects[o.Name] = o
+		c, err := claim.Of(o)
+		if err != nil {
+			f.unreadable[o.Name] = err
+			f.view.Unreadable = append(f.view.Unreadable, claim.NamesOf(o)...)
+			continue
+		}
+		f.view.Claims = append(f.view.Claims, c)
+	}
+	f.verdicts = eviction.Judge(f.view)
+	f.result = eviction.Plan(f.view, d.cfg.Policy)
+	f.moves = eviction.Steps(f.view, f.result)
+}
+
+// marked are the volumes with a note on those whose removal has failed and is not
+// tried again yet: others may go in their stead. One that is committed bears it until
+// it is gone: when its room comes, nobody knows.
+func (d *Daemon) marked(now time.Time, all []inventory.Volume) []inventory.Volume {
+	out := make([]inventory.Volume, len(all))
+	copy(out, all)
+	for i := range out {
+		b, failed := d.removals.failed(out[i].UUID)
+		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
+			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is tried again", b.why)
+		}
+	}
+	return out
+}
+
+// mustConfirm tells whether what the watches show has to be confirmed by the API
+// server itself: before anything is done or claimed that cannot be taken back,
+// when a watch had trouble, and now and then.
+func (d *Daemon) mustConfirm(f observation) bool {
+	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" {
+		return true
+	}
+	if d.watches.trouble.Load() || f.at.Sub(d.confirmed) >= confirmEvery {
+		return true
+	}
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionRelease && !d.releases.waits(string(v.Claim.UID), f.at) {
+			return true
+		}
+	}
+	for name := range orphanNames(f.result) {
+		if !d.orphans[name] {
+			return true // a new volume may have overtaken its PersistentVolume
+		}
+	}
+	return false
+}
+
+func orphanNames(r eviction.Result) map[eviction.Key]bool {
+	out := make(map[eviction.Key]bool, len(r.Orphans))
+	for i := range r.Orphans {
+		out[eviction.KeyOf(&r.Orphans[i].Volume)] = true
+	}
+	return out
+}
+
+// forgetGone drops what is remembered of volumes that are not there any more.
+func (d *Daemon) forgetGone(in inventory.Inventory) {
+	there := make(map[string]bool, len(in.Volumes))
+	for _, v := range in.Volumes {
+		there[v.UUID] = true
+	}
+	d.removals.keep(there)
+	d.heals.keep(there)
+	d.removed.keep(there)
+	d.releasedClaims.keep(there)
+}

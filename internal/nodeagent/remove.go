@@ -1,0 +1,285 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// uuidSet is a set of volumes that may be used from several goroutines.
+type uuidSet struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+func (u *uuidSet) add(uuid string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.set == nil {
+		u.set = map[string]bool{}
+	}
+	u.set[uuid] = true
+}
+
+func (u *uuidSet) has(uuid string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.set[uuid]
+}
+
+func (u *uuidSet) keep(there map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for uuid := range u.set {
+		if !there[uuid] {
+			delete(u.set, uuid)
+		}
+	}
+}
+
+// hold takes back what waits to be removed: a round that failed proves nothing.
+func (d *Daemon) hold() {
+	d.quick.set(nil)
+	d.slow.set(nil)
+	d.copier.set(nil)
+}
+
+// enqueue hands the removals of a round to the lanes. Wiping may take hours, and
+// what needs none does not wait for it.
+func (d *Daemon) enqueue(ctx context.Context, f observation) {
+	var quick, slow []job
+	for _, j := range d.jobs(ctx, f) {
+		if j.volume.Wipe == volume.WipeNone || j.volume.Wipe == "" {
+			quick = append(quick, j)
+		} else {
+			slow = append(slow, j)
+		}
+	}
+	d.quick.set(quick)
+	d.slow.set(slow)
+}
+
+// jobs are a round's removals that nobody is at yet: the evictions, and what an
+// earlier process has left doomed.
+func (d *Daemon) jobs(ctx context.Context, f observation) []job {
+	busy := d.announceCommitted(ctx, f)
+	var out []job
+	add := func(v inventory.Volume, e *eviction.Eviction) {
+		if d.removals.waits(v.UUID, f.at) || busy[v.UUID] || d.removed.has(v.UUID) {
+			return
+		}
+		j := job{volume: v, eviction: e, told: &sync.Once{}}
+		if ref, known := d.releasedClaims.of(v.UUID); known {
+			j.claimant = &ref
+		}
+		if begun, known := d.inFlight.of(v.UUID); known {
+			j.told = begun.told // one volume is told of once, however often it is tried
+			if e == nil || begun.orphan() {
+				j.eviction, j.claimant = begun.eviction, begun.claimant
+			}
+		}
+		out = append(out, j)
+	}
+	mayGo := d.orphanMayGo()
+	for i := range f.result.Evictions {
+		e := &f.result.Evictions[i]
+		if !f.confirmed || e.Reason == eviction.ReasonOrphan && !mayGo {
+			continue
+		}
+		add(e.Volume, e)
+		mayGo = mayGo && e.Reason != eviction.ReasonOrphan
+	}
+	for _, v := range f.inventory.Volumes {
+		if v.State == volume.Doomed && v.Cluster == d.cluster {
+			add(v, nil)
+		}
+	}
+	return out
+}
+
+// orphanMayGo tells whether an orphan may be given up now: one at a time, and only
+// when the API has on record that the last one was. So a restart gives no more of them
+// than their share, and a crash at most the one that it cut short.
+func (d *Daemon) orphanMayGo() bool {
+	for _, l := range []*serialQueue[job]{d.quick, d.slow} {
+		if j, at := l.at(); at && j.orphan() {
+			return false
+		}
+	}
+	return d.history.published()
+}
+
+// announceCommitted gives what the lanes are at, and tells of evictions that have
+// committed and are being wiped: that may take hours more.
+func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[string]bool {
+	busy := map[string]bool{}
+	for _, l := range []*serialQueue[job]{d.quick, d.slow} {
+		j, at := l.at()
+		if !at {
+			continue
+		}
+		busy[j.volume.UUID] = true
+		for _, v := range f.inventory.Volumes {
+			if v.UUID == j.volume.UUID && v.State == volume.Doomed && j.eviction != nil {
+				j.told.Do(func() { d.announceEvicted(ctx, j) })
+			}
+		}
+	}
+	return busy
+}
+
+// announceGone tells of evictions whose removal failed, as it seemed, and whose volumes
+// are gone all the same.
+func (d *Daemon) announceGone(ctx context.Context, in inventory.Inventory) {
+	for _, j := range d.inFlight.gone(in) {
+		j.told.Do(func() { d.announceEvicted(ctx, j) })
+	}
+}
+
+// remove does one job. It is the work of the lanes.
+func (d *Daemon) remove(ctx context.Context, j job) {
+	err := d.removeVolume(ctx, j)
+	if ctx.Err() != nil {
+		return // told to end; the next process finishes it
+	}
+	defer d.kick()
+	id := j.volume.UUID
+	if err == nil {
+		d.removals.clear(id)
+		d.removed.add(id)
+		d.inFlight.drop(id)
+		d.dedupe.over("removal " + id)
+		j.told.Do(func() {
+			if j.eviction == nil {
+				d.announceFinished(ctx, j)
+				return
+			}
+			d.announceEvicted(ctx, j)
+		})
+		return
+	}
+	d.inFlight.note(j)
+	now := d.cfg.Now()
+	b := d.removals.add(id, now, brief(err))
+	// What else waits was decided when this was expected to go.
+	d.quick.set(nil)
+	d.slow.set(nil)
+	d.out.Metrics.removalFailed()
+	if !d.dedupe.fresh("removal "+id, brief(err), now) {
+		return
+	}
+	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", eviction.KeyOf(&j.volume).String(), "in", b.delay)
+	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
+}
+
+func (d *Daemon) removeVolume(ctx context.Context, j job) error {
+	ref := refOf(j.volume)
+	if j.volume.State == volume.Doomed {
+		ref.Name = j.volume.Name // by now another volume may have the name that it bore
+		return d.engine.Remove(ctx, ref)
+	}
+	if j.orphan() {
+		if err := d.giveUp(ctx, ref, j); err != nil {
+			return err
+		}
+	}
+	return d.engine.Remove(ctx, ref)
+}
+
+// giveUp makes an orphan unreferenced: the engine removes only what positively is, and
+// here it is --evict-orphans that says so. From then on it counts as evicted, whatever
+// becomes of its removal.
+func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
+	if err := d.unexplained(ctx, j.volume); err != nil {
+		return err
+	}
+	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
+	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
+		return err
+	}
+	d.history.add(d.cfg.Now(), *j.eviction)
+	return nil
+}
+
+// unexplained makes sure of an orphan: a PersistentVolume that says of no node, or of
+// another, that it is there is in no round's list. Only one of the volume's own name
+// can be known where it says that it is another node's: replicas of a dataset have one
+// name on all of their nodes.
+func (d *Daemon) unexplained(ctx context.Context, v inventory.Volume) error {
+	_, err := d.api.Volume(ctx, string(v.Name))
+	switch {
+	case err == nil:
+		return d.explained(v, string(v.Name))
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
+	}
+	here, err := d.api.Volumes(ctx, d.cfg.Node)
+	if err != nil {
+		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
+	}
+	nowhere, err := d.api.VolumesOfNoNode(ctx)
+	if err != nil {
+		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
+	}
+	for _, object := range slices.Concat(here, nowhere) {
+		if slices.Contains(claim.NamesOf(&object), string(v.Name)) {
+			return d.explained(v, object.Name)
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) explained(v inventory.Volume, by string) error {
+	return fmt.Errorf("evict orphan %s: PersistentVolume %s names it; if its label %s is not %s, put that right, or delete it if nobody needs it",
+		eviction.KeyOf(&v), by, pv.LabelNode, pv.NodeLabelValue(d.cfg.Node))
+}
+
+// brief is an error in the words of a status: what is known to pass needs no
+// detail.
+func brief(err error) string {
+	if errors.Is(err, node.ErrInUse) {
+		return "its device is in use"
+	}
+	return clip(err.Error(), 200)
+}
+
+// clip bounds what somebody else's text takes of a message.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
+}
+
+func (d *Daemon) announceEvicted(ctx context.Context, j job) {
+	e := *j.eviction
+	d.history.add(d.cfg.Now(), e)
+	d.out.Metrics.evicted(e.Reason)
+	klog.FromContext(ctx).Info("Volume evicted", "volume", eviction.KeyOf(&e.Volume).String(), "reason", e.Reason, "why", e.Message)
+	message := fmt.Sprintf("volume %s was evicted (%s): %s", eviction.KeyOf(&e.Volume), e.Reason, e.Message)
+	d.events.onNode(normal, "VolumeEvicted", message)
+	d.events.onClaim(ctx, j.claimant, normal, "VolumeEvicted", message)
+	d.events.onManager(e, normal, "ReplicaEvicted", message)
+}
+
+func (d *Daemon) announceFinished(ctx context.Context, j job) {
+	ref := refOf(j.volume)
+	klog.FromContext(ctx).Info("Removal finished that was begun earlier", "volume", ref.String())
+	d.events.onNode(normal, "RemovalFinished", fmt.Sprintf("volume %s is gone: its removal had been begun earlier", ref))
+}

@@ -1,0 +1,234 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// grace is how long the daemon waits when it has seen that the label of its node is
+// gone, before it looks for pods: the scheduler may have placed one in the moment
+// before, by what it knew then.
+const grace = 10 * time.Second
+
+// An unlabelling is that a replica's label was taken from the node at some time.
+type unlabelling struct {
+	volume types.UID // of the PersistentVolume
+	at     time.Time // as the controller says
+}
+
+// due gives the moves of a round that may be made now. It remembers since when
+// the label of each replica has been gone; another process begins to wait anew.
+func (d *Daemon) due(f observation) (out []eviction.Move) {
+	seen := map[unlabelling]time.Time{}
+	for _, m := range f.moves {
+		uid := m.Claim.UID
+		if m.Step == eviction.StepConfirm {
+			its := unlabelling{uid, m.Claim.Replica.Unlabelled}
+			since, known := d.unlabelled[its]
+			if !known {
+				since = f.at
+			}
+			seen[its] = since
+			if f.at.Sub(since) < grace {
+				continue
+			}
+		}
+		if !d.moves.waits(string(uid), f.at) {
+			out = append(out, m)
+		}
+	}
+	d.unlabelled = seen
+	return out
+}
+
+// evictReplicas makes the moves of a round that are due. Each is one write, and only
+// if the PersistentVolume is what this round has seen; killed before or after it,
+// the next round goes on from what is written.
+func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
+	if !f.confirmed {
+		return
+	}
+	log := klog.FromContext(ctx)
+	for _, m := range d.due(f) {
+		if ctx.Err() != nil {
+			return
+		}
+		id := string(m.Claim.UID)
+		done, err := d.move(ctx, f.objects[m.Claim.PV], m)
+		if err != nil {
+			b := d.moves.add(id, d.cfg.Now(), err.Error())
+			if !apierrors.IsConflict(err) && d.dedupe.fresh("farewell "+id, err.Error(), f.at) {
+				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.Claim.PV, "step", m.Step, "in", b.delay)
+			}
+			continue
+		}
+		d.moves.clear(id)
+		d.dedupe.over("farewell " + id)
+		d.out.Metrics.moved(done.Step)
+		log.Info("The eviction of a replica goes on", "persistentvolume", m.Claim.PV, "step", done.Step, "why", done.Why)
+	}
+}
+
+// move makes one move, and tells what became of it: a confirmation that finds a pod
+// becomes a withdrawal.
+func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m eviction.Move) (eviction.Move, error) {
+	if object == nil || object.UID != m.Claim.UID {
+		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.Claim.PV)
+	}
+	if m.Step == eviction.StepConfirm {
+		if err := d.unlabelledNow(ctx, m.Claim); err != nil {
+			return m, err
+		}
+		pod, err := d.userNow(ctx, m.Claim)
+		if err != nil {
+			return m, err
+		}
+		if pod != "" {
+			m.Step, m.Why = eviction.StepWithdraw, fmt.Sprintf("pod %s uses it", pod)
+		}
+	}
+	now := d.cfg.Now().UTC().Format(time.RFC3339)
+	change := map[string]*string{}
+	switch m.Step {
+	case eviction.StepAsk: // what an earlier time has left says nothing of this one
+		change[replica.AnnotationEvict], change[replica.AnnotationUnlabelled], change[replica.AnnotationEvictable] = &now, nil, nil
+	case eviction.StepConfirm:
+		change[replica.AnnotationEvictable] = &now
+	case eviction.StepWithdraw:
+		change[replica.AnnotationEvict], change[replica.AnnotationUnlabelled], change[replica.AnnotationEvictable] = nil, nil, nil
+	}
+	return m, d.api.Annotate(ctx, object, change)
+}
+
+// unlabelledNow fails unless the API server itself says that no pod is sent here for
+// a dataset any more.
+func (d *Daemon) unlabelledNow(ctx context.Context, c eviction.Claim) error {
+	node, err := d.api.Node(ctx, d.cfg.Node)
+	if err != nil {
+		return err
+	}
+	label := replica.NodeLabel(c.Replica.Dataset)
+	if _, there := node.Labels[label]; there {
+		return fmt.Errorf("PersistentVolume %s says that label %s is off node %s, and it is there", c.PV, label, d.cfg.Node)
+	}
+	return nil
+}
+
+// userNow asks the API server for a pod of this node, or on its way here, that has not
+// ended and names a claim of the dataset: that of the replica, or that of the readers, by what the
+// replica says and by what the PersistentVolume of the readers is bound to.
+func (d *Daemon) userNow(ctx context.Context, c eviction.Claim) (pod string, err error) {
+	claims := []eviction.ClaimKey{{Namespace: c.ClaimNamespace, Name: c.ClaimName}, {Namespace: c.ClaimNamespace, Name: c.Replica.Readers}}
+	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
+	switch {
+	case apierrors.IsNotFound(err): // then nobody reads by it
+	case err != nil:
+		return "", err
+	case readers.Spec.ClaimRef != nil:
+		claims = append(claims, eviction.ClaimKey{Namespace: readers.Spec.ClaimRef.Namespace, Name: readers.Spec.ClaimRef.Name})
+	}
+	// Those on their way come first: one that arrives in between is among the others.
+	if pod, err := d.onItsWay(ctx, claims); err != nil || pod != "" {
+		return pod, err
+	}
+	pods, err := d.api.Pods(ctx, d.cfg.Node)
+	if err != nil {
+		return "", err
+	}
+	users := map[eviction.ClaimKey]string{}
+	for i := range pods {
+		addUser(users, &pods[i])
+	}
+	for _, key := range claims {
+		if users[key] != "" {
+			return users[key], nil
+		}
+	}
+	return "", nil
+}
+
+// annotationSelected is Kubernetes' own: the node that the scheduler has chosen for a
+// claim, and so for its pod.
+const annotationSelected = "volume.kubernetes.io/selected-node"
+
+// onItsWay asks the API server for a pod that names one of these claims and for which
+// the scheduler has chosen this node: it was placed by what was known then, and is
+// bound only when all of its volumes are made. That may take minutes.
+func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
+	pods, err := d.api.Pods(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	for i := range pods {
+		names := map[eviction.ClaimKey]string{}
+		addUser(names, &pods[i])
+		if !slices.ContainsFunc(claims, func(key eviction.ClaimKey) bool { return names[key] != "" }) {
+			continue
+		}
+		here, err := d.chosenFor(ctx, &pods[i], names)
+		if err != nil {
+			return "", err
+		}
+		if here {
+			return pods[i].Namespace + "/" + pods[i].Name, nil
+		}
+	}
+	return "", nil
+}
+
+// chosenFor tells whether the scheduler has chosen this node for a pod with claims of
+// these names: it says so on the pod, or on a claim that has no volume yet. One that
+// has its volume says nothing of now.
+func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod, names map[eviction.ClaimKey]string) (bool, error) {
+	if pod.Status.NominatedNodeName == d.cfg.Node {
+		return true, nil
+	}
+	for key := range names {
+		claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)
+		switch {
+		case apierrors.IsNotFound(err): // no node is chosen for it
+		case err != nil:
+			return false, err
+		case claim.Spec.VolumeName == "" && claim.Annotations[annotationSelected] == d.cfg.Node:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// addUser notes the claims of a pod that has not ended. One that is being deleted
+// still runs.
+func addUser(users map[eviction.ClaimKey]string, pod *corev1.Pod) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	for _, v := range pod.Spec.Volumes {
+		if name := claimName(pod, v); name != "" {
+			claim, user := eviction.ClaimKey{Namespace: pod.Namespace, Name: name}, pod.Namespace+"/"+pod.Name
+			if other, there := users[claim]; !there || user < other {
+				users[claim] = user
+			}
+		}
+	}
+}
+
+// claimName is the claim that a volume of a pod is, or nothing.
+func claimName(pod *corev1.Pod, v corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name // as Kubernetes names such a claim
+	}
+	return ""
+}

@@ -1,0 +1,488 @@
+package nodeagent_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	datasetHash = "0123456789abcdef"
+	replicaName = "ds-" + datasetHash
+	replicaPV   = "pvc-replica"
+)
+
+// replicaObject is the PersistentVolume of a replica that may go.
+func replicaObject(size int, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	return object(replicaPV, size, append([]func(*corev1.PersistentVolume){func(o *corev1.PersistentVolume) {
+		o.Labels[replica.LabelDataset], o.Labels[replica.LabelOwner] = datasetHash, "uid-of-vm"
+		for name, value := range map[string]string{
+			replica.AnnotationEviction: "LRU", replica.AnnotationComplete: replica.Complete,
+			replica.AnnotationReaders: "vm-images", replica.AnnotationOwner: "vm", pv.AnnotationReclaim: "immediate",
+		} {
+			o.Annotations[name] = value
+		}
+		o.Spec.FlexVolume.Options[volume.OptionKind], o.Spec.FlexVolume.Options[volume.OptionVolume] = "dataset", replicaName
+	}}, change...)...)
+}
+
+// newReplicaRig has a node that is full with a replica, which bears its label, and a
+// promise that needs its room.
+func newReplicaRig(t *testing.T) *rig {
+	r := newRig(t)
+	r.volume(replicaName, volume.Ready, 60, func(v *inventory.Volume) { v.Kind = volume.Dataset })
+	r.api.put(replicaObject(60))
+	r.api.put(object("new", 70))
+	r.api.with(func() { r.api.nodeLabels = map[string]string{replica.NodeLabel(datasetHash): replica.NodeLabelValue} })
+	return r
+}
+
+// said gives an annotation of the replica.
+func (r *rig) saidOf(annotation string) string {
+	if o := r.api.volume(replicaPV); o != nil {
+		return o.Annotations[annotation]
+	}
+	return ""
+}
+
+// unlabel is the controller's first part: it takes the label away and says so.
+func (r *rig) unlabel() {
+	r.api.with(func() {
+		r.api.nodeLabels = nil
+		o := r.api.volumes[replicaPV].DeepCopy()
+		o.Annotations[replica.AnnotationUnlabelled] = r.clock.now().UTC().Format(time.RFC3339)
+		r.api.volumes[replicaPV] = o
+		r.api.changed("MODIFIED", o)
+	})
+}
+
+// deleteClaim is its second part.
+func (r *rig) deleteClaim() {
+	r.api.with(func() {
+		o := r.api.volumes[replicaPV].DeepCopy()
+		o.Status.Phase = corev1.VolumeReleased
+		r.api.volumes[replicaPV] = o
+		r.api.changed("MODIFIED", o)
+	})
+}
+
+func (r *rig) asked() bool     { return r.saidOf(replica.AnnotationEvict) != "" }
+func (r *rig) evictable() bool { return r.saidOf(replica.AnnotationEvictable) != "" }
+
+// pod puts one that uses a claim on the node, for whoever lists; the watch shows it
+// where told is set.
+func (r *rig) pod(claim string, phase corev1.PodPhase, told bool) {
+	r.api.with(func() {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "pod", UID: "uid-of-pod"},
+			Spec: corev1.PodSpec{NodeName: "node-1", Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}}}},
+			Status: corev1.PodStatus{Phase: phase},
+		}
+		kind := "ADDED"
+		if r.api.pods["pod"] != nil {
+			kind = "MODIFIED"
+		}
+		if r.api.pods["pod"] = p; told {
+			r.api.changed(kind, p)
+		}
+	})
+}
+
+// untilUnlabelled brings the eviction to where the daemon looks for pods.
+func (r *rig) untilUnlabelled() {
+	r.t.Helper()
+	r.eventually(r.asked, "the replica is not asked to go")
+	r.unlabel()
+	r.rounds(2)
+}
+
+// The whole way of a replica: asked, unlabelled, a wait, confirmed, its claim gone,
+// its volume gone, and only then its PersistentVolume.
+func TestReplicaGoes(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.eventually(r.asked, "the replica is not asked to go")
+	require.Equal(t, evictiontest.Now.Format(time.RFC3339), r.saidOf(replica.AnnotationEvict))
+	r.rounds(3)
+	require.False(t, r.evictable(), "pods may still be sent here")
+	require.Equal(t, "60Gi", replicasOf(r))
+	r.unlabel()
+	r.rounds(3)
+	require.False(t, r.evictable(), "the scheduler may have known the label a moment ago")
+	r.clock.pass(11 * time.Second)
+	r.eventually(r.evictable, "nobody uses it")
+	r.rounds(3)
+	require.Contains(t, r.engine.names(), replicaName+" ready", "its claim is there")
+	require.Empty(t, r.engine.called("release flexlvm/"+replicaName))
+
+	var early []string
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if resource == "persistentvolumes" && verb == "delete" {
+				early = append(early, r.engine.names()...)
+			}
+			return false
+		}
+	})
+	r.deleteClaim()
+	r.eventually(func() bool { return r.api.volume(replicaPV) == nil }, "the PersistentVolume stays")
+	require.Equal(t, []string{"settled ready"}, r.engine.names())
+	r.api.with(func() {
+		require.NotContains(t, early, replicaName+" unreferenced", "its name would be free before its volume is gone")
+		require.NotContains(t, early, replicaName+" ready")
+	})
+
+	r.eventually(func() bool { return len(r.api.told("ReplicaEvicted")) == 1 }, "the VolumeManager is not told")
+	require.Contains(t, r.api.told("ReplicaEvicted")[0], "VolumeManager/vm: volume flexlvm/"+replicaName+" was evicted (Replica): volumes promised on this node needed room")
+	r.api.with(func() {
+		for _, e := range r.api.events {
+			if e.Reason == "ReplicaEvicted" {
+				require.Equal(t, []any{"db", "uid-of-vm", "flexlvm.io/v1"}, []any{e.Namespace, string(e.InvolvedObject.UID), e.InvolvedObject.APIVersion})
+			}
+		}
+	})
+	require.Len(t, r.api.told("VolumeEvicted"), 1, "on the node")
+	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
+	require.Equal(t, "Replica", r.status().Evictions[0].Reason)
+	require.EqualValues(t, 2, r.metric("flexlvm_replica_eviction_steps_total"))
+	require.EqualValues(t, 1, r.metric("flexlvm_evictions_total"))
+}
+
+func replicasOf(r *rig) string {
+	for _, p := range r.status().Pools {
+		return p.ReclaimableReplicas.String()
+	}
+	return ""
+}
+
+// A daemon that dies at any step: the next one goes on from what is written, and
+// waits the whole time anew.
+func TestReplicaGoesThoughDaemonsDie(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	stop := r.start()
+	again := func() {
+		stop()
+		stop = r.start()
+	}
+	r.eventually(r.asked, "not asked to go")
+	again()
+	at := r.saidOf(replica.AnnotationEvict)
+	r.rounds(3)
+	require.Equal(t, at, r.saidOf(replica.AnnotationEvict), "asked once")
+	r.unlabel()
+	r.rounds(2)
+	r.clock.pass(9 * time.Second)
+	again()
+	r.rounds(2)
+	r.clock.pass(9 * time.Second)
+	r.rounds(2)
+	require.False(t, r.evictable(), "this one has waited for nine seconds only")
+	r.clock.pass(2 * time.Second)
+	r.eventually(r.evictable, "not confirmed")
+	again()
+	r.rounds(2)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "remove ") {
+				return node.ErrInUse
+			}
+			return nil
+		}
+	})
+	r.deleteClaim()
+	r.eventually(func() bool { return slices.Contains(r.engine.names(), replicaName+" unreferenced") }, "not released")
+	r.rounds(3)
+	require.NotNil(t, r.api.volume(replicaPV), "its volume is there still")
+	again()
+	r.engine.with(func() { r.engine.fault = nil })
+	r.eventually(func() bool { return r.api.volume(replicaPV) == nil }, "the PersistentVolume stays")
+	require.Equal(t, []string{"settled ready"}, r.engine.names())
+}
+
+// A pod that came in the last moment keeps the replica, whatever the watch shows and
+// by whichever claim it comes.
+func TestReplicaThatAPodUses(t *testing.T) {
+	for name, claim := range map[string]string{"readers": "vm-images", "the replica's own": "data-" + replicaPV, "what the readers' volume is bound to": "renamed"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplicaRig(t)
+			if claim == "renamed" {
+				r.api.with(func() {
+					r.api.readers = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: replica.ReadersPV(datasetHash)}}
+					r.api.readers.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "db", Name: claim}
+				})
+			}
+			r.start()
+			r.untilUnlabelled()
+			r.pod(claim, corev1.PodPending, false)
+			r.clock.pass(11 * time.Second)
+			r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+			require.Empty(t, r.saidOf(replica.AnnotationUnlabelled), "the controller gives the label back")
+			require.Empty(t, r.saidOf(replica.AnnotationEvictable))
+			require.Contains(t, r.engine.names(), replicaName+" ready")
+			require.Equal(t, "LRU", r.saidOf(replica.AnnotationEviction), "the rest stays")
+		})
+	}
+}
+
+// A pod may have been placed while the label was there, and be bound to the node only
+// once a slow provisioner has made another volume for it.
+func TestReplicaOfAPodOnItsWay(t *testing.T) {
+	chosen := func(node, bound string) func(*fakeAPI) {
+		return func(a *fakeAPI) {
+			a.claims["slow"] = &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "slow", Annotations: map[string]string{"volume.kubernetes.io/selected-node": node}},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: bound},
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		api  func(*fakeAPI)
+		goes bool
+	}{
+		"its claim is made here":    {api: chosen("node-1", "")},
+		"the scheduler names us":    {api: func(a *fakeAPI) { a.waiting[0].Status.NominatedNodeName = "node-1" }},
+		"it is placed elsewhere":    {api: chosen("node-2", ""), goes: true},
+		"it waits with its volumes": {api: chosen("node-1", "pvc-slow"), goes: true},
+		"it waits for a place":      {api: func(*fakeAPI) {}, goes: true},
+		"it reads something else":   {api: func(a *fakeAPI) { chosen("node-1", "")(a); a.waiting[0].Namespace = "another" }, goes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplicaRig(t)
+			r.start()
+			r.untilUnlabelled()
+			r.pod("vm-images", corev1.PodPending, false)
+			r.api.with(func() {
+				r.api.waiting = []corev1.Pod{*r.api.pods["pod"]}
+				r.api.waiting[0].Spec.NodeName = ""
+				r.api.waiting[0].Spec.Volumes = append(r.api.waiting[0].Spec.Volumes, corev1.Volume{Name: "slow", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "slow"},
+				}})
+				delete(r.api.pods, "pod")
+				tt.api(r.api)
+			})
+			r.clock.pass(11 * time.Second)
+			if tt.goes {
+				r.eventually(r.evictable, "nobody comes")
+				return
+			}
+			r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+			require.Empty(t, r.saidOf(replica.AnnotationEvictable))
+		})
+	}
+}
+
+// A pod may be bound to the node between the two questions.
+func TestReplicaOfAPodThatArrives(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	r.pod("vm-images", corev1.PodPending, false)
+	r.api.with(func() {
+		arriving := r.api.pods["pod"]
+		delete(r.api.pods, "pod")
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if verb == "list" && resource == "waiting pods" {
+				r.api.with(func() { r.api.pods["pod"] = arriving }) // and it does not wait any more
+			}
+			return false
+		}
+	})
+	r.clock.pass(11 * time.Second)
+	r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+	require.Empty(t, r.saidOf(replica.AnnotationEvictable))
+}
+
+// A pod that the watch shows keeps it from being asked, and one that has ended does
+// not: the loader's stays for a while.
+func TestReplicaOfAPodThatEnds(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.pod("vm-images", corev1.PodRunning, false)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.rounds(3)
+	require.False(t, r.asked(), "a pod uses it")
+	r.pod("vm-images", corev1.PodSucceeded, true)
+	r.untilUnlabelled()
+	r.pod("vm-images", corev1.PodRunning, true)
+	r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+	r.api.with(func() { r.api.nodeLabels = map[string]string{replica.NodeLabel(datasetHash): "true"} })
+	r.pod("vm-images", corev1.PodFailed, true)
+	r.untilUnlabelled()
+	r.clock.pass(11 * time.Second)
+	r.eventually(r.evictable, "nobody uses it any more")
+}
+
+// Whatever cannot be read keeps the replica.
+func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
+	for name, fail := range map[string]string{
+		"the node": "get nodes", "the pods": "list pods", "the readers": "get persistentvolumes", "the replicas": "list persistentvolumes",
+		"the pods that wait": "list waiting pods", "their claims": "get persistentvolumeclaims", "the write fails": "patch persistentvolumes",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplicaRig(t)
+			r.start()
+			r.untilUnlabelled()
+			r.pod("vm-images", corev1.PodPending, false)
+			r.api.with(func() { // it waits for a node, and this one may be chosen
+				r.api.waiting = []corev1.Pod{*r.api.pods["pod"]}
+				r.api.waiting[0].Spec.NodeName = ""
+				delete(r.api.pods, "pod")
+			})
+			r.api.fail(http.StatusInternalServerError, fail)
+			r.clock.pass(11 * time.Second)
+			tried := r.api.requests(fail)
+			r.eventually(func() bool { return r.api.requests(fail) > tried }, "not tried")
+			r.rounds(3)
+			require.False(t, r.evictable())
+			require.True(t, r.asked())
+			r.api.mend()
+			r.eventually(func() bool {
+				r.clock.pass(time.Second)
+				return r.evictable()
+			}, "it does not go on")
+		})
+	}
+}
+
+// The controller says that the label is gone, and the node has it still.
+func TestReplicaWhoseLabelStays(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	r.api.with(func() { r.api.nodeLabels = map[string]string{replica.NodeLabel(datasetHash): "false"} })
+	asked := r.api.requests("get nodes")
+	r.clock.pass(11 * time.Second)
+	r.eventually(func() bool { return r.api.requests("get nodes") > asked }, "not looked at")
+	r.rounds(3)
+	require.Equal(t, asked+1, r.api.requests("get nodes"), "it is tried again too early: the clock stands")
+	require.False(t, r.evictable())
+	r.api.with(func() { r.api.nodeLabels = nil })
+	r.clock.pass(time.Minute)
+	r.eventually(r.evictable, "it does not go on")
+}
+
+// Somebody writes to the PersistentVolume while the pods are looked at: what was
+// seen is not there any more.
+func TestReplicaThatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	var once sync.Once
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if verb == "list" && resource == "pods" {
+				once.Do(func() {
+					r.api.put(replicaObject(60)) // its eviction is called off
+					r.api.put(object("new", 70, pvReleased))
+				})
+			}
+			return false
+		}
+	})
+	r.clock.pass(11 * time.Second)
+	r.eventually(func() bool { return r.api.requests("patch persistentvolumes") > 1 }, "not tried")
+	r.rounds(2)
+	require.False(t, r.evictable())
+}
+
+// The room is not needed any more: what was asked for is taken back.
+func TestReplicaThatIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	r.api.with(func() {
+		gone := r.api.volumes["new"]
+		delete(r.api.volumes, "new")
+		r.api.changed("DELETED", gone)
+	})
+	r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+	require.Empty(t, r.saidOf(replica.AnnotationUnlabelled))
+	r.clock.pass(time.Minute)
+	r.rounds(3)
+	require.False(t, r.evictable())
+}
+
+func TestReplicaInADryRun(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.config.DryRun = true
+	r.start()
+	r.eventually(r.readyIs("DryRun"), "no report")
+	r.rounds(3)
+	require.False(t, r.asked())
+	require.Zero(t, r.api.requests("patch persistentvolumes"))
+	require.Equal(t, "60Gi", replicasOf(r))
+}
+
+// A replica whose claim is gone goes at once, and not with the next look that nothing
+// has called for: somebody waits for its room.
+func TestReplicaGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.config.Interval = time.Hour
+	now := evictiontest.Now.Format(time.RFC3339)
+	r.api.put(replicaObject(60, annotated(replica.AnnotationEvict, now), annotated(replica.AnnotationUnlabelled, now), annotated(replica.AnnotationEvictable, now)))
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.deleteClaim()
+	r.eventually(func() bool { return r.api.volume(replicaPV) == nil }, "the PersistentVolume stays")
+	require.Equal(t, []string{"settled ready"}, r.engine.names())
+}
+
+// A VolumeManager that is deleted: the claims of its replicas go, and they by the
+// ordinary way, whatever their policy of eviction. One whose claim was deleted by
+// hand goes the same way.
+func TestReplicaThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.api.put(replicaObject(60, annotated(replica.AnnotationEviction, "Never")))
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.rounds(2)
+	require.False(t, r.asked(), "policy Never")
+	r.deleteClaim()
+	r.eventually(func() bool { return r.api.volume(replicaPV) == nil }, "the PersistentVolume stays")
+	require.Equal(t, []string{"settled ready"}, r.engine.names())
+	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
+	require.Equal(t, string(eviction.ReasonImmediate), r.status().Evictions[0].Reason)
+	require.Empty(t, r.api.told("ReplicaEvicted"), "nothing was evicted")
+}
+
+// A replica whose PersistentVolume is gone is an orphan like any other.
+func TestReplicaWithoutAPersistentVolume(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.api.with(func() { delete(r.api.volumes, replicaPV) })
+	r.start()
+	r.eventually(func() bool { return r.status().OrphanCount == 1 }, "not reported")
+	require.Equal(t, replicaName, r.status().Orphans[0].Name)
+	r.rounds(2)
+	require.Contains(t, r.engine.names(), replicaName+" ready")
+}

@@ -1,0 +1,280 @@
+package nodeagent_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/nodeagent"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// soon bounds what the daemon has to do in the tests, on a machine that is busy.
+const soon = 20 * time.Second
+
+// TestMain lets more tests run at once than there are processors: a daemon waits
+// most of the time.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// A clock goes on only when it is told to.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// A rig is a daemon on a node in memory, before an API server with faults.
+type rig struct {
+	t        testing.TB
+	api      *fakeAPI
+	engine   *fakeEngine
+	clock    *clock
+	config   nodeagent.Config
+	registry *prometheus.Registry
+	daemon   *nodeagent.Daemon
+	ready    atomic.Int32
+	back     func() // brings an API server back that has left
+}
+
+// newRig has pool "flexlvm" of 100 GiB, with a volume and its claim that are as
+// they should be.
+func newRig(t testing.TB) *rig {
+	c := &clock{at: evictiontest.Now}
+	r := &rig{
+		t: t, api: newAPI(t), clock: c,
+		engine: &fakeEngine{now: c.now, pools: []inventory.Pool{{
+			Name: "flexlvm", UUID: evictiontest.GroupUUID, Size: 100 * volume.GiB, Free: 100 * volume.GiB, Extent: 4 * volume.MiB,
+			MetadataSize: 16 * volume.MiB, MetadataFree: 12 * volume.MiB,
+		}}},
+		config: nodeagent.Config{Node: "node-1", Policy: eviction.DefaultPolicy(), Interval: 100 * time.Millisecond, Now: c.now},
+	}
+	r.claimed("settled", 1)
+	return r
+}
+
+// volume adds a volume that was made ten days ago, last used five hours ago and
+// released four hours ago.
+func (r *rig) volume(name string, state volume.State, size int, change ...func(*inventory.Volume)) {
+	s := evictiontest.Scene{}
+	s.Pool("flexlvm", 100)
+	s.Volume(name, state, size, change...)
+	r.engine.with(func() {
+		r.engine.volumes = append(r.engine.volumes, s.View.Volumes...)
+		r.engine.pools[0].Free -= s.View.Volumes[0].Device
+		r.engine.pools[0].LVs++
+	})
+}
+
+// claimed adds a volume in state ready and the PersistentVolume that wants it.
+func (r *rig) claimed(name string, size int, change ...func(*corev1.PersistentVolume)) {
+	r.volume(name, volume.Ready, size)
+	r.api.put(object(name, size, change...))
+}
+
+// object is a PersistentVolume that is bound and takes size GiB of its pool.
+func object(name string, size int, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	bytes := volume.Bytes(size) * volume.GiB / 10 * 9
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID("uid-" + name),
+			Labels:      map[string]string{pv.LabelNode: "node-1"},
+			Finalizers:  []string{pv.Finalizer},
+			Annotations: map[string]string{pv.AnnotationCharged: strconv.FormatInt(int64(volume.Bytes(size)*volume.GiB), 10)},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(int64(bytes), resource.BinarySI)},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef:                      &corev1.ObjectReference{Namespace: "db", Name: "data-" + name, UID: types.UID("uid-of-data-" + name)},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
+				Driver: pv.Driver, FSType: pv.FSType, Options: map[string]string{
+					volume.OptionGroup: "flexlvm", volume.OptionSize: strconv.FormatInt(int64(bytes), 10), volume.OptionCluster: evictiontest.Cluster,
+				},
+			}},
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
+	}
+	for _, c := range change {
+		c(pv)
+	}
+	return pv
+}
+
+func pvReleased(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeReleased }
+
+func pvRetain(pv *corev1.PersistentVolume) {
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+
+func pvDeleting(pv *corev1.PersistentVolume) {
+	at := metav1.NewTime(evictiontest.Now)
+	pv.DeletionTimestamp = &at
+}
+
+func annotated(name, value string) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) { pv.Annotations[name] = value }
+}
+
+// claimOf is the claim of a PersistentVolume.
+func (r *rig) claimOf(pv *corev1.PersistentVolume) {
+	ref := pv.Spec.ClaimRef
+	r.api.with(func() {
+		r.api.claims[ref.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
+	})
+}
+
+// start lets a daemon run until the test ends or stop is called.
+func (r *rig) start() (stop func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	client := r.api.client()
+	recorder, forget := nodeagent.NewRecorder(ctx, client, r.config.Node)
+	r.registry = prometheus.NewRegistry()
+	daemon, err := nodeagent.New(r.config, r.engine, client, nodeagent.Outlets{Events: recorder, Metrics: nodeagent.NewMetrics(r.registry), Ready: func() { r.ready.Add(1) }})
+	require.NoError(r.t, err)
+	r.daemon = daemon
+	ended := make(chan error, 1)
+	go func() { ended <- daemon.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(r.t, <-ended)
+		forget()
+	})
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) eventually(yes func() bool, why string, args ...any) {
+	r.t.Helper()
+	require.Eventually(r.t, yes, soon, 20*time.Millisecond, fmt.Sprintf(why, args...))
+}
+
+// rounds waits until some more rounds have looked, whole rounds all but the last.
+func (r *rig) rounds(n int) {
+	r.t.Helper()
+	until := r.engine.rounds() + n + 1
+	r.eventually(func() bool { return r.engine.rounds() >= until }, "no more rounds")
+}
+
+// untilQuiet waits until no rounds are made any more, and gives how many were.
+func (r *rig) untilQuiet() (n int) {
+	r.t.Helper()
+	const enough = time.Second
+	last, since := -1, time.Now()
+	r.eventually(func() bool {
+		if n = r.engine.rounds(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > enough
+	}, "it is never quiet")
+	return n
+}
+
+// moreRounds waits until there are more rounds than there were.
+func (r *rig) moreRounds(than int) {
+	r.t.Helper()
+	r.eventually(func() bool { return r.engine.rounds() > than }, "nobody looks")
+}
+
+// calm waits until a count stays as it is for some rounds, and gives it: what the
+// start has brought about is over then.
+func (r *rig) calm(count func() int) int {
+	r.t.Helper()
+	for end := time.Now().Add(soon); ; {
+		was := count()
+		r.rounds(2)
+		if count() == was {
+			return was
+		}
+		require.True(r.t, time.Now().Before(end), "it goes on and on")
+	}
+}
+
+// status of the NodeStorage, empty where there is none.
+func (r *rig) status() flexlvmv1.NodeStorageStatus {
+	if report := r.api.report(); report != nil {
+		return report.Status
+	}
+	return flexlvmv1.NodeStorageStatus{}
+}
+
+// condition gives status, reason and message of a condition of the NodeStorage.
+func (r *rig) condition(kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(r.status().Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+func (r *rig) readyIs(reason string) func() bool {
+	return func() bool { return r.condition(flexlvmv1.ConditionReady).Reason == reason }
+}
+
+// metricIs waits until the sum of a metric is so: a round tells its metrics last, when
+// its report and its events are out.
+func (r *rig) metricIs(name string, want float64) {
+	r.t.Helper()
+	r.eventually(func() bool { return r.metric(name) == want }, "%s is not %v", name, want)
+}
+
+// failedRounds counts the rounds that failed, for whatever reason.
+func (r *rig) failedRounds() float64 {
+	return r.metric("flexlvm_gc_rounds_total") - r.metric("flexlvm_gc_rounds_total", "success")
+}
+
+// metric is the sum of a metric over all its labels, or over those that have one of these
+// values.
+func (r *rig) metric(name string, values ...string) (sum float64) {
+	families, err := r.registry.Gather()
+	require.NoError(r.t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			counts := len(values) == 0
+			for _, l := range m.GetLabel() {
+				counts = counts || slices.Contains(values, l.GetValue())
+			}
+			if !counts {
+				continue
+			}
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}

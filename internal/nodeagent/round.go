@@ -1,0 +1,206 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// releaseBudget is how long one round may spend on releases before it looks
+	// again: room may be wanted meanwhile.
+	releaseBudget = 5 * time.Second
+	// healBudget is the same for healing.
+	healBudget = 5 * time.Second
+)
+
+// round looks, acts, and tells. It may be killed at any instant: each step is
+// made again by the next round, and nothing is done on the strength of an
+// earlier one.
+func (d *Daemon) round(ctx context.Context) (observation, error) {
+	start := time.Now()
+	f, err := d.observe(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return f, ctx.Err() // told to end
+	}
+	switch {
+	case err != nil:
+		d.hold()
+	case d.cfg.DryRun:
+		d.announcePlan(ctx, f)
+	default:
+		d.enqueue(ctx, f)
+		d.enqueueCopies(f)
+	}
+	// The report goes out before any PersistentVolume does: by then it does not count
+	// the room of what is released as a claim's any more, or that room would be
+	// promised again while the volume still holds it.
+	published := d.publish(ctx, f, err)
+	if err == nil && published == nil && !d.cfg.DryRun {
+		d.release(ctx, f)
+		d.evictReplicas(ctx, f)
+	}
+	if err == nil {
+		d.limit(f)
+		d.announceObservation(ctx, f)
+	}
+	d.out.Metrics.round(f, err, time.Since(start))
+	d.announceOutcome(ctx, err)
+	d.announcePublished(ctx, published)
+	if err == nil {
+		err = published
+	}
+	return f, err
+}
+
+// announceOutcome says when rounds begin to fail, when the reason changes, and when
+// they are well again.
+func (d *Daemon) announceOutcome(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil && d.dedupe.over("round"):
+		log.Info("Rounds succeed again")
+	case err != nil && d.dedupe.fresh("round", reasonOf(err), d.cfg.Now()):
+		log.Error(err, "A round has failed and is tried again; nothing is released, evicted or removed meanwhile", "reason", reasonOf(err))
+	case err != nil:
+		log.V(1).Info("A round has failed again", "reason", reasonOf(err), "why", err.Error())
+	}
+}
+
+// announcePublished is tellOutcome for the report in the API.
+func (d *Daemon) announcePublished(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil && d.dedupe.over("publish"):
+		log.Info("The report of this node can be written again")
+	case err != nil && d.dedupe.fresh("publish", "", d.cfg.Now()):
+		log.Error(err, "The report of this node could not be written and is tried again", "nodestorage", d.cfg.Node)
+	}
+}
+
+// announcePlan is all that a dry run does.
+func (d *Daemon) announcePlan(ctx context.Context, f observation) {
+	log := klog.FromContext(ctx)
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionRelease && d.dedupe.fresh("dry release "+string(v.Claim.UID), string(v.To), f.at) {
+			log.Info("Would release a volume (dry run)", "volume", eviction.KeyOfClaim(&v.Claim).String(), "to", v.To, "why", v.Why)
+		}
+	}
+	for _, e := range f.result.ReplicaEvictions {
+		if d.dedupe.fresh("dry farewell "+e.Volume.UUID, "", f.at) {
+			log.Info("Would ask for a replica to go (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "why", e.Message)
+		}
+	}
+	for _, e := range f.result.Evictions {
+		if d.dedupe.fresh("dry eviction "+e.Volume.UUID, string(e.Reason), f.at) {
+			log.Info("Would evict a volume (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "reason", e.Reason, "why", e.Message)
+		}
+	}
+}
+
+// release carries out what the API has positively given up. One that fails does
+// not keep the others.
+func (d *Daemon) release(ctx context.Context, f observation) {
+	log := klog.FromContext(ctx)
+	deadline := time.Now().Add(releaseBudget)
+	for _, v := range f.verdicts {
+		id := string(v.Claim.UID)
+		if v.Action != eviction.ActionRelease || !f.confirmed {
+			continue
+		}
+		if d.releases.waits(id, f.at) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			d.kick()
+			return
+		}
+		if err := d.releaseOne(ctx, f, v); err != nil {
+			b := d.releases.add(id, d.cfg.Now(), err.Error())
+			if apierrors.IsConflict(err) { // somebody else has written to it
+				log.V(1).Info("A PersistentVolume has changed meanwhile and is looked at again", "persistentvolume", v.Claim.PV)
+				continue
+			}
+			d.out.Metrics.releaseFailed()
+			if d.dedupe.fresh("release "+id, err.Error(), f.at) {
+				log.Error(err, "A volume could not be released; it is tried again", "volume", eviction.KeyOfClaim(&v.Claim).String(), "persistentvolume", v.Claim.PV, "in", b.delay)
+				d.events.onVolume(f.objects[v.Claim.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
+			}
+			continue
+		}
+		d.releases.clear(id)
+		d.dedupe.over("release " + id)
+	}
+}
+
+// stays tells whether the PersistentVolume of a replica that is given up is still
+// needed: the name of its volume is used again, so nobody may be promised one of this
+// name here before this one is gone. It gives the state in which the round has found
+// that volume.
+func stays(f observation, c eviction.Claim) (was volume.State, yes bool) {
+	if c.Kind != volume.Dataset {
+		return "", false
+	}
+	for i := range f.inventory.Volumes {
+		v := &f.inventory.Volumes[i]
+		if eviction.KeyOf(v) == eviction.KeyOfClaim(&c) && v.State != volume.Retained {
+			return v.State, c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+		}
+	}
+	return "", false
+}
+
+// unchanged makes sure, right before its volume moves on, that a PersistentVolume is
+// what the round has judged: a person may have said Retain since. The error is a
+// conflict where it is not.
+func (d *Daemon) unchanged(ctx context.Context, seen *corev1.PersistentVolume) error {
+	now, err := d.api.Volume(ctx, seen.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err != nil || now.UID != seen.UID || now.ResourceVersion != seen.ResourceVersion {
+		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), seen.Name, errors.New("it has changed since it was judged"))
+	}
+	return nil
+}
+
+// releaseOne moves the volume on and then lets the PersistentVolume go. The
+// finalizer goes last, when what the node knows lasts without the API.
+func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdict) error {
+	c := v.Claim
+	object := f.objects[c.PV]
+	if object == nil || object.UID != c.UID {
+		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfClaim(&c), c.PV)
+	}
+	if err := d.unchanged(ctx, object); err != nil {
+		return err
+	}
+	d.releasedClaims.note(f.inventory, c, object.Spec.ClaimRef)
+	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
+		return err
+	}
+	if was, yes := stays(f, c); yes {
+		if was != v.To {
+			d.kick() // it may go now, and nothing in the API changes that would say so
+		}
+		return nil
+	}
+	if err := d.api.LetGo(ctx, object); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Volume released", "volume", eviction.KeyOfClaim(&c).String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
+	d.out.Metrics.released(v.To)
+	d.events.onVolume(object, normal, "VolumeReleased", v.Why)
+	return nil
+}

@@ -1,0 +1,177 @@
+package nodeagent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// keptOrphans is how many the NodeStorage shows.
+const keptOrphans = 50
+
+// A report is what a status is made from, beside the findings of a round.
+type report struct {
+	now       time.Time
+	version   string
+	err       error    // of the round
+	missing   []string // programs that the host lacks
+	dryRun    bool
+	evictions []flexlvmv1.Eviction
+	healing   map[string]bool // volumes with a problem that is being put right
+}
+
+// statusOf makes the status of a round from the one before. A round that failed
+// changes the condition Ready alone: what was seen last stands, with its time.
+func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv1.NodeStorageStatus {
+	is := *was.DeepCopy()
+	is.ObservedTime = second(r.now)
+	is.Version = r.version
+	is.Evictions = r.evictions
+	set := func(kind string, yes bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if yes {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&is.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: clip(message, mostMessage), LastTransitionTime: second(r.now),
+		})
+	}
+	ready, reason, message := readiness(f, r)
+	set(flexlvmv1.ConditionReady, ready, reason, message)
+	if r.err != nil {
+		return is
+	}
+	is.Pools = nil
+	var pressed, short []string
+	for _, p := range f.result.Pools {
+		one := poolStatus(p)
+		one.BusyPercent = int32(f.busy[p.Pool.Name])
+		is.Pools = append(is.Pools, one)
+		if p.Pressure {
+			pressed = append(pressed, p.PressureMessage)
+		}
+		if p.Shortfall > 0 {
+			short = append(short, p.ShortfallMessage)
+		}
+	}
+	is.Pools = uniquePools(is.Pools)
+	is.Summary = flexlvmv1.Summarize(is.Pools)
+	is.Volumes = int32(len(f.inventory.Volumes))
+	is.Orphans = orphanStatus(f.result, r.healing)
+	is.OrphanCount = int32(len(is.Orphans))
+	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
+	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))
+	set(flexlvmv1.ConditionShortfall, len(short) > 0, either(len(short) > 0, "NothingLeftToEvict", "NoShortfall"), strings.Join(short, "; "))
+	return is
+}
+
+func either(yes bool, a, b string) string {
+	if yes {
+		return a
+	}
+	return b
+}
+
+// readiness is the condition Ready.
+func readiness(f observation, r report) (bool, string, string) {
+	switch {
+	case len(r.missing) > 0: // before what follows from it
+		return false, reasonTools, fmt.Sprintf("the host lacks %s; install the packages that hold them (`flexlvm doctor` names each)", strings.Join(r.missing, ", "))
+	case r.err != nil:
+		return false, reasonOf(r.err), r.err.Error()
+	case f.result.Blocked != "":
+		return false, reasonBlocked, f.result.Blocked
+	case len(f.inventory.Pools) == 0:
+		return true, "NoPools", "the node has no volume group; make one with `flexlvm vg create`"
+	case r.dryRun:
+		return true, "DryRun", "the daemon runs with --dry-run: it says what it would do and does nothing"
+	}
+	return true, "Ready", "the host's programs are there, and LVM and the API answer"
+}
+
+func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
+	byState := make(map[string]int32, len(p.ByState))
+	for state, n := range p.ByState {
+		byState[string(state)] = int32(n)
+	}
+	out := flexlvmv1.Pool{
+		Name: string(p.Pool.Name), UUID: p.Pool.UUID, Layout: string(volume.Linear),
+		Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free),
+		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
+		ReclaimableReplicas: quantity(p.Replicas),
+		Allocatable:         quantity(p.Allocatable), DeviceFree: deviceFree(p.Pool), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
+		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
+		MetadataUsedPercent: int32(eviction.MetadataUsedPercent(p.Pool)), MissingDevices: int32(p.Pool.Missing),
+	}
+	if p.Pool.Thin != nil {
+		out.Layout = string(volume.Thin)
+		if p.Pool.Thin.Known {
+			data, metadata := int32(eviction.ThinUsedPercent(p.Pool)), int32(eviction.ThinMetadataUsedPercent(p.Pool))
+			out.ThinDataPercent, out.ThinMetadataPercent = &data, &metadata
+		}
+	}
+	return out
+}
+
+// mostDevices is how many the NodeStorage shows; no layout needs more.
+const mostDevices = 128
+
+func deviceFree(p inventory.Pool) []resource.Quantity {
+	var out []resource.Quantity
+	for _, free := range p.DeviceFree[:min(len(p.DeviceFree), mostDevices)] {
+		out = append(out, quantity(free))
+	}
+	return out
+}
+
+// uniquePools drops the second group of a name, which LVM allows and the API does
+// not; it is reported as a problem of the group.
+func uniquePools(all []flexlvmv1.Pool) []flexlvmv1.Pool {
+	return slices.CompactFunc(all, func(a, b flexlvmv1.Pool) bool { return a.Name == b.Name })
+}
+
+// orphanStatus is what a person should look at: orphans, and volumes with a
+// problem. The oldest come first.
+func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan {
+	var all []inventory.Volume
+	seen := map[string]bool{}
+	for _, o := range r.Orphans {
+		all = append(all, o.Volume)
+		seen[o.Volume.UUID] = true
+	}
+	for _, v := range r.Problems {
+		if !seen[v.UUID] && !healing[v.UUID] {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b inventory.Volume) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(eviction.KeyOf(&a).String(), eviction.KeyOf(&b).String()))
+	})
+	out := make([]flexlvmv1.Orphan, 0, len(all))
+	for _, v := range all {
+		out = append(out, flexlvmv1.Orphan{
+			Pool: string(v.Group), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
+			Size: quantity(v.Size), Created: second(v.Created), LastUsed: second(v.LastUsed),
+			Problem: clip(v.Problem, mostMessage),
+		})
+	}
+	return out
+}
+
+// sameStatus tells whether two statuses say the same, whenever they were seen.
+func sameStatus(a, b flexlvmv1.NodeStorageStatus) bool {
+	a.ObservedTime, b.ObservedTime = metav1.Time{}, metav1.Time{}
+	return equality.Semantic.DeepEqual(a, b)
+}

@@ -1,0 +1,55 @@
+package nodeagent
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What the cache leaves out of a PersistentVolume is nothing that counts.
+func TestLeanVolumeIsTheSameClaim(t *testing.T) {
+	object := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pvc-1", UID: "uid", Finalizers: []string{pv.Finalizer}, Labels: map[string]string{pv.LabelNode: "node-1"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "somebody"}},
+			Annotations: map[string]string{
+				pv.AnnotationCharged: "629145600", pv.AnnotationRatio: "2", pv.AnnotationReclaim: "immediate", pv.AnnotationWipe: "discard",
+				pv.AnnotationIOLimits: "readBps=1048576", pv.AnnotationOnNodeLoss: "release", "kubectl.kubernetes.io/last-applied": "much",
+			},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef:                      &corev1.ObjectReference{Namespace: "db", Name: "data", UID: "its-uid"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
+				Driver: pv.Driver, Options: map[string]string{
+					volume.OptionGroup: "flexlvm", volume.OptionSize: "1073741824", volume.OptionLayout: "thin", volume.OptionThinPool: "thinpool",
+					volume.OptionCluster: "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01", volume.OptionCloneOf: "pvc-0",
+				},
+			}},
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
+	}
+	want, err := claim.Of(object)
+	require.NoError(t, err)
+	require.NotEqual(t, volume.Ratio(0), want.Shape.Ratio)
+	lean, err := leanVolume(object.DeepCopy())
+	require.NoError(t, err)
+	got, err := claim.Of(lean.(*corev1.PersistentVolume))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.NotContains(t, lean.(*corev1.PersistentVolume).Annotations, "kubectl.kubernetes.io/last-applied")
+	for name := range object.Annotations {
+		bare := object.DeepCopy()
+		delete(bare.Annotations, name)
+		without, err := claim.Of(bare)
+		require.Equal(t, claim.Reads(name), err != nil || without != want, "%s: what is read is kept, and nothing else", name)
+	}
+}
