@@ -169,15 +169,11 @@ func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	if o.ratio != "" && v.Layout != volume.Thin {
 		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
 	}
-	claim := o.claim
-	if claim == "" {
-		claim = string(v.Name)
+	m, err := o.manifest(v)
+	if err != nil {
+		return "", err
 	}
-	m := manifest{
-		volume: v, node: o.node, hostname: o.hostname,
-		claim: claim, class: o.storageClass, policy: o.policy, ratio: o.parsedRatio,
-	}
-	return m.yaml()
+	return m.YAML(), nil
 }
 
 // A reclaimPolicy is a persistentVolumeReclaimPolicy.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -129,7 +129,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v inventory.Volume, 
 	}
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
 
-	claim, err := claim.Of(&got)
+	claim, err := persistentvolume.Parse(&got)
 	require.NoError(t, err)
 	require.True(t, claim.HasFinalizer)
 	require.False(t, claim.Deleting)
@@ -162,16 +162,6 @@ func TestOverprovisionRatioOfUndelete(t *testing.T) {
 	o = undeleteOptions(t, func(o *volumesUndeleteOptions) { o.ratio = "2" })
 	_, err := o.manifests(released())
 	require.ErrorContains(t, err, `--overprovision-ratio "2": is for volumes in thin pools`)
-}
-
-func TestQuantity(t *testing.T) {
-	for b, want := range map[volume.Bytes]string{
-		volume.TiB: "1Ti", 1536 * volume.MiB: "1536Mi", 976564 * volume.KiB: "976564Ki", volume.GiB + 1: "1073741825", 1: "1",
-	} {
-		require.Equal(t, want, quantity(b))
-		parsed := resource.MustParse(want)
-		require.Equal(t, int64(b), parsed.Value())
-	}
 }
 
 func TestUndelete(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -87,12 +87,7 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s S
 	out.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{has(replica.NodeLabel(hash(owner, v.ID)))}}},
 	}}
-	out.Spec.FlexVolume = &corev1.FlexPersistentVolumeSource{
-		Driver: pv.Driver, FSType: pv.FSType,
-		// kubelet would try to give the files to each pod's fsGroup else.
-		ReadOnly: true,
-		Options:  readersOptions(hash(owner, v.ID), s, class, cluster),
-	}
+	out.Spec.PersistentVolumeSource = persistentvolume.Source(readersOptions(hash(owner, v.ID), s, class, cluster), true)
 	return out
 }
 

@@ -41,12 +41,12 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 // charges are what claims that are not given up take of a pool, each volume once.
 func (p *planner) charges(in *pool) map[Key]volume.Bytes {
 	out := map[Key]volume.Bytes{}
-	for i := range p.view.Claims {
-		c := &p.view.Claims[i]
+	for i := range p.view.PersistentVolumes {
+		c := &p.view.PersistentVolumes[i]
 		if c.Pool() != in.Name || c.GroupUUID != "" && c.GroupUUID != in.GroupUUID() || p.view.givenUp(c) {
 			continue
 		}
-		k := KeyOfClaim(c)
+		k := KeyOfPersistentVolume(c)
 		out[k] = max(out[k], c.Charge().In(in.Extent))
 	}
 	return out

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -61,7 +61,7 @@ func TestPlanAllocatable(t *testing.T) {
 		"is to grow":                 {func(s *evictiontest.Scene) { s.Claim("a", 12); s.Volume("a", volume.Ready, 10) }, all},
 		"named by two": {func(s *evictiontest.Scene) {
 			s.Claim("a", 10)
-			s.Claim("b", 10, func(c *eviction.Claim) { c.Volume = "a" })
+			s.Claim("b", 10, func(c *persistentvolume.Volume) { c.Volume = "a" })
 			s.Volume("a", volume.Ready, 10)
 		}, all},
 		"large extents": {func(s *evictiontest.Scene) {
@@ -70,7 +70,7 @@ func TestPlanAllocatable(t *testing.T) {
 			extents(3 * volume.GiB)(s)
 		}, all},
 		"blocked": {func(s *evictiontest.Scene) {
-			s.View.Claims = nil // the API server has come back empty
+			s.View.PersistentVolumes = nil // the API server has come back empty
 			s.Volume("a", unreferenced, 10)
 		}, all - 11*volume.GiB},
 	} {

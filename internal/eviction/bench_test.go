@@ -9,6 +9,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -26,11 +27,11 @@ func crowd(n int, promised volume.Bytes) *evictiontest.Scene {
 		// Times in an order that has nothing to do with the names'.
 		s.Volume(name, state, 10, evictiontest.InGroup("crowd"), evictiontest.LastUsed(float64(i*7919%n)/60))
 		if state == volume.Ready {
-			s.Claim(name, 10, func(c *eviction.Claim) { c.Group = "crowd" })
+			s.Claim(name, 10, func(c *persistentvolume.Volume) { c.Group = "crowd" })
 		}
 	}
 	for i := range 100 {
-		s.Claim(fmt.Sprintf("promised-%d", i), 0, func(c *eviction.Claim) { c.Group, c.Charged = "crowd", promised })
+		s.Claim(fmt.Sprintf("promised-%d", i), 0, func(c *persistentvolume.Volume) { c.Group, c.Charged = "crowd", promised })
 	}
 	s.Policy.HighPercent = 100
 	p := s.Group("crowd")
@@ -78,10 +79,10 @@ func BenchmarkPlan10000Idle(b *testing.B) {
 // BenchmarkJudge10000: a thousand of 10,000 claims were given up.
 func BenchmarkJudge10000(b *testing.B) {
 	s := crowd(10_000, 20*volume.GiB)
-	for i := range s.View.Claims {
+	for i := range s.View.PersistentVolumes {
 		if i%8 == 0 {
-			evictiontest.Deleting(&s.View.Claims[i])
-			evictiontest.Phase("Released")(&s.View.Claims[i])
+			evictiontest.Deleting(&s.View.PersistentVolumes[i])
+			evictiontest.Phase("Released")(&s.View.PersistentVolumes[i])
 		}
 	}
 	require.Greater(b, len(eviction.Judge(s.View)), 1000)

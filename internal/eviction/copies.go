@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -11,7 +12,7 @@ import (
 // another and is not ready yet. Until it is, what it is a copy of has to stay: half a
 // copy is taken anew. One that can never be made, because nobody wants it any more or
 // it is not of this cluster or group, keeps nothing.
-func (x *index) unmadeCopy(view View, c *Claim) bool {
+func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 	if c.CloneOf == "" || !c.Usable() || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false
 	}
@@ -19,35 +20,37 @@ func (x *index) unmadeCopy(view View, c *Claim) bool {
 	if !there || c.GroupUUID != "" && c.GroupUUID != group.UUID {
 		return false
 	}
-	v, there := x.volumes[KeyOfClaim(c)]
+	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	return !there || v.State == volume.Creating || v.State == ""
 }
 
 // beingCopied gives the PersistentVolume that is to begin as a copy of the volume of
 // a claim, or nothing. A volume that is not there cannot be saved for it, and one that
 // has been moved on already can be copied in its new state.
-func (x *index) beingCopied(c *Claim) string {
-	v, there := x.volumes[KeyOfClaim(c)]
+func (x *index) beingCopied(c *persistentvolume.Volume) string {
+	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if !there || v.State != volume.Ready && v.State != volume.Creating {
 		return ""
 	}
-	return x.copied[KeyOfClaim(c)]
+	return x.copied[KeyOfPersistentVolume(c)]
 }
 
 // Copies are the claims of volumes that are to begin as a copy of another and are to
 // be made now, in order of their PersistentVolumes' names.
-func Copies(view View) []Claim {
+func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)
-	var out []Claim
-	for i := range view.Claims {
-		c := &view.Claims[i]
+	var out []persistentvolume.Volume
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
 		if !x.unmadeCopy(view, c) || x.ailing[c.Group] != "" {
 			continue
 		}
-		if v, there := x.volumes[KeyOfClaim(c)]; !there || v.State == volume.Creating {
+		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {
 			out = append(out, *c)
 		}
 	}
-	slices.SortFunc(out, func(a, b Claim) int { return cmp.Or(cmp.Compare(a.PV, b.PV), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(out, func(a, b persistentvolume.Volume) int {
+		return cmp.Or(cmp.Compare(a.PV, b.PV), cmp.Compare(a.UID, b.UID))
+	})
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -19,24 +20,24 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 	for name, tt := range map[string]struct {
 		source volume.State // empty: it is not there
 		copy   volume.State // empty: it is not there
-		claim  []func(*eviction.Claim)
+		claim  []func(*persistentvolume.Volume)
 		action eviction.Action
 		made   bool // it is to be made now
 	}{
 		"not made":                          {volume.Ready, "", nil, eviction.ActionWait, true},
 		"not made, handed out just now":     {volume.Creating, "", nil, eviction.ActionWait, true},
 		"half made":                         {volume.Ready, volume.Creating, nil, eviction.ActionWait, true},
-		"no pod has it yet":                 {volume.Ready, "", []func(*eviction.Claim){evictiontest.Phase(corev1.VolumePending)}, eviction.ActionWait, true},
-		"deleted, and guarded":              {volume.Ready, "", []func(*eviction.Claim){evictiontest.Deleting}, eviction.ActionWait, true},
+		"no pod has it yet":                 {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.Phase(corev1.VolumePending)}, eviction.ActionWait, true},
+		"deleted, and guarded":              {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.Deleting}, eviction.ActionWait, true},
 		"made":                              {volume.Ready, volume.Ready, nil, eviction.ActionRelease, false},
-		"made and given up":                 {volume.Ready, volume.Unreferenced, []func(*eviction.Claim){gone}, eviction.ActionRelease, false},
-		"given up before it was made":       {volume.Ready, "", []func(*eviction.Claim){gone}, eviction.ActionRelease, false},
-		"given up half made":                {volume.Ready, volume.Creating, []func(*eviction.Claim){gone}, eviction.ActionRelease, false},
-		"given up, and its object kept":     {volume.Ready, "", []func(*eviction.Claim){gone, evictiontest.Retain}, eviction.ActionRelease, false},
-		"of another volume":                 {volume.Ready, "", []func(*eviction.Claim){evictiontest.CopyOf("other")}, eviction.ActionRelease, true},
-		"of another cluster":                {volume.Ready, "", []func(*eviction.Claim){evictiontest.OtherCluster}, eviction.ActionRelease, false},
-		"of another group of that name":     {volume.Ready, "", []func(*eviction.Claim){evictiontest.OtherGroup}, eviction.ActionRelease, false},
-		"in another group":                  {volume.Ready, "", []func(*eviction.Claim){func(c *eviction.Claim) { c.Group = "away" }}, eviction.ActionRelease, false},
+		"made and given up":                 {volume.Ready, volume.Unreferenced, []func(*persistentvolume.Volume){gone}, eviction.ActionRelease, false},
+		"given up before it was made":       {volume.Ready, "", []func(*persistentvolume.Volume){gone}, eviction.ActionRelease, false},
+		"given up half made":                {volume.Ready, volume.Creating, []func(*persistentvolume.Volume){gone}, eviction.ActionRelease, false},
+		"given up, and its object kept":     {volume.Ready, "", []func(*persistentvolume.Volume){gone, evictiontest.Retain}, eviction.ActionRelease, false},
+		"of another volume":                 {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.CopyOf("other")}, eviction.ActionRelease, true},
+		"of another cluster":                {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.OtherCluster}, eviction.ActionRelease, false},
+		"of another group of that name":     {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.OtherGroup}, eviction.ActionRelease, false},
+		"in another group":                  {volume.Ready, "", []func(*persistentvolume.Volume){func(c *persistentvolume.Volume) { c.Group = "away" }}, eviction.ActionRelease, false},
 		"the source is gone":                {"", "", nil, eviction.ActionRelease, true},
 		"the source is unreferenced":        {volume.Unreferenced, "", nil, eviction.ActionRelease, true},
 		"the source is retained, by a hand": {volume.Retained, "", nil, eviction.ActionRelease, true},
@@ -44,7 +45,7 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
 			s.Claim("source", 10, gone)
-			s.Claim("copy", 10, append([]func(*eviction.Claim){evictiontest.CopyOf("source")}, tt.claim...)...)
+			s.Claim("copy", 10, append([]func(*persistentvolume.Volume){evictiontest.CopyOf("source")}, tt.claim...)...)
 			if tt.source != "" {
 				s.Volume("source", tt.source, 10)
 			}
@@ -52,7 +53,7 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 				s.Volume("copy", tt.copy, 10)
 			}
 			verdicts := eviction.Judge(s.View)
-			i := slices.IndexFunc(verdicts, func(v eviction.Verdict) bool { return v.Claim.PV == "source" })
+			i := slices.IndexFunc(verdicts, func(v eviction.Verdict) bool { return v.PersistentVolume.PV == "source" })
 			require.GreaterOrEqual(t, i, 0)
 			require.Equal(t, tt.action, verdicts[i].Action)
 			if tt.action == eviction.ActionWait {

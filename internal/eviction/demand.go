@@ -4,24 +4,25 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A demand is what one claim still needs of its pool: a volume that no pod has
 // mounted yet, or a growth that has not come to the node yet.
 type demand struct {
-	claim *Claim
+	claim *persistentvolume.Volume
 	need  volume.Bytes
 }
 
 // addDemands gives each pool what is promised in it, the smallest first.
 func (p *planner) addDemands() {
 	by := map[Key]demand{} // two PersistentVolumes of one volume promise it once
-	for i := range p.view.Claims {
-		c := &p.view.Claims[i]
+	for i := range p.view.PersistentVolumes {
+		c := &p.view.PersistentVolumes[i]
 		need := p.need(c)
-		if other, there := by[KeyOfClaim(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
-			by[KeyOfClaim(c)] = demand{claim: c, need: need}
+		if other, there := by[KeyOfPersistentVolume(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
+			by[KeyOfPersistentVolume(c)] = demand{claim: c, need: need}
 		}
 	}
 	for _, d := range by {
@@ -38,7 +39,7 @@ func (p *planner) addDemands() {
 
 // need is what a claim still needs, 0 for nothing. A claim that no pod can use
 // needs nothing: one that is released, or made for another cluster or group.
-func (p *planner) need(c *Claim) volume.Bytes {
+func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	in, there := p.byName[c.Pool()]
 	switch {
 	case !there, !c.Usable(), p.view.givenUp(c):
@@ -49,7 +50,7 @@ func (p *planner) need(c *Claim) volume.Bytes {
 		return 0
 	}
 	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Size, c.Inodes)
-	v, made := p.index.volumes[KeyOfClaim(c)]
+	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	switch {
 	case !made:
 		return c.Charge().In(in.Extent)
@@ -68,11 +69,11 @@ func (p *planner) need(c *Claim) volume.Bytes {
 
 // Waiting are the claims of each pool that do not fit, even into what may be evicted:
 // the smallest are served first.
-func Waiting(view View, r Result) map[volume.PoolName][]*Claim {
+func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume {
 	p := planner{view: view, index: newIndex(view)}
 	p.openPools()
 	p.addDemands()
-	out := map[volume.PoolName][]*Claim{}
+	out := map[volume.PoolName][]*persistentvolume.Volume{}
 	for _, result := range r.Pools {
 		in := p.byName[result.Pool.Name]
 		room := result.Pool.Free + result.Reclaimable

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Action is what is to be done about a Claim.
+// An Action is what is to be done about a PersistentVolume.
 type Action string
 
 const (
@@ -23,12 +24,12 @@ const (
 	ActionReport Action = "report"
 )
 
-// A Verdict is what the API has positively said about a Claim.
+// A Verdict is what the API has positively said about a PersistentVolume.
 type Verdict struct {
-	Claim  Claim
-	Action Action
-	To     volume.State // Unreferenced or Retained; with ActionRelease only
-	Why    string       // in words, for events and logs
+	PersistentVolume persistentvolume.Volume
+	Action           Action
+	To               volume.State // Unreferenced or Retained; with ActionRelease only
+	Why              string       // in words, for events and logs
 }
 
 // Judge says what is to be done about each claim, in order of their
@@ -39,9 +40,9 @@ func Judge(view View) []Verdict {
 	}
 	x := newIndex(view)
 	var out []Verdict
-	for i := range view.Claims {
-		c := &view.Claims[i]
-		v := Verdict{Claim: *c, Action: ActionReport}
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		v := Verdict{PersistentVolume: *c, Action: ActionReport}
 		switch {
 		case !view.givenUp(c):
 			v.Why = x.amiss(view, c)
@@ -60,31 +61,31 @@ func Judge(view View) []Verdict {
 		}
 	}
 	slices.SortFunc(out, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(a.Claim.PV, b.Claim.PV), cmp.Compare(a.Claim.UID, b.Claim.UID))
+		return cmp.Or(cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV), cmp.Compare(a.PersistentVolume.UID, b.PersistentVolume.UID))
 	})
 	return out
 }
 
 // givenUp tells whether the API says positively that nobody wants the volume of
 // a claim any more. All else protects it.
-func (view View) givenUp(c *Claim) bool {
+func (view View) givenUp(c *persistentvolume.Volume) bool {
 	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
 }
 
 // letGo tells whether all is done about a claim that is given up: the object stays
 // only for somebody else's finalizer, perhaps for long.
-func (x *index) letGo(c *Claim) bool {
+func (x *index) letGo(c *persistentvolume.Volume) bool {
 	if !c.Deleting || c.HasFinalizer {
 		return false
 	}
-	v, there := x.volumes[KeyOfClaim(c)]
+	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	return !there || v.State != volume.Creating && v.State != volume.Ready
 }
 
 // obstacle is why the volume of a claim that is given up cannot be moved on, or
 // empty. A volume that does not exist is none: it only must not be made any more.
-func (x *index) obstacle(c *Claim) string {
-	if by, wanted := x.wanted[KeyOfClaim(c)]; wanted {
+func (x *index) obstacle(c *persistentvolume.Volume) string {
+	if by, wanted := x.wanted[KeyOfPersistentVolume(c)]; wanted {
 		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
 	}
 	if x.unread[c.Volume] {
@@ -96,16 +97,16 @@ func (x *index) obstacle(c *Claim) string {
 	if why, ailing := x.ailing[c.Group]; ailing {
 		return why
 	}
-	v, there := x.volumes[KeyOfClaim(c)]
+	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	switch {
 	case !there:
 		return ""
 	case v.State == "":
-		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", KeyOfClaim(c), v.Problem)
+		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", KeyOfPersistentVolume(c), v.Problem)
 	case v.Cluster != c.Cluster:
-		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfClaim(c), v.Cluster, c.Cluster, pv.Finalizer)
+		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfPersistentVolume(c), v.Cluster, c.Cluster, pv.Finalizer)
 	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
-		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfClaim(c), v.GroupUUID, pv.Finalizer)
+		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
 	}
 	return ""
 }
@@ -114,20 +115,20 @@ func (x *index) obstacle(c *Claim) string {
 // been moved on already, perhaps by a person, stays where it is. But Retain counts
 // also where the volume was unreferenced before the policy said so: that this was a
 // person's doing cannot be told, and he can say it once more.
-func (x *index) release(c *Claim) (volume.State, string) {
-	retain := x.retained[KeyOfClaim(c)]
-	v, there := x.volumes[KeyOfClaim(c)]
+func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
+	retain := x.retained[KeyOfPersistentVolume(c)]
+	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if there && (v.State == volume.Retained || v.State == volume.Unreferenced && !retain) {
-		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), KeyOfClaim(c), v.State)
+		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), KeyOfPersistentVolume(c), v.State)
 	}
 	if retain {
-		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.Evidence(), KeyOfClaim(c), c.Volume)
+		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.Evidence(), KeyOfPersistentVolume(c), c.Volume)
 	}
-	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfClaim(c))
+	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfPersistentVolume(c))
 }
 
 // amiss is what a person should know of a claim that is not given up, or empty.
-func (x *index) amiss(view View, c *Claim) string {
+func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	switch {
 	case c.Cluster == view.Cluster:
 	case c.Cluster == "" && c.Leaving():
@@ -148,8 +149,8 @@ func (x *index) amiss(view View, c *Claim) string {
 	case !cut:
 		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not bear the tags of one of ours; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
 	}
-	if v, there := x.volumes[KeyOfClaim(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, KeyOfClaim(c), v.State, c.Volume)
+	if v, there := x.volumes[KeyOfPersistentVolume(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, KeyOfPersistentVolume(c), v.State, c.Volume)
 	}
 	return ""
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func TestJudge(t *testing.T) {
-	type changes = []func(*eviction.Claim)
+	type changes = []func(*persistentvolume.Volume)
 	const (
 		bound, released, failed   = corev1.VolumeBound, corev1.VolumeReleased, corev1.VolumeFailed
 		pending, available        = corev1.VolumePending, corev1.VolumeAvailable
@@ -74,7 +75,7 @@ func TestJudge(t *testing.T) {
 			require.Equal(t, tt.action, got[0].Action)
 			require.Equal(t, tt.to, got[0].To)
 			require.Contains(t, got[0].Why, tt.why)
-			require.Equal(t, s.View.Claims[1], got[0].Claim)
+			require.Equal(t, s.View.PersistentVolumes[1], got[0].PersistentVolume)
 		})
 	}
 }
@@ -114,7 +115,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		"another PersistentVolume names it": {
 			func(s *evictiontest.Scene) {
 				s.Claim("pvc", 10, gone)
-				s.Claim("copy", 10, func(c *eviction.Claim) { c.Volume = "pvc" })
+				s.Claim("copy", 10, func(c *persistentvolume.Volume) { c.Volume = "pvc" })
 				s.Volume("pvc", volume.Ready, 10)
 			},
 			eviction.ActionReport, "", "stays as it is: PersistentVolume copy still names it",
@@ -123,7 +124,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			func(s *evictiontest.Scene) {
 				s.Pool("second", 10)
 				s.Claim("pvc", 10, gone)
-				s.Claim("copy", 10, func(c *eviction.Claim) { c.Volume, c.Group = "pvc", "second" })
+				s.Claim("copy", 10, func(c *persistentvolume.Volume) { c.Volume, c.Group = "pvc", "second" })
 				s.Volume("pvc", volume.Ready, 10)
 			},
 			eviction.ActionRelease, volume.Unreferenced, "is gone",
@@ -151,11 +152,13 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			eviction.ActionReport, "", `flexlvm/pvc belongs to cluster "another"`,
 		},
 		"no group": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone, func(c *eviction.Claim) { c.Group = "away" }) },
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, gone, func(c *persistentvolume.Volume) { c.Group = "away" })
+			},
 			eviction.ActionReport, "", "volume group away is not on this node",
 		},
 		"no group for one in use": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, func(c *eviction.Claim) { c.Group = "away" }) },
+			func(s *evictiontest.Scene) { s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.Group = "away" }) },
 			eviction.ActionReport, "", "needs volume group away, which is not on this node",
 		},
 		"half a group": {
@@ -198,7 +201,7 @@ func TestJudgeLetsGoOnce(t *testing.T) {
 		volume.Ready: 1, volume.Creating: 1, // somebody has taken our finalizer off
 	} {
 		s := evictiontest.New()
-		s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, func(c *eviction.Claim) { c.HasFinalizer = false })
+		s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
 		if state != "" {
 			s.Volume("pvc", state, 10)
 		}
@@ -212,10 +215,10 @@ func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("pvc", volume.Ready, 10)
 	s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting)
-	s.Claim("copy", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *eviction.Claim) { c.Volume = "pvc" })
+	s.Claim("copy", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *persistentvolume.Volume) { c.Volume = "pvc" })
 	got := eviction.Judge(s.View)
 	require.Len(t, got, 2)
-	require.Equal(t, "copy", got[0].Claim.PV, "in order of their names")
+	require.Equal(t, "copy", got[0].PersistentVolume.PV, "in order of their names")
 	for _, v := range got {
 		require.Equal(t, volume.Retained, v.To)
 	}

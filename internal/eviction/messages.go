@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -47,7 +48,7 @@ func (p *planner) whyImmediate(v *inventory.Volume) string {
 	return fmt.Sprintf("its class says reclaim: immediate; this volume gives back %s: %s", v.Device, p.idle(v))
 }
 
-func (p *planner) whyReplica(v *inventory.Volume, c *Claim) string {
+func (p *planner) whyReplica(v *inventory.Volume, c *persistentvolume.Volume) string {
 	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, which was asked to go %s and gives back %s; it is made anew where there is room: it was last used %s",
 		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.Device, ago(p.view.Now, v.LastUsed))
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // only gives the claim of a volume that no other claim names.
-func (o oracle) only(v inventory.Volume) (only eviction.Claim, is bool) {
-	for _, c := range o.view.Claims {
+func (o oracle) only(v inventory.Volume) (only persistentvolume.Volume, is bool) {
+	for _, c := range o.view.PersistentVolumes {
 		if c.Group == v.Group && c.Volume == v.Name {
 			if is {
 				return only, false
@@ -40,7 +40,7 @@ func (o oracle) leaves(v inventory.Volume) bool {
 		return false
 	}
 	left := oracle{o.view, o.policy}
-	left.view.Claims = nil // but for its own claim nothing may stand in its way
+	left.view.PersistentVolumes = nil // but for its own claim nothing may stand in its way
 	r := c.Replica
 	for _, name := range []string{c.ClaimName, r.Readers} {
 		if name == "" || o.view.Users[eviction.ClaimKey{Namespace: c.ClaimNamespace, Name: name}] != "" {
@@ -58,7 +58,7 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
 	seen := map[string]bool{}
 	for _, e := range got.Evictions {
 		seen[e.Volume.UUID] = true
-		require.Equal(t, e.Reason == eviction.ReasonReplica, e.Replica != claim.Replica{}, "seed %d", seed)
+		require.Equal(t, e.Reason == eviction.ReasonReplica, e.Replica != persistentvolume.Replica{}, "seed %d", seed)
 	}
 	last := map[volume.PoolName]eviction.ReplicaEviction{}
 	for _, f := range got.ReplicaEvictions {
@@ -67,7 +67,7 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
 		require.False(t, seen[v.UUID], "seed %d: %s goes twice", seed, v.Name)
 		seen[v.UUID] = true
 		require.Contains(t, f.Message, v.Device.String())
-		if before, found := last[v.Pool()]; found && before.Claim.Replica.Asked.Equal(f.Claim.Replica.Asked) {
+		if before, found := last[v.Pool()]; found && before.PersistentVolume.Replica.Asked.Equal(f.PersistentVolume.Replica.Asked) {
 			require.LessOrEqual(t, before.Volume.LastUsed, v.LastUsed, "seed %d", seed)
 		}
 		last[v.Pool()] = f
@@ -75,7 +75,7 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
 	for _, v := range o.view.Volumes {
 		after, found := last[v.Pool()]
 		if found && o.leaves(v) && !seen[v.UUID] && v.Device > 0 {
-			if c, _ := o.only(v); !c.Replica.Asked.IsZero() || after.Claim.Replica.Asked.IsZero() {
+			if c, _ := o.only(v); !c.Replica.Asked.IsZero() || after.PersistentVolume.Replica.Asked.IsZero() {
 				require.LessOrEqual(t, after.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, after.Volume.Name)
 			}
 		}
@@ -84,9 +84,9 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
 		require.Empty(t, got.ReplicaEvictions, "seed %d", seed)
 	}
 	for _, m := range eviction.Steps(o.view, got) {
-		asked := slices.ContainsFunc(got.ReplicaEvictions, func(f eviction.ReplicaEviction) bool { return f.Claim.PV == m.Claim.PV })
-		require.Equal(t, asked, m.Step != eviction.StepWithdraw, "seed %d: %s", seed, m.Claim.PV)
-		require.True(t, o.view.PodsKnown && m.Claim.Replica.Evictable.IsZero() || m.Claim.Replica.Garbled, "seed %d", seed)
+		asked := slices.ContainsFunc(got.ReplicaEvictions, func(f eviction.ReplicaEviction) bool { return f.PersistentVolume.PV == m.PersistentVolume.PV })
+		require.Equal(t, asked, m.Step != eviction.StepWithdraw, "seed %d: %s", seed, m.PersistentVolume.PV)
+		require.True(t, o.view.PodsKnown && m.PersistentVolume.Replica.Evictable.IsZero() || m.PersistentVolume.Replica.Garbled, "seed %d", seed)
 	}
 }
 
@@ -102,9 +102,9 @@ func (o oracle) checkFarewellsHelp(t *testing.T, seed uint64, got eviction.Resul
 		}
 	}
 	theirs, wants := o, o
-	isDataset := func(c eviction.Claim) bool { return c.Kind == volume.Dataset }
-	theirs.view.Claims = slices.DeleteFunc(slices.Clone(o.view.Claims), func(c eviction.Claim) bool { return !isDataset(c) })
-	wants.view.Claims = slices.DeleteFunc(slices.Clone(o.view.Claims), isDataset)
+	isDataset := func(c persistentvolume.Volume) bool { return c.Kind == volume.Dataset }
+	theirs.view.PersistentVolumes = slices.DeleteFunc(slices.Clone(o.view.PersistentVolumes), func(c persistentvolume.Volume) bool { return !isDataset(c) })
+	wants.view.PersistentVolumes = slices.DeleteFunc(slices.Clone(o.view.PersistentVolumes), isDataset)
 	if len(leaving) == 0 {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -20,7 +21,7 @@ type oracle struct {
 }
 
 // gone: the API has given this claim up.
-func (o oracle) gone(c eviction.Claim) bool {
+func (o oracle) gone(c persistentvolume.Volume) bool {
 	if c.Cluster != o.view.Cluster {
 		return false
 	}
@@ -33,7 +34,7 @@ func (o oracle) gone(c eviction.Claim) bool {
 
 // untouchable: no reason whatever lets this volume go.
 func (o oracle) untouchable(v inventory.Volume) bool {
-	for _, c := range o.view.Claims {
+	for _, c := range o.view.PersistentVolumes {
 		if c.Group == v.Group && c.Volume == v.Name && (!o.gone(c) || c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain) {
 			return true
 		}
@@ -73,7 +74,7 @@ func (o oracle) candidate(v inventory.Volume) bool {
 
 // orphan: the volume may go as an orphan.
 func (o oracle) orphan(v inventory.Volume) bool {
-	named := slices.ContainsFunc(o.view.Claims, func(c eviction.Claim) bool { return c.Group == v.Group && c.Volume == v.Name })
+	named := slices.ContainsFunc(o.view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Group == v.Group && c.Volume == v.Name })
 	latest := v.Created
 	if v.LastUsed.After(latest) {
 		latest = v.LastUsed
@@ -85,7 +86,7 @@ func (o oracle) orphan(v inventory.Volume) bool {
 // needs of a pool, the smallest first. A thin volume needs what it was promised and
 // has not written.
 func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
-	for _, c := range o.view.Claims {
+	for _, c := range o.view.PersistentVolumes {
 		usable := c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
 		if c.Pool() != pool.Name || !usable || o.gone(c) || c.Cluster == "another" {
 			continue

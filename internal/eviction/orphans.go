@@ -82,8 +82,8 @@ func (p *planner) blocked() string {
 		return "nothing is evicted: the UID of this cluster is not known, so no volume can be told to be this cluster's; look at the daemon's access to namespace kube-system"
 	}
 	claims := 0
-	for i := range p.view.Claims {
-		if p.view.Claims[i].Cluster == p.view.Cluster {
+	for i := range p.view.PersistentVolumes {
+		if p.view.PersistentVolumes[i].Cluster == p.view.Cluster {
 			claims++
 		}
 	}

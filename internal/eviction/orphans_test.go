@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -51,7 +51,7 @@ func TestPlanFindsOrphans(t *testing.T) {
 		"perhaps explained": {func(s *evictiontest.Scene) { s.Volume("v", volume.Ready, 1); s.View.Unreadable = []string{"v"} }, false},
 		"explained elsewhere": {func(s *evictiontest.Scene) {
 			s.Volume("v", volume.Ready, 1)
-			s.Claim("v", 1, func(c *eviction.Claim) { c.Group = "away" })
+			s.Claim("v", 1, func(c *persistentvolume.Volume) { c.Group = "away" })
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, orphaned(tt.scene)) })
@@ -64,7 +64,7 @@ func TestPlanReportsOrphans(t *testing.T) {
 	s.Volume("a", volume.Ready, 10, evictiontest.LastUsed(50))
 	s.Volume("never-used", volume.Creating, 10, evictiontest.LastUsed(240), func(v *inventory.Volume) { v.Namespace = "" })
 	s.Volume("moved", volume.Ready, 10)
-	s.Claim("moved", 10, func(c *eviction.Claim) { c.Group = "away" })
+	s.Claim("moved", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
 	r := s.Plan()
 	var names []string
 	for _, o := range r.Orphans {
@@ -125,7 +125,7 @@ func TestPlanEvictsOrphans(t *testing.T) {
 		"used today":               {28, one(func(v *inventory.Volume) { v.LastUsed = evictiontest.HoursAgo(23) }), []string{"Promised un", "Orphan o2"}},
 		"of unknown age":           {28, one(func(v *inventory.Volume) { v.Created = time.Time{} }), []string{"Promised un", "Orphan o2"}},
 		"of unknown use":           {28, one(func(v *inventory.Volume) { v.LastUsed = time.Time{} }), []string{"Promised un", "Orphan o2"}},
-		"wanted elsewhere":         {28, func(s *evictiontest.Scene) { s.Claim("o1", 10, func(c *eviction.Claim) { c.Group = "away" }) }, []string{"Promised un", "Orphan o2"}},
+		"wanted elsewhere":         {28, func(s *evictiontest.Scene) { s.Claim("o1", 10, func(c *persistentvolume.Volume) { c.Group = "away" }) }, []string{"Promised un", "Orphan o2"}},
 		"half a group":             {28, func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }, nil},
 		"share of two":             {38, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 10 }, []string{"Promised un", "Orphan o1", "Orphan o2"}},
 		"share of two, not enough": {39, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 10 }, nil},
@@ -161,7 +161,7 @@ func TestPlanShareOfOrphansIsTheNodes(t *testing.T) {
 		s.Volume(name, volume.Ready, 10, evictiontest.LastUsed(99), evictiontest.InGroup("another"))
 	}
 	s.Claim("here", 28)
-	s.Claim("there", 10, func(c *eviction.Claim) { c.Group = "another" })
+	s.Claim("there", 10, func(c *persistentvolume.Volume) { c.Group = "another" })
 	r := s.Plan()
 	require.Equal(t, []string{"Orphan a1", "Promised un", "Orphan o1"}, evictiontest.Evicted(r))
 	require.Equal(t, "1 volume promised on this node (here for claim db/data-here) needs 28 GiB, and pool flexlvm has 8 GiB free, "+
@@ -176,11 +176,11 @@ func TestPlanIsBlocked(t *testing.T) {
 	}{
 		"as it should be": {func(*evictiontest.Scene) {}, ""},
 		"no cluster":      {func(s *evictiontest.Scene) { s.View.Cluster = "" }, "the UID of this cluster is not known"},
-		"no claim": {func(s *evictiontest.Scene) { s.View.Claims = nil },
+		"no claim": {func(s *evictiontest.Scene) { s.View.PersistentVolumes = nil },
 			"nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has 1 volume in state ready, as if it had come back empty; bring the PersistentVolumes back"},
-		"no claim, no ready volume": {func(s *evictiontest.Scene) { s.View.Claims, s.View.Volumes = nil, s.View.Volumes[1:] }, ""},
-		"no claim that can be read": {func(s *evictiontest.Scene) { s.View.Claims, s.View.Unreadable = nil, []string{"settled"} }, "no PersistentVolume of this cluster"},
-		"no claim of this cluster":  {func(s *evictiontest.Scene) { evictiontest.OtherCluster(&s.View.Claims[0]) }, "no PersistentVolume of this cluster"},
+		"no claim, no ready volume": {func(s *evictiontest.Scene) { s.View.PersistentVolumes, s.View.Volumes = nil, s.View.Volumes[1:] }, ""},
+		"no claim that can be read": {func(s *evictiontest.Scene) { s.View.PersistentVolumes, s.View.Unreadable = nil, []string{"settled"} }, "no PersistentVolume of this cluster"},
+		"no claim of this cluster":  {func(s *evictiontest.Scene) { evictiontest.OtherCluster(&s.View.PersistentVolumes[0]) }, "no PersistentVolume of this cluster"},
 		"four orphans of five": {func(s *evictiontest.Scene) {
 			for i := range 4 {
 				s.Volume(fmt.Sprintf("o%d", i), volume.Ready, 1)

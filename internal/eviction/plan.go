@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -39,7 +39,7 @@ type Eviction struct {
 	Reason  Reason
 	Message string // why, in words with numbers
 	// Replica is set with ReasonReplica.
-	Replica claim.Replica
+	Replica persistentvolume.Replica
 }
 
 // An Orphan is a volume of ours and of this cluster, in state creating or ready,

@@ -10,6 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -26,26 +27,28 @@ func TestPlanCandidates(t *testing.T) {
 		scene  func(*evictiontest.Scene)
 		goes   bool
 	}{
-		"unreferenced":                {state: unreferenced, goes: goes},
-		"inactive":                    {state: unreferenced, change: func(v *inventory.Volume) { v.Active = false }, goes: goes},
-		"dataset":                     {state: unreferenced, change: func(v *inventory.Volume) { v.Kind = volume.Dataset }, goes: goes},
-		"ready":                       {state: volume.Ready, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
-		"ready, unexplained":          {state: volume.Ready},
-		"creating, unexplained":       {state: volume.Creating},
-		"retained":                    {state: volume.Retained},
-		"nonsense":                    {state: "", change: func(v *inventory.Volume) { v.Problem = "two states" }},
-		"state unknown to all":        {state: ""},
-		"with a problem":              {state: unreferenced, change: func(v *inventory.Volume) { v.Problem = "odd" }},
-		"open":                        {state: unreferenced, change: func(v *inventory.Volume) { v.Open = true }},
-		"mounted":                     {state: unreferenced, change: func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }},
-		"has snapshots":               {state: unreferenced, change: func(v *inventory.Volume) { v.Origin = true }},
-		"of another cluster":          {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "another" }},
-		"of no cluster":               {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "" }},
-		"in half a group":             {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
-		"in one of two groups":        {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Pool("flexlvm", 50) }},
-		"in a group not seen":         {state: unreferenced, scene: func(s *evictiontest.Scene) { s.View.Volumes[1].Group = "away" }},
-		"wanted":                      {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
-		"wanted under another name":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("x", 20, func(c *eviction.Claim) { c.Volume = "victim" }) }},
+		"unreferenced":          {state: unreferenced, goes: goes},
+		"inactive":              {state: unreferenced, change: func(v *inventory.Volume) { v.Active = false }, goes: goes},
+		"dataset":               {state: unreferenced, change: func(v *inventory.Volume) { v.Kind = volume.Dataset }, goes: goes},
+		"ready":                 {state: volume.Ready, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
+		"ready, unexplained":    {state: volume.Ready},
+		"creating, unexplained": {state: volume.Creating},
+		"retained":              {state: volume.Retained},
+		"nonsense":              {state: "", change: func(v *inventory.Volume) { v.Problem = "two states" }},
+		"state unknown to all":  {state: ""},
+		"with a problem":        {state: unreferenced, change: func(v *inventory.Volume) { v.Problem = "odd" }},
+		"open":                  {state: unreferenced, change: func(v *inventory.Volume) { v.Open = true }},
+		"mounted":               {state: unreferenced, change: func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }},
+		"has snapshots":         {state: unreferenced, change: func(v *inventory.Volume) { v.Origin = true }},
+		"of another cluster":    {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "another" }},
+		"of no cluster":         {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "" }},
+		"in half a group":       {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
+		"in one of two groups":  {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Pool("flexlvm", 50) }},
+		"in a group not seen":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.View.Volumes[1].Group = "away" }},
+		"wanted":                {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
+		"wanted under another name": {state: unreferenced, scene: func(s *evictiontest.Scene) {
+			s.Claim("x", 20, func(c *persistentvolume.Volume) { c.Volume = "victim" })
+		}},
 		"of a PV that cannot be read": {state: unreferenced, scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"victim"} }},
 		"of a PV deleted but bound":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20, evictiontest.Deleting) }},
 		"of a PV released, kept": {state: unreferenced, scene: func(s *evictiontest.Scene) {
@@ -60,7 +63,7 @@ func TestPlanCandidates(t *testing.T) {
 		"of a PV being released": {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20, evictiontest.Phase(corev1.VolumeReleased)) }, goes: goes},
 		"of a PV in another group": {state: unreferenced, scene: func(s *evictiontest.Scene) {
 			s.Pool("z", 1)
-			s.Claim("victim", 0, func(c *eviction.Claim) { c.Group = "z" })
+			s.Claim("victim", 0, func(c *persistentvolume.Volume) { c.Group = "z" })
 		}, goes: goes},
 		"of exactly the least age":      {state: unreferenced, change: evictiontest.ReleasedAgo(2 * time.Minute), goes: goes},
 		"one second too young":          {state: unreferenced, change: evictiontest.ReleasedAgo(2*time.Minute - time.Second)},

@@ -6,15 +6,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // What the claims still need of the pool.
 func TestPlanPromised(t *testing.T) {
-	size := func(b volume.Bytes) func(*eviction.Claim) { return func(c *eviction.Claim) { c.Size = b } }
+	size := func(b volume.Bytes) func(*persistentvolume.Volume) {
+		return func(c *persistentvolume.Volume) { c.Size = b }
+	}
 	// A volume whose device is what its size takes, as the driver makes it.
 	exact := func(b volume.Bytes) func(*inventory.Volume) {
 		return func(v *inventory.Volume) { v.Size, v.Device = b, volume.DeviceSize(b, 0) }
@@ -43,15 +45,15 @@ func TestPlanPromised(t *testing.T) {
 		"of another cluster":  {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.OtherCluster) }, 0},
 		"of a group replaced": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.OtherGroup) }, 0},
 		"of this very group": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, func(c *eviction.Claim) { c.GroupUUID = evictiontest.GroupUUID })
+			s.Claim("a", 10, func(c *persistentvolume.Volume) { c.GroupUUID = evictiontest.GroupUUID })
 		}, 10 * volume.GiB},
-		"of a group not there":   {func(s *evictiontest.Scene) { s.Claim("a", 10, func(c *eviction.Claim) { c.Group = "away" }) }, 0},
+		"of a group not there":   {func(s *evictiontest.Scene) { s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Group = "away" }) }, 0},
 		"one of the name doomed": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("doomed_a", volume.Doomed, 10) }, 10 * volume.GiB},
 		"being made":             {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Creating, 10) }, 0},
 		"made":                   {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 10) }, 0},
 		"twice promised": {func(s *evictiontest.Scene) {
 			s.Claim("a", 10)
-			s.Claim("b", 12, func(c *eviction.Claim) { c.Volume = "a" })
+			s.Claim("b", 12, func(c *persistentvolume.Volume) { c.Volume = "a" })
 		}, 12 * volume.GiB},
 		"growing": {func(s *evictiontest.Scene) {
 			s.Claim("a", 10, size(20*volume.GiB))
@@ -59,7 +61,7 @@ func TestPlanPromised(t *testing.T) {
 		}, growth},
 		"raid1, in larger extents": {func(s *evictiontest.Scene) {
 			s.View.Pools[0].Extent = 64 * volume.MiB
-			s.Claim("a", 10, size(10*volume.GiB), func(c *eviction.Claim) {
+			s.Claim("a", 10, size(10*volume.GiB), func(c *persistentvolume.Volume) {
 				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
 				c.Charged = raid1.Charge()
 			})
@@ -88,7 +90,7 @@ func TestPlanPromised(t *testing.T) {
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device -= volume.GiB })
 		}, 0},
 		"growing, with inodes": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB), func(c *eviction.Claim) { c.Inodes = 100 << 20 })
+			s.Claim("a", 10, size(20*volume.GiB), func(c *persistentvolume.Volume) { c.Inodes = 100 << 20 })
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB))
 		}, volume.DeviceSize(20*volume.GiB, 100<<20) - volume.DeviceSize(10*volume.GiB, 0)},
 		"growing, unreferenced": {func(s *evictiontest.Scene) {
@@ -101,7 +103,7 @@ func TestPlanPromised(t *testing.T) {
 		}, 0},
 		"large extents": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = 256 * volume.MiB
-			s.Claim("a", 1, func(c *eviction.Claim) { c.Charged = volume.GiB + volume.MiB })
+			s.Claim("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + volume.MiB })
 		}, volume.GiB + 256*volume.MiB},
 		"growing, large extents": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = volume.GiB
@@ -110,7 +112,7 @@ func TestPlanPromised(t *testing.T) {
 		}, 10 * volume.GiB},
 		"no extent known": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = 0
-			s.Claim("a", 1, func(c *eviction.Claim) { c.Charged = volume.GiB + 1 })
+			s.Claim("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + 1 })
 		}, volume.GiB + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +178,7 @@ func TestPlanForPromises(t *testing.T) {
 		"growth": {
 			func(s *evictiontest.Scene) {
 				s.Volume("a", volume.Ready, 10)
-				s.Claim("a", 10, func(c *eviction.Claim) { c.Size = 20 * volume.GiB })
+				s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Size = 20 * volume.GiB })
 			},
 			[]string{"Promised v4"}, 0,
 		},

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -31,7 +31,7 @@ func TestPlanProperties(t *testing.T) {
 
 		shuffled := clone(s.View)
 		r.Shuffle(len(shuffled.Volumes), swap(shuffled.Volumes))
-		r.Shuffle(len(shuffled.Claims), swap(shuffled.Claims))
+		r.Shuffle(len(shuffled.PersistentVolumes), swap(shuffled.PersistentVolumes))
 		r.Shuffle(len(shuffled.Pools), swap(shuffled.Pools))
 		r.Shuffle(len(shuffled.Unreadable), swap(shuffled.Unreadable))
 		require.Equal(t, got, eviction.Plan(shuffled, s.Policy), "seed %d: order is all one", seed)
@@ -74,7 +74,7 @@ func swap[T any](s []T) func(i, j int) { return func(i, j int) { s[i], s[j] = s[
 
 func clone(v eviction.View) eviction.View {
 	v.Pools, v.Volumes = slices.Clone(v.Pools), slices.Clone(v.Volumes)
-	v.Claims, v.Unreadable = slices.Clone(v.Claims), slices.Clone(v.Unreadable)
+	v.PersistentVolumes, v.Unreadable = slices.Clone(v.PersistentVolumes), slices.Clone(v.Unreadable)
 	return v
 }
 
@@ -114,11 +114,11 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 		s.Volume(name, volume.Ready, size, evictiontest.InGroup(in), func(v *inventory.Volume) {
 			v.Shape, v.LastUsed = shape, evictiontest.HoursAgo(float64(r.IntN(8)))
 		})
-		s.Claim(name, size, func(c *eviction.Claim) { c.Group, c.Shape = in, shape })
-		randomReplica(s, r, &s.View.Volumes[len(s.View.Volumes)-1], &s.View.Claims[len(s.View.Claims)-1])
+		s.Claim(name, size, func(c *persistentvolume.Volume) { c.Group, c.Shape = in, shape })
+		randomReplica(s, r, &s.View.Volumes[len(s.View.Volumes)-1], &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1])
 	}
 	for i := range r.IntN(5) {
-		s.Claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *eviction.Claim) {
+		s.Claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *persistentvolume.Volume) {
 			c.Group, c.Shape = volume.Group(pick(r, groups...)), randomShape(r)
 			if one(r, 4) {
 				c.Kind = volume.Dataset
@@ -166,7 +166,7 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 		claimed = 2 + r.IntN(9)
 	}
 	if has := one(r, 8); has && claimed == 8 || claimed < 8 && !has {
-		s.Claim(name, size, randomClaim(r), func(c *eviction.Claim) {
+		s.Claim(name, size, randomClaim(r), func(c *persistentvolume.Volume) {
 			c.Group, c.Shape = volume.Group(group), shape
 			if one(r, 10) {
 				c.Size += 5 * volume.GiB
@@ -180,10 +180,10 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 
 // randomReplica makes a volume and its claim those of a replica, mostly of one that
 // may go.
-func randomReplica(s *evictiontest.Scene, r *rand.Rand, v *inventory.Volume, c *eviction.Claim) {
+func randomReplica(s *evictiontest.Scene, r *rand.Rand, v *inventory.Volume, c *persistentvolume.Volume) {
 	v.Kind, c.Kind = volume.Dataset, volume.Dataset
 	e := &c.Replica
-	*e = claim.Replica{Dataset: "hash", Policy: volume.EvictLRU, Complete: !one(r, 8), Readers: "read-" + c.PV, Owner: "vm"}
+	*e = persistentvolume.Replica{Dataset: "hash", Policy: volume.EvictLRU, Complete: !one(r, 8), Readers: "read-" + c.PV, Owner: "vm"}
 	if one(r, 8) {
 		e.Policy = pick(r, volume.EvictNever, "")
 	}
@@ -215,8 +215,8 @@ func randomShape(r *rand.Rand) volume.Shape {
 	return volume.Shape{Layout: volume.Linear}
 }
 
-func randomClaim(r *rand.Rand) func(*eviction.Claim) {
-	return func(c *eviction.Claim) {
+func randomClaim(r *rand.Rand) func(*persistentvolume.Volume) {
+	return func(c *persistentvolume.Volume) {
 		if !one(r, 3) {
 			return
 		}

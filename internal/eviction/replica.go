@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -16,9 +17,9 @@ import (
 // steps, see Steps; what is asked for stays asked for only as long as every plan
 // names it.
 type ReplicaEviction struct {
-	Volume  inventory.Volume
-	Claim   Claim
-	Message string // why, in words with numbers
+	Volume           inventory.Volume
+	PersistentVolume persistentvolume.Volume
+	Message          string // why, in words with numbers
 }
 
 // goingTime is how long the room of a replica that is past recall counts as coming. Its
@@ -29,7 +30,7 @@ const goingTime = 5 * time.Minute
 // A candidate is a replica that may go.
 type candidate struct {
 	volume *inventory.Volume
-	claim  *Claim
+	claim  *persistentvolume.Volume
 }
 
 // sortReplica notes what a volume that is a replica may give.
@@ -53,7 +54,7 @@ func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
 // mayLeave tells whether a replica may be evicted: everything about it is as it
 // should be, its dataset allows it and can bring it back, and nobody uses it here.
 // Any doubt keeps it.
-func (p *planner) mayLeave(v *inventory.Volume, c *Claim, in *pool) bool {
+func (p *planner) mayLeave(v *inventory.Volume, c *persistentvolume.Volume, in *pool) bool {
 	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] &&
 		(c.GroupUUID == "" || c.GroupUUID == v.GroupUUID)
 	idle := !v.Open && len(v.Mounts) == 0 && p.user(c) == ""
@@ -62,7 +63,7 @@ func (p *planner) mayLeave(v *inventory.Volume, c *Claim, in *pool) bool {
 
 // removable tells whether deleting the claim of a replica leads to its removal, by
 // this daemon, and who might use it is known.
-func removable(c *Claim) bool {
+func removable(c *persistentvolume.Volume) bool {
 	return c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
 		c.ClaimName != "" && c.Replica.Readers != ""
 }
@@ -74,7 +75,7 @@ func (view View) ofAge(v *inventory.Volume, policy Policy) bool {
 
 // user is a pod of this node that uses a replica, or something that stands for one
 // where that is not known.
-func (p *planner) user(c *Claim) string {
+func (p *planner) user(c *persistentvolume.Volume) string {
 	if !p.view.PodsKnown {
 		return "perhaps a pod"
 	}
@@ -111,7 +112,7 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 	for need > 0 && len(in.replicas) > 0 {
 		c := in.replicas[0]
 		in.replicas = in.replicas[1:]
-		out = append(out, ReplicaEviction{Volume: *c.volume, Claim: *c.claim, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
+		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.claim, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
 			cause, c.volume.Name, c.claim.ClaimNamespace, c.claim.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
 		need -= c.volume.Device
 		in.freed += c.volume.Device
@@ -121,8 +122,8 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 
 // firstAsked puts what was asked to go before what was not: no more is asked for
 // because a volume that goes by itself was used again.
-func firstAsked(a, b *Claim) int {
-	rank := func(c *Claim) int {
+func firstAsked(a, b *persistentvolume.Volume) int {
+	rank := func(c *persistentvolume.Volume) int {
 		if c.Replica.Asked.IsZero() {
 			return 1
 		}

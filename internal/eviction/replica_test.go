@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -27,46 +27,50 @@ func farewells(r eviction.Result) []string {
 func TestPlanKeepsReplicas(t *testing.T) {
 	const goes = true
 	for name, tt := range map[string]struct {
-		change func(*inventory.Volume, *eviction.Claim)
+		change func(*inventory.Volume, *persistentvolume.Volume)
 		scene  func(*evictiontest.Scene)
 		goes   bool
 	}{
 		"as it should be":   {goes: goes},
-		"asked for already": {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Asked = evictiontest.Now }, goes: goes},
-		"unlabelled already": {change: func(_ *inventory.Volume, c *eviction.Claim) {
+		"asked for already": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Asked = evictiontest.Now }, goes: goes},
+		"unlabelled already": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) {
 			c.Replica.Asked, c.Replica.Unlabelled = evictiontest.Now, evictiontest.Now
 		}, goes: goes},
-		"just old enough": {change: func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.Now.Add(-2 * time.Minute) }, goes: goes},
-		"used a moment ago": {change: func(v *inventory.Volume, _ *eviction.Claim) {
+		"just old enough": {change: func(v *inventory.Volume, _ *persistentvolume.Volume) {
+			v.LastUsed = evictiontest.Now.Add(-2 * time.Minute)
+		}, goes: goes},
+		"used a moment ago": {change: func(v *inventory.Volume, _ *persistentvolume.Volume) {
 			v.LastUsed = evictiontest.Now.Add(-2*time.Minute + time.Second)
 		}},
-		"made a moment ago":         {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Created = evictiontest.Now }},
-		"made at an unknown time":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Created = time.Time{} }},
-		"used at an unknown time":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = time.Time{} }},
-		"used in the future":        {change: func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.Now.Add(time.Hour) }},
-		"policy Never":              {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Policy = volume.EvictNever }},
-		"no policy":                 {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Policy = "" }},
-		"incomplete":                {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Complete = false }},
-		"not understood":            {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Garbled = true }},
-		"of no dataset":             {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica = claim.Replica{} }},
-		"nobody knows who reads it": {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Replica.Readers = "" }},
-		"open":                      {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Open = true }},
-		"mounted":                   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Mounts = []string{"/mnt"} }},
-		"snapshots hang on it":      {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Origin = true }},
-		"a problem":                 {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Problem = "odd" }},
-		"creating":                  {change: func(v *inventory.Volume, _ *eviction.Claim) { v.State = volume.Creating }},
-		"retained":                  {change: func(v *inventory.Volume, _ *eviction.Claim) { v.State = volume.Retained }},
-		"the volume is a claim's":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Kind = volume.Claim }},
-		"the volume is another's":   {change: func(v *inventory.Volume, _ *eviction.Claim) { v.Cluster = "another" }},
-		"the claim is another's":    {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Cluster = "another" }},
-		"the claim is nobody's":     {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Cluster = "" }},
-		"made in another group":     {change: func(_ *inventory.Volume, c *eviction.Claim) { c.GroupUUID = "another" }},
-		"policy Retain":             {change: func(_ *inventory.Volume, c *eviction.Claim) { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }},
-		"no finalizer of ours":      {change: func(_ *inventory.Volume, c *eviction.Claim) { c.HasFinalizer = false }},
-		"not bound":                 {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Phase = corev1.VolumeAvailable }},
-		"released by hand":          {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Phase = corev1.VolumeReleased }},
-		"being deleted":             {change: func(_ *inventory.Volume, c *eviction.Claim) { c.Deleting = true }},
-		"no claim is named":         {change: func(_ *inventory.Volume, c *eviction.Claim) { c.ClaimName = "" }},
+		"made a moment ago":         {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Created = evictiontest.Now }},
+		"made at an unknown time":   {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Created = time.Time{} }},
+		"used at an unknown time":   {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = time.Time{} }},
+		"used in the future":        {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.Now.Add(time.Hour) }},
+		"policy Never":              {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Policy = volume.EvictNever }},
+		"no policy":                 {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Policy = "" }},
+		"incomplete":                {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Complete = false }},
+		"not understood":            {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Garbled = true }},
+		"of no dataset":             {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica = persistentvolume.Replica{} }},
+		"nobody knows who reads it": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Readers = "" }},
+		"open":                      {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Open = true }},
+		"mounted":                   {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Mounts = []string{"/mnt"} }},
+		"snapshots hang on it":      {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Origin = true }},
+		"a problem":                 {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Problem = "odd" }},
+		"creating":                  {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.State = volume.Creating }},
+		"retained":                  {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.State = volume.Retained }},
+		"the volume is a claim's":   {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Kind = volume.Claim }},
+		"the volume is another's":   {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Cluster = "another" }},
+		"the claim is another's":    {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Cluster = "another" }},
+		"the claim is nobody's":     {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Cluster = "" }},
+		"made in another group":     {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.GroupUUID = "another" }},
+		"policy Retain": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) {
+			c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		}},
+		"no finalizer of ours": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.HasFinalizer = false }},
+		"not bound":            {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Phase = corev1.VolumeAvailable }},
+		"released by hand":     {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased }},
+		"being deleted":        {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Deleting = true }},
+		"no claim is named":    {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.ClaimName = "" }},
 		"a pod reads it": {scene: func(s *evictiontest.Scene) {
 			s.View.Users = map[eviction.ClaimKey]string{{Namespace: "db", Name: "read-data"}: "db/p"}
 		}},
@@ -82,13 +86,15 @@ func TestPlanKeepsReplicas(t *testing.T) {
 		"the cluster is not known": {scene: func(s *evictiontest.Scene) { s.View.Cluster = "" }},
 		"another claim names it":   {scene: func(s *evictiontest.Scene) { s.Claim("data", 1) }},
 		"another claim, given up": {scene: func(s *evictiontest.Scene) {
-			s.Claim("data", 1, func(c *eviction.Claim) { c.Phase = corev1.VolumeReleased })
+			s.Claim("data", 1, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
 		}},
-		"in another group, of its name": {scene: func(s *evictiontest.Scene) { s.Claim("data", 1, func(c *eviction.Claim) { c.Group = "other" }) }, goes: goes},
+		"in another group, of its name": {scene: func(s *evictiontest.Scene) {
+			s.Claim("data", 1, func(c *persistentvolume.Volume) { c.Group = "other" })
+		}, goes: goes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			change := func(v *inventory.Volume, c *eviction.Claim) {
+			change := func(v *inventory.Volume, c *persistentvolume.Volume) {
 				if tt.change != nil {
 					tt.change(v, c)
 				}
@@ -117,9 +123,9 @@ func TestPlanKeepsReplicas(t *testing.T) {
 // used, and nothing unreferenced stays for their sake.
 func TestPlanOrderOfReplicas(t *testing.T) {
 	s := evictiontest.New()
-	s.Replica("a-newer", 10, func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.HoursAgo(2) })
-	s.Replica("b-older", 10, func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.HoursAgo(9) })
-	s.Replica("c-asked", 10, func(v *inventory.Volume, c *eviction.Claim) {
+	s.Replica("a-newer", 10, func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.HoursAgo(2) })
+	s.Replica("b-older", 10, func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.HoursAgo(9) })
+	s.Replica("c-asked", 10, func(v *inventory.Volume, c *persistentvolume.Volume) {
 		v.LastUsed, c.Replica.Asked = evictiontest.HoursAgo(1), evictiontest.Now
 	})
 	s.Volume("unwanted", unreferenced, 10, evictiontest.LastUsed(1))
@@ -150,19 +156,19 @@ func TestPlanOrderOfReplicas(t *testing.T) {
 // once it is past recall the rest goes too.
 func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	s := evictiontest.New()
-	s.Replica("first", 30, func(_ *inventory.Volume, c *eviction.Claim) {
+	s.Replica("first", 30, func(_ *inventory.Volume, c *persistentvolume.Volume) {
 		c.Replica.Asked, c.Replica.Unlabelled = evictiontest.Now, evictiontest.Now
 	})
-	s.Replica("second", 30, func(v *inventory.Volume, _ *eviction.Claim) { v.LastUsed = evictiontest.HoursAgo(100) })
+	s.Replica("second", 30, func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.HoursAgo(100) })
 	s.Volume("unwanted", unreferenced, 10)
 	s.Claim("promised", 65) // 29 GiB are free
 	require.Equal(t, []string{"first"}, farewells(s.Plan()))
 	require.Empty(t, evictiontest.Evicted(s.Plan()))
 
-	first := &s.View.Claims[1].Replica
+	first := &s.View.PersistentVolumes[1].Replica
 	first.Evictable = evictiontest.Now
 	for _, phase := range []corev1.PersistentVolumePhase{corev1.VolumeBound, corev1.VolumeReleased} {
-		s.View.Claims[1].Phase = phase
+		s.View.PersistentVolumes[1].Phase = phase
 		r := s.Plan()
 		require.Empty(t, farewells(r), "%s", phase)
 		require.Equal(t, []string{"Promised unwanted"}, evictiontest.Evicted(r), "%s", phase)
@@ -181,7 +187,7 @@ func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("first", 60)
 	s.Claim("promised", 65) // 39 GiB are free
-	first := &s.View.Claims[1].Replica
+	first := &s.View.PersistentVolumes[1].Replica
 	first.Asked, first.Unlabelled, first.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now.Add(-5*time.Minute)
 	was := s.Plan().Pools[0]
 	require.Zero(t, was.Shortfall)
@@ -195,7 +201,7 @@ func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	s.Replica("second", 30)
 	s.Group("flexlvm").Free += 30 * volume.GiB // as before
 	require.Equal(t, []string{"second"}, farewells(s.Plan()), "another one makes the room")
-	s.View.Claims[1].Phase = corev1.VolumeReleased
+	s.View.PersistentVolumes[1].Phase = corev1.VolumeReleased
 	require.Empty(t, farewells(s.Plan()), "it goes after all")
 }
 
@@ -208,7 +214,7 @@ func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	require.True(t, r.Pools[0].Pressure, "over the high threshold")
 	require.Empty(t, farewells(r))
 
-	asks := func(c *eviction.Claim) { c.Kind = volume.Dataset }
+	asks := func(c *persistentvolume.Volume) { c.Kind = volume.Dataset }
 	s.Claim("another", 20, asks)
 	r = s.Plan()
 	require.Empty(t, farewells(r))
@@ -239,7 +245,7 @@ func TestReplicasInTheAccounts(t *testing.T) {
 	s.View.PodsKnown = true
 
 	// Past recall: about to be free. Given up: nobody's until it can be evicted.
-	c := &s.View.Claims[1]
+	c := &s.View.PersistentVolumes[1]
 	c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now
 	require.Equal(t, volume.Bytes(59+1+40+40)*volume.GiB, s.Plan().Pools[0].Allocatable)
 	c.Phase = corev1.VolumeReleased
@@ -251,40 +257,48 @@ func TestReplicasInTheAccounts(t *testing.T) {
 func TestSteps(t *testing.T) {
 	at := evictiontest.Now.Add(-time.Minute)
 	for name, tt := range map[string]struct {
-		change func(*evictiontest.Scene, *eviction.Claim)
+		change func(*evictiontest.Scene, *persistentvolume.Volume)
 		spare  bool // its room is not needed
 		want   []eviction.Step
 	}{
 		"needed":     {want: []eviction.Step{eviction.StepAsk}},
 		"not needed": {spare: true},
-		"asked for":  {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked = at }},
-		"unlabelled": {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Unlabelled = at, at }, want: []eviction.Step{eviction.StepConfirm}},
-		"a clock that is behind": {change: func(_ *evictiontest.Scene, c *eviction.Claim) {
+		"asked for":  {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked = at }},
+		"unlabelled": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
+			c.Replica.Asked, c.Replica.Unlabelled = at, at
+		}, want: []eviction.Step{eviction.StepConfirm}},
+		"a clock that is behind": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, c.Replica.Unlabelled = at, at.Add(-time.Hour)
 		}, want: []eviction.Step{eviction.StepConfirm}},
-		"past recall": {change: func(_ *evictiontest.Scene, c *eviction.Claim) {
+		"past recall": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = at, at, at
 		}},
-		"past recall, not needed":    {spare: true, change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Evictable = at, at }},
-		"unlabelled, never asked":    {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Unlabelled = at }, want: []eviction.Step{eviction.StepAsk}},
-		"asked, not needed any more": {spare: true, change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked = at }, want: []eviction.Step{eviction.StepWithdraw}},
-		"unlabelled, not needed":     {spare: true, change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Unlabelled = at, at }, want: []eviction.Step{eviction.StepWithdraw}},
-		"asked, incomplete again":    {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Replica.Complete = at, false }, want: []eviction.Step{eviction.StepWithdraw}},
-		"asked, kept by now": {change: func(_ *evictiontest.Scene, c *eviction.Claim) {
+		"past recall, not needed":    {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked, c.Replica.Evictable = at, at }},
+		"unlabelled, never asked":    {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Unlabelled = at }, want: []eviction.Step{eviction.StepAsk}},
+		"asked, not needed any more": {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked = at }, want: []eviction.Step{eviction.StepWithdraw}},
+		"unlabelled, not needed": {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
+			c.Replica.Asked, c.Replica.Unlabelled = at, at
+		}, want: []eviction.Step{eviction.StepWithdraw}},
+		"asked, incomplete again": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
+			c.Replica.Asked, c.Replica.Complete = at, false
+		}, want: []eviction.Step{eviction.StepWithdraw}},
+		"asked, kept by now": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, c.Replica.Policy = at, volume.EvictNever
 		}, want: []eviction.Step{eviction.StepWithdraw}},
-		"asked, open": {change: func(s *evictiontest.Scene, c *eviction.Claim) {
+		"asked, open": {change: func(s *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, s.View.Volumes[1].Open = at, true
 		}, want: []eviction.Step{eviction.StepWithdraw}},
-		"asked, a pod has come": {change: func(s *evictiontest.Scene, c *eviction.Claim) {
+		"asked, a pod has come": {change: func(s *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, s.View.Users = at, map[eviction.ClaimKey]string{{Namespace: "db", Name: "read-data"}: "db/p"}
 		}, want: []eviction.Step{eviction.StepWithdraw}},
-		"not understood":         {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Garbled = true }, want: []eviction.Step{eviction.StepWithdraw}},
-		"released":               {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Phase = at, corev1.VolumeReleased }},
-		"being deleted":          {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Deleting = at, true }},
-		"another cluster's":      {change: func(_ *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, c.Cluster = at, "another" }},
-		"the pods are not known": {change: func(s *evictiontest.Scene, c *eviction.Claim) { c.Replica.Asked, s.View.PodsKnown = at, false }},
-		"blocked": {change: func(s *evictiontest.Scene, c *eviction.Claim) {
+		"not understood": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Garbled = true }, want: []eviction.Step{eviction.StepWithdraw}},
+		"released": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
+			c.Replica.Asked, c.Phase = at, corev1.VolumeReleased
+		}},
+		"being deleted":          {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked, c.Deleting = at, true }},
+		"another cluster's":      {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked, c.Cluster = at, "another" }},
+		"the pods are not known": {change: func(s *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked, s.View.PodsKnown = at, false }},
+		"blocked": {change: func(s *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked = at
 			for i := range 20 {
 				s.Volume("orphan"+string(rune('a'+i)), volume.Ready, 0)
@@ -298,11 +312,11 @@ func TestSteps(t *testing.T) {
 				s.Claim("promised", 90)
 			}
 			if tt.change != nil {
-				tt.change(s, &s.View.Claims[1])
+				tt.change(s, &s.View.PersistentVolumes[1])
 			}
 			var got []eviction.Step
 			for _, m := range eviction.Steps(s.View, s.Plan()) {
-				require.Equal(t, "pvc-data", m.Claim.PV)
+				require.Equal(t, "pvc-data", m.PersistentVolume.PV)
 				require.NotEmpty(t, m.Why)
 				got = append(got, m.Step)
 			}

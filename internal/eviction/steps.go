@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
 // A Step is the daemon's part in the eviction of a replica. The controller of
@@ -25,9 +27,9 @@ const (
 
 // A Move is a Step that is due for a replica.
 type Move struct {
-	Step  Step
-	Claim Claim
-	Why   string
+	Step             Step
+	PersistentVolume persistentvolume.Volume
+	Why              string
 }
 
 // Steps says what is due for the replicas of a node, by what the plan wants of
@@ -39,11 +41,11 @@ func Steps(view View, r Result) []Move {
 	}
 	why := make(map[string]string, len(r.ReplicaEvictions))
 	for _, f := range r.ReplicaEvictions {
-		why[f.Claim.PV] = f.Message
+		why[f.PersistentVolume.PV] = f.Message
 	}
 	var out []Move
-	for i := range view.Claims {
-		c := &view.Claims[i]
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
 		e := c.Replica
 		if e.Dataset == "" || c.Cluster != view.Cluster || c.Phase != corev1.VolumeBound || c.Deleting || e.Going() {
 			continue
@@ -52,16 +54,16 @@ func Steps(view View, r Result) []Move {
 		begun := e.Begun()
 		switch {
 		case begun && !wanted:
-			out = append(out, Move{Step: StepWithdraw, Claim: *c, Why: "its room is not needed any more, or it is used again"})
+			out = append(out, Move{Step: StepWithdraw, PersistentVolume: *c, Why: "its room is not needed any more, or it is used again"})
 		case begun && e.Unlabelled.IsZero(): // the controller's turn
 		case begun:
-			out = append(out, Move{Step: StepConfirm, Claim: *c, Why: cause})
+			out = append(out, Move{Step: StepConfirm, PersistentVolume: *c, Why: cause})
 		case wanted:
-			out = append(out, Move{Step: StepAsk, Claim: *c, Why: cause})
+			out = append(out, Move{Step: StepAsk, PersistentVolume: *c, Why: cause})
 		}
 	}
 	slices.SortFunc(out, func(a, b Move) int {
-		return cmp.Or(cmp.Compare(a.Claim.PV, b.Claim.PV), cmp.Compare(a.Claim.UID, b.Claim.UID))
+		return cmp.Or(cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV), cmp.Compare(a.PersistentVolume.UID, b.PersistentVolume.UID))
 	})
 	return out
 }

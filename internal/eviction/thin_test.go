@@ -9,6 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -34,8 +35,8 @@ func (s thinScene) thin(name string, state volume.State, full int, change ...fun
 	}}, change...)...)
 }
 
-func (s thinScene) thinClaim(name string, charge int, change ...func(*eviction.Claim)) {
-	s.Claim(name, charge, append([]func(*eviction.Claim){func(c *eviction.Claim) {
+func (s thinScene) thinClaim(name string, charge int, change ...func(*persistentvolume.Volume)) {
+	s.Claim(name, charge, append([]func(*persistentvolume.Volume){func(c *persistentvolume.Volume) {
 		c.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 	}}, change...)...)
 }
@@ -68,7 +69,7 @@ func TestThinAllocatable(t *testing.T) {
 		"of the group, not of the pool":         {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.Claim("b", 10) }, all},
 		"more than there is":                    {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
 		"blocked": {func(s thinScene) {
-			s.View.Claims = nil
+			s.View.PersistentVolumes = nil
 			s.thin("a", unreferenced, 10)
 		}, all - 3*volume.GiB},
 	} {
@@ -167,8 +168,8 @@ func TestThinThreshold(t *testing.T) {
 func TestJudgeThin(t *testing.T) {
 	s := newThinScene()
 	s.thinClaim("a", 10)
-	s.thinClaim("b", 10, func(c *eviction.Claim) { c.Shape.ThinPool = "other" })
-	s.thinClaim("c", 10, evictiontest.Phase(corev1.VolumeReleased), func(c *eviction.Claim) { c.Shape.ThinPool = "other" })
+	s.thinClaim("b", 10, func(c *persistentvolume.Volume) { c.Shape.ThinPool = "other" })
+	s.thinClaim("c", 10, evictiontest.Phase(corev1.VolumeReleased), func(c *persistentvolume.Volume) { c.Shape.ThinPool = "other" })
 	verdicts := eviction.Judge(s.View)
 	require.Len(t, verdicts, 2)
 	require.Contains(t, verdicts[0].Why, "needs thin pool flexlvm/other, which is not on this node")

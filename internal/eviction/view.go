@@ -6,24 +6,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// A Claim is what the API says of one PersistentVolume of ours on this node.
-type Claim = claim.Claim
 
 // A View is everything that one round knows. Who fills it answers for that it is
 // whole: with any list failed or stale there is no View and no round.
 type View struct {
-	Now     time.Time
-	Cluster string // UID of the kube-system namespace
-	Pools   []inventory.Pool
-	Volumes []inventory.Volume
-	Claims  []Claim
+	Now               time.Time
+	Cluster           string // UID of the kube-system namespace
+	Pools             []inventory.Pool
+	Volumes           []inventory.Volume
+	PersistentVolumes []persistentvolume.Volume
 	// Unreadable holds what claim.NamesOf says of every PersistentVolume of this node
-	// that claim.Of could not read. Volumes of these names count as wanted, in
+	// that persistentvolume.Parse could not read. Volumes of these names count as wanted, in
 	// whichever group they are.
 	Unreadable []string
 	// OrphansEvicted is how many orphans were evicted within the last OrphanAge, as
@@ -50,8 +47,8 @@ func (k Key) String() string { return string(k.group) + "/" + string(k.name) }
 // KeyOf is the name of a volume that is there.
 func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
 
-// KeyOfClaim is the name of the volume that a claim asks for.
-func KeyOfClaim(c *Claim) Key { return Key{c.Group, c.Volume} }
+// KeyOfPersistentVolume is the name of the volume that a claim asks for.
+func KeyOfPersistentVolume(c *persistentvolume.Volume) Key { return Key{c.Group, c.Volume} }
 
 // An index is a View by name.
 type index struct {
@@ -70,7 +67,7 @@ type index struct {
 	// PersistentVolume.
 	copied map[Key]string
 	// sole holds the claims of volumes that no other claim names; nil where several do.
-	sole   map[Key]*Claim
+	sole   map[Key]*persistentvolume.Volume
 	unread map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
 }
 
@@ -79,12 +76,12 @@ func newIndex(view View) index {
 		pools:    make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
 		ailing:   map[volume.Group]string{},
 		volumes:  make(map[Key]*inventory.Volume, len(view.Volumes)),
-		named:    make(map[Key]bool, len(view.Claims)),
-		wanted:   make(map[Key]string, len(view.Claims)),
-		anywhere: make(map[volume.Name]string, len(view.Claims)),
+		named:    make(map[Key]bool, len(view.PersistentVolumes)),
+		wanted:   make(map[Key]string, len(view.PersistentVolumes)),
+		anywhere: make(map[volume.Name]string, len(view.PersistentVolumes)),
 		retained: map[Key]bool{},
 		copied:   map[Key]string{},
-		sole:     make(map[Key]*Claim, len(view.Claims)),
+		sole:     make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
 		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
 	}
 	for _, p := range view.Pools {
@@ -106,17 +103,17 @@ func newIndex(view View) index {
 	for _, name := range view.Unreadable {
 		x.unread[volume.Name(name)] = true
 	}
-	for i := range view.Claims {
-		c := &view.Claims[i]
-		if x.sole[KeyOfClaim(c)] = c; x.named[KeyOfClaim(c)] {
-			x.sole[KeyOfClaim(c)] = nil
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		if x.sole[KeyOfPersistentVolume(c)] = c; x.named[KeyOfPersistentVolume(c)] {
+			x.sole[KeyOfPersistentVolume(c)] = nil
 		}
-		x.named[KeyOfClaim(c)] = true
+		x.named[KeyOfPersistentVolume(c)] = true
 		if c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-			x.retained[KeyOfClaim(c)] = true
+			x.retained[KeyOfPersistentVolume(c)] = true
 		}
 		if !view.givenUp(c) {
-			keepLeast(x.wanted, KeyOfClaim(c), c.PV)
+			keepLeast(x.wanted, KeyOfPersistentVolume(c), c.PV)
 			keepLeast(x.anywhere, c.Volume, c.PV)
 		}
 		if x.unmadeCopy(view, c) {
@@ -127,7 +124,7 @@ func newIndex(view View) index {
 }
 
 // group gives the volume group of a claim, whichever of its pools it is for.
-func (x *index) group(c *Claim) (inventory.Pool, bool) {
+func (x *index) group(c *persistentvolume.Volume) (inventory.Pool, bool) {
 	p, there := x.pools[volume.PoolOf(c.Group, "")]
 	return p, there
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/cgroup"
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -69,7 +69,7 @@ type Limiter struct {
 
 // Desired is what the API says.
 type Desired struct {
-	Claims []eviction.Claim
+	PersistentVolumes []persistentvolume.Volume
 	// Partial: there are PersistentVolumes that cannot be read.
 	Partial bool
 	// Report takes the outcome of each pass, on the goroutine of Run.
@@ -161,7 +161,7 @@ func (l *Limiter) reconcile(ctx context.Context) (limited, again bool) {
 	if w == nil {
 		return false, false
 	}
-	limits, failed := readLimits(w.Claims)
+	limits, failed := readLimits(w.PersistentVolumes)
 	left := len(failed) > 0 || w.Partial // what they said before is in force
 	for _, wanted := range limits {
 		limited = limited || !wanted.IsZero()

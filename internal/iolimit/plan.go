@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -28,7 +28,7 @@ type limitChange struct {
 
 // readLimits reads what the claims ask for, by PersistentVolume: limits, zero
 // where there are none, or why they cannot be read.
-func readLimits(claims []eviction.Claim) (limits map[string]volume.IOLimits, unreadable map[string]error) {
+func readLimits(claims []persistentvolume.Volume) (limits map[string]volume.IOLimits, unreadable map[string]error) {
 	limits, unreadable = make(map[string]volume.IOLimits, len(claims)), map[string]error{}
 	for i := range claims {
 		l, err := volume.ParseIOLimits(pv.AnnotationIOLimits, claims[i].IOLimits)

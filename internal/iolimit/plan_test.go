@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -104,7 +104,7 @@ func TestLimitChanges(t *testing.T) {
 }
 
 func TestReadLimits(t *testing.T) {
-	limits, unreadable := readLimits([]eviction.Claim{{PV: "none"}, {PV: "slow", IOLimits: "wbps=8192"}, {PV: "typo", IOLimits: "wbps=8k"}})
+	limits, unreadable := readLimits([]persistentvolume.Volume{{PV: "none"}, {PV: "slow", IOLimits: "wbps=8192"}, {PV: "typo", IOLimits: "wbps=8k"}})
 	require.Equal(t, map[string]volume.IOLimits{"none": {}, "slow": {WriteBps: 8192}}, limits)
 	require.Len(t, unreadable, 1)
 	require.EqualError(t, unreadable["typo"], `flexlvm.io/io-limits: wbps "8k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction); until it is mended, what is in force stays`)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -50,7 +51,7 @@ func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 	}
 	for _, v := range f.verdicts {
 		if v.Action == eviction.ActionReport {
-			tell(v.Claim.PV, v.Why)
+			tell(v.PersistentVolume.PV, v.Why)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 // announceShortfall tells the node, and the claims that have to wait.
 func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
-	var waiting map[volume.PoolName][]*eviction.Claim
+	var waiting map[volume.PoolName][]*persistentvolume.Volume
 	for _, p := range f.result.Pools {
 		topic := "shortfall " + p.Pool.UUID
 		if p.Shortfall == 0 {
@@ -102,7 +103,7 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 		for _, c := range waiting[p.Pool.Name] {
 			if d.dedupe.fresh("waits "+string(c.UID), "", f.at) {
 				ref := claimOfObject(f.objects[c.PV])
-				d.events.onClaim(ctx, ref, warning, "Shortfall", fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfClaim(c), p.ShortfallMessage))
+				d.events.onClaim(ctx, ref, warning, "Shortfall", fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfPersistentVolume(c), p.ShortfallMessage))
 			}
 		}
 	}
@@ -117,15 +118,15 @@ func claimOfObject(pv *corev1.PersistentVolume) *corev1.ObjectReference {
 
 // limit hands what this round has observed to the limiter of IO.
 func (d *Daemon) limit(f observation) {
-	claims, objects := f.view.Claims, f.objects
+	claims, objects := f.view.PersistentVolumes, f.objects
 	d.limiter.Update(iolimit.Desired{
-		Claims: claims, Partial: len(f.unreadable) > 0,
+		PersistentVolumes: claims, Partial: len(f.unreadable) > 0,
 		Report: func(ctx context.Context, o iolimit.Outcome) { d.announceLimits(ctx, claims, objects, o) },
 	})
 }
 
 // announceLimits says which limits are not in force: once, and again while it lasts.
-func (d *Daemon) announceLimits(ctx context.Context, claims []eviction.Claim, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
+func (d *Daemon) announceLimits(ctx context.Context, claims []persistentvolume.Volume, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
 	log := klog.FromContext(ctx)
 	d.out.Metrics.ioLimited(o.Applied, len(o.Failed))
 	for i := range claims {
@@ -138,7 +139,7 @@ func (d *Daemon) announceLimits(ctx context.Context, claims []eviction.Claim, ob
 			}
 			continue
 		}
-		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", eviction.KeyOfClaim(c), err)
+		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", eviction.KeyOfPersistentVolume(c), err)
 		if d.dedupe.fresh(topic, text, d.cfg.Now()) {
 			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "why", err.Error())
 			d.events.onVolume(objects[c.PV], warning, "IOLimitNotApplied", text)

@@ -7,12 +7,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A copyJob is a copy that is to be made.
 type copyJob struct {
-	claim  eviction.Claim
+	claim  persistentvolume.Volume
 	object *corev1.PersistentVolume
 }
 
@@ -45,7 +46,7 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	if err == nil {
 		d.copies.clear(id)
 		d.dedupe.over(topic)
-		log.Info("Volume made as a copy", "volume", eviction.KeyOfClaim(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
+		log.Info("Volume made as a copy", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
 		message := "the copy of volume " + string(c.CloneOf) + " is taken: what is written there from now on is not in it"
 		d.events.onVolume(j.object, normal, "VolumeCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
@@ -56,7 +57,7 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	if !d.dedupe.fresh(topic, err.Error(), now) {
 		return
 	}
-	log.Error(err, "A volume could not be made as a copy; it is tried again", "volume", eviction.KeyOfClaim(&c).String(), "of", c.CloneOf, "in", b.delay)
+	log.Error(err, "A volume could not be made as a copy; it is tried again", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "in", b.delay)
 	message := err.Error() + "; it is tried again"
 	d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 	d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)

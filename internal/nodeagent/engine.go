@@ -3,9 +3,9 @@ package nodeagent
 import (
 	"context"
 
-	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -31,6 +31,6 @@ func refOf(v inventory.Volume) node.Ref {
 	return node.Ref{Group: v.Group, Name: v.Name.Undoomed(), Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
 }
 
-func refOfClaim(c eviction.Claim) node.Ref {
+func refOfClaim(c persistentvolume.Volume) node.Ref {
 	return node.Ref{Group: c.Group, Name: c.Volume, Cluster: c.Cluster, Kind: c.Kind}
 }

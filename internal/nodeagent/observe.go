@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -98,9 +98,9 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	f.confirmed = true
 	d.confirmed = f.at
 	d.orphans = orphanNames(f.result)
-	there := make(map[string]bool, len(f.view.Claims))
-	for i := range f.view.Claims {
-		there[string(f.view.Claims[i].UID)] = true
+	there := make(map[string]bool, len(f.view.PersistentVolumes))
+	for i := range f.view.PersistentVolumes {
+		there[string(f.view.PersistentVolumes[i].UID)] = true
 	}
 	d.releases.keep(there)
 	d.copies.keep(there)
@@ -141,13 +141,13 @@ func (d *Daemon) decide(f *observation, objects []*corev1.PersistentVolume) {
 	f.view.Users, f.view.PodsKnown = d.watches.users()
 	for _, o := range objects {
 		f.objects[o.Name] = o
-		c, err := claim.Of(o)
+		c, err := persistentvolume.Parse(o)
 		if err != nil {
 			f.unreadable[o.Name] = err
-			f.view.Unreadable = append(f.view.Unreadable, claim.NamesOf(o)...)
+			f.view.Unreadable = append(f.view.Unreadable, persistentvolume.NamesOf(o)...)
 			continue
 		}
-		f.view.Claims = append(f.view.Claims, c)
+		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
 	}
 	f.verdicts = eviction.Judge(f.view)
 	f.result = eviction.Plan(f.view, d.cfg.Policy)
@@ -180,7 +180,7 @@ func (d *Daemon) mustConfirm(f observation) bool {
 		return true
 	}
 	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionRelease && !d.releases.waits(string(v.Claim.UID), f.at) {
+		if v.Action == eviction.ActionRelease && !d.releases.waits(string(v.PersistentVolume.UID), f.at) {
 			return true
 		}
 	}

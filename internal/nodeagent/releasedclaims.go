@@ -7,6 +7,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
 // releasedClaims remember whose claim a volume was that this process has released. The
@@ -21,14 +22,14 @@ func newReleasedClaims() *releasedClaims {
 	return &releasedClaims{byUUID: map[string]corev1.ObjectReference{}}
 }
 
-func (c *releasedClaims) note(in inventory.Inventory, claim eviction.Claim, ref *corev1.ObjectReference) {
+func (c *releasedClaims) note(in inventory.Inventory, claim persistentvolume.Volume, ref *corev1.ObjectReference) {
 	if ref == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range in.Volumes {
-		if eviction.KeyOf(&in.Volumes[i]) == eviction.KeyOfClaim(&claim) {
+		if eviction.KeyOf(&in.Volumes[i]) == eviction.KeyOfPersistentVolume(&claim) {
 			c.byUUID[in.Volumes[i].UUID] = *ref
 		}
 	}

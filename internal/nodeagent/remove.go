@@ -11,10 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -235,7 +235,7 @@ func (d *Daemon) unexplained(ctx context.Context, v inventory.Volume) error {
 		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
 	}
 	for _, object := range slices.Concat(here, nowhere) {
-		if slices.Contains(claim.NamesOf(&object), string(v.Name)) {
+		if slices.Contains(persistentvolume.NamesOf(&object), string(v.Name)) {
 			return d.explained(v, object.Name)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -31,9 +32,9 @@ type unlabelling struct {
 func (d *Daemon) due(f observation) (out []eviction.Move) {
 	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
-		uid := m.Claim.UID
+		uid := m.PersistentVolume.UID
 		if m.Step == eviction.StepConfirm {
-			its := unlabelling{uid, m.Claim.Replica.Unlabelled}
+			its := unlabelling{uid, m.PersistentVolume.Replica.Unlabelled}
 			since, known := d.unlabelled[its]
 			if !known {
 				since = f.at
@@ -63,33 +64,33 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 		if ctx.Err() != nil {
 			return
 		}
-		id := string(m.Claim.UID)
-		done, err := d.move(ctx, f.objects[m.Claim.PV], m)
+		id := string(m.PersistentVolume.UID)
+		done, err := d.move(ctx, f.objects[m.PersistentVolume.PV], m)
 		if err != nil {
 			b := d.moves.add(id, d.cfg.Now(), err.Error())
 			if !apierrors.IsConflict(err) && d.dedupe.fresh("farewell "+id, err.Error(), f.at) {
-				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.Claim.PV, "step", m.Step, "in", b.delay)
+				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}
 		d.moves.clear(id)
 		d.dedupe.over("farewell " + id)
 		d.out.Metrics.moved(done.Step)
-		log.Info("The eviction of a replica goes on", "persistentvolume", m.Claim.PV, "step", done.Step, "why", done.Why)
+		log.Info("The eviction of a replica goes on", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}
 }
 
 // move makes one move, and tells what became of it: a confirmation that finds a pod
 // becomes a withdrawal.
 func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m eviction.Move) (eviction.Move, error) {
-	if object == nil || object.UID != m.Claim.UID {
-		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.Claim.PV)
+	if object == nil || object.UID != m.PersistentVolume.UID {
+		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.PersistentVolume.PV)
 	}
 	if m.Step == eviction.StepConfirm {
-		if err := d.unlabelledNow(ctx, m.Claim); err != nil {
+		if err := d.unlabelledNow(ctx, m.PersistentVolume); err != nil {
 			return m, err
 		}
-		pod, err := d.userNow(ctx, m.Claim)
+		pod, err := d.userNow(ctx, m.PersistentVolume)
 		if err != nil {
 			return m, err
 		}
@@ -112,7 +113,7 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m ev
 
 // unlabelledNow fails unless the API server itself says that no pod is sent here for
 // a dataset any more.
-func (d *Daemon) unlabelledNow(ctx context.Context, c eviction.Claim) error {
+func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) error {
 	node, err := d.api.Node(ctx, d.cfg.Node)
 	if err != nil {
 		return err
@@ -127,7 +128,7 @@ func (d *Daemon) unlabelledNow(ctx context.Context, c eviction.Claim) error {
 // userNow asks the API server for a pod of this node, or on its way here, that has not
 // ended and names a claim of the dataset: that of the replica, or that of the readers, by what the
 // replica says and by what the PersistentVolume of the readers is bound to.
-func (d *Daemon) userNow(ctx context.Context, c eviction.Claim) (pod string, err error) {
+func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
 	claims := []eviction.ClaimKey{{Namespace: c.ClaimNamespace, Name: c.ClaimName}, {Namespace: c.ClaimNamespace, Name: c.Replica.Readers}}
 	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
 	switch {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -90,8 +91,8 @@ func (d *Daemon) announcePublished(ctx context.Context, err error) {
 func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionRelease && d.dedupe.fresh("dry release "+string(v.Claim.UID), string(v.To), f.at) {
-			log.Info("Would release a volume (dry run)", "volume", eviction.KeyOfClaim(&v.Claim).String(), "to", v.To, "why", v.Why)
+		if v.Action == eviction.ActionRelease && d.dedupe.fresh("dry release "+string(v.PersistentVolume.UID), string(v.To), f.at) {
+			log.Info("Would release a volume (dry run)", "volume", eviction.KeyOfPersistentVolume(&v.PersistentVolume).String(), "to", v.To, "why", v.Why)
 		}
 	}
 	for _, e := range f.result.ReplicaEvictions {
@@ -112,7 +113,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	deadline := time.Now().Add(releaseBudget)
 	for _, v := range f.verdicts {
-		id := string(v.Claim.UID)
+		id := string(v.PersistentVolume.UID)
 		if v.Action != eviction.ActionRelease || !f.confirmed {
 			continue
 		}
@@ -129,13 +130,13 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		if err := d.releaseOne(ctx, f, v); err != nil {
 			b := d.releases.add(id, d.cfg.Now(), err.Error())
 			if apierrors.IsConflict(err) { // somebody else has written to it
-				log.V(1).Info("A PersistentVolume has changed meanwhile and is looked at again", "persistentvolume", v.Claim.PV)
+				log.V(1).Info("A PersistentVolume has changed meanwhile and is looked at again", "persistentvolume", v.PersistentVolume.PV)
 				continue
 			}
 			d.out.Metrics.releaseFailed()
 			if d.dedupe.fresh("release "+id, err.Error(), f.at) {
-				log.Error(err, "A volume could not be released; it is tried again", "volume", eviction.KeyOfClaim(&v.Claim).String(), "persistentvolume", v.Claim.PV, "in", b.delay)
-				d.events.onVolume(f.objects[v.Claim.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
+				log.Error(err, "A volume could not be released; it is tried again", "volume", eviction.KeyOfPersistentVolume(&v.PersistentVolume).String(), "persistentvolume", v.PersistentVolume.PV, "in", b.delay)
+				d.events.onVolume(f.objects[v.PersistentVolume.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
 			}
 			continue
 		}
@@ -148,13 +149,13 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 // needed: the name of its volume is used again, so nobody may be promised one of this
 // name here before this one is gone. It gives the state in which the round has found
 // that volume.
-func stays(f observation, c eviction.Claim) (was volume.State, yes bool) {
+func stays(f observation, c persistentvolume.Volume) (was volume.State, yes bool) {
 	if c.Kind != volume.Dataset {
 		return "", false
 	}
 	for i := range f.inventory.Volumes {
 		v := &f.inventory.Volumes[i]
-		if eviction.KeyOf(v) == eviction.KeyOfClaim(&c) && v.State != volume.Retained {
+		if eviction.KeyOf(v) == eviction.KeyOfPersistentVolume(&c) && v.State != volume.Retained {
 			return v.State, c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 		}
 	}
@@ -178,10 +179,10 @@ func (d *Daemon) unchanged(ctx context.Context, seen *corev1.PersistentVolume) e
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
 // finalizer goes last, when what the node knows lasts without the API.
 func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdict) error {
-	c := v.Claim
+	c := v.PersistentVolume
 	object := f.objects[c.PV]
 	if object == nil || object.UID != c.UID {
-		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfClaim(&c), c.PV)
+		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfPersistentVolume(&c), c.PV)
 	}
 	if err := d.unchanged(ctx, object); err != nil {
 		return err
@@ -199,7 +200,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if err := d.api.LetGo(ctx, object); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Volume released", "volume", eviction.KeyOfClaim(&c).String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
+	klog.FromContext(ctx).Info("Volume released", "volume", eviction.KeyOfPersistentVolume(&c).String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
 	d.out.Metrics.released(v.To)
 	d.events.onVolume(object, normal, "VolumeReleased", v.Why)
 	return nil

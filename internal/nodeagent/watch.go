@@ -14,9 +14,9 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -131,8 +131,8 @@ func volumeHandler(kick func()) cache.ResourceEventHandler {
 		AddFunc:    func(any) { kick() },
 		DeleteFunc: func(any) { kick() },
 		UpdateFunc: func(was, is any) {
-			before, err := claim.Of(was.(*corev1.PersistentVolume))
-			after, err2 := claim.Of(is.(*corev1.PersistentVolume))
+			before, err := persistentvolume.Parse(was.(*corev1.PersistentVolume))
+			after, err2 := persistentvolume.Parse(is.(*corev1.PersistentVolume))
 			if err != nil || err2 != nil || before != after {
 				kick()
 			}
@@ -194,7 +194,7 @@ func leanVolume(o any) (any, error) {
 	if volume, ok := o.(*corev1.PersistentVolume); ok {
 		volume.ManagedFields = nil
 		volume.Spec.NodeAffinity = nil
-		maps.DeleteFunc(volume.Annotations, func(name, _ string) bool { return !claim.Reads(name) })
+		maps.DeleteFunc(volume.Annotations, func(name, _ string) bool { return !persistentvolume.Reads(name) })
 	}
 	return o, nil
 }

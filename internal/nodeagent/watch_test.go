@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -37,19 +37,19 @@ func TestLeanVolumeIsTheSameClaim(t *testing.T) {
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	}
-	want, err := claim.Of(object)
+	want, err := persistentvolume.Parse(object)
 	require.NoError(t, err)
 	require.NotEqual(t, volume.Ratio(0), want.Shape.Ratio)
 	lean, err := leanVolume(object.DeepCopy())
 	require.NoError(t, err)
-	got, err := claim.Of(lean.(*corev1.PersistentVolume))
+	got, err := persistentvolume.Parse(lean.(*corev1.PersistentVolume))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	require.NotContains(t, lean.(*corev1.PersistentVolume).Annotations, "kubectl.kubernetes.io/last-applied")
 	for name := range object.Annotations {
 		bare := object.DeepCopy()
 		delete(bare.Annotations, name)
-		without, err := claim.Of(bare)
-		require.Equal(t, claim.Reads(name), err != nil || without != want, "%s: what is read is kept, and nothing else", name)
+		without, err := persistentvolume.Parse(bare)
+		require.Equal(t, persistentvolume.Reads(name), err != nil || without != want, "%s: what is read is kept, and nothing else", name)
 	}
 }

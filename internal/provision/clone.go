@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	claims "github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -98,10 +98,10 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	if err != nil {
 		return wait("its PersistentVolume cannot be looked up: %s", err)
 	}
-	if err := ofClaim(object.Spec.FlexVolume, name); err != nil {
+	if err := ofClaim(object, name); err != nil {
 		return origin{}, err
 	}
-	c, err := claims.Of(object)
+	c, err := persistentvolume.Parse(object)
 	switch {
 	case err != nil:
 		return wait("%s", err)
@@ -119,19 +119,19 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 }
 
 // ofClaim refuses volumes that are none of ours, and replicas of datasets.
-func ofClaim(source *corev1.FlexPersistentVolumeSource, name string) error {
+func ofClaim(object *corev1.PersistentVolume, name string) error {
 	var wrong problems
 	switch {
-	case source == nil || source.Driver != pv.Driver:
+	case !persistentvolume.IsOurs(object):
 		wrong.add(fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name))
-	case source.Options[volume.OptionKind] == string(volume.Dataset):
+	case persistentvolume.Options(object)[volume.OptionKind] == string(volume.Dataset):
 		wrong.add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
 	}
 	return wrong.refusal()
 }
 
 // mayCopy refuses what will never be possible as the claims and the class stand.
-func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *claims.Claim) error {
+func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) error {
 	var wrong problems
 	switch {
 	case c.Cluster != p.Cluster:

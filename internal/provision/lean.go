@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
@@ -58,13 +59,13 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	if spec.CSI != nil {
 		out.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: spec.CSI.Driver}
 	}
-	if spec.FlexVolume == nil || spec.FlexVolume.Driver != pv.Driver {
+	if !persistentvolume.IsOurs(volume) {
 		return out
 	}
 	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset)
 	out.Annotations = volume.Annotations
 	out.Spec.Capacity, out.Spec.NodeAffinity = spec.Capacity, spec.NodeAffinity
-	out.Spec.FlexVolume = &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, Options: spec.FlexVolume.Options}
+	out.Spec.PersistentVolumeSource = persistentvolume.Source(persistentvolume.Options(volume), false)
 	if ref := spec.ClaimRef; ref != nil {
 		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 	}

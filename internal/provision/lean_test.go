@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -88,7 +88,7 @@ func wholeVolume(t *testing.T) *corev1.PersistentVolume {
 // TestLeanVolumes: what is left is read as the whole would be.
 func TestLeanVolumes(t *testing.T) {
 	whole := wholeVolume(t)
-	want, err := claim.Of(whole)
+	want, err := persistentvolume.Parse(whole)
 	require.NoError(t, err)
 	wantLocal, ours := localVolumeOf(whole, want.Cluster)
 	require.True(t, ours)
@@ -96,7 +96,7 @@ func TestLeanVolumes(t *testing.T) {
 	object, err := lean(wholeVolume(t))
 	require.NoError(t, err)
 	volume := object.(*corev1.PersistentVolume)
-	got, err := claim.Of(volume)
+	got, err := persistentvolume.Parse(volume)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	local, ours := localVolumeOf(volume, want.Cluster)
@@ -111,7 +111,7 @@ func TestLeanVolumes(t *testing.T) {
 	broken.Spec.FlexVolume.Options["unknown"] = "x"
 	object, err = lean(broken)
 	require.NoError(t, err)
-	_, err = claim.Of(object.(*corev1.PersistentVolume))
+	_, err = persistentvolume.Parse(object.(*corev1.PersistentVolume))
 	require.Error(t, err, "what cannot be read stays so")
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -105,11 +105,11 @@ type charge struct {
 	replica volume.Name
 	// leaves: the replica may be evicted if nobody uses it.
 	leaves bool
-	claim.Charge
+	persistentvolume.Charge
 }
 
 // chargeOf is what a PersistentVolume that was written takes.
-func chargeOf(c claim.Claim) charge {
+func chargeOf(c persistentvolume.Volume) charge {
 	out := charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}
 	if c.Kind == volume.Dataset {
 		out.replica, out.leaves = c.Volume, c.Replica.Allowed()
@@ -213,11 +213,11 @@ func ailingNode(storage *flexlvmv1.NodeStorage) string {
 // in its charge from now on. One that cannot be read takes nothing: its node
 // counts its volume as a stranger's.
 func (l *Ledger) Written(object *corev1.PersistentVolume) {
-	if object.Spec.FlexVolume == nil || object.Spec.FlexVolume.Driver != pv.Driver {
+	if !persistentvolume.IsOurs(object) {
 		return
 	}
 	label := object.Labels[pv.LabelNode]
-	c, err := claim.Of(object)
+	c, err := persistentvolume.Parse(object)
 	if err != nil || label == "" {
 		l.Gone(object.Name)
 		return
@@ -253,7 +253,7 @@ func (l *Ledger) Gone(name string) {
 // Inherited reserves for a PersistentVolume that was in the API when this process
 // began to work, until it is seen: a watch may begin with an older state.
 func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
-	c, err := claim.Of(object)
+	c, err := persistentvolume.Parse(object)
 	label := object.Labels[pv.LabelNode]
 	if err != nil || label == "" {
 		return

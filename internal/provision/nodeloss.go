@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -77,21 +78,11 @@ type lossVerdict struct {
 // of ours, of this cluster, on one node, is not looked at any further: the volume of a
 // dataset's readers is not.
 func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume, bool) {
-	flex := object.Spec.FlexVolume
-	if cluster == "" || flex == nil || flex.Driver != pv.Driver || flex.Options[volume.OptionCluster] != cluster ||
+	if cluster == "" || persistentvolume.Options(object)[volume.OptionCluster] != cluster ||
 		object.Annotations[pv.AnnotationProvisionedBy] != pv.Provisioner {
 		return localVolume{}, false
 	}
-	v := localVolume{object: object, node: object.Labels[pv.LabelNode]}
-	if affinity := object.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
-		for _, term := range affinity.Required.NodeSelectorTerms {
-			for _, e := range term.MatchExpressions {
-				if e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn {
-					v.hostnames = append(v.hostnames, e.Values...)
-				}
-			}
-		}
-	}
+	v := localVolume{object: object, node: object.Labels[pv.LabelNode], hostnames: persistentvolume.Hostnames(object)}
 	return v, v.node != "" && len(v.hostnames) > 0
 }
 

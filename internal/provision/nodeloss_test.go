@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -38,7 +39,7 @@ func lossVolume(name, node string, change ...func(*corev1.PersistentVolume)) *co
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-			NodeAffinity:                  onlyOn(Node{Name: node, Hostname: "host-of-" + node}),
+			NodeAffinity:                  persistentvolume.OnlyOn("host-of-" + node),
 			ClaimRef:                      &corev1.ObjectReference{Namespace: "shop", Name: "claim-" + name, UID: types.UID("claim-uid-" + name)},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
 				Driver: pv.Driver, Options: map[string]string{"clusterUID": lossCluster, "kind": "claim"},
@@ -242,7 +243,7 @@ func TestJudgeLossOfNodes(t *testing.T) {
 		}()},
 		"one volume's hostname speaks for its node": {scene: func() lossScene {
 			other := lossVolume("other", "node-1")
-			other.Spec.NodeAffinity = onlyOn(Node{Name: "node-1", Hostname: "host-of-node-2"})
+			other.Spec.NodeAffinity = persistentvolume.OnlyOn("host-of-node-2")
 			return lossSceneOf([]string{"node-2"}, append(volumesOn("node-1", "node-2"), other)...)
 		}()},
 	}

@@ -3,13 +3,11 @@ package provision
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -65,53 +63,12 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 	if r.Class.ReclaimPolicy != nil {
 		policy = *r.Class.ReclaimPolicy
 	}
-	mode := corev1.PersistentVolumeFilesystem
-	annotations := map[string]string{
-		pv.AnnotationCharged:    decimal(spec.Charge()),
-		pv.AnnotationReclaim:    string(parameters.Reclaim),
-		pv.AnnotationWipe:       string(parameters.Wipe),
-		pv.AnnotationOnNodeLoss: string(parameters.OnNodeLoss),
-	}
-	if spec.Ratio.Over() {
-		annotations[pv.AnnotationRatio] = spec.Ratio.String()
-	}
-	if !parameters.IOLimits.IsZero() {
-		annotations[pv.AnnotationIOLimits] = parameters.IOLimits.String()
-	}
-	object := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        r.PVName,
-			Labels:      map[string]string{pv.LabelNode: pv.NodeLabelValue(node.Name)},
-			Finalizers:  []string{pv.Finalizer},
-			Annotations: annotations,
-		},
-		Spec: corev1.PersistentVolumeSpec{
-			AccessModes:                   accessModes(r.Claim.Spec.AccessModes),
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(int64(spec.Size), resource.BinarySI)},
-			PersistentVolumeReclaimPolicy: policy,
-			VolumeMode:                    &mode,
-			NodeAffinity:                  onlyOn(node),
-			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, Options: spec.Options()},
-			},
-		},
-	}
-	r.asReplica(object, spec)
+	object := persistentvolume.New(pv.Description{
+		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Spec: spec, Charged: spec.Charge(),
+		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits,
+	}, accessModes(r.Claim.Spec.AccessModes), policy)
+	r.asReplica(object)
 	return object
-}
-
-// onlyOn ties a volume to its node. The hostname label is what the scheduler and
-// people's own affinity rules know a node by.
-func onlyOn(node Node) *corev1.VolumeNodeAffinity {
-	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key:      corev1.LabelHostname,
-				Operator: corev1.NodeSelectorOpIn,
-				Values:   []string{node.Hostname},
-			}},
-		}},
-	}}
 }
 
 // accessModes of the claim, each once; the default where a claim names none.
@@ -127,5 +84,3 @@ func accessModes(asked []corev1.PersistentVolumeAccessMode) []corev1.PersistentV
 	}
 	return out
 }
-
-func decimal(b volume.Bytes) string { return strconv.FormatInt(int64(b), 10) }

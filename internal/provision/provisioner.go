@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -319,18 +320,10 @@ func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume)
 // hostnameLabel is the value of a node's label kubernetes.io/hostname.
 func hostnameLabel(node *corev1.Node) string { return node.Labels[corev1.LabelHostname] }
 
-// hostnameOf tells the node of a volume of ours, for people to read.
+// hostnameOf is the node of a volume of ours, for people to read; empty where none is named.
 func hostnameOf(volume *corev1.PersistentVolume) string {
-	affinity := volume.Spec.NodeAffinity
-	if affinity == nil || affinity.Required == nil {
-		return ""
-	}
-	for _, term := range affinity.Required.NodeSelectorTerms {
-		for _, e := range term.MatchExpressions {
-			if e.Key == corev1.LabelHostname && len(e.Values) == 1 {
-				return e.Values[0]
-			}
-		}
+	if names := persistentvolume.Hostnames(volume); len(names) > 0 {
+		return names[0]
 	}
 	return ""
 }

@@ -60,7 +60,7 @@ func (r Request) checkReplica(p Parameters, wrong *problems) {
 
 // asReplica says on the PersistentVolume of a replica which one it is. Check has
 // passed.
-func (r Request) asReplica(object *corev1.PersistentVolume, spec volume.Spec) {
+func (r Request) asReplica(object *corev1.PersistentVolume) {
 	hash, is := r.dataset()
 	if !is {
 		return
@@ -80,7 +80,6 @@ func (r Request) asReplica(object *corev1.PersistentVolume, spec volume.Spec) {
 		// What consumers write is in no source: like any claim's it waits for its node.
 		object.Annotations[pv.AnnotationOnNodeLoss] = string(volume.OnNodeLossKeep)
 	}
-	object.Spec.FlexVolume.Options[volume.OptionVolume] = string(spec.Name)
 }
 
 // mayBeReplica asks the API server itself for the owner of a replica: who can make

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -20,7 +20,7 @@ type Want struct {
 }
 
 func (w Want) charge() charge {
-	out := charge{in: w.Spec.Pool(), Charge: claim.Charge{
+	out := charge{in: w.Spec.Pool(), Charge: persistentvolume.Charge{
 		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: volume.DeviceSize(w.Spec.Size, w.Spec.Inodes),
 	}}
 	if w.Spec.Kind == volume.Dataset {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	claims "github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -87,19 +87,19 @@ func TestThinPersistentVolume(t *testing.T) {
 	require.Equal(t, "2", object.Annotations[pv.AnnotationRatio])
 	require.Equal(t, "thinpool", object.Spec.FlexVolume.Options[volume.OptionThinPool])
 	require.NotContains(t, object.Spec.FlexVolume.Options, "overprovisionRatio")
-	c, err := claims.Of(object)
+	c, err := persistentvolume.Parse(object)
 	require.NoError(t, err)
 	require.Equal(t, volume.PoolName("flexlvm/thinpool"), c.Pool())
 	require.Equal(t, (one+1)/2, c.Charged)
 
 	// Grown, its charge grows by the same ratio.
 	object.Spec.Capacity[corev1.ResourceStorage] = quantity(4 * volume.GiB)
-	c, err = claims.Of(object)
+	c, err = persistentvolume.Parse(object)
 	require.NoError(t, err)
 	require.Equal(t, volume.DeviceSize(4*volume.GiB, 0)/2, c.Charged)
 
 	object.Annotations[pv.AnnotationRatio] = "0"
-	_, err = claims.Of(object)
+	_, err = persistentvolume.Parse(object)
 	require.ErrorContains(t, err, pv.AnnotationRatio)
 	require.NotContains(t, thinVolume(t, thinWant("a", volume.GiB, 1000)).Annotations, pv.AnnotationRatio)
 }

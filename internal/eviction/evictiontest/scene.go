@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -82,8 +82,8 @@ func (s *Scene) Volume(name string, state volume.State, size int, change ...func
 }
 
 // Claim adds a claim that is bound and takes size of the pool once it is made.
-func (s *Scene) Claim(name string, size int, change ...func(*eviction.Claim)) {
-	c := eviction.Claim{
+func (s *Scene) Claim(name string, size int, change ...func(*persistentvolume.Volume)) {
+	c := persistentvolume.Volume{
 		PV: name, UID: types.UID("uid-" + name), Group: "flexlvm", Volume: volume.Name(name),
 		Cluster: Cluster, Kind: volume.Claim,
 		Size: volume.Bytes(size) * volume.GiB / 10 * 9, Charged: volume.Bytes(size) * volume.GiB,
@@ -94,18 +94,18 @@ func (s *Scene) Claim(name string, size int, change ...func(*eviction.Claim)) {
 	for _, f := range change {
 		f(&c)
 	}
-	s.View.Claims = append(s.View.Claims, c)
+	s.View.PersistentVolumes = append(s.View.PersistentVolumes, c)
 }
 
 // Replica adds a replica that may go, last used five hours ago, and its claim.
-func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume, *eviction.Claim)) {
+func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume, *persistentvolume.Volume)) {
 	s.View.PodsKnown = true
 	s.Volume(name, volume.Ready, size)
 	s.Claim(name, size)
-	v, c := &s.View.Volumes[len(s.View.Volumes)-1], &s.View.Claims[len(s.View.Claims)-1]
+	v, c := &s.View.Volumes[len(s.View.Volumes)-1], &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1]
 	v.Kind, c.Kind = volume.Dataset, volume.Dataset
 	c.PV = "pvc-" + name
-	c.Replica = claim.Replica{
+	c.Replica = persistentvolume.Replica{
 		Dataset: "hash-of-" + name, Policy: volume.EvictLRU, Complete: true, Readers: "read-" + name, Owner: "vm-" + name, OwnerUID: "uid-of-vm-" + name,
 	}
 	free := v.Device
@@ -154,26 +154,26 @@ func Evicted(r eviction.Result) []string {
 }
 
 // Phase is that of the PersistentVolume.
-func Phase(p corev1.PersistentVolumePhase) func(*eviction.Claim) {
-	return func(c *eviction.Claim) { c.Phase = p }
+func Phase(p corev1.PersistentVolumePhase) func(*persistentvolume.Volume) {
+	return func(c *persistentvolume.Volume) { c.Phase = p }
 }
 
 // Retain makes the reclaim policy Retain.
-func Retain(c *eviction.Claim) { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }
+func Retain(c *persistentvolume.Volume) { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }
 
 // Deleting has the PersistentVolume deleted, and kept by its finalizer.
-func Deleting(c *eviction.Claim) { c.Deleting = true }
+func Deleting(c *persistentvolume.Volume) { c.Deleting = true }
 
 // NoCluster makes a claim one that names no cluster.
-func NoCluster(c *eviction.Claim) { c.Cluster = "" }
+func NoCluster(c *persistentvolume.Volume) { c.Cluster = "" }
 
 // OtherCluster makes a claim another cluster's.
-func OtherCluster(c *eviction.Claim) { c.Cluster = "another" }
+func OtherCluster(c *persistentvolume.Volume) { c.Cluster = "another" }
 
 // OtherGroup makes a claim one in another group of the same name.
-func OtherGroup(c *eviction.Claim) { c.GroupUUID = "another" }
+func OtherGroup(c *persistentvolume.Volume) { c.GroupUUID = "another" }
 
 // CopyOf makes a claim's volume a copy of another.
-func CopyOf(source volume.Name) func(*eviction.Claim) {
-	return func(c *eviction.Claim) { c.CloneOf = source }
+func CopyOf(source volume.Name) func(*persistentvolume.Volume) {
+	return func(c *persistentvolume.Volume) { c.CloneOf = source }
 }

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/bench/figure"
@@ -84,11 +84,11 @@ func lookAndPlan(engine *node.Engine, objects []*corev1.PersistentVolume) error 
 	}
 	view := eviction.View{Now: time.Now(), Cluster: cluster, Pools: in.Pools, Volumes: in.Volumes}
 	for _, o := range objects {
-		c, err := claim.Of(o)
+		c, err := persistentvolume.Parse(o)
 		if err != nil {
 			return err
 		}
-		view.Claims = append(view.Claims, c)
+		view.PersistentVolumes = append(view.PersistentVolumes, c)
 	}
 	eviction.Judge(view)
 	if r := eviction.Plan(view, eviction.DefaultPolicy()); len(in.Volumes) < 500 || r.Blocked != "" {

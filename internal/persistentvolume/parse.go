@@ -1,7 +1,8 @@
-// Package claim reads a PersistentVolume of ours as what it is: the claim of
-// somebody on room of a pool and on a volume. The provisioner adds claims up, the
-// node daemon sets them against what it finds on its node.
-package claim
+// Package persistentvolume says whether a PersistentVolume is ours, reads it, strictly,
+// and builds it. It is the only place but the driver itself (internal/flexvolume) and
+// the names that they share (internal/pv) which knows that volumes are reached through
+// a FlexVolume.
+package persistentvolume
 
 import (
 	"fmt"
@@ -15,8 +16,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Claim is what the API says of one PersistentVolume of ours.
-type Claim struct {
+// A Volume is what the API says of one PersistentVolume of ours, and of the claim that
+// it is for.
+type Volume struct {
 	PV        string
 	UID       types.UID
 	Group     volume.Group
@@ -46,17 +48,17 @@ type Claim struct {
 }
 
 // Pool is where the volume is cut from.
-func (c *Claim) Pool() volume.PoolName { return volume.PoolOf(c.Group, c.Shape.ThinPool) }
+func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.Shape.ThinPool) }
 
-// Of reads a PersistentVolume strictly: what is not understood is an error,
+// Parse reads a PersistentVolume strictly: what is not understood is an error,
 // not a guess. A PersistentVolume that it cannot read is for a person to look
 // at, and the volumes it may mean (NamesOf) count as wanted.
-func Of(object *corev1.PersistentVolume) (Claim, error) {
-	c, err := claimOf(object)
+func Parse(object *corev1.PersistentVolume) (Volume, error) {
+	v, err := parse(object)
 	if err != nil {
-		return Claim{}, fmt.Errorf("read PersistentVolume %q: %w; its volume is left alone until a person mends the object, or removes its finalizer %s", object.Name, err, pv.Finalizer)
+		return Volume{}, fmt.Errorf("read PersistentVolume %q: %w; its volume is left alone until a person mends the object, or removes its finalizer %s", object.Name, err, pv.Finalizer)
 	}
-	return c, nil
+	return v, nil
 }
 
 // Reads tells whether Of reads an annotation of a PersistentVolume: caches may leave
@@ -70,10 +72,10 @@ func Reads(annotation string) bool {
 }
 
 // NamesOf are the names of the volumes that a PersistentVolume may mean which
-// Of could not read.
+// Parse could not read.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
-	if flex := object.Spec.FlexVolume; flex != nil {
+	if flex := object.Spec.FlexVolume; flex != nil { // whosever: a name more protects
 		if name := flex.Options[volume.OptionVolume]; name != "" && name != object.Name {
 			names = append(names, name)
 		}
@@ -81,12 +83,12 @@ func NamesOf(object *corev1.PersistentVolume) []string {
 	return names
 }
 
-func claimOf(object *corev1.PersistentVolume) (Claim, error) {
+func parse(object *corev1.PersistentVolume) (Volume, error) {
 	spec, err := specOf(object)
 	if err != nil {
-		return Claim{}, err
+		return Volume{}, err
 	}
-	c := Claim{
+	c := Volume{
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf,
@@ -97,13 +99,13 @@ func claimOf(object *corev1.PersistentVolume) (Claim, error) {
 		c.ClaimNamespace, c.ClaimName = ref.Namespace, ref.Name
 	}
 	if c.Phase, err = phaseOf(object); err != nil {
-		return Claim{}, err
+		return Volume{}, err
 	}
 	if c.ReclaimPolicy, err = policyOf(object); err != nil {
-		return Claim{}, err
+		return Volume{}, err
 	}
 	if c.Disposal, err = disposalOf(object); err != nil {
-		return Claim{}, err
+		return Volume{}, err
 	}
 	c.Size, c.Charged, err = sizesOf(object, spec)
 	return c, err

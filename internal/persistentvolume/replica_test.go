@@ -1,4 +1,4 @@
-package claim_test
+package persistentvolume_test
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -30,23 +30,23 @@ func replicaVolume() *corev1.PersistentVolume {
 }
 
 func TestReplicaOf(t *testing.T) {
-	whole := claim.Replica{Dataset: hash, Policy: volume.EvictLRU, Complete: true, Readers: "vm-images", Owner: "vm", OwnerUID: "u-1"}
+	whole := persistentvolume.Replica{Dataset: hash, Policy: volume.EvictLRU, Complete: true, Readers: "vm-images", Owner: "vm", OwnerUID: "u-1"}
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, tt := range map[string]struct {
 		change func(*corev1.PersistentVolume)
-		want   func(*claim.Replica)
+		want   func(*persistentvolume.Replica)
 	}{
-		"whole":             {func(*corev1.PersistentVolume) {}, func(*claim.Replica) {}},
-		"no policy":         {func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationEviction) }, func(r *claim.Replica) { r.Policy = volume.EvictNever }},
-		"unknown policy":    {func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEviction] = "MRU" }, func(r *claim.Replica) { r.Policy = volume.EvictNever }},
-		"complete, almost":  {func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationComplete] = "True" }, func(r *claim.Replica) { r.Complete = false }},
-		"a claim's volume":  {func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionKind] = "claim" }, func(r *claim.Replica) { *r = claim.Replica{} }},
-		"another name":      {func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-0" }, func(r *claim.Replica) { *r = claim.Replica{} }},
-		"no label":          {func(o *corev1.PersistentVolume) { delete(o.Labels, replica.LabelDataset) }, func(r *claim.Replica) { *r = claim.Replica{} }},
-		"a label of others": {func(o *corev1.PersistentVolume) { o.Labels[replica.LabelDataset] = "images" }, func(r *claim.Replica) { *r = claim.Replica{} }},
+		"whole":             {func(*corev1.PersistentVolume) {}, func(*persistentvolume.Replica) {}},
+		"no policy":         {func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationEviction) }, func(r *persistentvolume.Replica) { r.Policy = volume.EvictNever }},
+		"unknown policy":    {func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEviction] = "MRU" }, func(r *persistentvolume.Replica) { r.Policy = volume.EvictNever }},
+		"complete, almost":  {func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationComplete] = "True" }, func(r *persistentvolume.Replica) { r.Complete = false }},
+		"a claim's volume":  {func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionKind] = "claim" }, func(r *persistentvolume.Replica) { *r = persistentvolume.Replica{} }},
+		"another name":      {func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-0" }, func(r *persistentvolume.Replica) { *r = persistentvolume.Replica{} }},
+		"no label":          {func(o *corev1.PersistentVolume) { delete(o.Labels, replica.LabelDataset) }, func(r *persistentvolume.Replica) { *r = persistentvolume.Replica{} }},
+		"a label of others": {func(o *corev1.PersistentVolume) { o.Labels[replica.LabelDataset] = "images" }, func(r *persistentvolume.Replica) { *r = persistentvolume.Replica{} }},
 		"asked for": {
 			func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEvict] = "2026-11-21T13:00:00+01:00" },
-			func(r *claim.Replica) { r.Asked = at },
+			func(r *persistentvolume.Replica) { r.Asked = at },
 		},
 		"all the way": {
 			func(o *corev1.PersistentVolume) {
@@ -54,31 +54,31 @@ func TestReplicaOf(t *testing.T) {
 					o.Annotations[a] = "2026-11-21T12:00:00Z"
 				}
 			},
-			func(r *claim.Replica) { r.Asked, r.Unlabelled, r.Evictable = at, at, at },
+			func(r *persistentvolume.Replica) { r.Asked, r.Unlabelled, r.Evictable = at, at, at },
 		},
 		"a time that is none": {
 			func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEvictable] = "yes" },
-			func(r *claim.Replica) { r.Garbled = true },
+			func(r *persistentvolume.Replica) { r.Garbled = true },
 		},
 		"an empty time": {
 			func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEvict] = "" },
-			func(r *claim.Replica) { r.Garbled = true },
+			func(r *persistentvolume.Replica) { r.Garbled = true },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, want := replicaVolume(), whole
 			tt.change(o)
 			tt.want(&want)
-			got, err := claim.Of(o)
+			got, err := persistentvolume.Parse(o)
 			require.NoError(t, err, "what cannot be read of a replica keeps it from eviction alone")
 			require.Equal(t, want, got.Replica)
 			require.Equal(t, want.Going(), !got.Replica.Evictable.IsZero())
-			again, err := claim.Of(o)
+			again, err := persistentvolume.Parse(o)
 			require.NoError(t, err)
 			require.True(t, got == again, "what has not changed is the same")
 		})
 	}
-	require.False(t, claim.Replica{Evictable: at, Garbled: true}.Going())
+	require.False(t, persistentvolume.Replica{Evictable: at, Garbled: true}.Going())
 }
 
 func TestReadsOfAReplica(t *testing.T) {
@@ -87,9 +87,9 @@ func TestReadsOfAReplica(t *testing.T) {
 		o.Annotations[a] = "2026-11-21T12:00:00Z"
 	}
 	for name := range o.Annotations {
-		require.True(t, claim.Reads(name), name)
+		require.True(t, persistentvolume.Reads(name), name)
 	}
-	require.False(t, claim.Reads(pv.AnnotationProvisionedBy))
+	require.False(t, persistentvolume.Reads(pv.AnnotationProvisionedBy))
 }
 
 // TestReadersExplainNoVolume: a PersistentVolume for readers is tied to no node;
@@ -97,14 +97,14 @@ func TestReadsOfAReplica(t *testing.T) {
 func TestReadersExplainNoVolume(t *testing.T) {
 	o := replicaVolume()
 	o.Spec.FlexVolume.Options[volume.OptionReadOnly] = "true"
-	_, err := claim.Of(o)
+	_, err := persistentvolume.Parse(o)
 	require.ErrorContains(t, err, `readOnly "true": is for the readers of a dataset`)
 	require.ErrorContains(t, err, "remove the label flexlvm.io/node")
-	require.Contains(t, claim.NamesOf(o), "ds-"+hash, "what it means counts as wanted meanwhile")
+	require.Contains(t, persistentvolume.NamesOf(o), "ds-"+hash, "what it means counts as wanted meanwhile")
 	o.Spec.FlexVolume.Options[volume.OptionReadOnly] = "false"
-	_, err = claim.Of(o)
+	_, err = persistentvolume.Parse(o)
 	require.NoError(t, err)
 	o.Spec.FlexVolume.Options[volume.OptionReadOnly] = "maybe"
-	_, err = claim.Of(o)
+	_, err = persistentvolume.Parse(o)
 	require.ErrorContains(t, err, `readOnly "maybe"`)
 }

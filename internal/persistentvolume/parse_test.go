@@ -1,4 +1,4 @@
-package claim_test
+package persistentvolume_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/claim"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -47,8 +47,8 @@ func persistentVolume() *corev1.PersistentVolume {
 	}
 }
 
-func TestClaimOf(t *testing.T) {
-	whole := claim.Claim{
+func TestParse(t *testing.T) {
+	whole := persistentvolume.Volume{
 		PV: claimPV, UID: "1", Group: "flexlvm", GroupUUID: sceneUUID, Volume: claimPV, Cluster: sceneCluster,
 		Kind: volume.Claim, Size: volume.GiB, Inodes: 1000, Shape: volume.Shape{Layout: volume.Linear}, Charged: 1203765248,
 		ClaimNamespace: "db", ClaimName: "data-0", Phase: corev1.VolumeBound,
@@ -57,17 +57,17 @@ func TestClaimOf(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		object func(*corev1.PersistentVolume)
-		want   func(*claim.Claim)
+		want   func(*persistentvolume.Volume)
 	}{
-		"whole": {func(*corev1.PersistentVolume) {}, func(*claim.Claim) {}},
+		"whole": {func(*corev1.PersistentVolume) {}, func(*persistentvolume.Volume) {}},
 		"least": {
 			func(o *corev1.PersistentVolume) {
 				o.Annotations, o.Finalizers, o.Spec.ClaimRef = nil, nil, nil
 				o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase = "", ""
 				o.Spec.FlexVolume.Options = map[string]string{volume.OptionGroup: "flexlvm", volume.OptionSize: "1073741824"}
 			},
-			func(c *claim.Claim) {
-				*c = claim.Claim{
+			func(c *persistentvolume.Volume) {
+				*c = persistentvolume.Volume{
 					PV: claimPV, UID: "1", Group: "flexlvm", Volume: claimPV, Kind: volume.Claim,
 					Size: volume.GiB, Shape: volume.Shape{Layout: volume.Linear}, Charged: volume.DeviceSize(volume.GiB, 0),
 					Phase: corev1.VolumePending, ReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
@@ -80,7 +80,7 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-1"
 				o.Spec.FlexVolume.Options[volume.OptionKind] = "dataset"
 			},
-			func(c *claim.Claim) { c.Volume, c.Kind = "ds-1", volume.Dataset },
+			func(c *persistentvolume.Volume) { c.Volume, c.Kind = "ds-1", volume.Dataset },
 		},
 		"deleted": {
 			func(o *corev1.PersistentVolume) {
@@ -88,17 +88,19 @@ func TestClaimOf(t *testing.T) {
 				o.DeletionTimestamp, o.Finalizers = &now, []string{pv.Finalizer}
 				o.Status.Phase = corev1.VolumeReleased
 			},
-			func(c *claim.Claim) { c.Deleting, c.Phase = true, corev1.VolumeReleased },
+			func(c *persistentvolume.Volume) { c.Deleting, c.Phase = true, corev1.VolumeReleased },
 		},
 		"no charge noted": {
 			func(o *corev1.PersistentVolume) { delete(o.Annotations, pv.AnnotationCharged) },
-			func(c *claim.Claim) { c.Charged = volume.DeviceSize(volume.GiB, 1000) },
+			func(c *persistentvolume.Volume) { c.Charged = volume.DeviceSize(volume.GiB, 1000) },
 		},
 		"grown": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("3Gi")
 			},
-			func(c *claim.Claim) { c.Size, c.Charged = 3*volume.GiB, volume.DeviceSize(3*volume.GiB, 1000) },
+			func(c *persistentvolume.Volume) {
+				c.Size, c.Charged = 3*volume.GiB, volume.DeviceSize(3*volume.GiB, 1000)
+			},
 		},
 		"striped": {
 			func(o *corev1.PersistentVolume) {
@@ -106,7 +108,9 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.FlexVolume.Options[volume.OptionStripes] = "3"
 				o.Spec.FlexVolume.Options[volume.OptionStripeKiB] = "128"
 			},
-			func(c *claim.Claim) { c.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128} },
+			func(c *persistentvolume.Volume) {
+				c.Shape = volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128}
+			},
 		},
 		"clone": {
 			func(o *corev1.PersistentVolume) {
@@ -114,7 +118,7 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.FlexVolume.Options[volume.OptionThinPool] = "thinpool"
 				o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "pvc-1"
 			},
-			func(c *claim.Claim) {
+			func(c *persistentvolume.Volume) {
 				c.Shape, c.CloneOf = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}, "pvc-1"
 			},
 		},
@@ -123,40 +127,42 @@ func TestClaimOf(t *testing.T) {
 				o.Spec.FlexVolume.Options[volume.OptionLayout] = "raid1"
 				delete(o.Annotations, pv.AnnotationCharged)
 			},
-			func(c *claim.Claim) {
+			func(c *persistentvolume.Volume) {
 				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
 				c.Charged = 2 * (volume.DeviceSize(volume.GiB, 1000) + volume.DefaultExtent)
 			},
 		},
 		"the largest there can be": {
 			func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationCharged] = "5500000000000000" },
-			func(c *claim.Claim) { c.Charged = 5500000000000000 },
+			func(c *persistentvolume.Volume) { c.Charged = 5500000000000000 },
 		},
 		"capacity below the size at birth": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("1M")
 			},
-			func(*claim.Claim) {},
+			func(*persistentvolume.Volume) {},
 		},
 		"capacity with a fraction": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("1073741824500m")
 			},
-			func(c *claim.Claim) { c.Size, c.Charged = volume.GiB+1, volume.DeviceSize(volume.GiB+1, 1000) },
+			func(c *persistentvolume.Volume) {
+				c.Size, c.Charged = volume.GiB+1, volume.DeviceSize(volume.GiB+1, 1000)
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, want := persistentVolume(), whole
 			tt.object(object)
 			tt.want(&want)
-			got, err := claim.Of(object)
+			got, err := persistentvolume.Parse(object)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		})
 	}
 }
 
-func TestClaimOfNonsense(t *testing.T) {
+func TestParseNonsense(t *testing.T) {
 	option := func(name, value string) func(*corev1.PersistentVolume) {
 		return func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[name] = value }
 	}
@@ -211,7 +217,7 @@ func TestClaimOfNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := persistentVolume()
 			tt.spoil(object)
-			got, err := claim.Of(object)
+			got, err := persistentvolume.Parse(object)
 			var field *volume.FieldError
 			require.ErrorAs(t, err, &field)
 			require.Equal(t, tt.field, field.Field)
@@ -224,15 +230,15 @@ func TestClaimOfNonsense(t *testing.T) {
 
 func TestNamesOf(t *testing.T) {
 	object := persistentVolume()
-	require.Equal(t, []string{claimPV}, claim.NamesOf(object))
+	require.Equal(t, []string{claimPV}, persistentvolume.NamesOf(object))
 	object.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-1"
-	require.Equal(t, []string{claimPV, "ds-1"}, claim.NamesOf(object))
+	require.Equal(t, []string{claimPV, "ds-1"}, persistentvolume.NamesOf(object))
 	object.Spec.FlexVolume = nil
-	require.Equal(t, []string{claimPV}, claim.NamesOf(object))
+	require.Equal(t, []string{claimPV}, persistentvolume.NamesOf(object))
 }
 
-// FuzzClaimOf: what is read is sound, and all else bears a field's name.
-func FuzzClaimOf(f *testing.F) {
+// FuzzParse: what is read is sound, and all else bears a field's name.
+func FuzzParse(f *testing.F) {
 	f.Add("pvc-1", "volumeGroup=flexlvm,size=1073741824,clusterUID=a-b", "1203765248", "lazy", "none", "Bound", "Delete", int64(1<<30))
 	f.Add("pvc-1", "volumeGroup=flexlvm,size=1,volume=ds-1,kind=dataset,inodes=7", "", "", "", "", "", int64(1))
 	f.Add("snapshot", "volumeGroup=../x,size=-1,layout=thin", "0", "never", "all", "Odd", "Recycle", int64(-1))
@@ -252,7 +258,7 @@ func FuzzClaimOf(f *testing.F) {
 		object.Status.Phase = corev1.PersistentVolumePhase(phase)
 		object.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimPolicy(policy)
 		object.Spec.Capacity[corev1.ResourceStorage] = *resource.NewQuantity(capacity, resource.BinarySI)
-		c, err := claim.Of(object)
+		c, err := persistentvolume.Parse(object)
 		if err != nil {
 			var field *volume.FieldError
 			require.True(t, errors.As(err, &field), err)
@@ -264,10 +270,10 @@ func FuzzClaimOf(f *testing.F) {
 		require.Positive(t, c.Charged)
 		require.NotEmpty(t, c.Group)
 		require.False(t, c.Volume.IsDoomed())
-		require.Contains(t, claim.NamesOf(object), string(c.Volume))
+		require.Contains(t, persistentvolume.NamesOf(object), string(c.Volume))
 		require.NotEmpty(t, c.Phase)
 		require.NotEmpty(t, c.Disposal.Reclaim)
-		again, err := claim.Of(object)
+		again, err := persistentvolume.Parse(object)
 		require.NoError(t, err)
 		require.Equal(t, c, again)
 	})

@@ -1,0 +1,66 @@
+package persistentvolume
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Leaving reports whether a PersistentVolume is on its way out, whosever it is. One that a
+// claim is bound to is not, whoever has deleted it and taken other finalizers off.
+func (v *Volume) Leaving() bool {
+	switch {
+	case v.Deleting:
+		return v.Phase != corev1.VolumeBound
+	case v.Phase == corev1.VolumeReleased || v.Phase == corev1.VolumeFailed:
+		return v.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	}
+	return false
+}
+
+// Evidence says how the API has given the volume up.
+func (v *Volume) Evidence() string {
+	switch {
+	case v.Deleting:
+		return fmt.Sprintf("PersistentVolume %s was deleted and no claim is bound to it", v.PV)
+	case v.Phase == corev1.VolumeFailed:
+		return fmt.Sprintf("PersistentVolume %s has failed to be reclaimed after %s had gone", v.PV, v.User())
+	}
+	return fmt.Sprintf("PersistentVolume %s was released: %s is gone", v.PV, v.User())
+}
+
+// User is who asked for the volume.
+func (v *Volume) User() string {
+	if v.ClaimName == "" {
+		return "its claim"
+	}
+	return fmt.Sprintf("claim %s/%s", v.ClaimNamespace, v.ClaimName)
+}
+
+// Usable reports whether a pod may come and mount the volume.
+func (v *Volume) Usable() bool {
+	return v.Phase == corev1.VolumePending || v.Phase == corev1.VolumeAvailable || v.Phase == corev1.VolumeBound
+}
+
+// A Charge is what a volume takes of its pool, whatever the size of the pool's
+// extents.
+type Charge struct {
+	Noted  volume.Bytes // for extents of LVM's default size, as the provisioner has noted it
+	Shape  volume.Shape
+	Device volume.Bytes // the logical volume's size
+}
+
+// Charge of a volume that is not made yet.
+func (v *Volume) Charge() Charge {
+	return Charge{Noted: v.Charged, Shape: v.Shape, Device: volume.DeviceSize(v.Size, v.Inodes)}
+}
+
+// In is the charge in a pool with extents of this size: larger ones cost more, and
+// that on each device.
+func (c Charge) In(extent volume.Bytes) volume.Bytes {
+	extent = max(extent, 1)
+	more := c.Shape.Takes(c.Device, extent) - c.Shape.Takes(c.Device, volume.DefaultExtent).RoundUp(extent)
+	return c.Noted.RoundUp(extent) + max(0, more)
+}

@@ -1,0 +1,122 @@
+package pv
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Manifest is a PersistentVolume and the claim that is bound to it.
+type Manifest struct {
+	Description
+	Policy    string // the reclaim policy
+	Class     string // may be empty
+	Namespace string // of the claim
+	Claim     string
+}
+
+// Every value is put in as a quoted string of printable ASCII, which is the same in
+// YAML as it is in Go. It begins with a separator, so that the manifests of several
+// volumes can be put one behind the other.
+const manifestTemplate = `---
+apiVersion: v1
+kind: PersistentVolume
+metadata:
+  name: ${name}
+  labels:
+${labels}  annotations:
+    ` + AnnotationProvisionedBy + `: ` + Provisioner + `
+${annotations}  finalizers:
+  - ` + Finalizer + `
+spec:
+  capacity:
+    storage: ${capacity}
+  accessModes:
+  - ReadWriteOnce
+  volumeMode: Filesystem
+  persistentVolumeReclaimPolicy: ${policy}
+  storageClassName: ${class}
+  claimRef:
+    apiVersion: v1
+    kind: PersistentVolumeClaim
+    namespace: ${namespace}
+    name: ${claim}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+      - matchExpressions:
+        - key: kubernetes.io/hostname
+          operator: In
+          values:
+          - ${hostname}
+  flexVolume:
+    driver: ` + Driver + `
+    fsType: ` + FSType + `
+    options:
+${options}---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  namespace: ${namespace}
+  name: ${claim}
+spec:
+  accessModes:
+  - ReadWriteOnce
+  volumeMode: Filesystem
+  volumeName: ${name}
+  storageClassName: ${class}
+  resources:
+    requests:
+      storage: ${capacity}
+`
+
+// YAML are the two objects as the provisioner and the user would have written them.
+func (m Manifest) YAML() string {
+	lines := map[string]string{
+		"labels":      entries("    ", m.Labels()),
+		"annotations": entries("    ", m.Annotations()),
+		"options":     entries("      ", m.Options()),
+	}
+	values := map[string]string{
+		"name":      m.Name,
+		"capacity":  quantity(m.Spec.Size),
+		"policy":    m.Policy,
+		"class":     m.Class,
+		"namespace": m.Namespace,
+		"claim":     m.Claim,
+		"hostname":  m.Hostname,
+	}
+	return os.Expand(manifestTemplate, func(key string) string {
+		if text, is := lines[key]; is {
+			return text
+		}
+		return strconv.QuoteToASCII(values[key])
+	})
+}
+
+func entries(indent string, values map[string]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(&b, "%s%s: %s\n", indent, key, strconv.QuoteToASCII(values[key]))
+	}
+	return b.String()
+}
+
+// quantity is b as Kubernetes writes it: exact, and in the largest binary unit
+// that leaves no fraction.
+func quantity(b volume.Bytes) string {
+	for _, u := range []struct {
+		size volume.Bytes
+		name string
+	}{{volume.TiB, "Ti"}, {volume.GiB, "Gi"}, {volume.MiB, "Mi"}, {volume.KiB, "Ki"}} {
+		if b%u.size == 0 {
+			return strconv.FormatInt(int64(b/u.size), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
