@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/logging"
-	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
@@ -35,7 +35,7 @@ type daemon struct {
 	burst      int
 	logLevel   string
 	logFormat  string
-	lease      provision.Lease
+	lease      controlplane.Lease
 }
 
 func (d *daemon) flags(cmd *cobra.Command) {

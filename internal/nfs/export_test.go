@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -158,7 +158,7 @@ func TestParameters(t *testing.T) {
 		"is neither a host name nor": {"server": "a b", "path": "/srv"},
 	} {
 		_, err := all.parseParameters(given)
-		var refusal *provision.Refusal
+		var refusal *controlplane.Refusal
 		require.ErrorAs(t, err, &refusal)
 		require.ErrorContains(t, err, want)
 	}
@@ -233,7 +233,7 @@ func TestRefusedClaims(t *testing.T) {
 		claim := claimOf(corev1.ReadWriteMany)
 		change(&claim.Spec)
 		_, err := all.read(pvName, claim, classOf(all[0]))
-		var refusal *provision.Refusal
+		var refusal *controlplane.Refusal
 		require.ErrorAs(t, err, &refusal)
 		require.ErrorContains(t, err, want)
 	}

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
@@ -51,7 +51,7 @@ func (m *Metrics) Leading(yes bool) {
 	}
 }
 
-func (m *Metrics) refused(*provision.Refusal) { m.refusals.Inc() }
+func (m *Metrics) refused(*controlplane.Refusal) { m.refusals.Inc() }
 
 // watch shows how many calls wait for each server: one that does not answer shows
 // as a number that stays.

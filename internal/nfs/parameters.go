@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -100,7 +100,7 @@ func (all Exports) parseParameters(given map[string]string) (Parameters, error) 
 		check(err)
 	}
 	if len(wrong) > 0 {
-		return Parameters{}, &provision.Refusal{Problems: wrong}
+		return Parameters{}, &controlplane.Refusal{Problems: wrong}
 	}
 	return out, nil
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -33,7 +33,7 @@ type Parts struct {
 	Events      record.EventRecorder
 	// Volume gives a PersistentVolume by the API server's own word.
 	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
-	Refused func(*provision.Refusal) // told of every refusal
+	Refused func(*controlplane.Refusal) // told of every refusal
 	Now     func() time.Time
 }
 
@@ -69,7 +69,7 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	r, err := p.Exports.read(o.PVName, o.PVC, o.StorageClass)
 	if err != nil {
-		if refusal := (*provision.Refusal)(nil); errors.As(err, &refusal) {
+		if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 			p.Refused(refusal)
 		}
 		return nil, controller.ProvisioningFinished, err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
 // rig is a provisioner over two exports, which are directories.
@@ -43,7 +43,7 @@ func newRig(t *testing.T) *rig {
 			}
 			return r.now.DeepCopy(), nil
 		},
-		Refused: func(*provision.Refusal) { r.refused++ },
+		Refused: func(*controlplane.Refusal) { r.refused++ },
 	})
 	t.Cleanup(func() {
 		require.DirExists(t, filepath.Join(base, "1", "precious"))

@@ -9,7 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
 const (
@@ -43,7 +43,7 @@ func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, 
 		wrong = append(wrong, fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", class.Name, err))
 	}
 	if len(wrong) > 0 {
-		return request{}, &provision.Refusal{Problems: wrong}
+		return request{}, &controlplane.Refusal{Problems: wrong}
 	}
 	r := request{
 		Parameters: parameters, claim: claim, mounts: slices.Clone(class.MountOptions),

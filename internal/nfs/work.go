@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
 const (
@@ -53,17 +53,17 @@ func Work(ctx context.Context, config Config) error {
 	})
 	config.Metrics.watch(p)
 
-	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, provision.Resync, informers.WithTransform(lean))
+	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, controlplane.Resync, informers.WithTransform(lean))
 	claims, volumes := factory.Core().V1().PersistentVolumeClaims().Informer(), factory.Core().V1().PersistentVolumes().Informer()
 	classes := factory.Storage().V1().StorageClasses().Informer()
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, Name, p,
-		append(provision.LibraryOptions(config.Workers, config.Metrics.library),
+		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims), controller.VolumesInformer(volumes), controller.ClassesInformer(classes),
 			controller.FailedDeleteThreshold(0), // never give a volume up
 			// A PersistentVolume that the API server does not take now is offered again and
 			// again; the directory is there, and the object alone leads to it.
-			controller.CreateProvisionedPVLimiter(provision.RetryLimiter()),
+			controller.CreateProvisionedPVLimiter(controlplane.RetryLimiter()),
 		)...)
 	c.ControllerWaitGroup(&busy)
 	factory.Start(ctx.Done())
@@ -71,7 +71,7 @@ func Work(ctx context.Context, config Config) error {
 		return nil // told to end
 	}
 	c.Run(ctx)
-	provision.WaitAtMost(&busy, drain)
+	controlplane.WaitAtMost(&busy, drain)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -119,10 +120,10 @@ func offers(class *storagev1.StorageClass) (Parameters, bool) {
 	if class.Provisioner != pv.Provisioner || class.DeletionTimestamp != nil {
 		return Parameters{}, false
 	}
-	var wrong problems
+	var wrong controlplane.Problems
 	checkClass(class, &wrong)
 	parameters, err := ParseParameters(class.Parameters)
-	return parameters, err == nil && wrong.refusal() == nil
+	return parameters, err == nil && wrong.Refusal() == nil
 }
 
 func describeCapacity(c *storagev1.CSIStorageCapacity) string {

@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -92,7 +94,7 @@ func newStage(t *testing.T) *stage {
 		capacities: s.factory.Storage().V1().CSIStorageCapacities().Lister().CSIStorageCapacities("flexlvm-system"),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second)),
 	}
-	s.ledger = NewLedger(func() time.Time { return s.now }, s.dirty)
+	s.ledger = ledger.New(func() time.Time { return s.now }, s.dirty)
 	s.factory.Start(t.Context().Done())
 	s.factory.WaitForCacheSync(t.Context().Done())
 	return s
@@ -163,19 +165,19 @@ func TestPublish(t *testing.T) {
 // What lapses is published when it does, and then there is nothing left to wait for.
 func TestLapses(t *testing.T) {
 	s := newStage(t)
-	require.Zero(t, s.ledger.lapses("node-1"))
+	require.Zero(t, s.ledger.Lapses("node-1"))
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
-	want := Want{PV: "a", Spec: volume.Spec{Group: "flexlvm", Name: "a", Size: volume.GiB, Layout: volume.Linear}}
+	want := ledger.Want{PV: "a", Spec: volume.Spec{Group: "flexlvm", Name: "a", Size: volume.GiB, Layout: volume.Linear}}
 	other := want
 	other.PV = "b"
-	_, err := s.ledger.Reserve("node-1", []Want{want, other})
+	_, err := s.ledger.Reserve("node-1", []ledger.Want{want, other})
 	require.NoError(t, err)
-	require.Equal(t, s.now.Add(companionTime), s.ledger.lapses("node-1"))
-	s.now = s.now.Add(companionTime)
-	require.Equal(t, s.now.Add(reservationTime-companionTime), s.ledger.lapses("node-1"))
+	require.Equal(t, s.now.Add(ledger.CompanionTime), s.ledger.Lapses("node-1"))
+	s.now = s.now.Add(ledger.CompanionTime)
+	require.Equal(t, s.now.Add(ledger.ReservationTime-ledger.CompanionTime), s.ledger.Lapses("node-1"))
 	s.ledger.Forget("node-1")
-	s.now = s.now.Add(reservationTime)
-	require.Zero(t, s.ledger.lapses("node-1"), "also where there is no report")
+	s.now = s.now.Add(ledger.ReservationTime)
+	require.Zero(t, s.ledger.Lapses("node-1"), "also where there is no report")
 }
 
 // Where busy disks are avoided, a busy node is worth less, and holds as much.
@@ -246,7 +248,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	s := newStage(t)
 	events := record.NewFakeRecorder(10)
 	refused := 0
-	room := newWaitingRoom(s.ledger, s.listers, events, func(*Refusal) { refused++ })
+	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) { refused++ })
 	room.now = func() time.Time { return s.now }
 	claim := func(name, class, size string, nodes ...string) {
 		_, err := s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
@@ -281,7 +283,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	room.see(pod)
 	require.Len(t, events.Events, 3, "once each")
 	require.Equal(t, 1, refused)
-	most := amountOf(within(10 * volume.GiB))
+	most := ledger.AmountOf(within(10 * volume.GiB))
 	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 with volume group "flexlvm" can give is `+
 		most+`, on node "node-1"; it is placed as soon as there is room`, <-events.Events)
 	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for; make it with `flexlvm vg create`", <-events.Events)
@@ -297,7 +299,7 @@ func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	s := newStage(t)
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
 	events := record.NewFakeRecorder(10)
-	room := newWaitingRoom(s.ledger, s.listers, events, func(*Refusal) {})
+	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) {})
 	pods, err := newWaitingPods(s.client, 10*time.Millisecond)
 	require.NoError(t, err)
 	_, err = pods.informer.AddEventHandler(on(room.see, func(*corev1.Pod) {}))

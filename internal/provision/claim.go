@@ -6,45 +6,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // checkClaim refuses what a local FlexVolume file system cannot be.
-func checkClaim(claim *corev1.PersistentVolumeClaim, wrong *problems) {
+func checkClaim(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Problems) {
 	spec := claim.Spec
 	if spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem {
-		wrong.add(fmt.Sprintf("volumeMode %s is not supported: flexlvm makes file systems; use volumeMode Filesystem", *spec.VolumeMode))
+		wrong.Add(fmt.Sprintf("volumeMode %s is not supported: flexlvm makes file systems; use volumeMode Filesystem", *spec.VolumeMode))
 	}
 	for _, mode := range spec.AccessModes {
 		checkAccessMode(mode, wrong)
 	}
 	if spec.Selector != nil {
-		wrong.add("spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
+		wrong.Add("spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
 	}
 	checkSource(claim, wrong)
 	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
-		wrong.add(fmt.Sprintf("volumeAttributesClassName %q is not supported: only CSI volumes can have one; leave it out", *class))
+		wrong.Add(fmt.Sprintf("volumeAttributesClassName %q is not supported: only CSI volumes can have one; leave it out", *class))
 	}
 }
 
-func checkAccessMode(mode corev1.PersistentVolumeAccessMode, wrong *problems) {
+func checkAccessMode(mode corev1.PersistentVolumeAccessMode, wrong *controlplane.Problems) {
 	switch mode {
 	case corev1.ReadWriteOnce, corev1.ReadOnlyMany:
 	case corev1.ReadWriteOncePod:
 		// The kubelet keys volumes without attach per pod and so never sees that
 		// another pod has this one; only the scheduler would keep the promise.
-		wrong.add("access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce")
+		wrong.Add("access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce")
 	case corev1.ReadWriteMany:
-		wrong.add("access mode ReadWriteMany is not supported: the volume lives on the disk of one node; use ReadWriteOnce, which lets any number of pods on that node share it")
+		wrong.Add("access mode ReadWriteMany is not supported: the volume lives on the disk of one node; use ReadWriteOnce, which lets any number of pods on that node share it")
 	default:
-		wrong.add(fmt.Sprintf("access mode %s is not supported; use ReadWriteOnce or ReadOnlyMany", mode))
+		wrong.Add(fmt.Sprintf("access mode %s is not supported; use ReadWriteOnce or ReadOnlyMany", mode))
 	}
 }
 
 // checkClass refuses what the parameters of a class do not say.
-func checkClass(class *storagev1.StorageClass, wrong *problems) {
+func checkClass(class *storagev1.StorageClass, wrong *controlplane.Problems) {
 	if len(class.MountOptions) > 0 {
-		wrong.add(fmt.Sprintf("mountOptions of StorageClass %q are not supported: FlexVolumes cannot have any; create the class again without them", class.Name))
+		wrong.Add(fmt.Sprintf("mountOptions of StorageClass %q are not supported: FlexVolumes cannot have any; create the class again without them", class.Name))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -45,23 +47,23 @@ func deref(s *string) string {
 }
 
 // checkSource refuses what no volume can be filled from.
-func checkSource(claim *corev1.PersistentVolumeClaim, wrong *problems) {
+func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Problems) {
 	s := sourceOf(claim.Spec)
 	switch {
 	case s == dataSource{}:
 	case s.group != "" || s.kind != "PersistentVolumeClaim":
-		wrong.add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out", s.kind, s.name))
+		wrong.Add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out", s.kind, s.name))
 	case s.namespace != "" && s.namespace != claim.Namespace:
-		wrong.add(fmt.Sprintf("dataSourceRef.namespace %q: is not the claim's own; only a claim of namespace %q can be copied", s.namespace, claim.Namespace))
+		wrong.Add(fmt.Sprintf("dataSourceRef.namespace %q: is not the claim's own; only a claim of namespace %q can be copied", s.namespace, claim.Namespace))
 	case s.name == claim.Name:
-		wrong.add(fmt.Sprintf("dataSource %q: is the claim itself; name the claim that it is to be a copy of", s.name))
+		wrong.Add(fmt.Sprintf("dataSource %q: is the claim itself; name the claim that it is to be a copy of", s.name))
 	}
 }
 
 // checkCloning refuses copies where the layout knows none.
-func (r Request) checkCloning(p Parameters, wrong *problems) {
+func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
 	if sourceOf(r.Claim.Spec).kind != "" && p.Layout != volume.Thin {
-		wrong.add(fmt.Sprintf("dataSource: cloning needs layout %q; StorageClass %q has %q", volume.Thin, r.Class.Name, p.Layout))
+		wrong.Add(fmt.Sprintf("dataSource: cloning needs layout %q; StorageClass %q has %q", volume.Thin, r.Class.Name, p.Layout))
 	}
 }
 
@@ -111,7 +113,7 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	if err := p.mayCopy(request, spec, name, &c); err != nil {
 		return origin{}, err
 	}
-	node, _, reported := p.Ledger.nodeOf(object.Labels[pv.LabelNode])
+	node, _, reported := p.Ledger.NodeOf(object.Labels[pv.LabelNode])
 	if !reported {
 		return wait("its node %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
 	}
@@ -120,30 +122,30 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 
 // ofClaim refuses volumes that are none of ours, and replicas of datasets.
 func ofClaim(object *corev1.PersistentVolume, name string) error {
-	var wrong problems
+	var wrong controlplane.Problems
 	switch {
 	case !persistentvolume.IsOurs(object):
-		wrong.add(fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name))
 	case persistentvolume.Options(object)[volume.OptionKind] == string(volume.Dataset):
-		wrong.add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
 	}
-	return wrong.refusal()
+	return wrong.Refusal()
 }
 
 // mayCopy refuses what will never be possible as the claims and the class stand.
 func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) error {
-	var wrong problems
+	var wrong controlplane.Problems
 	switch {
 	case c.Cluster != p.Cluster:
-		wrong.add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
 	case c.Shape.Layout != volume.Thin:
-		wrong.add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied", name, c.Shape.Layout, volume.Thin))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied", name, c.Shape.Layout, volume.Thin))
 	case c.Pool() != spec.Pool():
-		wrong.add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
 	case c.Size > spec.Size:
-		wrong.add(fmt.Sprintf("spec.resources.requests.storage: %s are asked for and dataSource %q has %s; a copy is as large as its source or larger", amountOf(spec.Size), name, amountOf(c.Size)))
+		wrong.Add(fmt.Sprintf("spec.resources.requests.storage: %s are asked for and dataSource %q has %s; a copy is as large as its source or larger", ledger.AmountOf(spec.Size), name, ledger.AmountOf(c.Size)))
 	}
-	return wrong.refusal()
+	return wrong.Refusal()
 }
 
 // provisionCopy serves a claim that is to begin as a copy of another, on the node
@@ -166,7 +168,7 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	if object, err := p.Listers.Nodes.Get(from.node); err != nil || !allowed(request.Class, object) {
 		return spec, Node{}, finished, on(fmt.Errorf("StorageClass %q does not allow that node", request.Class.Name))
 	}
-	sets, failed := []set{{wants: []Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
+	sets, failed := []set{{wants: []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
 	if waited {
 		if sets, err = p.together(ctx, request, spec, from.node); err != nil {
 			return spec, Node{}, again(err), err

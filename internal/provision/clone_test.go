@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -31,7 +32,7 @@ func cloning(name string) func(*corev1.PersistentVolumeClaim) {
 
 // cloneCast has two nodes with a thin pool, and on the first claim "source" of 1 GiB.
 func cloneCast(t *testing.T) *cast {
-	b := newBooks(t, thinNode("node-1", 10*one), thinNode("node-2", 10*one))
+	b := ledgertest.New(t, ledgertest.ThinReport("node-1", 10*ledgertest.OneGiB), ledgertest.ThinReport("node-2", 10*ledgertest.OneGiB))
 	c := newCast(t)
 	c.ledger = b.Ledger
 	c.nodes = []*corev1.Node{
@@ -43,11 +44,11 @@ func cloneCast(t *testing.T) *cast {
 		c.Name, c.UID = "source", "uid-of-source"
 		c.Spec.VolumeName, c.Status.Phase = "pvc-source", corev1.ClaimBound
 	})}
-	object := thinVolume(t, thinWant("pvc-source", volume.GiB, 0))
+	object := thinVolume(t, ledgertest.ThinWant("pvc-source", volume.GiB, 0))
 	object.Status.Phase = corev1.VolumeBound
 	object.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "team-a", Name: "source", UID: "uid-of-source"}
 	object.Labels = map[string]string{pv.LabelNode: "node-1"}
-	object.Spec.FlexVolume.Options[volume.OptionCluster] = clusterUID
+	object.Spec.FlexVolume.Options[volume.OptionCluster] = ledgertest.Cluster
 	c.volumes = []*corev1.PersistentVolume{object}
 	return c
 }
@@ -83,12 +84,12 @@ func TestProvisionACopy(t *testing.T) {
 			require.Equal(t, []string{"host-1"}, got.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
 			options := got.Spec.FlexVolume.Options
 			require.Equal(t, "pvc-source", options[volume.OptionCloneOf])
-			require.Equal(t, groupUUID, options[volume.OptionGroupUUID])
+			require.Equal(t, ledgertest.GroupUUID, options[volume.OptionGroupUUID])
 			require.Equal(t, "thinpool", options[volume.OptionThinPool])
 			size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
 			require.Equal(t, decimal(volume.DeviceSize(volume.Bytes(size.Value()), 0)), got.Annotations[pv.AnnotationCharged], "as any thin volume of its size")
-			offer, _ := c.ledger.Offer("node-1", thinClass)
-			require.Equal(t, 10*one-volume.DeviceSize(volume.Bytes(size.Value()), 0), offer.Room)
+			offer, _ := c.ledger.Offer("node-1", ledgertest.ThinClass)
+			require.Equal(t, 10*ledgertest.OneGiB-volume.DeviceSize(volume.Bytes(size.Value()), 0), offer.Room)
 		})
 	}
 }
@@ -138,7 +139,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		}, "is a replica of a dataset", true, controller.ProvisioningFinished},
 		"smaller than it": {func(_ *cast, o *controller.ProvisionOptions) { sized("512Mi")(o.PVC) }, "536870912 bytes (512 MiB) are asked for and dataSource \"source\" has 1073741824 bytes (1 GiB)", true, controller.ProvisioningFinished},
 		"smaller than it by now": {func(c *cast, _ *controller.ProvisionOptions) {
-			c.volumes[0].Spec.Capacity[corev1.ResourceStorage] = quantity(2 * volume.GiB)
+			c.volumes[0].Spec.Capacity[corev1.ResourceStorage] = ledgertest.Quantity(2 * volume.GiB)
 		}, "a copy is as large as its source or larger", true, controller.ProvisioningFinished},
 		"its node silent": {func(c *cast, _ *controller.ProvisionOptions) { c.ledger.Forget("node-1") }, `its node "node-1" has not reported`, false, controller.ProvisioningFinished},
 		"its node gone":   {func(c *cast, _ *controller.ProvisionOptions) { c.nodes = c.nodes[1:] }, `node "node-1" is gone from the cluster`, false, controller.ProvisioningFinished},
@@ -157,7 +158,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 			require.Nil(t, got, "never an empty volume in its place")
 			require.ErrorContains(t, err, tt.err)
 			require.Equal(t, tt.state, state)
-			refusal := (*provision.Refusal)(nil)
+			refusal := (*controlplane.Refusal)(nil)
 			require.Equal(t, tt.refused, errors.As(err, &refusal))
 			require.Equal(t, tt.refused, c.refused == 1)
 		})
@@ -171,7 +172,7 @@ func makeLinear(object *corev1.PersistentVolume) {
 
 func closePool(t *testing.T, c *cast) {
 	t.Helper()
-	c.ledger.Report(thinNode("node-1", 10*one, func(p *flexlvmv1.Pool) { p.Closed = "it is full" }))
+	c.ledger.Report(ledgertest.ThinReport("node-1", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "it is full" }))
 }
 
 // A pod of which one claim is to be a copy follows it: the copy comes first, and the

@@ -18,7 +18,10 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -63,16 +66,16 @@ func Work(ctx context.Context, config Config) error {
 	}
 	publish := &publisher{
 		client: config.Client, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
-		queue:   workqueue.NewTypedRateLimitingQueue(RetryLimiter()),
+		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 		metrics: config.Metrics, avoidBusy: config.AvoidBusy,
 	}
-	publish.ledger = NewLedger(time.Now, publish.dirty)
-	room := newWaitingRoom(publish.ledger, w.listers(), events, config.Metrics.Refused)
+	publish.ledger = ledger.New(time.Now, publish.dirty)
+	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
 	if err := w.feed(publish, room); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
-	given := newGivenBack()
+	given := newRescheduleGuard()
 	claims, err := given.claims(w.factory.Core().V1().PersistentVolumeClaims().Informer())
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
@@ -80,7 +83,7 @@ func Work(ctx context.Context, config Config) error {
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner,
 		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given}),
-		append(LibraryOptions(config.Workers, config.Metrics.library),
+		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.factory.Core().V1().PersistentVolumes().Informer()),
 			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
@@ -93,10 +96,10 @@ func Work(ctx context.Context, config Config) error {
 		return nil // told to end
 	}
 	busy.Go(func() { publish.run(ctx) })
-	loss := newNodeLoss(lossConfig{
-		client: config.Client, events: events, cluster: config.Cluster, metrics: config.Metrics, grace: config.NodeLossGrace, now: time.Now,
+	loss := nodeloss.New(nodeloss.Config{
+		Client: config.Client, Events: events, Cluster: config.Cluster, Metrics: config.Metrics.nodeLoss, Grace: config.NodeLossGrace, Now: time.Now,
 	}, w.factory)
-	busy.Go(func() { loss.run(ctx) })
+	busy.Go(func() { loss.Run(ctx) })
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	if config.Beside != nil {
@@ -107,7 +110,7 @@ func Work(ctx context.Context, config Config) error {
 		})
 	}
 	c.Run(working)
-	WaitAtMost(&busy, drain)
+	controlplane.WaitAtMost(&busy, drain)
 	if err := context.Cause(working); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -117,7 +120,7 @@ func Work(ctx context.Context, config Config) error {
 // inherit reserves for every PersistentVolume that is in the API by now. The
 // watches may have begun with an older state than what the last leader has
 // written, and no promise of its may be made again.
-func inherit(ctx context.Context, client kubernetes.Interface, ledger *Ledger) bool {
+func inherit(ctx context.Context, client kubernetes.Interface, ledger *ledger.Ledger) bool {
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
 		err := eachVolume(ctx, client, ledger.Inherited)
 		if err != nil {

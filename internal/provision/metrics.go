@@ -4,6 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
@@ -11,14 +13,11 @@ import (
 type Metrics struct {
 	Registry *prometheus.Registry
 
-	library librarymetrics.Metrics
-	refused prometheus.Counter
-	leader  prometheus.Gauge
-	written prometheus.Counter
-
-	lostNodes      prometheus.Gauge
-	lossInDoubt    prometheus.Gauge
-	claimsReleased prometheus.Counter
+	library  librarymetrics.Metrics
+	refused  prometheus.Counter
+	leader   prometheus.Gauge
+	written  prometheus.Counter
+	nodeLoss *nodeloss.Metrics
 }
 
 // NewMetrics makes the metrics in a registry of their own.
@@ -38,46 +37,27 @@ func NewMetrics() *Metrics {
 			Name: "flexlvm_provisioner_capacity_writes_total",
 			Help: "CSIStorageCapacity objects created, changed and deleted.",
 		}),
-		lostNodes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "flexlvm_provisioner_lost_nodes",
-			Help: "Nodes that bear volumes and have been gone from the API for the grace period.",
-		}),
-		lossInDoubt: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "flexlvm_provisioner_node_loss_in_doubt",
-			Help: "1 while so many nodes are missing at once that nothing is given up for any of them.",
-		}),
-		claimsReleased: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "flexlvm_provisioner_node_loss_released_claims_total",
-			Help: "Claims that were deleted because their node was lost and their class says onNodeLoss: release.",
-		}),
 	}
 	m.Registry.MustRegister(
-		m.refused, m.leader, m.written, m.lostNodes, m.lossInDoubt, m.claimsReleased,
+		m.refused, m.leader, m.written,
 		// The library's metrics on deletion are left out: it counts volumes that were
 		// left to their nodes as deleted.
 		m.library.PersistentVolumeClaimProvisionTotal,
 		m.library.PersistentVolumeClaimProvisionFailedTotal,
 		m.library.PersistentVolumeClaimProvisionDurationSeconds,
 	)
+	m.nodeLoss = nodeloss.NewMetrics(m.Registry)
 	return m
 }
 
 // Refused counts a refusal.
-func (m *Metrics) Refused(*Refusal) { m.refused.Inc() }
+func (m *Metrics) Refused(*controlplane.Refusal) { m.refused.Inc() }
 
 // published counts a write of a capacity.
 func (m *Metrics) published() { m.written.Inc() }
 
 // Leading tells whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) { m.leader.Set(zeroOrOne(yes)) }
-
-// nodesLost tells of nodes that are gone, and whether that is believed.
-func (m *Metrics) nodesLost(n int, doubt bool) {
-	m.lostNodes.Set(float64(n))
-	m.lossInDoubt.Set(zeroOrOne(doubt))
-}
-
-func (m *Metrics) claimReleased() { m.claimsReleased.Inc() }
 
 func zeroOrOne(yes bool) float64 {
 	if yes {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -88,38 +89,38 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		Spec:    volume.Spec{Group: volume.DefaultGroup, Layout: volume.Linear, Kind: volume.Claim},
 		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
 	}
-	var wrong problems
+	var wrong controlplane.Problems
 	known := knownParameters()
 	checkKnown(known, given, &wrong)
 	for _, p := range known {
 		if text, there := given[p.name]; there {
-			wrong.check(p.parse(&out, p.name, text))
+			wrong.Check(p.parse(&out, p.name, text))
 		}
 	}
 	if _, err := volume.ParseLayout(volume.OptionLayout, given[volume.OptionLayout]); err == nil {
 		checkLayoutOptions(out.Layout, known, given, &wrong)
 	}
 	checkThin(out, given, &wrong)
-	if err := wrong.refusal(); err != nil {
+	if err := wrong.Refusal(); err != nil {
 		return Parameters{}, err
 	}
 	return out, nil
 }
 
 // checkThin refuses what a thin volume cannot be.
-func checkThin(p Parameters, given map[string]string, wrong *problems) {
+func checkThin(p Parameters, given map[string]string, wrong *controlplane.Problems) {
 	if p.Layout != volume.Thin {
 		return
 	}
 	if _, named := given[volume.OptionThinPool]; !named {
-		wrong.add(fmt.Sprintf("%s: is required with layout %q; name the thin pool of the nodes (`flexlvm vg create --thin` makes %q)", volume.OptionThinPool, volume.Thin, "thinpool"))
+		wrong.Add(fmt.Sprintf("%s: is required with layout %q; name the thin pool of the nodes (`flexlvm vg create --thin` makes %q)", volume.OptionThinPool, volume.Thin, "thinpool"))
 	}
 	if p.Wipe == volume.WipeZero {
-		wrong.add(fmt.Sprintf("%s %q: is not supported with layout %q: it would take room of the pool for all that was never written; use %q", parameterWipe, p.Wipe, volume.Thin, volume.WipeDiscard))
+		wrong.Add(fmt.Sprintf("%s %q: is not supported with layout %q: it would take room of the pool for all that was never written; use %q", parameterWipe, p.Wipe, volume.Thin, volume.WipeDiscard))
 	}
 }
 
-func checkKnown(known []parameter, given map[string]string, wrong *problems) {
+func checkKnown(known []parameter, given map[string]string, wrong *controlplane.Problems) {
 	var names, unknown []string
 	for _, p := range known {
 		names = append(names, p.name)
@@ -130,16 +131,16 @@ func checkKnown(known []parameter, given map[string]string, wrong *problems) {
 		}
 	}
 	if len(unknown) > 0 {
-		wrong.add(fmt.Sprintf("unknown parameter %s; the known ones are %s", strings.Join(unknown, ", "), strings.Join(names, ", ")))
+		wrong.Add(fmt.Sprintf("unknown parameter %s; the known ones are %s", strings.Join(unknown, ", "), strings.Join(names, ", ")))
 	}
 }
 
 // checkLayoutOptions refuses what belongs to another layout: it would be
 // dropped in silence, and somebody meant something by it.
-func checkLayoutOptions(layout volume.Layout, known []parameter, given map[string]string, wrong *problems) {
+func checkLayoutOptions(layout volume.Layout, known []parameter, given map[string]string, wrong *controlplane.Problems) {
 	for _, p := range known {
 		if _, there := given[p.name]; there && p.layout != "" && p.layout != layout {
-			wrong.add(fmt.Sprintf("%s: belongs to layout %q, and the layout is %q; leave it out", p.name, p.layout, layout))
+			wrong.Add(fmt.Sprintf("%s: belongs to layout %q, and the layout is %q; leave it out", p.name, p.layout, layout))
 		}
 	}
 }

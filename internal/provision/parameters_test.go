@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -161,7 +162,7 @@ func TestParseParameters(t *testing.T) {
 			got, err := provision.ParseParameters(tt.given)
 			if tt.err != "" {
 				require.EqualError(t, err, tt.err)
-				var refusal *provision.Refusal
+				var refusal *controlplane.Refusal
 				require.ErrorAs(t, err, &refusal)
 				return
 			}

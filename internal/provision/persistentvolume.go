@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -30,21 +31,21 @@ type Node struct {
 // Check reads claim and class into what the node will be asked for. The error
 // is a *Refusal that names everything that is wrong.
 func (r Request) Check() (volume.Spec, Parameters, error) {
-	var wrong problems
+	var wrong controlplane.Problems
 	checkClaim(r.Claim, &wrong)
 	checkClass(r.Class, &wrong)
 	size, err := claimSize(r.Claim)
-	wrong.check(err)
+	wrong.Check(err)
 	parameters, err := ParseParameters(r.Class.Parameters)
 	if err != nil {
-		wrong.add(fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err))
+		wrong.Add(fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err))
 	} else {
 		r.checkCloning(parameters, &wrong)
 		r.checkReplica(parameters, &wrong)
 	}
 	name, err := volume.ParseName("the name of the PersistentVolume", r.PVName)
-	wrong.check(err)
-	if err := wrong.refusal(); err != nil {
+	wrong.Check(err)
+	if err := wrong.Refusal(); err != nil {
 		return volume.Spec{}, Parameters{}, err
 	}
 	spec := parameters.Spec
@@ -53,8 +54,8 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 		spec.Name = replica.VolumeName(hash)
 	}
 	spec.Cluster, spec.Namespace = r.Cluster, r.Claim.Namespace
-	wrong.check(spec.Validate())
-	return spec, parameters, wrong.refusal()
+	wrong.Check(spec.Validate())
+	return spec, parameters, wrong.Refusal()
 }
 
 // PersistentVolume is the object for a request that Check has passed, on node.

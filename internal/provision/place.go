@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -16,16 +17,16 @@ import (
 func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
 	var (
 		best  string
-		most  Offer
+		most  ledger.Offer
 		seen  int
-		given Offer
+		given ledger.Offer
 	)
 	for _, name := range p.Ledger.Nodes() {
 		node, err := p.Listers.Nodes.Get(name)
 		if err != nil || !open(node) || !allowed(class, node) {
 			continue
 		}
-		offer, has := p.Ledger.Offer(name, parameters)
+		offer, has := p.Ledger.Offer(name, parameters.Spec)
 		if !has {
 			continue
 		}
@@ -43,7 +44,7 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 	case seen == 0:
 		return "", fmt.Errorf("no node that may run pods and that StorageClass %q allows has %s %q; make one with `flexlvm vg create`", class.Name, parameters.Pool().Noun(), parameters.Pool())
 	}
-	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with %s %q can give is %s; it is tried again", amountOf(size), seen, parameters.Pool().Noun(), parameters.Pool(), amountOf(given.Most))
+	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with %s %q can give is %s; it is tried again", ledger.AmountOf(size), seen, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(given.Most))
 }
 
 // open tells whether pods that ask for nothing special may come to a node.

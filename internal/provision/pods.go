@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
 // unscheduled selects the pods that have no node yet: a claim is provisioned while
@@ -39,7 +41,7 @@ func newWaitingPods(client kubernetes.Interface, again time.Duration) (*waitingP
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = unscheduled }))
 	informer := factory.Core().V1().Pods().Informer()
 	err := informer.AddIndexers(cache.Indexers{byClaim: func(obj any) ([]string, error) {
-		return claimsOf(obj.(*corev1.Pod)), nil
+		return kube.ClaimsOf(obj.(*corev1.Pod)), nil
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("index pods by claim: %w", err)
@@ -67,32 +69,18 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 		return nil, fmt.Errorf("list the pods of namespace %s that wait for a node: %w", namespace, err)
 	}
 	for i := range list.Items {
-		if slices.Contains(claimsOf(&list.Items[i]), namespace+"/"+claim) {
+		if slices.Contains(kube.ClaimsOf(&list.Items[i]), namespace+"/"+claim) {
 			out = append(out, &list.Items[i])
 		}
 	}
 	return out, nil
 }
 
-// claimsOf are the claims that a pod uses, as namespace/name.
-func claimsOf(pod *corev1.Pod) []string {
-	var out []string
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			out = append(out, pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			out = append(out, pod.Namespace+"/"+pod.Name+"-"+v.Name)
-		}
-	}
-	return out
-}
-
 // companions are the names of the other claims of a pod that uses a claim, each
 // once.
 func companions(pod *corev1.Pod, claim string) []string {
 	var out []string
-	for _, key := range claimsOf(pod) {
+	for _, key := range kube.ClaimsOf(pod) {
 		if name := strings.TrimPrefix(key, pod.Namespace+"/"); name != claim {
 			out = append(out, name)
 		}

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -50,10 +52,10 @@ const (
 type Parts struct {
 	Events  record.EventRecorder
 	Cluster string // UID of the kube-system namespace
-	Ledger  *Ledger
+	Ledger  *ledger.Ledger
 	Listers Listers
-	Refused func(*Refusal) // told of every refusal; nil is allowed
-	given   *givenBack     // nil: the library's cache is not guarded
+	Refused func(*controlplane.Refusal) // told of every refusal; nil is allowed
+	given   *rescheduleGuard            // nil: the library's cache is not guarded
 }
 
 // Listers show what the API says.
@@ -80,7 +82,7 @@ var (
 // NewProvisioner makes a provisioner.
 func NewProvisioner(parts Parts) *Provisioner {
 	if parts.Refused == nil {
-		parts.Refused = func(*Refusal) {}
+		parts.Refused = func(*controlplane.Refusal) {}
 	}
 	return &Provisioner{parts}
 }
@@ -151,7 +153,7 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
-	uuids, err := p.Ledger.Reserve(name, []Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
+	uuids, err := p.Ledger.Reserve(name, []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
@@ -161,7 +163,7 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 
 // told counts a Refusal, and gives every error back.
 func (p *Provisioner) told(err error) error {
-	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		p.Refused(refusal)
 	}
 	return err
@@ -173,7 +175,7 @@ func (p *Provisioner) told(err error) error {
 // one for ever. A pod that another of its claims keeps from ever starting does not
 // count, unless there is none but such.
 func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec, node string) ([]set, error) {
-	namespace, asked := request.Claim.Namespace, Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
+	namespace, asked := request.Claim.Namespace, ledger.Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
 	pods, err := p.Listers.Pods(ctx, namespace, asked.Claim)
 	if err != nil {
 		return nil, err
@@ -198,18 +200,18 @@ func (p *Provisioner) together(ctx context.Context, request Request, spec volume
 	case hopeless != nil:
 		return nil, hopeless
 	}
-	return []set{{wants: []Want{asked}}}, nil
+	return []set{{wants: []ledger.Want{asked}}}, nil
 }
 
 // A set is what a pod needs on a node together.
 type set struct {
-	wants []Want
+	wants []ledger.Want
 	reads []volume.Name // volumes of the datasets that it reads
 }
 
 // needs are asked and what else its pod needs on the node.
-func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked Want, node string) (set, error) {
-	out := set{wants: []Want{asked}}
+func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked ledger.Want, node string) (set, error) {
+	out := set{wants: []ledger.Want{asked}}
 	for _, name := range companions(pod, asked.Claim) {
 		want, needed, err := p.companion(ctx, pod.Namespace, name, node)
 		if err != nil {
@@ -252,30 +254,30 @@ func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]s
 // companion is what a claim of the same pod will want on the node; false where it is
 // served already, by others, or wherever it likes. The error is an *Elsewhere where it
 // cannot be there.
-func (p *Provisioner) companion(ctx context.Context, namespace, name, node string) (Want, bool, error) {
+func (p *Provisioner) companion(ctx context.Context, namespace, name, node string) (ledger.Want, bool, error) {
 	other, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
-		return Want{}, false, err
+		return ledger.Want{}, false, err
 	}
 	if other.Spec.VolumeName != "" {
-		return Want{}, false, p.settledElsewhere(other, node)
+		return ledger.Want{}, false, p.settledElsewhere(other, node)
 	}
 	if other.Spec.StorageClassName == nil || *other.Spec.StorageClassName == "" {
-		return Want{}, false, nil
+		return ledger.Want{}, false, nil
 	}
 	class, err := p.Listers.Classes.Get(*other.Spec.StorageClassName)
 	if err != nil {
-		return Want{}, false, err
+		return ledger.Want{}, false, err
 	}
 	if class.Provisioner != pv.Provisioner || !waits(class) {
-		return Want{}, false, nil
+		return ledger.Want{}, false, nil
 	}
 	request := Request{PVName: "pvc-" + string(other.UID), Claim: other, Class: class, Cluster: p.Cluster}
 	spec, _, err := request.Check()
 	if err == nil && request.clones() {
 		err = p.copyElsewhere(ctx, request, &spec, node)
 	}
-	return Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
+	return ledger.Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
 }
 
 // waits tells whether claims of a class wait for a pod.

@@ -23,6 +23,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -35,7 +38,7 @@ func node(name string, labels map[string]string) *corev1.Node {
 
 // A cast is what the API server shows a provisioner, and the ledger it works with.
 type cast struct {
-	ledger  *provision.Ledger
+	ledger  *ledger.Ledger
 	events  *record.FakeRecorder
 	nodes   []*corev1.Node
 	claims  []*corev1.PersistentVolumeClaim
@@ -51,7 +54,7 @@ type cast struct {
 // newCast has two nodes with room for ten volumes of 1 GiB each, of which the second
 // has no hostname.
 func newCast(t *testing.T) *cast {
-	b := newBooks(t, reported("node-1", 10*one), reported("node-2", 10*one))
+	b := ledgertest.New(t, ledgertest.Report("node-1", 10*ledgertest.OneGiB), ledgertest.Report("node-2", 10*ledgertest.OneGiB))
 	return &cast{
 		ledger: b.Ledger, events: record.NewFakeRecorder(10), classes: []*storagev1.StorageClass{class(nil)},
 		nodes: []*corev1.Node{node("node-1", map[string]string{corev1.LabelHostname: "host-1"}), node("node-2", nil)},
@@ -68,7 +71,7 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 		return indexer
 	}
 	return provision.NewProvisioner(provision.Parts{
-		Events: c.events, Cluster: clusterUID, Ledger: c.ledger,
+		Events: c.events, Cluster: ledgertest.Cluster, Ledger: c.ledger,
 		Listers: provision.Listers{
 			Nodes:   corelisters.NewNodeLister(store(objects(c.nodes)...)),
 			Claims:  corelisters.NewPersistentVolumeClaimLister(store(objects(c.claims)...)),
@@ -95,7 +98,7 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 			},
 			Pods: func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
 		},
-		Refused: func(*provision.Refusal) { c.refused++ },
+		Refused: func(*controlplane.Refusal) { c.refused++ },
 	})
 }
 
@@ -120,7 +123,7 @@ func TestProvision(t *testing.T) {
 	require.Equal(t, controller.ProvisioningFinished, state)
 	require.Equal(t, pvName, got.Name)
 	require.Zero(t, c.refused)
-	require.Equal(t, groupUUID, got.Spec.FlexVolume.Options[volume.OptionGroupUUID], "no other group of that name will do")
+	require.Equal(t, ledgertest.GroupUUID, got.Spec.FlexVolume.Options[volume.OptionGroupUUID], "no other group of that name will do")
 
 	tests := map[string]struct {
 		options func(*controller.ProvisionOptions)
@@ -172,7 +175,7 @@ func TestProvisionWhileTheServerIsAway(t *testing.T) {
 func TestProvisionWithoutRoom(t *testing.T) {
 	c := newCast(t)
 	o := options("node-1")
-	o.PVC.Spec.Resources.Requests[corev1.ResourceStorage] = quantity(20 * volume.GiB)
+	o.PVC.Spec.Resources.Requests[corev1.ResourceStorage] = ledgertest.Quantity(20 * volume.GiB)
 	_, state, err := c.provisioner(t).Provision(context.Background(), o)
 	require.ErrorContains(t, err, `node "node-1" has no room for it`)
 	require.Equal(t, controller.ProvisioningReschedule, state)
@@ -261,8 +264,8 @@ func TestProvisionForTheOtherPod(t *testing.T) {
 			c.pods = append(c.pods, modest)
 			_, _, err = c.provisioner(t).Provision(context.Background(), options("node-1"))
 			require.NoError(t, err)
-			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
-			require.Equal(t, 8*one-volume.DeviceSize(64*volume.MiB, 0), offer.Room, "the modest pod's claims have room, and nobody else's")
+			offer, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
+			require.Equal(t, 8*ledgertest.OneGiB-volume.DeviceSize(64*volume.MiB, 0), offer.Room, "the modest pod's claims have room, and nobody else's")
 		})
 	}
 }
@@ -305,7 +308,7 @@ func TestProvisionChoosesTheNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCast(t)
-			c.ledger = newBooks(t, reported("small", one), reported("middle", 5*one), reported("roomy", 20*one)).Ledger
+			c.ledger = ledgertest.New(t, ledgertest.Report("small", ledgertest.OneGiB), ledgertest.Report("middle", 5*ledgertest.OneGiB), ledgertest.Report("roomy", 20*ledgertest.OneGiB)).Ledger
 			nodes := map[string]*corev1.Node{}
 			for name, zone := range map[string]string{"small": "a", "middle": "b", "roomy": "a"} {
 				nodes[name] = node(name, map[string]string{corev1.LabelHostname: name, "zone": zone})

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -34,7 +35,7 @@ const (
 type publisher struct {
 	client     kubernetes.Interface
 	namespace  string
-	ledger     *Ledger
+	ledger     *ledger.Ledger
 	listers    Listers
 	capacities storagelisters.CSIStorageCapacityNamespaceLister
 	queue      workqueue.TypedRateLimitingInterface[string]
@@ -80,7 +81,7 @@ func (p *publisher) next(ctx context.Context) bool {
 		return true
 	}
 	p.queue.Forget(label)
-	if at := p.ledger.lapses(label); !at.IsZero() {
+	if at := p.ledger.Lapses(label); !at.IsZero() {
 		p.queue.AddAfter(label, max(time.Until(at), 0)+publishDelay)
 	}
 	return true
@@ -124,7 +125,7 @@ func (p *publisher) publish(ctx context.Context, label string) error {
 // wanted are the capacities that a node should have: none where it has not
 // reported, or has no hostname by which the scheduler could find it.
 func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error) {
-	name, report, reported := p.ledger.nodeOf(label)
+	name, report, reported := p.ledger.NodeOf(label)
 	if !reported {
 		return nil, nil
 	}
@@ -149,7 +150,7 @@ func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error
 		if !ours {
 			continue
 		}
-		if offer, has := p.ledger.Offer(name, parameters); has {
+		if offer, has := p.ledger.Offer(name, parameters.Spec); has {
 			if !p.avoidBusy {
 				offer.Busy = 0
 			}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -27,35 +29,35 @@ func (r Request) dataset() (hash string, is bool) {
 // checkReplica refuses claims that only look like those of replicas, and classes
 // that are for the others: what replicas hold is offered to claims alone, so a class
 // must say whom it is for.
-func (r Request) checkReplica(p Parameters, wrong *problems) {
+func (r Request) checkReplica(p Parameters, wrong *controlplane.Problems) {
 	hash, is := r.dataset()
 	if !is {
 		if p.Kind == volume.Dataset {
-			wrong.add(fmt.Sprintf("StorageClass %q is for replicas of datasets (%s %q), which a VolumeManager makes claims for; use another class", r.Class.Name, volume.OptionKind, p.Kind))
+			wrong.Add(fmt.Sprintf("StorageClass %q is for replicas of datasets (%s %q), which a VolumeManager makes claims for; use another class", r.Class.Name, volume.OptionKind, p.Kind))
 		}
 		return
 	}
 	if p.Kind != volume.Dataset {
-		wrong.add(fmt.Sprintf("StorageClass %q is not for replicas of datasets; name one with parameter %s %q", r.Class.Name, volume.OptionKind, volume.Dataset))
+		wrong.Add(fmt.Sprintf("StorageClass %q is not for replicas of datasets; name one with parameter %s %q", r.Class.Name, volume.OptionKind, volume.Dataset))
 	}
 	if !waits(r.Class) {
-		wrong.add(fmt.Sprintf("StorageClass %q binds at once, and a replica is placed with the pod that fills it; use volumeBindingMode WaitForFirstConsumer", r.Class.Name))
+		wrong.Add(fmt.Sprintf("StorageClass %q binds at once, and a replica is placed with the pod that fills it; use volumeBindingMode WaitForFirstConsumer", r.Class.Name))
 	}
 	if r.Class.ReclaimPolicy != nil && *r.Class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-		wrong.add(fmt.Sprintf("StorageClass %q has reclaimPolicy Retain, and a replica whose volume is kept keeps its node from ever having another; use Delete", r.Class.Name))
+		wrong.Add(fmt.Sprintf("StorageClass %q has reclaimPolicy Retain, and a replica whose volume is kept keeps its node from ever having another; use Delete", r.Class.Name))
 	}
 	if sourceOf(r.Claim.Spec) != (dataSource{}) {
-		wrong.add("dataSource: a replica is filled from the source of its VolumeManager; leave it out")
+		wrong.Add("dataSource: a replica is filled from the source of its VolumeManager; leave it out")
 	}
 	owner := metav1.GetControllerOf(r.Claim)
 	switch {
 	case owner == nil || owner.Kind != replica.OwnerKind || !strings.HasPrefix(owner.APIVersion, replica.OwnerGroup+"/"):
-		wrong.add(fmt.Sprintf("the label %s says that this claim is a replica's, and no %s controls it; leave the label out, or make a %s", replica.LabelDataset, replica.OwnerKind, replica.OwnerKind))
+		wrong.Add(fmt.Sprintf("the label %s says that this claim is a replica's, and no %s controls it; leave the label out, or make a %s", replica.LabelDataset, replica.OwnerKind, replica.OwnerKind))
 	case hash != replica.Hash(r.Claim.Namespace, string(owner.UID), r.Claim.Annotations[replica.AnnotationVolumeID]):
-		wrong.add(fmt.Sprintf("the label %s is not that of volume %q of %s %q; only its controller makes claims of replicas", replica.LabelDataset, r.Claim.Annotations[replica.AnnotationVolumeID], replica.OwnerKind, owner.Name))
+		wrong.Add(fmt.Sprintf("the label %s is not that of volume %q of %s %q; only its controller makes claims of replicas", replica.LabelDataset, r.Claim.Annotations[replica.AnnotationVolumeID], replica.OwnerKind, owner.Name))
 	}
 	_, err := volume.ParseEvictionPolicy(replica.AnnotationEviction, r.Claim.Annotations[replica.AnnotationEviction])
-	wrong.check(err)
+	wrong.Check(err)
 }
 
 // asReplica says on the PersistentVolume of a replica which one it is. Check has
@@ -93,11 +95,11 @@ func (p *Provisioner) mayBeReplica(ctx context.Context, r Request) error {
 	found, err := p.Listers.Owner(ctx, r.Claim.Namespace, owner.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return &Refusal{Problems: []string{fmt.Sprintf("%s %q, which this claim is to be a replica for, is not in namespace %q", replica.OwnerKind, owner.Name, r.Claim.Namespace)}}
+		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q, which this claim is to be a replica for, is not in namespace %q", replica.OwnerKind, owner.Name, r.Claim.Namespace)}}
 	case err != nil:
 		return fmt.Errorf("look up the owner of a replica: %w; it is tried again", err)
 	case found.UID != owner.UID:
-		return &Refusal{Problems: []string{fmt.Sprintf("%s %q is another one by now than this claim is to be a replica for", replica.OwnerKind, owner.Name)}}
+		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q is another one by now than this claim is to be a replica for", replica.OwnerKind, owner.Name)}}
 	case found.DeletionTimestamp != nil:
 		return fmt.Errorf("%s %q is being deleted, so no replica is made for it", replica.OwnerKind, owner.Name)
 	}
@@ -119,5 +121,5 @@ func (p *Provisioner) beside(r Request, node string) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return &NoRoom{node, fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
+	return &ledger.NoRoom{Node: node, Why: fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
 }

@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -62,7 +64,7 @@ func TestProvisionAReplica(t *testing.T) {
 	require.NotContains(t, got.Spec.FlexVolume.Options, volume.OptionReadOnly)
 	for name, want := range map[string]string{
 		replica.AnnotationEviction: "LRU", replica.AnnotationReaders: "vm-images", replica.AnnotationOwner: "vm",
-		replica.AnnotationVolumeID: "images", pv.AnnotationReclaim: "immediate", pv.AnnotationCharged: decimal(one),
+		replica.AnnotationVolumeID: "images", pv.AnnotationReclaim: "immediate", pv.AnnotationCharged: decimal(ledgertest.OneGiB),
 	} {
 		require.Equal(t, want, got.Annotations[name], name)
 	}
@@ -132,14 +134,14 @@ func TestReplicasThatAreRefused(t *testing.T) {
 			require.Equal(t, controller.ProvisioningFinished, state)
 			require.Equal(t, codes.InvalidArgument, status.Code(err), "an event tells it, and it is not tried again at once")
 			require.Equal(t, 1, c.refused)
-			require.Equal(t, 10*one, roomFor(t, c, volume.Claim), "nothing is reserved for it")
+			require.Equal(t, 10*ledgertest.OneGiB, roomFor(t, c, volume.Claim), "nothing is reserved for it")
 		})
 	}
 }
 
 func roomFor(t *testing.T, c *cast, kind volume.Kind) volume.Bytes {
 	t.Helper()
-	offer, has := c.ledger.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm", Kind: kind}})
+	offer, has := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm", Kind: kind})
 	require.True(t, has)
 	return offer.Room
 }
@@ -150,7 +152,7 @@ func TestReplicaWhoseOwnerCannotBeRead(t *testing.T) {
 	c.lost = errors.New("the server is away")
 	_, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
 	require.ErrorContains(t, err, "look up the owner of a replica: the server is away; it is tried again")
-	require.NotErrorIs(t, err, &provision.Refusal{})
+	require.NotErrorIs(t, err, &controlplane.Refusal{})
 	require.NotEqual(t, codes.InvalidArgument, status.Code(err))
 	require.Zero(t, c.refused)
 
@@ -192,10 +194,10 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 			"flexlvm/ds-0123456789abcdef": "",
 		} {
 			c := replicaCast(t)
-			report := reported("node-1", 10*one)
+			report := ledgertest.Report("node-1", 10*ledgertest.OneGiB)
 			pool, name, _ := strings.Cut(orphan, "/")
 			report.Status.Orphans = []flexlvmv1.Orphan{{Pool: pool, Name: name, State: "ready"}}
-			c.ledger = newBooks(t, report).Ledger
+			c.ledger = ledgertest.New(t, report).Ledger
 			_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
 			if want == "" {
 				require.NoError(t, err)
@@ -244,18 +246,20 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 // TestRoomOfReplicas: what replicas hold is offered to claims, and never to other
 // replicas, or datasets would drive each other out in turn.
 func TestRoomOfReplicas(t *testing.T) {
-	held := func(p *flexlvmv1.Pool) { p.Reclaimable, p.ReclaimableReplicas = quantity(4*one), quantity(3*one) }
+	held := func(p *flexlvmv1.Pool) {
+		p.Reclaimable, p.ReclaimableReplicas = ledgertest.Quantity(4*ledgertest.OneGiB), ledgertest.Quantity(3*ledgertest.OneGiB)
+	}
 	c := replicaCast(t)
-	c.ledger = newBooks(t, reported("node-1", 5*one, held)).Ledger
-	require.Equal(t, 5*one, roomFor(t, c, volume.Claim))
-	require.Equal(t, 2*one, roomFor(t, c, volume.Dataset))
+	c.ledger = ledgertest.New(t, ledgertest.Report("node-1", 5*ledgertest.OneGiB, held)).Ledger
+	require.Equal(t, 5*ledgertest.OneGiB, roomFor(t, c, volume.Claim))
+	require.Equal(t, 2*ledgertest.OneGiB, roomFor(t, c, volume.Dataset))
 
 	larger := replicaOptions()
 	sized("3Gi")(larger.PVC)
 	_, state, err := c.provisioner(t).Provision(context.Background(), larger)
-	require.ErrorContains(t, err, `can still promise `+decimal(2*one)+` bytes`)
+	require.ErrorContains(t, err, `can still promise `+decimal(2*ledgertest.OneGiB)+` bytes`)
 	require.Equal(t, controller.ProvisioningReschedule, state)
-	_, err = c.ledger.Reserve("node-1", []provision.Want{want("a", 4*volume.GiB)})
+	_, err = c.ledger.Reserve("node-1", []ledger.Want{ledgertest.Want("a", 4*volume.GiB)})
 	require.NoError(t, err, "a claim may have it")
 	require.Zero(t, roomFor(t, c, volume.Dataset))
 	_, state, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
@@ -273,7 +277,7 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 		fits   bool
 	}{
 		"its own alone could go":     {reads: replica.ReadersPV(imagesHash)},
-		"others could go as well":    {more: 4 * one, reads: replica.ReadersPV(imagesHash), fits: true},
+		"others could go as well":    {more: 4 * ledgertest.OneGiB, reads: replica.ReadersPV(imagesHash), fits: true},
 		"it reads another":           {reads: replica.ReadersPV("0123456789abcdef"), fits: true},
 		"it reads something else":    {reads: "flexlvm-ds-mine", fits: true},
 		"its own goes never":         {reads: replica.ReadersPV(imagesHash), change: func(o *corev1.PersistentVolume) { o.Annotations[replica.AnnotationEviction] = "Never" }, fits: true},
@@ -290,8 +294,8 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 				tt.change(own)
 			}
 			c := newCast(t)
-			c.ledger = newBooks(t, reported("node-1", 10*one+tt.more, func(p *flexlvmv1.Pool) {
-				p.Reclaimable, p.ReclaimableReplicas = quantity(4*one+tt.more), quantity(4*one+tt.more)
+			c.ledger = ledgertest.New(t, ledgertest.Report("node-1", 10*ledgertest.OneGiB+tt.more, func(p *flexlvmv1.Pool) {
+				p.Reclaimable, p.ReclaimableReplicas = ledgertest.Quantity(4*ledgertest.OneGiB+tt.more), ledgertest.Quantity(4*ledgertest.OneGiB+tt.more)
 			})).Ledger
 			own.Name = "pvc-own"
 			c.ledger.Written(own)
@@ -302,7 +306,7 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, "and what this pod reads (ds-"+imagesHash+") does not count, for it stays")
-			offer, _ := c.ledger.Offer("node-1", provision.Parameters{Spec: volume.Spec{Group: "flexlvm"}})
+			offer, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
 			require.Less(t, offer.Most, 5*volume.GiB, "the scheduler would choose this node again")
 		})
 	}
@@ -334,7 +338,7 @@ func TestReadersAreChargedNothing(t *testing.T) {
 		readers.Labels = labels
 		c.ledger.Written(readers)
 		c.ledger.Inherited(readers)
-		require.Equal(t, 10*one, roomFor(t, c, volume.Claim))
+		require.Equal(t, 10*ledgertest.OneGiB, roomFor(t, c, volume.Claim))
 	}
 	c.volumes = []*corev1.PersistentVolume{readers}
 	readers.Labels = map[string]string{replica.LabelDataset: imagesHash}

@@ -11,14 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
-	clusterUID = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
-	claimUID   = "0d5b7d52-93cb-4a87-a8a6-6d2ffb7f5c0e"
-	pvName     = "pvc-" + claimUID
+	claimUID = "0d5b7d52-93cb-4a87-a8a6-6d2ffb7f5c0e"
+	pvName   = "pvc-" + claimUID
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -175,10 +176,10 @@ func TestCheckRefuses(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			request := provision.Request{PVName: pvName, Claim: claim(tt.claim), Class: class(tt.class), Cluster: clusterUID}
+			request := provision.Request{PVName: pvName, Claim: claim(tt.claim), Class: class(tt.class), Cluster: ledgertest.Cluster}
 			_, _, err := request.Check()
 			require.EqualError(t, err, tt.err)
-			require.IsType(t, &provision.Refusal{}, err)
+			require.IsType(t, &controlplane.Refusal{}, err)
 			require.Less(t, len(err.Error()), 900, "an event bears 1024 characters")
 		})
 	}
@@ -194,7 +195,7 @@ func TestPersistentVolume(t *testing.T) {
 			c.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain)
 			c.Parameters = map[string]string{"volumeGroup": "fast", "inodes": "5000", "wipe": "zero"}
 		}),
-		Cluster: clusterUID,
+		Cluster: ledgertest.Cluster,
 	}
 	spec, parameters, err := request.Check()
 	require.NoError(t, err)
@@ -230,7 +231,7 @@ func TestPersistentVolume(t *testing.T) {
 					"size":        "1073741824",
 					"layout":      "linear",
 					"inodes":      "5000",
-					"clusterUID":  clusterUID,
+					"clusterUID":  ledgertest.Cluster,
 					"kind":        "claim",
 				},
 			}},
@@ -240,7 +241,7 @@ func TestPersistentVolume(t *testing.T) {
 
 func TestIOLimits(t *testing.T) {
 	request := provision.Request{
-		PVName: pvName, Claim: claim(nil), Cluster: clusterUID,
+		PVName: pvName, Claim: claim(nil), Cluster: ledgertest.Cluster,
 		Class: class(func(c *storagev1.StorageClass) {
 			c.Parameters = map[string]string{"writeBps": "2Mi", "readIops": "100"}
 		}),
@@ -267,7 +268,7 @@ func TestPersistentVolumeOfALayout(t *testing.T) {
 		},
 	} {
 		request := provision.Request{
-			PVName: pvName, Claim: claim(nil), Cluster: clusterUID,
+			PVName: pvName, Claim: claim(nil), Cluster: ledgertest.Cluster,
 			Class: class(func(c *storagev1.StorageClass) { c.Parameters = want.parameters }),
 		}
 		spec, parameters, err := request.Check()
@@ -297,7 +298,7 @@ func TestSizes(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			request := provision.Request{PVName: pvName, Claim: claim(sized(tt.asked)), Class: class(nil), Cluster: clusterUID}
+			request := provision.Request{PVName: pvName, Claim: claim(sized(tt.asked)), Class: class(nil), Cluster: ledgertest.Cluster}
 			spec, parameters, err := request.Check()
 			require.NoError(t, err)
 			require.Equal(t, tt.size, spec.Size)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -32,8 +33,8 @@ type watches struct {
 
 func newWatches(config Config) (*watches, error) {
 	w := &watches{
-		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, Resync, informers.WithTransform(lean)),
-		own: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(lean),
+		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, controlplane.Resync, informers.WithTransform(controlplane.Transform)),
+		own: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(controlplane.Transform),
 			informers.WithNamespace(config.Namespace),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managedBy })),
 		storage: cache.NewSharedIndexInformer(config.Storage.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
@@ -43,7 +44,7 @@ func newWatches(config Config) (*watches, error) {
 	if w.pods, err = newWaitingPods(config.Client, lookAgain); err != nil {
 		return nil, err
 	}
-	return w, w.storage.SetTransform(lean)
+	return w, w.storage.SetTransform(controlplane.Transform)
 }
 
 func (w *watches) listers() Listers {
@@ -63,7 +64,7 @@ func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacity
 }
 
 // feed leads what the watches see to who needs it.
-func (w *watches) feed(p *publisher, room *waitingRoom) error {
+func (w *watches) feed(p *publisher, room *pendingClaims) error {
 	for _, one := range []struct {
 		of      cache.SharedIndexInformer
 		handler cache.ResourceEventHandler

@@ -39,4 +39,9 @@ const (
 	// it looks for a plugin that can delete the volume, finds none, and calls the
 	// volume Failed.
 	AnnotationProvisionedBy = "pv.kubernetes.io/provisioned-by"
+	// AnnotationStorageProvisioner is Kubernetes' own, too: by it kube-controller-manager
+	// says who provisions a claim.
+	AnnotationStorageProvisioner = "volume.kubernetes.io/storage-provisioner"
+	// AnnotationStorageProvisionerBeta is its former name.
+	AnnotationStorageProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 )

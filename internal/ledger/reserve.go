@@ -1,4 +1,4 @@
-package provision
+package ledger
 
 import (
 	"fmt"
@@ -50,7 +50,7 @@ func (e *NoRoom) Error() string {
 func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
-	uuids, touched, err := l.reserve(label, node, wants, reads)
+	uuids, touched, err := l.reserveLocked(label, node, wants, reads)
 	l.mu.Unlock()
 	for _, one := range touched {
 		l.changed(one)
@@ -58,7 +58,7 @@ func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[v
 	return uuids, err
 }
 
-func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
+func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
 	for _, w := range wants { // what they had is not in their way
 		if !l.written(w.PV) {
 			if was := l.drop(w.PV); was.label != "" {
@@ -97,14 +97,14 @@ func (l *Ledger) reserve(label, node string, wants []Want, reads []volume.Name) 
 		}
 		uuids[in] = p.uuid
 	}
-	lasts := reservationTime
+	lasts := ReservationTime
 	for _, w := range wants {
 		if !l.written(w.PV) {
 			c := w.charge()
 			c.uuid = uuids[c.in]
 			l.reserveFor(label, w.PV, c, lasts)
 		}
-		lasts = companionTime
+		lasts = CompanionTime
 	}
 	return uuids, append(touched, label), nil
 }
@@ -241,7 +241,7 @@ func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room vol
 		share := shape.Share(device, p.extent)
 		if shape.Devices() > 1 && !shape.Holds(free, device, p.extent) {
 			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and %s %q, of %d devices, has not so much free on as many",
-				shape.Layout, amountOf(share), shape.Devices(), in.Noun(), in, len(free))
+				shape.Layout, AmountOf(share), shape.Devices(), in.Noun(), in, len(free))
 		}
 		for i := range free {
 			free[i] = max(0, free[i]-share)
@@ -291,11 +291,11 @@ func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {
 		}
 		whom = fmt.Sprintf("for the claims %s together, which are used by one pod", strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("has no room %s: %s are needed and %s %q can still promise %s", whom, amountOf(need), in.Noun(), in, amountOf(room))
+	return fmt.Sprintf("has no room %s: %s are needed and %s %q can still promise %s", whom, AmountOf(need), in.Noun(), in, AmountOf(room))
 }
 
-// amountOf is a number of bytes for people and for those who compare.
-func amountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64(b), b) }
+// AmountOf is a number of bytes for people and for those who compare.
+func AmountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64(b), b) }
 
 // An Offer is what a node can give volumes of one class.
 type Offer struct {
@@ -304,45 +304,45 @@ type Offer struct {
 	Busy int          // percent of time in which the pool's disks have something to do
 }
 
-// Offer tells what a node can give volumes of these parameters; false where it
+// Offer tells what a node can give volumes of a class; false where it
 // has not the pool, or has not reported.
-func (l *Ledger) Offer(node string, parameters Parameters) (Offer, bool) {
+func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, there := l.accounts[pv.NodeLabelValue(node)]
 	if !there || a.node != node {
 		return Offer{}, false
 	}
-	p, there := a.pools[parameters.Pool()]
+	p, there := a.pools[class.Pool()]
 	if !there {
 		return Offer{}, false
 	}
-	o := Offer{Room: l.room(a, parameters.Pool()), Busy: p.busy}
+	o := Offer{Room: l.room(a, class.Pool()), Busy: p.busy}
 	// What replicas hold does not count for other replicas; on devices, nothing counts
 	// that may be evicted.
 	onDevices := p.free(o.Room)
-	if parameters.Kind == volume.Dataset {
+	if class.Kind == volume.Dataset {
 		o.Room = max(0, o.Room-p.replicas)
 	}
 	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
-	if spec := parameters.Spec; spec.Devices() > 1 {
+	if class.Devices() > 1 {
 		free = onDevices
 	}
-	o.Most = volume.Largest(free, parameters.Spec, p.extent)
-	if h, held := a.holds[parameters.Pool()]; held {
+	o.Most = volume.Largest(free, class, p.extent)
+	if h, held := a.holds[class.Pool()]; held {
 		if l.now().Before(h.until) {
 			o.Most = min(o.Most, h.size)
 		} else {
-			delete(a.holds, parameters.Pool())
+			delete(a.holds, class.Pool())
 		}
 	}
 	return o, true
 }
 
-// lapses forgets what was reserved or held on a node and has ended by itself, and
+// Lapses forgets what was reserved or held on a node and has ended by itself, and
 // tells when the next of it will; zero for never.
-func (l *Ledger) lapses(label string) (next time.Time) {
+func (l *Ledger) Lapses(label string) (next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, there := l.accounts[label]
@@ -372,9 +372,9 @@ func (l *Ledger) lapses(label string) (next time.Time) {
 	return next
 }
 
-// nodeOf is the name of the node with this label value that has reported, with the
+// NodeOf is the name of the node with this label value that has reported, with the
 // UID of its report; false where there is none.
-func (l *Ledger) nodeOf(label string) (name string, report string, reported bool) {
+func (l *Ledger) NodeOf(label string) (name string, report string, reported bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a, there := l.accounts[label]; there && a.node != "" {

@@ -1,4 +1,4 @@
-package provision
+package controlplane
 
 import (
 	"testing"
@@ -8,10 +8,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // wholeClaim is one as the API server gives it.
@@ -21,11 +23,11 @@ func wholeClaim(volume string) *corev1.PersistentVolumeClaim {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "team-a", Name: "data", UID: "0d5b7d52-93cb-4a87-a8a6-6d2ffb7f5c0e", ResourceVersion: "7",
 			Labels: map[string]string{"app": "db"}, DeletionTimestamp: &metav1.Time{}, Finalizers: []string{"kubernetes.io/pvc-protection"},
-			Annotations:   map[string]string{annotationProvisioner: pv.Provisioner, "other": "x"},
+			Annotations:   map[string]string{pv.AnnotationStorageProvisioner: pv.Provisioner, "other": "x"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: ptrTo("flexlvm"), VolumeName: volume, Resources: corev1.VolumeResourceRequirements{Requests: room},
+			StorageClassName: new("flexlvm"), VolumeName: volume, Resources: corev1.VolumeResourceRequirements{Requests: room},
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: room},
 	}
@@ -40,7 +42,7 @@ func TestLeanReports(t *testing.T) {
 		}
 		return out
 	}
-	got, err := lean(of("pvc-1", "ds-0123456789abcdef", "ds-else"))
+	got, err := Transform(of("pvc-1", "ds-0123456789abcdef", "ds-else"))
 	require.NoError(t, err)
 	require.Equal(t, of("ds-0123456789abcdef"), got)
 }
@@ -48,18 +50,13 @@ func TestLeanReports(t *testing.T) {
 func TestLeanClaims(t *testing.T) {
 	want := wholeClaim("")
 	want.ManagedFields = nil
-	got, err := lean(wholeClaim(""))
+	got, err := Transform(wholeClaim(""))
 	require.NoError(t, err)
 	require.Equal(t, want, got, "the library writes a claim that waits back as a whole")
 
-	got, err = lean(wholeClaim("pvc-1"))
+	got, err = Transform(wholeClaim("pvc-1"))
 	require.NoError(t, err)
 	bound := got.(*corev1.PersistentVolumeClaim)
-	object := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: want.UID}},
-	}
-	require.True(t, boundTo(bound, object))
-	require.True(t, provisionedByUs(bound))
 	require.Equal(t, "7", bound.ResourceVersion, "a claim is deleted only as it was judged")
 	require.NotNil(t, bound.DeletionTimestamp)
 	require.Equal(t, []string{"team-a", "data"}, []string{bound.Namespace, bound.Name})
@@ -70,12 +67,11 @@ func TestLeanClaims(t *testing.T) {
 // wholeVolume is a PersistentVolume of ours as the API server gives it.
 func wholeVolume(t *testing.T) *corev1.PersistentVolume {
 	t.Helper()
-	class := storageClass("flexlvm", "data")
-	class.Parameters["wipe"], class.Parameters["onNodeLoss"] = "zero", "release"
-	request := Request{PVName: "pvc-1", Claim: wholeClaim(""), Class: class, Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"}
-	spec, parameters, err := request.Check()
-	require.NoError(t, err)
-	out := request.PersistentVolume(spec, parameters, Node{"n1", "h1"})
+	out := persistentvolume.New(pv.Description{
+		Name: "pvc-1", Node: "n1", Hostname: "h1", Charged: volume.GiB,
+		Spec:     volume.Spec{Group: "data", Name: "pvc-1", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"},
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeZero}, OnNodeLoss: volume.OnNodeLossRelease,
+	}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
 	out.UID, out.ResourceVersion = "b7c1", "8"
 	out.Annotations[pv.AnnotationProvisionedBy] = pv.Provisioner
 	out.Finalizers = append(out.Finalizers, "kubernetes.io/pv-protection")
@@ -90,33 +86,28 @@ func TestLeanVolumes(t *testing.T) {
 	whole := wholeVolume(t)
 	want, err := persistentvolume.Parse(whole)
 	require.NoError(t, err)
-	wantLocal, ours := localVolumeOf(whole, want.Cluster)
-	require.True(t, ours)
 
-	object, err := lean(wholeVolume(t))
+	object, err := Transform(wholeVolume(t))
 	require.NoError(t, err)
-	volume := object.(*corev1.PersistentVolume)
-	got, err := persistentvolume.Parse(volume)
+	left := object.(*corev1.PersistentVolume)
+	got, err := persistentvolume.Parse(left)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	local, ours := localVolumeOf(volume, want.Cluster)
-	require.True(t, ours)
-	require.Equal(t, []any{wantLocal.node, wantLocal.hostnames, wantLocal.onLoss()}, []any{local.node, local.hostnames, local.onLoss()})
-	require.Equal(t, "h1", hostnameOf(volume))
-	require.Equal(t, []string{"b7c1", "8"}, []string{string(volume.UID), volume.ResourceVersion})
-	require.Equal(t, whole.Finalizers, volume.Finalizers)
-	require.Nil(t, volume.ManagedFields)
+	require.Equal(t, []string{"h1"}, persistentvolume.Hostnames(left))
+	require.Equal(t, []string{"b7c1", "8"}, []string{string(left.UID), left.ResourceVersion})
+	require.Equal(t, whole.Finalizers, left.Finalizers)
+	require.Nil(t, left.ManagedFields)
 
 	broken := wholeVolume(t)
 	broken.Spec.FlexVolume.Options["unknown"] = "x"
-	object, err = lean(broken)
+	object, err = Transform(broken)
 	require.NoError(t, err)
 	_, err = persistentvolume.Parse(object.(*corev1.PersistentVolume))
 	require.Error(t, err, "what cannot be read stays so")
 }
 
 func TestLeanVolumesOfOthers(t *testing.T) {
-	object, err := lean(&corev1.PersistentVolume{
+	object, err := Transform(&corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "nfs", UID: "1", Labels: map[string]string{pv.LabelNode: "n1"},
 			Annotations: map[string]string{pv.AnnotationProvisionedBy: "nfs.example.org", "other": "x"},
@@ -137,7 +128,21 @@ func TestLeanVolumesOfOthers(t *testing.T) {
 		},
 	}, object)
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
-	object, err = lean(class)
+	object, err = Transform(class)
 	require.NoError(t, err)
 	require.Same(t, class, object)
+}
+
+func TestLeanNodes(t *testing.T) {
+	named := func() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}} }
+	node := named()
+	node.Annotations = map[string]string{"much": "text"}
+	node.Status.Images = []corev1.ContainerImage{{Names: []string{"large"}}}
+	got, err := Transform(node)
+	require.NoError(t, err)
+	require.Equal(t, named(), got)
+	last := cache.DeletedFinalStateUnknown{Key: "node-1"}
+	got, err = Transform(last)
+	require.NoError(t, err)
+	require.Equal(t, last, got)
 }

@@ -1,4 +1,4 @@
-package provision
+package nodeloss
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 )
 
 var hereIsLeft = []string{"here Bound", "claim-here"}
@@ -74,14 +73,14 @@ func TestNodeLossTakesTheFinalizerOffWhatIsDeleted(t *testing.T) {
 }
 
 func TestNodeLossGoesByTheAPIServerNotByTheCache(t *testing.T) {
-	back := func(r *lossRig) { require.NoError(r.t, r.client.Tracker().Add(lossNode("node-1"))) }
+	back := func(r *rig) { require.NoError(r.t, r.client.Tracker().Add(lossNode("node-1"))) }
 	tests := map[string]struct {
-		change func(*lossRig)
+		change func(*rig)
 		calls  []string
 		err    string
 	}{
 		"the node is back and the cache has not seen it": {change: back, calls: []string{"list nodes"}},
-		"the node is back before the last question": {calls: []string{"list nodes", "list nodes"}, change: func(r *lossRig) {
+		"the node is back before the last question": {calls: []string{"list nodes", "list nodes"}, change: func(r *rig) {
 			r.fault = func(call int) (error, bool) {
 				if call == 1 {
 					back(r)
@@ -91,7 +90,7 @@ func TestNodeLossGoesByTheAPIServerNotByTheCache(t *testing.T) {
 		}},
 		"the API server has lost its memory": {
 			calls: []string{"list nodes"}, err: "nothing is done about lost nodes: list nodes: the API server knows no node at all",
-			change: func(r *lossRig) {
+			change: func(r *rig) {
 				require.NoError(r.t, r.client.Tracker().Delete(nodesResource, "", "node-2"))
 				require.NoError(r.t, r.client.Tracker().Delete(nodesResource, "", "node-9"))
 			},
@@ -195,19 +194,6 @@ func TestNodeLossConvergesFromEveryFault(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestLean(t *testing.T) {
-	node := lossNode("node-1")
-	node.Annotations = map[string]string{"much": "text"}
-	node.Status.Images = []corev1.ContainerImage{{Names: []string{"large"}}}
-	got, err := lean(node)
-	require.NoError(t, err)
-	require.Equal(t, lossNode("node-1"), got)
-	last := cache.DeletedFinalStateUnknown{Key: "node-1"}
-	got, err = lean(last)
-	require.NoError(t, err)
-	require.Equal(t, last, got)
 }
 
 func TestUsesClaim(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -27,32 +30,32 @@ const (
 	tellAgain = 5 * time.Minute
 )
 
-// A waitingRoom tells claims of pods that the scheduler cannot place what keeps
+// A pendingClaims tells claims of pods that the scheduler cannot place what keeps
 // them: how much room they need and how much there is, where the scheduler says
 // only on how many nodes there is too little; or what is wrong with a class for
 // which nothing can be offered, so that no claim of its ever gets a node.
-type waitingRoom struct {
-	ledger  *Ledger
+type pendingClaims struct {
+	ledger  *ledger.Ledger
 	listers Listers
 	events  record.EventRecorder
-	refused func(*Refusal)
+	refused func(*controlplane.Refusal)
 	now     func() time.Time
 
 	mu   sync.Mutex
 	told map[types.UID]time.Time
 }
 
-func newWaitingRoom(ledger *Ledger, listers Listers, events record.EventRecorder, refused func(*Refusal)) *waitingRoom {
-	return &waitingRoom{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]time.Time{}}
+func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, refused func(*controlplane.Refusal)) *pendingClaims {
+	return &pendingClaims{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]time.Time{}}
 }
 
 // see looks at a pod without a node. It is called for all of them every lookAgain;
 // a claim whose pod is seen before it is told the next time.
-func (w *waitingRoom) see(pod *corev1.Pod) {
+func (w *pendingClaims) see(pod *corev1.Pod) {
 	if !unschedulable(pod) {
 		return
 	}
-	for _, key := range claimsOf(pod) {
+	for _, key := range kube.ClaimsOf(pod) {
 		claim, err := w.listers.Claims.PersistentVolumeClaims(pod.Namespace).Get(strings.TrimPrefix(key, pod.Namespace+"/"))
 		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.toldLately(claim.UID) {
 			w.tell(claim)
@@ -60,14 +63,14 @@ func (w *waitingRoom) see(pod *corev1.Pod) {
 	}
 }
 
-func (w *waitingRoom) tell(claim *corev1.PersistentVolumeClaim) {
+func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	class, err := w.listers.Classes.Get(*claim.Spec.StorageClassName)
 	if err != nil || class.Provisioner != pv.Provisioner || !waits(class) {
 		return
 	}
 	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class}
 	spec, parameters, err := request.Check()
-	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		if claim.Annotations[annotationSelectedNode] != "" {
 			return // it has been asked for, and told then
 		}
@@ -92,11 +95,11 @@ func unschedulable(pod *corev1.Pod) bool {
 }
 
 // why says in numbers that a volume fits on no node; nothing where it fits on one.
-func (w *waitingRoom) why(class string, spec volume.Spec, parameters Parameters) string {
+func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameters) string {
 	var most volume.Bytes
 	best, nodes := "", 0
 	for _, name := range w.ledger.Nodes() {
-		offer, has := w.ledger.Offer(name, parameters)
+		offer, has := w.ledger.Offer(name, parameters.Spec)
 		if !has {
 			continue
 		}
@@ -112,11 +115,11 @@ func (w *waitingRoom) why(class string, spec volume.Spec, parameters Parameters)
 		return fmt.Sprintf("no node has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.Pool().Noun(), parameters.Pool(), class)
 	}
 	return fmt.Sprintf("no node has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
-		amountOf(spec.Size), nodes, parameters.Pool().Noun(), parameters.Pool(), amountOf(most), best)
+		ledger.AmountOf(spec.Size), nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(most), best)
 }
 
 // toldLately tells whether a claim knows what keeps it.
-func (w *waitingRoom) toldLately(claim types.UID) bool {
+func (w *pendingClaims) toldLately(claim types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, told := w.told[claim]
@@ -124,7 +127,7 @@ func (w *waitingRoom) toldLately(claim types.UID) bool {
 }
 
 // note remembers that a claim is told now, and forgets those that were long ago.
-func (w *waitingRoom) note(claim types.UID) {
+func (w *pendingClaims) note(claim types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()

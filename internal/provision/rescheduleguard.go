@@ -8,22 +8,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// givenBack are the claims whose node was taken away, so that the scheduler names
+// rescheduleGuard are the claims whose node was taken away, so that the scheduler names
 // another. The library (v13.0.0, rescheduleProvisioning) sends that to the API server,
 // and when the answer comes it writes what it sent into its cache of claims. If the
 // answer was slow, the scheduler has named a node by then, and the cache holds it. The
 // library's write would hide it, and as nothing changes any more the claim would wait
 // for ever. So that write does not reach the cache; it tells which state of the claim
 // is out of date, and must not be served.
-type givenBack struct {
+type rescheduleGuard struct {
 	mu     sync.Mutex
 	states map[types.UID]string // resource versions
 }
 
-func newGivenBack() *givenBack { return &givenBack{states: map[types.UID]string{}} }
+func newRescheduleGuard() *rescheduleGuard { return &rescheduleGuard{states: map[types.UID]string{}} }
 
 // note remembers that a claim in this state was given back.
-func (g *givenBack) note(claim *corev1.PersistentVolumeClaim) {
+func (g *rescheduleGuard) note(claim *corev1.PersistentVolumeClaim) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.states[claim.UID] = claim.ResourceVersion
@@ -31,7 +31,7 @@ func (g *givenBack) note(claim *corev1.PersistentVolumeClaim) {
 
 // outdated tells whether the claim is as it was before it was given back: its new
 // state is on its way.
-func (g *givenBack) outdated(claim *corev1.PersistentVolumeClaim) bool {
+func (g *rescheduleGuard) outdated(claim *corev1.PersistentVolumeClaim) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	state, noted := g.states[claim.UID]
@@ -42,7 +42,7 @@ func (g *givenBack) outdated(claim *corev1.PersistentVolumeClaim) bool {
 	return noted
 }
 
-func (g *givenBack) forget(claim *corev1.PersistentVolumeClaim) {
+func (g *rescheduleGuard) forget(claim *corev1.PersistentVolumeClaim) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.states, claim.UID)
@@ -50,7 +50,7 @@ func (g *givenBack) forget(claim *corev1.PersistentVolumeClaim) {
 
 // claims is an informer of claims for the library, which writes to it only what this
 // takes note of.
-func (g *givenBack) claims(informer cache.SharedIndexInformer) (cache.SharedIndexInformer, error) {
+func (g *rescheduleGuard) claims(informer cache.SharedIndexInformer) (cache.SharedIndexInformer, error) {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if last, unseen := obj.(cache.DeletedFinalStateUnknown); unseen {
 			obj = last.Obj
@@ -64,7 +64,7 @@ func (g *givenBack) claims(informer cache.SharedIndexInformer) (cache.SharedInde
 
 type guardedClaims struct {
 	cache.SharedIndexInformer
-	given *givenBack
+	given *rescheduleGuard
 }
 
 // GetStore gives the store that is written to; the library reads from GetIndexer.
@@ -74,7 +74,7 @@ func (c guardedClaims) GetStore() cache.Store {
 
 type guardedStore struct {
 	cache.Store
-	given *givenBack
+	given *rescheduleGuard
 }
 
 // Update takes a claim without its node, in the state in which it still had it.

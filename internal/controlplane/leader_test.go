@@ -1,4 +1,4 @@
-package provision_test
+package controlplane_test
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
 
-	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
-func lease(identity string) provision.Lease {
-	return provision.Lease{
+func lease(identity string) controlplane.Lease {
+	return controlplane.Lease{
 		Name: "flexlvm.io", Namespace: "flexlvm-system", Identity: identity,
 		Duration: 2 * time.Second, Renew: time.Second, Retry: 100 * time.Millisecond,
 	}
@@ -44,7 +44,7 @@ func TestLeadGivesTheLeaseBackAfterTheWork(t *testing.T) {
 			working.Store(false)
 		}
 	}
-	long := func(identity string) provision.Lease { // on a busy machine, too
+	long := func(identity string) controlplane.Lease { // on a busy machine, too
 		l := lease(identity)
 		l.Duration, l.Renew = 2*time.Minute, time.Minute
 		return l
@@ -91,7 +91,7 @@ func TestLeadEndsAtOnceWhenTheLeaseIsLost(t *testing.T) {
 		away.Store(true)
 		<-ctx.Done() // never ends by itself
 	})
-	require.ErrorIs(t, err, provision.ErrLeaseLost)
+	require.ErrorIs(t, err, controlplane.ErrLeaseLost)
 }
 
 func TestLeadRefusesTimesThatCannotWork(t *testing.T) {

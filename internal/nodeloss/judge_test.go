@@ -1,4 +1,4 @@
-package provision
+package nodeloss
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
@@ -59,7 +60,7 @@ func lossClaim(object *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, ResourceVersion: "5",
-			Annotations: map[string]string{annotationProvisioner: pv.Provisioner},
+			Annotations: map[string]string{pv.AnnotationStorageProvisioner: pv.Provisioner},
 		},
 		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: object.Name},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
@@ -77,8 +78,8 @@ func phase(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 }
 
 // lossSceneOf has the nodes as they are named, all missing ones missing for long.
-func lossSceneOf(present []string, objects ...*corev1.PersistentVolume) lossScene {
-	s := lossScene{missed: map[string]time.Time{}, now: lossStart, grace: lossGrace}
+func lossSceneOf(present []string, objects ...*corev1.PersistentVolume) observed {
+	s := observed{missed: map[string]time.Time{}, now: lossStart, grace: lossGrace}
 	for _, name := range present {
 		s.nodes = append(s.nodes, nodeIdentity{name: name, hostname: "host-of-" + name})
 	}
@@ -97,7 +98,7 @@ func lossSceneOf(present []string, objects ...*corev1.PersistentVolume) lossScen
 }
 
 // said is what the verdicts come to: "volume: action reason".
-func saidOf(f lossFinding) []string {
+func saidOf(f finding) []string {
 	var out []string
 	for _, v := range f.verdicts {
 		out = append(out, fmt.Sprintf("%s: %s %s", v.volume.object.Name, v.action, v.reason))
@@ -174,7 +175,7 @@ func TestJudgeLossOfOneVolume(t *testing.T) {
 			if test.claim != nil {
 				test.claim(&s.volumes[0])
 			}
-			found := judgeLoss(s)
+			found := judge(s)
 			require.Equal(t, test.want, strings.Join(saidOf(found), "; "))
 			for _, part := range test.why {
 				require.Contains(t, found.verdicts[0].why, part)
@@ -194,7 +195,7 @@ func TestJudgeLossOfNodes(t *testing.T) {
 		return lossVolume(name, node, phase("Released"), retain)
 	}
 	tests := map[string]struct {
-		scene lossScene
+		scene observed
 		want  []string // verdicts
 		lost  int
 		doubt string
@@ -222,7 +223,7 @@ func TestJudgeLossOfNodes(t *testing.T) {
 				leftover("x", "old-1"), leftover("y", "old-2"), leftover("z", "old-3"))...), lost: 1,
 			want: []string{"on-node-1: release claim ClaimReleased"},
 		},
-		"long name there": {scene: func() lossScene {
+		"long name there": {scene: func() observed {
 			s := lossSceneOf([]string{"node-1"}, volumesOn("node-1", longName)...)
 			s.nodes = append(s.nodes, nodeIdentity{name: longName, hostname: "relabelled"})
 			return s
@@ -231,17 +232,17 @@ func TestJudgeLossOfNodes(t *testing.T) {
 		"another long name that begins alike": {
 			scene: lossSceneOf([]string{"node-1", longName + ".net"}, volumesOn("node-1", longName)...), want: []string{"on-node-3: release claim ClaimReleased"}, lost: 1,
 		},
-		"hostname there under another name": {scene: func() lossScene {
+		"hostname there under another name": {scene: func() observed {
 			s := lossSceneOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
 			s.nodes = append(s.nodes, nodeIdentity{name: "renamed", hostname: "host-of-node-1"})
 			return s
 		}()},
-		"a node bears the hostname as its name": {scene: func() lossScene {
+		"a node bears the hostname as its name": {scene: func() observed {
 			s := lossSceneOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
 			s.nodes = append(s.nodes, nodeIdentity{name: "host-of-node-1"})
 			return s
 		}()},
-		"one volume's hostname speaks for its node": {scene: func() lossScene {
+		"one volume's hostname speaks for its node": {scene: func() observed {
 			other := lossVolume("other", "node-1")
 			other.Spec.NodeAffinity = persistentvolume.OnlyOn("host-of-node-2")
 			return lossSceneOf([]string{"node-2"}, append(volumesOn("node-1", "node-2"), other)...)
@@ -249,7 +250,7 @@ func TestJudgeLossOfNodes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			found := judgeLoss(test.scene)
+			found := judge(test.scene)
 			require.Equal(t, test.want, saidOf(found))
 			require.Len(t, found.lost, test.lost)
 			require.Contains(t, found.doubt, test.doubt)
@@ -265,9 +266,9 @@ func TestJudgeLossOfNodes(t *testing.T) {
 func TestJudgeLossWaitsForTheGracePeriod(t *testing.T) {
 	s := lossSceneOf([]string{"node-2", "node-3", "node-4"}, lossVolume("a", "node-1"), lossVolume("b", "node-2"), lossVolume("c", "node-3"))
 	all := append([]nodeIdentity{{name: "node-1"}}, s.nodes...)
-	step := func(after time.Duration, nodes []nodeIdentity, want ...string) lossFinding {
+	step := func(after time.Duration, nodes []nodeIdentity, want ...string) finding {
 		s.now, s.nodes = lossStart.Add(after), nodes
-		found := judgeLoss(s)
+		found := judge(s)
 		require.Equal(t, want, saidOf(found), "after %s", after)
 		s.missed, s.doubted = found.missed, found.doubted
 		return found
@@ -286,4 +287,24 @@ func TestJudgeLossWaitsForTheGracePeriod(t *testing.T) {
 	require.Equal(t, lossStart.Add(2*lossGrace), s.doubted)
 	step(3*lossGrace-time.Second, without)
 	step(3*lossGrace, without, "a: release claim ClaimReleased")
+}
+
+// What the caches keep of claims and volumes is judged as the whole would be.
+func TestCachesKeepWhatIsJudged(t *testing.T) {
+	whole := lossVolume("a", "node-1")
+	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "flexlvm"}}
+	want, ours := localVolumeOf(whole, lossCluster)
+	require.True(t, ours)
+	wantClaim := lossClaim(whole)
+	require.True(t, boundTo(wantClaim, whole))
+
+	kept, err := controlplane.Transform(whole.DeepCopy())
+	require.NoError(t, err)
+	got, ours := localVolumeOf(kept.(*corev1.PersistentVolume), lossCluster)
+	require.True(t, ours)
+	require.Equal(t, []any{want.node, want.hostnames, want.onLoss()}, []any{got.node, got.hostnames, got.onLoss()})
+	claim, err := controlplane.Transform(lossClaim(whole))
+	require.NoError(t, err)
+	require.True(t, boundTo(claim.(*corev1.PersistentVolumeClaim), whole))
+	require.True(t, provisionedByUs(claim.(*corev1.PersistentVolumeClaim)))
 }

@@ -1,4 +1,6 @@
-package provision
+// Package controlplane is what both provisioners share: the leader lease, how the
+// provisioning library loops, refusals, and what of the objects the caches keep.
+package controlplane
 
 import (
 	"slices"
@@ -13,9 +15,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// lean leaves out of the caches what nobody here looks at: in a large cluster they
+// Transform leaves out of the caches what nobody here looks at: in a large cluster they
 // are most of what this process holds.
-func lean(obj any) (any, error) {
+func Transform(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)
 	}
@@ -41,7 +43,7 @@ func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 		return claim
 	}
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: leanMeta(claim, only(claim.Annotations, annotationProvisioner, annotationProvisionerBeta)),
+		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta)),
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName},
 	}
 }

@@ -1,4 +1,4 @@
-package provision
+package controlplane
 
 import (
 	"strings"
@@ -23,19 +23,21 @@ func (r *Refusal) GRPCStatus() *status.Status {
 	return status.New(codes.InvalidArgument, r.Error())
 }
 
-// problems collects what is wrong, so that a user reads it all in one event.
-type problems []string
+// Problems collects what is wrong, so that a user reads it all in one event.
+type Problems []string
 
-func (p *problems) add(problem string) { *p = append(*p, problem) }
+// Add notes a problem.
+func (p *Problems) Add(problem string) { *p = append(*p, problem) }
 
-func (p *problems) check(err error) {
+// Check notes an error, if it is one.
+func (p *Problems) Check(err error) {
 	if err != nil {
-		p.add(err.Error())
+		p.Add(err.Error())
 	}
 }
 
-// refusal is nil where nothing is wrong.
-func (p problems) refusal() error {
+// Refusal is nil where nothing is wrong.
+func (p Problems) Refusal() error {
 	if len(p) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package provision
+package nodeloss
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,39 +31,39 @@ var (
 	volumesResource = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
 )
 
-// A lossRig is an API of fakes, caches that see it when the test says so, and a
+// A rig is an API of fakes, caches that see it when the test says so, and a
 // clock that the test moves.
-type lossRig struct {
+type rig struct {
 	t       *testing.T
 	client  *fake.Clientset
 	factory informers.SharedInformerFactory
-	metrics *Metrics
+	metrics *prometheus.Registry
 	said    []string // "reason kind name"
 	calls   []string // "verb resource"
 	// fault is asked before each call what goes wrong: an error, and whether the API
 	// does the thing all the same.
 	fault func(call int) (err error, done bool)
 	now   time.Time
-	loop  *nodeLoss
+	loop  *Controller
 }
 
-func newLossRig(t *testing.T, objects ...runtime.Object) *lossRig {
-	r := &lossRig{t: t, client: fake.NewClientset(objects...), now: lossStart}
+func newRig(t *testing.T, objects ...runtime.Object) *rig {
+	r := &rig{t: t, client: fake.NewClientset(objects...), now: lossStart}
 	r.client.PrependReactor("*", "*", r.react)
 	r.restart()
 	return r
 }
 
 // restart is a new process: it has seen nothing yet.
-func (r *lossRig) restart() {
-	r.metrics = NewMetrics()
+func (r *rig) restart() {
+	r.metrics = prometheus.NewRegistry()
 	r.factory = informers.NewSharedInformerFactory(r.client, 0)
-	r.loop = newNodeLoss(lossConfig{
-		client: r.client, events: r, cluster: lossCluster, metrics: r.metrics, grace: lossGrace, now: func() time.Time { return r.now },
+	r.loop = New(Config{
+		Client: r.client, Events: r, Cluster: lossCluster, Metrics: NewMetrics(r.metrics), Grace: lossGrace, Now: func() time.Time { return r.now },
 	}, r.factory)
 }
 
-func (r *lossRig) react(action clienttesting.Action) (bool, runtime.Object, error) {
+func (r *rig) react(action clienttesting.Action) (bool, runtime.Object, error) {
 	if action.GetVerb() == "watch" {
 		return false, nil, nil
 	}
@@ -83,7 +84,7 @@ func (r *lossRig) react(action clienttesting.Action) (bool, runtime.Object, erro
 
 // precondition holds a change to the object that the caller has seen, which the
 // fakes do not do. A change without one is a defect.
-func (r *lossRig) precondition(action clienttesting.Action) error {
+func (r *rig) precondition(action clienttesting.Action) error {
 	seen := metav1.Preconditions{}
 	name := ""
 	switch a := action.(type) {
@@ -112,7 +113,7 @@ func (r *lossRig) precondition(action clienttesting.Action) error {
 }
 
 // sync lets the caches see what the API has.
-func (r *lossRig) sync() {
+func (r *rig) sync() {
 	fill := func(indexer cache.Indexer, resource schema.GroupVersionResource, kind string) {
 		list, err := r.client.Tracker().List(resource, corev1.SchemeGroupVersion.WithKind(kind), "")
 		require.NoError(r.t, err)
@@ -130,7 +131,7 @@ func (r *lossRig) sync() {
 }
 
 // round lets kube-controller-manager do its part, the caches follow, and time pass.
-func (r *lossRig) round(after time.Duration) error {
+func (r *rig) round(after time.Duration) error {
 	r.release()
 	r.sync()
 	r.now = r.now.Add(after)
@@ -138,7 +139,7 @@ func (r *lossRig) round(after time.Duration) error {
 }
 
 // release calls volumes Released whose claim is gone.
-func (r *lossRig) release() {
+func (r *rig) release() {
 	for _, v := range r.volumes() {
 		_, err := r.client.Tracker().Get(claimsResource, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
 		if apierrors.IsNotFound(err) && v.Status.Phase == corev1.VolumeBound {
@@ -149,14 +150,14 @@ func (r *lossRig) release() {
 	}
 }
 
-func (r *lossRig) volumes() []corev1.PersistentVolume {
+func (r *rig) volumes() []corev1.PersistentVolume {
 	list, err := r.client.Tracker().List(volumesResource, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "")
 	require.NoError(r.t, err)
 	return list.(*corev1.PersistentVolumeList).Items
 }
 
 // left lists what the API still has: volumes with their finalizers, and claims.
-func (r *lossRig) left() []string {
+func (r *rig) left() []string {
 	var out []string
 	for _, v := range r.volumes() {
 		text := fmt.Sprintf("%s %s", v.Name, v.Status.Phase)
@@ -173,8 +174,8 @@ func (r *lossRig) left() []string {
 	return out
 }
 
-func (r *lossRig) metric(name string) float64 {
-	families, err := r.metrics.Registry.Gather()
+func (r *rig) metric(name string) float64 {
+	families, err := r.metrics.Gather()
 	require.NoError(r.t, err)
 	for _, f := range families {
 		if f.GetName() == name {
@@ -186,7 +187,7 @@ func (r *lossRig) metric(name string) float64 {
 }
 
 // Event makes the rig the recorder.
-func (r *lossRig) Event(object runtime.Object, _, reason, _ string) {
+func (r *rig) Event(object runtime.Object, _, reason, _ string) {
 	accessor, err := meta.Accessor(object)
 	require.NoError(r.t, err)
 	kind := map[bool]string{true: "claim"}[accessor.GetNamespace() != ""]
@@ -199,11 +200,11 @@ func (r *lossRig) Event(object runtime.Object, _, reason, _ string) {
 	r.said = append(r.said, fmt.Sprintf("%s %s %s", reason, kind, accessor.GetName()))
 }
 
-func (r *lossRig) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
+func (r *rig) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
 	r.Event(object, kind, reason, fmt.Sprintf(format, args...))
 }
 
-func (r *lossRig) AnnotatedEventf(object runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+func (r *rig) AnnotatedEventf(object runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
 	r.Eventf(object, kind, reason, format, args...)
 }
 
@@ -222,11 +223,11 @@ func usedBy(claim string) *corev1.Pod {
 
 // lossWorld has a node that is there with volume "here", and a volume "a" on one
 // that is gone, with their claims and a pod that uses each.
-func lossWorld(t *testing.T, change ...func(*corev1.PersistentVolume)) *lossRig {
+func lossWorld(t *testing.T, change ...func(*corev1.PersistentVolume)) *rig {
 	a, here := lossVolume("a", "node-1", change...), lossVolume("here", "node-2")
 	objects := []runtime.Object{lossNode("node-2"), lossNode("node-9"), a, here, lossClaim(here), usedBy("claim-a"), usedBy("claim-here")}
 	if a.Status.Phase == corev1.VolumeBound {
 		objects = append(objects, lossClaim(a))
 	}
-	return newLossRig(t, objects...)
+	return newRig(t, objects...)
 }

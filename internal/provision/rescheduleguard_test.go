@@ -17,11 +17,12 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // picky serves claims on node-2, and gives back those of other nodes.
-type picky struct{ given *givenBack }
+type picky struct{ given *rescheduleGuard }
 
 func (p picky) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
 	return !p.given.outdated(claim)
@@ -68,11 +69,11 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 		return true, stored, nil
 	})
 
-	given := newGivenBack()
+	given := newRescheduleGuard()
 	guarded, err := given.claims(informer)
 	require.NoError(t, err)
 	c := controller.NewProvisionController(t.Context(), client, pv.Provisioner, picky{given},
-		append(LibraryOptions(2, NewMetrics().library), controller.ClaimsInformer(guarded),
+		append(controlplane.LibraryOptions(2, NewMetrics().library), controller.ClaimsInformer(guarded),
 			controller.VolumesInformer(factory.Core().V1().PersistentVolumes().Informer()),
 			controller.ClassesInformer(factory.Storage().V1().StorageClasses().Informer()))...)
 	factory.Start(t.Context().Done())
@@ -86,7 +87,7 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 }
 
 func TestGivenBack(t *testing.T) {
-	given := newGivenBack()
+	given := newRescheduleGuard()
 	claim := func(version string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: version}}
 	}

@@ -1,4 +1,6 @@
-package provision
+// Package ledger adds up what is promised on which node, so that nothing is promised
+// twice: PersistentVolumes that are written, and reservations for those that will be.
+package ledger
 
 import (
 	"maps"
@@ -17,12 +19,12 @@ import (
 )
 
 const (
-	// reservationTime is how long room is kept for a PersistentVolume that may have
+	// ReservationTime is how long room is kept for a PersistentVolume that may have
 	// been written, by this process or by its predecessor, and has not been seen.
-	reservationTime = 5 * time.Minute
-	// companionTime is the same for one that only waits for its turn: the scheduler
+	ReservationTime = 5 * time.Minute
+	// CompanionTime is the same for one that only waits for its turn: the scheduler
 	// gives the claims of a pod their node within seconds.
-	companionTime = time.Minute
+	CompanionTime = time.Minute
 	// holdTime is how long a node offers less than it has, see hold.
 	holdTime = time.Minute
 )
@@ -44,9 +46,9 @@ type Ledger struct {
 	where    map[string]string // label of the account that bears a PersistentVolume, by its name
 }
 
-// NewLedger makes an empty ledger. changed is called, without the lock, when the
+// New makes an empty ledger. changed is called, without the lock, when the
 // room of a node may have changed.
-func NewLedger(now func() time.Time, changed func(node string)) *Ledger {
+func New(now func() time.Time, changed func(node string)) *Ledger {
 	return &Ledger{now: now, changed: changed, accounts: map[string]*account{}, where: map[string]string{}}
 }
 
@@ -262,7 +264,7 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	defer l.mu.Unlock()
 	if !l.written(object.Name) {
 		l.drop(object.Name)
-		l.reserveFor(label, object.Name, chargeOf(c), reservationTime)
+		l.reserveFor(label, object.Name, chargeOf(c), ReservationTime)
 	}
 }
 

@@ -1,4 +1,4 @@
-package provision
+package nodeloss
 
 import (
 	"cmp"
@@ -25,9 +25,9 @@ type localVolume struct {
 	hostnames []string                      // the nodes that its affinity names
 }
 
-// A lossScene is all that decides about lost nodes. Nodes are known by the value
+// A observed is all that decides about lost nodes. Nodes are known by the value
 // of pv.LabelNode: from a hash there is no way back to the name.
-type lossScene struct {
+type observed struct {
 	nodes   []nodeIdentity // all that the API has
 	volumes []localVolume
 	missed  map[string]time.Time // when nodes were first missed
@@ -36,26 +36,26 @@ type lossScene struct {
 	grace   time.Duration
 }
 
-// A lossFinding is what a lossScene means.
-type lossFinding struct {
+// A finding is what a lossScene means.
+type finding struct {
 	missed   map[string]time.Time // for the next scene
 	doubted  time.Time            // likewise
 	doubt    string               // why the API is not believed, and so nothing is given up; or empty
 	lost     []string             // nodes that have been missing for the grace period
-	verdicts []lossVerdict        // in order of the PersistentVolumes' names
+	verdicts []verdict            // in order of the PersistentVolumes' names
 }
 
-// A lossAction is what is to be done about a volume of a lost node.
-type lossAction string
+// A action is what is to be done about a volume of a lost node.
+type action string
 
 const (
 	// lossTell: do nothing, and tell a person what can be done.
-	lossTell lossAction = "tell"
+	lossTell action = "tell"
 	// lossReleaseClaim: delete the claim.
-	lossReleaseClaim lossAction = "release claim"
+	lossReleaseClaim action = "release claim"
 	// lossGiveUp: take our finalizer off the PersistentVolume and delete it, for no
 	// daemon is there to do it.
-	lossGiveUp lossAction = "give up"
+	lossGiveUp action = "give up"
 )
 
 // Reasons of the events, which are part of what people search for.
@@ -66,10 +66,10 @@ const (
 	eventVolumeGivenUp = "VolumeGivenUp"
 )
 
-// A lossVerdict says what is to be done about one volume.
-type lossVerdict struct {
+// A verdict says what is to be done about one volume.
+type verdict struct {
 	volume localVolume
-	action lossAction
+	action action
 	reason string // of the event
 	why    string // in words, for events
 }
@@ -92,16 +92,10 @@ func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolum
 	return ref != nil && ref.UID != "" && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name
 }
 
-// By these kube-controller-manager says who provisions a claim.
-const (
-	annotationProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annotationProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-)
-
 // provisionedByUs tells whether a claim may be deleted by us at all; the policy
 // provisioner-claims.flexlvm.io asks the same.
 func provisionedByUs(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[annotationProvisioner] == pv.Provisioner || claim.Annotations[annotationProvisionerBeta] == pv.Provisioner
+	return claim.Annotations[pv.AnnotationStorageProvisioner] == pv.Provisioner || claim.Annotations[pv.AnnotationStorageProvisionerBeta] == pv.Provisioner
 }
 
 // missingNodes tells which nodes that bear volumes the API does not have, and how
@@ -163,12 +157,12 @@ func stillLost(node string, nodes []nodeIdentity, volumes []localVolume) bool {
 	return slices.Contains(missing, node) && doubtOf(nodes, missing, bearing) == ""
 }
 
-// judgeLoss says what is to be done about the volumes of lost nodes. A node is
+// judge says what is to be done about the volumes of lost nodes. A node is
 // lost once the API has not had it for the grace period; what state it was in
 // before does not matter, nor does it to nodes that are there.
-func judgeLoss(s lossScene) lossFinding {
+func judge(s observed) finding {
 	missing, bearing := missingNodes(s.nodes, s.volumes)
-	out := lossFinding{missed: map[string]time.Time{}, doubted: s.doubted, doubt: doubtOf(s.nodes, missing, bearing)}
+	out := finding{missed: map[string]time.Time{}, doubted: s.doubted, doubt: doubtOf(s.nodes, missing, bearing)}
 	if out.doubt != "" {
 		out.doubted = s.now
 	}
@@ -193,7 +187,7 @@ func judgeLoss(s lossScene) lossFinding {
 			out.verdicts = append(out.verdicts, verdict)
 		}
 	}
-	slices.SortFunc(out.verdicts, func(a, b lossVerdict) int {
+	slices.SortFunc(out.verdicts, func(a, b verdict) int {
 		return cmp.Compare(a.volume.object.Name, b.volume.object.Name)
 	})
 	return out
@@ -202,9 +196,9 @@ func judgeLoss(s lossScene) lossFinding {
 // judge says what is to be done about a volume whose node is lost. A verdict
 // without an action means nothing, above all where the next word is somebody
 // else's: kube-controller-manager's, or a person's with the policy Retain.
-func (v localVolume) judge(doubt string) lossVerdict {
+func (v localVolume) judge(doubt string) verdict {
 	object := v.object
-	verdict := lossVerdict{volume: v}
+	verdict := verdict{volume: v}
 	switch phase := object.Status.Phase; {
 	case phase == corev1.VolumeBound:
 		if v.claim == nil || v.claim.DeletionTimestamp != nil {

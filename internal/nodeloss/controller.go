@@ -1,4 +1,6 @@
-package provision
+// Package nodeloss releases or keeps the claims of nodes that are gone from the API, as
+// their class says. What is done is decided purely (judge.go).
+package nodeloss
 
 import (
 	"context"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -35,20 +38,20 @@ const (
 	nodePage = 500
 )
 
-// lossConfig is what the watch for lost nodes works with.
-type lossConfig struct {
-	client  kubernetes.Interface
-	events  record.EventRecorder
-	cluster string
-	metrics *Metrics
-	grace   time.Duration // how long a node is missing before it is lost
-	now     func() time.Time
+// Config is what the watch for lost nodes works with.
+type Config struct {
+	Client  kubernetes.Interface
+	Events  record.EventRecorder
+	Cluster string
+	Metrics *Metrics
+	Grace   time.Duration // how long a node is missing before it is lost
+	Now     func() time.Time
 }
 
-// A nodeLoss carries out what judgeLoss says. All that it remembers is when it
+// A Controller carries out what judgeLoss says. All that it remembers is when it
 // first missed a node, so that a new process begins the grace period again.
-type nodeLoss struct {
-	lossConfig
+type Controller struct {
+	Config
 	nodes   corelisters.NodeLister
 	volumes corelisters.PersistentVolumeLister
 	claims  corelisters.PersistentVolumeClaimLister
@@ -57,37 +60,37 @@ type nodeLoss struct {
 	missed  map[string]time.Time
 	doubted time.Time
 	doubt   string
-	told    map[utterance]time.Time
+	told    map[announcement]time.Time
 }
 
-// An utterance is what was told of a PersistentVolume.
-type utterance struct {
+// An announcement is what was told of a PersistentVolume.
+type announcement struct {
 	volume types.UID
 	reason string
 }
 
-// newNodeLoss follows nodes, volumes and claims by the factory's watches.
-func newNodeLoss(config lossConfig, factory informers.SharedInformerFactory) *nodeLoss {
+// New follows nodes, volumes and claims by the factory's watches.
+func New(config Config, factory informers.SharedInformerFactory) *Controller {
 	core := factory.Core().V1()
-	return &nodeLoss{
-		lossConfig: config,
-		nodes:      core.Nodes().Lister(),
-		volumes:    core.PersistentVolumes().Lister(),
-		claims:     core.PersistentVolumeClaims().Lister(),
+	return &Controller{
+		Config:  config,
+		nodes:   core.Nodes().Lister(),
+		volumes: core.PersistentVolumes().Lister(),
+		claims:  core.PersistentVolumeClaims().Lister(),
 		synced: []cache.InformerSynced{
 			core.Nodes().Informer().HasSynced, core.PersistentVolumes().Informer().HasSynced, core.PersistentVolumeClaims().Informer().HasSynced,
 		},
 		missed: map[string]time.Time{},
-		told:   map[utterance]time.Time{},
+		told:   map[announcement]time.Time{},
 	}
 }
 
-// run looks for lost nodes until ctx ends.
-func (l *nodeLoss) run(ctx context.Context) {
+// Run looks for lost nodes until ctx ends.
+func (l *Controller) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
 		return
 	}
-	every := min(max(l.grace/10, time.Second), 30*time.Second)
+	every := min(max(l.Grace/10, time.Second), 30*time.Second)
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := l.round(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The volumes of lost nodes are looked at again")
@@ -97,7 +100,7 @@ func (l *nodeLoss) run(ctx context.Context) {
 
 // round looks at everything once. The caches say whether there is anything to do;
 // before any of it is done, the API server itself is asked for its nodes.
-func (l *nodeLoss) round(ctx context.Context) error {
+func (l *Controller) round(ctx context.Context) error {
 	cached, err := l.nodes.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list the nodes that were seen: %w", err)
@@ -127,14 +130,14 @@ func (l *nodeLoss) round(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-func (l *nodeLoss) localVolumes() ([]localVolume, error) {
+func (l *Controller) localVolumes() ([]localVolume, error) {
 	objects, err := l.volumes.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list the PersistentVolumes that were seen: %w", err)
 	}
 	var out []localVolume
 	for _, object := range objects {
-		v, ours := localVolumeOf(object, l.cluster)
+		v, ours := localVolumeOf(object, l.Cluster)
 		if !ours {
 			continue
 		}
@@ -150,14 +153,14 @@ func (l *nodeLoss) localVolumes() ([]localVolume, error) {
 }
 
 // judge remembers what the next round must know, and logs what is new.
-func (l *nodeLoss) judge(ctx context.Context, nodes []nodeIdentity, volumes []localVolume) []lossVerdict {
-	found := judgeLoss(lossScene{
-		nodes: nodes, volumes: volumes, missed: l.missed, doubted: l.doubted, now: l.now(), grace: l.grace,
+func (l *Controller) judge(ctx context.Context, nodes []nodeIdentity, volumes []localVolume) []verdict {
+	found := judge(observed{
+		nodes: nodes, volumes: volumes, missed: l.missed, doubted: l.doubted, now: l.Now(), grace: l.Grace,
 	})
 	log := klog.FromContext(ctx)
 	for _, node := range slices.Sorted(maps.Keys(found.missed)) {
 		if _, known := l.missed[node]; !known {
-			log.Info("A node that bears volumes is missing from the API; it counts as lost if it stays away", "node", node, "grace", l.grace)
+			log.Info("A node that bears volumes is missing from the API; it counts as lost if it stays away", "node", node, "grace", l.Grace)
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(l.missed)) {
@@ -169,28 +172,28 @@ func (l *nodeLoss) judge(ctx context.Context, nodes []nodeIdentity, volumes []lo
 		log.Info("Nothing is given up for lost nodes: the API server may have been restored from an old backup", "because", found.doubt)
 	}
 	l.missed, l.doubted, l.doubt = found.missed, found.doubted, found.doubt
-	l.metrics.nodesLost(len(found.lost), found.doubt != "")
+	l.Metrics.nodesLost(len(found.lost), found.doubt != "")
 	return found.verdicts
 }
 
 // due leaves out what was told not long ago.
-func (l *nodeLoss) due(verdicts []lossVerdict) []lossVerdict {
-	now := l.now()
-	maps.DeleteFunc(l.told, func(_ utterance, at time.Time) bool { return now.Sub(at) >= lossTellAgain })
-	return slices.DeleteFunc(verdicts, func(v lossVerdict) bool {
-		_, told := l.told[utterance{v.volume.object.UID, v.reason}]
+func (l *Controller) due(verdicts []verdict) []verdict {
+	now := l.Now()
+	maps.DeleteFunc(l.told, func(_ announcement, at time.Time) bool { return now.Sub(at) >= lossTellAgain })
+	return slices.DeleteFunc(verdicts, func(v verdict) bool {
+		_, told := l.told[announcement{v.volume.object.UID, v.reason}]
 		return v.action == lossTell && told
 	})
 }
 
 // askNodes asks the API server: without a resourceVersion the answer is not older
 // than the question. An answer without any node is no answer.
-func (l *nodeLoss) askNodes(ctx context.Context) ([]nodeIdentity, error) {
+func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
 	var out []nodeIdentity
 	for options := (metav1.ListOptions{Limit: nodePage}); ; {
-		page, err := l.client.CoreV1().Nodes().List(ctx, options)
+		page, err := l.Client.CoreV1().Nodes().List(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
@@ -211,9 +214,9 @@ func (l *nodeLoss) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 // carryOut does what one verdict says. Each of its changes may be the last before
 // this process is killed: the next one finds the claim or the PersistentVolume as
 // it was left, and goes on from there.
-func (l *nodeLoss) carryOut(ctx context.Context, v lossVerdict, volumes []localVolume) error {
+func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVolume) error {
 	if v.action == lossTell {
-		l.told[utterance{v.volume.object.UID, v.reason}] = l.now()
+		l.told[announcement{v.volume.object.UID, v.reason}] = l.Now()
 		l.tell(v, corev1.EventTypeWarning)
 		return nil
 	}
@@ -234,9 +237,9 @@ func (l *nodeLoss) carryOut(ctx context.Context, v lossVerdict, volumes []localV
 
 // releaseClaim deletes the claim, if it is exactly what was judged. What becomes of
 // the PersistentVolume is for kube-controller-manager to say: it calls it Released.
-func (l *nodeLoss) releaseClaim(ctx context.Context, v lossVerdict) error {
+func (l *Controller) releaseClaim(ctx context.Context, v verdict) error {
 	claim := v.volume.claim
-	err := l.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
+	err := l.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion},
 	})
 	if apierrors.IsNotFound(err) {
@@ -245,7 +248,7 @@ func (l *nodeLoss) releaseClaim(ctx context.Context, v lossVerdict) error {
 	if err != nil {
 		return fmt.Errorf("delete claim %s/%s of lost node %q: %w", claim.Namespace, claim.Name, v.volume.node, err)
 	}
-	l.metrics.claimReleased()
+	l.Metrics.claimReleased()
 	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "volume", v.volume.object.Name, "node", v.volume.node)
 	l.tell(v, corev1.EventTypeWarning)
 	l.tellPods(ctx, v)
@@ -255,8 +258,8 @@ func (l *nodeLoss) releaseClaim(ctx context.Context, v lossVerdict) error {
 // giveUp takes our finalizer off and deletes the object, if it is exactly what was
 // judged. Killed in between it leaves one that is released, without a node and
 // without our finalizer, which is deleted the next time.
-func (l *nodeLoss) giveUp(ctx context.Context, v lossVerdict) error {
-	object, volumes := v.volume.object, l.client.CoreV1().PersistentVolumes()
+func (l *Controller) giveUp(ctx context.Context, v verdict) error {
+	object, volumes := v.volume.object, l.Client.CoreV1().PersistentVolumes()
 	if slices.Contains(object.Finalizers, pv.Finalizer) {
 		left := slices.DeleteFunc(slices.Clone(object.Finalizers), func(f string) bool { return f == pv.Finalizer })
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -288,30 +291,30 @@ func (l *nodeLoss) giveUp(ctx context.Context, v lossVerdict) error {
 }
 
 // tell says it on the PersistentVolume, and on the claim that is bound to it.
-func (l *nodeLoss) tell(v lossVerdict, kind string) {
-	l.events.Event(v.volume.object, kind, v.reason, v.why)
+func (l *Controller) tell(v verdict, kind string) {
+	l.Events.Event(v.volume.object, kind, v.reason, v.why)
 	if v.volume.claim != nil {
-		l.events.Event(v.volume.claim, kind, v.reason, v.why)
+		l.Events.Event(v.volume.claim, kind, v.reason, v.why)
 	}
 }
 
 // tellPods says it on the pods that use the claim. They wait on it, or are still
 // thought to run on the lost node; nothing depends on their being told.
-func (l *nodeLoss) tellPods(ctx context.Context, v lossVerdict) {
+func (l *Controller) tellPods(ctx context.Context, v verdict) {
 	claim := v.volume.claim
 	// resourceVersion 0: any answer will do, and costs the API server least.
-	pods, err := l.client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	pods, err := l.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))
 		return
 	}
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; usesClaim(pod, claim.Name) {
-			l.events.Event(pod, corev1.EventTypeWarning, v.reason, fmt.Sprintf("claim %s: %s", claim.Name, v.why))
+			l.Events.Event(pod, corev1.EventTypeWarning, v.reason, fmt.Sprintf("claim %s: %s", claim.Name, v.why))
 		}
 	}
 }
 
 func usesClaim(pod *corev1.Pod, claim string) bool {
-	return slices.Contains(claimsOf(pod), pod.Namespace+"/"+claim)
+	return slices.Contains(kube.ClaimsOf(pod), pod.Namespace+"/"+claim)
 }

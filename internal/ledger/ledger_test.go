@@ -1,0 +1,291 @@
+package ledger_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestLedgerPromisesNothingTwice(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 10*ledgertest.OneGiB), ledgertest.Report("node-2", ledgertest.OneGiB))
+	require.Equal(t, []string{"node-1", "node-2"}, b.Nodes())
+	require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB)))
+	require.Equal(t, []string{"node-1"}, b.Changes())
+	require.Equal(t, 9*ledgertest.OneGiB, b.Room("node-1"))
+
+	require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB)), "again")
+	require.Equal(t, 9*ledgertest.OneGiB, b.Room("node-1"))
+
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	require.Equal(t, 9*ledgertest.OneGiB, b.Room("node-1"), "seen back: neither twice nor not at all")
+	require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB)), "and asked for once more")
+	require.Equal(t, 9*ledgertest.OneGiB, b.Room("node-1"))
+	b.Now = b.Now.Add(time.Hour)
+	require.Equal(t, 9*ledgertest.OneGiB, b.Room("node-1"), "what is written does not lapse")
+
+	b.Changes()
+	b.Gone("a")
+	require.Equal(t, []string{"node-1"}, b.Changes())
+	require.Equal(t, 10*ledgertest.OneGiB, b.Room("node-1"))
+}
+
+func TestLedgerHundredClaims(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 10*ledgertest.OneGiB+ledgertest.OneGiB/2))
+	var (
+		all    sync.WaitGroup
+		mu     sync.Mutex
+		served int
+	)
+	for i := range 100 {
+		all.Go(func() {
+			_, err := b.Reserve("node-1", []ledger.Want{ledgertest.Want(fmt.Sprint("pvc-", i), volume.GiB)})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				served++
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 10, served)
+	require.EqualError(t, b.Take("node-1", ledgertest.Want("more", volume.GiB)), fmt.Sprintf(
+		`node "node-1" has no room for it: %d bytes (%s) are needed and volume group "flexlvm" can still promise %d bytes (%s); the scheduler is asked for another node`,
+		int64(ledgertest.OneGiB), ledgertest.OneGiB, int64(ledgertest.OneGiB/2), ledgertest.OneGiB/2))
+}
+
+func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB), ledgertest.Report("node-2", 3*ledgertest.OneGiB))
+	three := []ledger.Want{ledgertest.Want("a", volume.GiB), ledgertest.Want("b", volume.GiB), ledgertest.Want("c", volume.GiB-volume.Block)}
+	err := b.Take("node-1", three...)
+	require.ErrorContains(t, err, `node "node-1" has no room for the claims claim-a, claim-b, claim-c together, which are used by one pod`)
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "nothing is kept")
+	require.Equal(t, []string{"node-1"}, b.Changes())
+
+	// The scheduler, which looks at one claim after the other, is kept from coming back.
+	offer, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+	require.Equal(t, volume.GiB-volume.Block, offer.Most)
+	b.Now = b.Now.Add(2 * time.Minute)
+	offer, _ = b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+	require.Greater(t, offer.Most, volume.GiB, "but others not for ever")
+
+	require.Error(t, b.Take("node-1", three...))
+	b.Report(ledgertest.Report("node-1", 4*ledgertest.OneGiB))
+	offer, _ = b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+	require.Greater(t, offer.Most, volume.GiB, "and not once there may be room")
+
+	require.NoError(t, b.Take("node-2", three...))
+	require.Less(t, b.Room("node-2"), 8*volume.MiB)
+	// Its companions come one after the other, and find what is kept for them.
+	b.Written(ledgertest.PersistentVolume("node-2", three[0]))
+	require.NoError(t, b.Take("node-2", three[1], three[0], three[2]))
+	require.Less(t, b.Room("node-2"), 8*volume.MiB)
+	require.Error(t, b.Take("node-2", ledgertest.Want("d", volume.GiB)))
+}
+
+// A companion that has its PersistentVolume keeps its room: the others of its pod
+// must not be promised that.
+func TestLedgerCountsACompanionThatIsWritten(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB+ledgertest.OneGiB/2))
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("other", volume.GiB)))
+	require.ErrorContains(t, b.Take("node-1", ledgertest.Want("b", volume.GiB), ledgertest.Want("a", volume.GiB)), "has no room")
+	require.Equal(t, ledgertest.OneGiB/2, b.Room("node-1"))
+}
+
+func TestLedgerReservationsMoveAndLapse(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB), ledgertest.Report("node-2", 2*ledgertest.OneGiB))
+	require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB), ledgertest.Want("b", volume.GiB)))
+	require.Zero(t, b.Room("node-1"))
+	require.NoError(t, b.Take("node-2", ledgertest.Want("b", volume.GiB)), "the scheduler chose again")
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"))
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-2"))
+
+	require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB), ledgertest.Want("c", volume.GiB)))
+	b.Now = b.Now.Add(61 * time.Second)
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "a companion whose turn never came")
+	b.Now = b.Now.Add(5 * time.Minute)
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "a write that never was")
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "or came late")
+}
+
+// A new leader whose watch begins with an older state than the last leader left.
+func TestLedgerInheritsWhatItsWatchDoesNotShowYet(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB))
+	b.Inherited(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"))
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	b.Inherited(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"))
+	b.Inherited(ledgertest.PersistentVolume("node-1", ledgertest.Want("gone", volume.GiB)))
+	require.Zero(t, b.Room("node-1"))
+	b.Now = b.Now.Add(6 * time.Minute)
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "deleted before the watch began")
+}
+
+func TestLedgerCharges(t *testing.T) {
+	options := func(key, value string) func(*corev1.PersistentVolume) {
+		return func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options[key] = value }
+	}
+	for name, tt := range map[string]struct {
+		pool   func(*flexlvmv1.Pool)
+		change func(*corev1.PersistentVolume)
+		taken  volume.Bytes
+	}{
+		"its charge":                {taken: ledgertest.OneGiB},
+		"released":                  {change: func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased }, taken: ledgertest.OneGiB},
+		"of another group":          {change: options(volume.OptionGroup, "other")},
+		"of a group replaced":       {change: options(volume.OptionGroupUUID, "AAAAAA-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S")},
+		"of any group of that name": {change: func(v *corev1.PersistentVolume) { delete(v.Spec.FlexVolume.Options, volume.OptionGroupUUID) }, taken: ledgertest.OneGiB},
+		"nonsense":                  {change: options(volume.OptionSize, "much")},
+		"without a node":            {change: func(v *corev1.PersistentVolume) { v.Labels = nil }},
+		"of another driver":         {change: func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.com/other" }},
+		"grown": {change: func(v *corev1.PersistentVolume) {
+			v.Spec.Capacity[corev1.ResourceStorage] = ledgertest.Quantity(2 * volume.GiB)
+		}, taken: volume.DeviceSize(2*volume.GiB, 0)},
+		"large extents": {pool: func(p *flexlvmv1.Pool) { p.ExtentSize = ledgertest.Quantity(volume.GiB) }, taken: 2 * volume.GiB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.pool == nil {
+				tt.pool = func(*flexlvmv1.Pool) {}
+			}
+			if tt.change == nil {
+				tt.change = func(*corev1.PersistentVolume) {}
+			}
+			b := ledgertest.New(t, ledgertest.Report("node-1", 10*volume.GiB, tt.pool))
+			b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), tt.change))
+			require.Equal(t, (10*volume.GiB - tt.taken).String(), b.Room("node-1").String())
+			b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), options(volume.OptionGroup, "other")))
+			require.Equal(t, 10*volume.GiB, b.Room("node-1"), "changed")
+		})
+	}
+}
+
+func TestLedgerRefusesWithAReason(t *testing.T) {
+	ailing := ledgertest.Report("node-4", 10*ledgertest.OneGiB)
+	ailing.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionFalse, Reason: flexlvmv1.ReasonToolsMissing, Message: "the host lacks mkfs.xfs"}}
+	blocked := ledgertest.Report("node-5", 10*ledgertest.OneGiB)
+	blocked.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionFalse, Reason: "EvictionBlocked", Message: "nothing is evicted"}}
+	b := ledgertest.New(t,
+		ledgertest.Report("node-1", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Name = "data" }),
+		ledgertest.Report("node-2", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "LVM cannot find 1 device" }),
+		&flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "node-3"}}, ailing, blocked,
+	)
+	for node, reason := range map[string]string{
+		"node-1": `has no volume group "flexlvm"; it has data`,
+		"node-2": `takes no new volumes in volume group "flexlvm": LVM cannot find 1 device`,
+		"node-3": `has no volume group "flexlvm"; it has none`,
+		"node-4": `takes no new volumes in volume group "flexlvm": the host lacks mkfs.xfs`,
+		"node-9": "has not reported its volume groups; look at `kubectl get nodestorages`",
+	} {
+		err := b.Take(node, ledgertest.Want("a", volume.GiB))
+		require.ErrorContains(t, err, reason)
+		var none *ledger.NoRoom
+		require.ErrorAs(t, err, &none)
+	}
+	require.NoError(t, b.Take("node-5", ledgertest.Want("a", volume.GiB)))
+	b.Forget("node-5")
+	require.ErrorContains(t, b.Take("node-5", ledgertest.Want("b", volume.GiB)), "has not reported")
+	require.NotContains(t, b.Nodes(), "node-5")
+}
+
+// What is offered can be reserved, to the byte, and not a block more.
+func TestLedgerOffersWhatItCanReserve(t *testing.T) {
+	for _, extent := range []volume.Bytes{4 * volume.MiB, 32 * volume.MiB, volume.GiB} {
+		for _, allocatable := range []volume.Bytes{299 * volume.MiB, 300 * volume.MiB, volume.GiB + 12345, 100 * volume.GiB, 9 * volume.TiB} {
+			b := ledgertest.New(t, ledgertest.Report("node-1", allocatable, func(p *flexlvmv1.Pool) { p.ExtentSize = ledgertest.Quantity(extent) }))
+			offer, has := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+			require.True(t, has)
+			if offer.Most > 0 {
+				require.NoError(t, b.Take("node-1", ledgertest.Want("a", offer.Most)), "%s of %s in %s", offer.Most, allocatable, extent)
+			}
+			require.Error(t, b.Take("node-1", ledgertest.Want("a", offer.Most+volume.Block)), "%s of %s in %s", offer.Most, allocatable, extent)
+		}
+	}
+	b := ledgertest.New(t, ledgertest.Report("node-1", ledgertest.OneGiB))
+	_, has := b.Offer("node-1", volume.Spec{Group: "other"})
+	require.False(t, has, "nodes without the pool offer nothing")
+	_, has = b.Offer("node-2", volume.Spec{Group: "flexlvm"})
+	require.False(t, has)
+}
+
+func TestLedgerKnowsLongNames(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report(ledgertest.LongName, 2*ledgertest.OneGiB))
+	b.Written(ledgertest.PersistentVolume(ledgertest.LongName, ledgertest.Want("a", volume.GiB)))
+	require.Equal(t, ledgertest.OneGiB, b.Room(ledgertest.LongName))
+	require.Equal(t, []string{pv.NodeLabelValue(ledgertest.LongName)}, b.Changes())
+}
+
+// Layouts that need several physical devices go by what is free on each.
+func TestLedgerLayouts(t *testing.T) {
+	devices := func(free ...volume.Bytes) func(*flexlvmv1.Pool) {
+		return func(p *flexlvmv1.Pool) {
+			for _, f := range free {
+				p.DeviceFree = append(p.DeviceFree, ledgertest.Quantity(f))
+			}
+		}
+	}
+	reclaimable := func(b volume.Bytes) func(*flexlvmv1.Pool) {
+		return func(p *flexlvmv1.Pool) { p.Reclaimable = ledgertest.Quantity(b) }
+	}
+	mirrored := func(name string, size volume.Bytes) ledger.Want {
+		w := ledgertest.Want(name, size)
+		w.Spec.Layout = volume.Raid1
+		return w
+	}
+	raid1 := volume.Spec{Group: "flexlvm", Layout: volume.Raid1}
+	leg := ledgertest.OneGiB + volume.DefaultExtent // with RAID's own metadata
+
+	t.Run("its true cost", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 10*leg, devices(5*leg, 5*leg)))
+		require.NoError(t, b.Take("node-1", mirrored("a", volume.GiB)))
+		require.Equal(t, 8*leg, b.Room("node-1"))
+		b.Written(ledgertest.PersistentVolume("node-1", mirrored("a", volume.GiB)))
+		require.Equal(t, 8*leg, b.Room("node-1"))
+	})
+	t.Run("distinct devices", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 11*leg, devices(10*leg, leg/2)))
+		require.ErrorContains(t, b.Take("node-1", mirrored("a", volume.GiB)),
+			`has no room for it: layout raid1 needs `+fmt.Sprint(int64(leg))+` bytes (1.12 GiB) on each of 2 devices, and volume group "flexlvm", of 2 devices, has not so much free on as many`)
+		require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB)))
+	})
+	t.Run("offers what it can reserve", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
+		offer, has := b.Offer("node-1", raid1)
+		require.True(t, has)
+		require.NoError(t, b.Take("node-1", mirrored("a", offer.Most)))
+		b = ledgertest.New(t, ledgertest.Report("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
+		require.Error(t, b.Take("node-1", mirrored("a", offer.Most+volume.Block)))
+	})
+	t.Run("what is promised may come to lie anywhere", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(3*leg, 3*leg)))
+		require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB), ledgertest.Want("b", volume.GiB)))
+		require.Error(t, b.Take("node-1", mirrored("c", 2*volume.GiB)))
+		require.NoError(t, b.Take("node-1", mirrored("c", volume.GiB-64*volume.MiB)))
+	})
+	t.Run("of a pod together", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(3*leg, 3*leg)))
+		three := []ledger.Want{mirrored("a", volume.GiB), mirrored("b", volume.GiB), mirrored("c", volume.GiB)}
+		require.NoError(t, b.Take("node-1", three...))
+		b = ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(4*leg, 2*leg)))
+		require.ErrorContains(t, b.Take("node-1", three...), "on each of 2 devices")
+		require.Equal(t, 6*leg, b.Room("node-1"), "nothing is kept")
+	})
+	t.Run("what may be evicted lies nobody knows where", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(leg, leg), reclaimable(4*leg)))
+		require.Error(t, b.Take("node-1", mirrored("a", 2*volume.GiB)))
+		require.NoError(t, b.Take("node-1", mirrored("a", volume.GiB)))
+		require.NoError(t, b.Take("node-1", ledgertest.Want("b", 3*volume.GiB)))
+	})
+}
