@@ -13,13 +13,15 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/fetch"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 	"github.com/flexlvm/flexlvm/internal/logging"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
 // options are the flags of all verbs.
 type options struct {
-	s3            fetch.S3
+	s3            s3store.Config
 	style         string
 	include       []string
 	exclude       []string
@@ -145,7 +147,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 	if o.listen != "" {
 		address, stop, err := fetch.Serve(ctx, o.listen, s.progress)
 		if err != nil {
-			return o.tell(s.progress, fetch.Failure(err, false))
+			return o.tell(s.progress, store.Failure(err, false))
 		}
 		defer stop()
 		s.log.WithField("address", address.String()).Info("Progress is served")
@@ -161,7 +163,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 func (o *options) tell(progress *fetch.Progress, err error) error {
 	status := progress.Status(time.Now())
 	if err != nil && !errors.Is(err, errRefused) && status.State != protocol.StateFailed {
-		var failed *fetch.Error
+		var failed *store.Error
 		progress.Fail(err.Error(), errors.As(err, &failed) && failed.Retryable)
 		status = progress.Status(time.Now())
 	}
@@ -200,7 +202,7 @@ func (o *options) session() (*session, error) {
 	default:
 		return nil, fmt.Errorf("--progress %q is not known; it is auto, bar, json or none", o.progress)
 	}
-	o.s3.Style, o.s3.Attempts, o.s3.Stall = fetch.AddressStyle(o.style), o.attempts, o.stall
+	o.s3.Style, o.s3.Attempts, o.s3.Stall = s3store.AddressStyle(o.style), o.attempts, o.stall
 	if s.bandwidth > 0 {
 		o.s3.ReadBuffer = cappedReadBuffer
 	}
@@ -243,7 +245,7 @@ func writeResult(name string, status protocol.Status) error {
 		return err
 	}
 	if err := os.WriteFile(name, data, 0o644); err != nil {
-		return fetch.Failure(fmt.Errorf("write --result: %w", err), false)
+		return store.Failure(fmt.Errorf("write --result: %w", err), false)
 	}
 	return nil
 }

@@ -117,8 +117,8 @@ func asNobody(t *testing.T, cmd *exec.Cmd, dirs ...string) {
 	}
 }
 
-// store is an S3 server that takes objects, and tells the checksums that it was told.
-func store(t *testing.T) *httptest.Server {
+// objectStore is an S3 server that takes objects, and tells the checksums that it was told.
+func objectStore(t *testing.T) *httptest.Server {
 	t.Helper()
 	var mu sync.Mutex
 	sums, sizes := map[string]string{}, map[string]string{}
@@ -151,7 +151,7 @@ func TestUnreadableFile(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(name), 0o644-os.FileMode(i%2)*0o644))
 	}
 	for name, args := range map[string][]string{
-		"put":   {"put", "--endpoint=" + store(t).URL, from, "s3://bucket/out/"},
+		"put":   {"put", "--endpoint=" + objectStore(t).URL, from, "s3://bucket/out/"},
 		"fetch": {"file://" + from + "/", dest},
 	} {
 		t.Run(name, func(t *testing.T) {

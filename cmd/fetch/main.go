@@ -9,8 +9,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/flexlvm/flexlvm/internal/fetch"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // errRefused: all is there but for keys that cannot be files.
@@ -30,7 +30,7 @@ func main() {
 }
 
 func exitCode(err error) int {
-	var failed *fetch.Error
+	var failed *store.Error
 	var usage usageError
 	switch {
 	case err == nil:

@@ -22,7 +22,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	store, err := s.store(source)
+	store, err := fetch.OpenSource(source, s.s3)
 	if err != nil {
 		return err
 	}
@@ -32,13 +32,6 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
 	}, s.progress)
 	return s.outcome(refused, err)
-}
-
-func (s *session) store(source fetch.Source) (fetch.Store, error) {
-	if source.Kind == "file" {
-		return fetch.NewDirectory(source)
-	}
-	return fetch.NewS3(source, s.s3)
 }
 
 // outcome turns refusals into an exit code; failures come first.

@@ -9,23 +9,26 @@ import (
 	"os"
 	"sort"
 	"sync"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // assembly is a large object that is put together from ranges, in place, in a
 // file whose room was taken before. All ranges are pinned to one ETag.
 type assembly struct {
-	object Object
-	check  check
+	object store.Object
+	check  store.Check
 	file   *os.File
 	// direct is the same file for writes that pass the page cache by; may be nil.
 	direct *os.File
 	temp   string
 
 	mu    sync.Mutex
-	sums  []sumOf // of the spans that are there, for check.combine
-	open  int     // spans that are not done
-	err   error   // the first failure
-	tries int     // how often the object was begun
+	sums  []store.SumOf // of the spans that are there, for check.combine
+	open  int           // spans that are not done
+	err   error         // the first failure
+	tries int           // how often the object was begun
 }
 
 // mostBeginnings bounds how often a large object is fetched from the start.
@@ -33,19 +36,19 @@ const mostBeginnings = 4
 
 // beginLarge looks at a large object, takes the room for it, and adds its ranges
 // to the queue. tries says how often it was begun before.
-func (w *worker) beginLarge(ctx context.Context, o Object) { w.begin(ctx, o, 1) }
+func (w *worker) beginLarge(ctx context.Context, o store.Object) { w.begin(ctx, o, 1) }
 
-func (w *worker) begin(ctx context.Context, o Object, tries int) {
-	var sums Sums
+func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
+	var sums store.Sums
 	err := w.attempts(ctx, o.Key, func(ctx context.Context) error {
-		ctx, _, stop := watch(ctx, w.Stall)
+		ctx, _, stop := store.WatchStall(ctx, w.Stall)
 		defer stop()
 		now, s, err := w.Store.Stat(ctx, o.Key, o.Version)
 		if err != nil {
-			return cause(ctx, err)
+			return store.Cause(ctx, err)
 		}
-		if now.Path = o.Path; !now.same(o) {
-			return errChanged
+		if now.Path = o.Path; !now.Same(o) {
+			return store.ErrChanged
 		}
 		sums = s
 		return nil
@@ -54,7 +57,7 @@ func (w *worker) begin(ctx context.Context, o Object, tries int) {
 		w.fail(o, err)
 		return
 	}
-	a := &assembly{object: o, check: chooseCheck(sums, o.ETag), tries: tries}
+	a := &assembly{object: o, check: store.ChooseCheck(sums, o.ETag), tries: tries}
 	have, err := w.resume(a)
 	if err != nil {
 		w.fail(o, err)
@@ -67,8 +70,8 @@ func (w *worker) begin(ctx context.Context, o Object, tries int) {
 		return
 	}
 	// What must be read again to be verified is better found in the page cache.
-	if a.check.combines() || a.check.kind == checkSize {
-		a.direct = w.dest.openDirect(a.temp)
+	if a.check.Combines() || a.check.Kind == store.CheckSize {
+		a.direct = w.dest.OpenDirect(a.temp)
 	}
 	tasks := make([]task, len(missing))
 	for i, s := range missing {
@@ -79,9 +82,9 @@ func (w *worker) begin(ctx context.Context, o Object, tries int) {
 
 // resume opens the file of an assembly: the one that an earlier run has left,
 // with those ranges in it whose bytes are what they were, or a new one.
-func (w *worker) resume(a *assembly) (have []span, err error) {
+func (w *worker) resume(a *assembly) (have []store.Span, err error) {
 	if r := w.remains[a.object.Path].of(a.object); r != nil && a.tries == 1 {
-		if a.file, err = w.dest.reopen(r.temp); err == nil {
+		if a.file, err = w.dest.Reopen(r.temp); err == nil {
 			a.temp = r.temp
 			return w.trust(a, r.notes), nil
 		}
@@ -92,14 +95,14 @@ func (w *worker) resume(a *assembly) (have []span, err error) {
 		}
 	}
 	a.temp = w.tempName()
-	a.file, err = w.dest.create(a.temp, a.object.Size)
+	a.file, err = w.dest.Create(a.temp, a.object.Size)
 	return nil, err
 }
 
 // named opens the file that has its name already. It is only read: if a range
 // in it is not what it was, the object is fetched again from the start.
-func (w *worker) named(o Object, r *remains) (*os.File, bool) {
-	file, err := w.dest.openFile(o.Path)
+func (w *worker) named(o store.Object, r *remains) (*os.File, bool) {
+	file, err := w.dest.OpenFile(o.Path)
 	if err != nil {
 		return nil, false
 	}
@@ -114,17 +117,17 @@ func (w *worker) named(o Object, r *remains) (*os.File, bool) {
 	return file, good
 }
 
-func coverage(notes []note) []span {
-	var out []span
+func coverage(notes []note) []store.Span {
+	var out []store.Span
 	for _, n := range notes {
-		out = append(out, n.span)
+		out = append(out, n.Span)
 	}
 	return out
 }
 
 // trust takes over those ranges of the file whose bytes have the CRC that was
 // noted when they came.
-func (w *worker) trust(a *assembly, notes []note) (have []span) {
+func (w *worker) trust(a *assembly, notes []note) (have []store.Span) {
 	for _, n := range disjoint(notes) {
 		if !w.intact(a.file, n) {
 			continue
@@ -134,20 +137,20 @@ func (w *worker) trust(a *assembly, notes []note) (have []span) {
 			continue
 		}
 		a.sums = append(a.sums, sum)
-		have = append(have, n.span)
+		have = append(have, n.Span)
 		w.arrived(n.Length)
 	}
 	return have
 }
 
 // sumOf is the sum of a trusted range that the object's check needs.
-func (w *worker) sumOf(a *assembly, n note) (sumOf, error) {
-	if a.check.kind == checkCRC64 || !a.check.combines() {
-		return sumOf{n.span, binary.BigEndian.AppendUint64(nil, n.CRC64)}, nil
+func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
+	if a.check.Kind == store.CheckCRC64 || !a.check.Combines() {
+		return store.SumOf{Span: n.Span, Sum: binary.BigEndian.AppendUint64(nil, n.CRC64)}, nil
 	}
-	h := a.check.hasher()
-	err := hashInto(context.Background(), h, newSection(a.file, n.span), w.buf)
-	return sumOf{n.span, h.Sum(nil)}, err
+	h := a.check.Hasher()
+	err := store.HashInto(context.Background(), h, store.NewSection(a.file, n.Span), w.buf)
+	return store.SumOf{Span: n.Span, Sum: h.Sum(nil)}, err
 }
 
 // rangeTask fetches one range; who does the last one completes the object.
@@ -162,7 +165,7 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 		err = w.attempts(ctx, a.object.Key, func(ctx context.Context) error {
 			before := left
 			err := w.pieces(ctx, a, &left)
-			if left != before && classify(err) == transient && context.Cause(ctx) == nil {
+			if left != before && store.Classify(err) == store.Transient && context.Cause(ctx) == nil {
 				return nil // it goes on behind what came, and the attempts are counted anew
 			}
 			return err
@@ -182,23 +185,23 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 
 // pieceSize is after how many bytes of a range it is noted that they came: so
 // much is lost at most when a request breaks or the process is killed.
-const pieceSize = mib
+const pieceSize = store.MiB
 
 // pieces receives what is left of a range into its place, piece by piece, and
 // takes each that came from left.
-func (w *worker) pieces(ctx context.Context, a *assembly, left *span) error {
-	ctx, dog, stop := watch(ctx, w.Stall)
+func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) error {
+	ctx, dog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	stream, err := w.Store.Open(ctx, a.object, *left)
 	if err != nil {
-		return cause(ctx, err)
+		return store.Cause(ctx, err)
 	}
 	defer func() { _ = stream.Body.Close() }()
 	if stream.Size != a.object.Size {
-		return fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", errChanged, stream.Size, a.object.Size)
+		return fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", store.ErrChanged, stream.Size, a.object.Size)
 	}
 	for left.Length > 0 {
-		if err := w.piece(ctx, dog, stream.Body, a, span{left.Offset, min(pieceSize, left.Length)}); err != nil {
+		if err := w.piece(ctx, dog, stream.Body, a, store.Span{Offset: left.Offset, Length: min(pieceSize, left.Length)}); err != nil {
 			return err
 		}
 		step := min(pieceSize, left.Length)
@@ -208,25 +211,25 @@ func (w *worker) pieces(ctx context.Context, a *assembly, left *span) error {
 }
 
 // piece receives one piece, notes it, and adds its sum to the assembly's.
-func (w *worker) piece(ctx context.Context, dog *watchdog, body io.Reader, a *assembly, part span) error {
-	of := check{kind: checkSize}
-	if a.check.combines() {
+func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader, a *assembly, part store.Span) error {
+	of := store.Check{Kind: store.CheckSize}
+	if a.check.Combines() {
 		of = a.check
 	}
 	r := newReceiver(of)
 	err := w.receive(ctx, dog, body, part, r, func(data []byte, at int64) error {
-		return writeAt(a.file, a.direct, data, at)
+		return destination.WriteAt(a.file, a.direct, data, at)
 	})
 	if err == nil {
-		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), check{}))
+		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), store.Check{}))
 	}
 	if err != nil {
 		w.arrived(-r.size)
 		return err
 	}
-	sum := sumOf{part, r.crc64.Sum(nil)}
+	sum := store.SumOf{Span: part, Sum: r.crc64.Sum(nil)}
 	if r.hash != nil {
-		sum.sum = r.hash.Sum(nil)
+		sum.Sum = r.hash.Sum(nil)
 	}
 	a.mu.Lock()
 	a.sums = append(a.sums, sum)
@@ -251,7 +254,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		w.received(ctx, finishedFile(a.object, c, a.temp))
 		return
 	}
-	if context.Cause(ctx) != nil || !errors.Is(err, errChecksum) && classify(err) != changed {
+	if context.Cause(ctx) != nil || !errors.Is(err, store.ErrChecksum) && store.Classify(err) != store.Changed {
 		w.fail(a.object, err)
 		return
 	}
@@ -260,7 +263,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		w.arrived(-s.Length)
 	}
 	if a.temp != "" {
-		_ = w.dest.tmp.Remove(a.temp)
+		_ = w.dest.Tmp.Remove(a.temp)
 	}
 	if a.tries >= min(w.Attempts, mostBeginnings) {
 		w.fail(a.object, err)
@@ -276,24 +279,24 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 
 // verifyLarge checks the whole of an object: by the sums of its ranges where they
 // combine, else by reading the file.
-func (w *worker) verifyLarge(ctx context.Context, a *assembly) (check, error) {
+func (w *worker) verifyLarge(ctx context.Context, a *assembly) (store.Check, error) {
 	c := a.check
 	switch {
-	case c.combines():
+	case c.Combines():
 		sort.Slice(a.sums, func(i, j int) bool { return a.sums[i].Offset < a.sums[j].Offset })
-		return c, c.combine(a.sums)
-	case c.kind == checkComposite:
-		known, err := c.verifyComposite(ctx, a.file, a.object.Size, w.buf, w.partsOf(a.object))
+		return c, c.Combine(a.sums)
+	case c.Kind == store.CheckComposite:
+		known, err := c.VerifyComposite(ctx, a.file, a.object.Size, w.buf, w.partsOf(a.object))
 		if err == nil && !known {
-			c = check{kind: checkSize}
+			c = store.Check{Kind: store.CheckSize}
 		}
 		return c, err
-	case c.kind == checkSize:
+	case c.Kind == store.CheckSize:
 		return c, nil
 	}
-	h := c.hasher()
-	if err := hashInto(ctx, h, newSection(a.file, span{0, a.object.Size}), w.buf); err != nil {
+	h := c.Hasher()
+	if err := store.HashInto(ctx, h, store.NewSection(a.file, store.Span{Offset: 0, Length: a.object.Size}), w.buf); err != nil {
 		return c, err
 	}
-	return c, c.verify(h.Sum(nil))
+	return c, c.Verify(h.Sum(nil))
 }

@@ -8,13 +8,16 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // A batch of the committer is closed when it holds this many files or bytes, or
 // is this old.
 const (
 	batchFiles = 5000
-	batchBytes = 256 * mib
+	batchBytes = 256 * store.MiB
 	batchAge   = time.Second
 )
 
@@ -28,7 +31,7 @@ const unnamedFiles = 3 * batchFiles
 
 // finished is a file that was received and verified.
 type finished struct {
-	object Object
+	object store.Object
 	entry  Entry
 	// temp is its temporary file; empty if it has its name already.
 	temp string
@@ -43,12 +46,12 @@ type finished struct {
 // Killed at any instant: what is not renamed is found through the journal; what
 // is renamed and not in the manifest, too.
 type committer struct {
-	dest     *dest
+	dest     *destination.Dir
 	manifest *log
 	progress *Progress
 	now      func() time.Time
 	// refuse is told of files that cannot have their name.
-	refuse func(Object, error)
+	refuse func(store.Object, error)
 
 	unnamed *semaphore.Weighted // bytes
 	in      chan finished
@@ -129,7 +132,7 @@ func (c *committer) flush() error {
 	if len(c.written)+len(c.named) == 0 {
 		return nil
 	}
-	if err := c.dest.sync(); err != nil {
+	if err := c.dest.Sync(); err != nil {
 		return err
 	}
 	if err := c.enter(c.named); err != nil {
@@ -156,7 +159,7 @@ func (c *committer) name(files []finished) error {
 		switch {
 		case err == nil:
 			c.named = append(c.named, f)
-		case classify(err) == denied:
+		case store.Classify(err) == store.Denied:
 			c.refuse(f.object, err)
 		default:
 			return fmt.Errorf("name %s: %w", f.entry.Path, err)
@@ -169,18 +172,18 @@ func (c *committer) nameOne(f finished, dirs map[string]*os.File) (err error) {
 	if f.temp == "" {
 		return nil
 	}
-	above := parent(f.entry.Path)
+	above := destination.Parent(f.entry.Path)
 	dir := dirs[above]
 	if dir == nil {
 		if len(dirs) >= openDirs {
 			closeAll(dirs)
 		}
-		if dir, err = c.dest.openDir(above); err != nil {
+		if dir, err = c.dest.OpenDir(above); err != nil {
 			return err
 		}
 		dirs[above] = dir
 	}
-	return c.dest.publish(f.temp, dir, path.Base(f.entry.Path))
+	return c.dest.Publish(f.temp, dir, path.Base(f.entry.Path))
 }
 
 func closeAll(dirs map[string]*os.File) {

@@ -13,6 +13,9 @@ import (
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 const (
@@ -37,7 +40,7 @@ func noCredentials(t *testing.T) {
 
 // sts is a service that gives the answers in turn, the last one again and again, and a
 // chain that is set up to ask it.
-func sts(t *testing.T, answers ...http.HandlerFunc) *chain {
+func sts(t *testing.T, answers ...http.HandlerFunc) *s3store.Chain {
 	t.Helper()
 	noCredentials(t)
 	var asked atomic.Int64
@@ -49,8 +52,8 @@ func sts(t *testing.T, answers ...http.HandlerFunc) *chain {
 	require.NoError(t, os.WriteFile(token, []byte("token"), 0o600))
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", token)
 	t.Setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
-	client := &http.Client{Timeout: time.Second, Transport: plainAnswers{http.DefaultTransport}}
-	return newChain(&credentials.IAM{Client: client, Endpoint: server.URL})
+	client := &http.Client{Timeout: time.Second, Transport: s3store.PlainAnswers{RoundTripper: http.DefaultTransport}}
+	return s3store.NewChain(&credentials.IAM{Client: client, Endpoint: server.URL})
 }
 
 func answer(status int, body string) http.HandlerFunc {
@@ -80,7 +83,7 @@ func TestPassingFailureOfCredentials(t *testing.T) {
 			c := sts(t, fault, answer(http.StatusOK, stsGood))
 			_, err := c.Retrieve()
 			require.Error(t, err)
-			require.Equal(t, transient, classify(err), "%v", err)
+			require.Equal(t, store.Transient, store.Classify(err), "%v", err)
 			value, err := c.Retrieve()
 			require.NoError(t, err)
 			require.Equal(t, "key", value.AccessKeyID)
@@ -96,8 +99,8 @@ func TestFinalFailureOfCredentials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := sts(t, fault).Retrieve()
-			require.ErrorIs(t, err, errNoCredentials)
-			require.Equal(t, fatal, classify(err))
+			require.ErrorIs(t, err, store.ErrNoCredentials)
+			require.Equal(t, store.Fatal, store.Classify(err))
 			require.ErrorContains(t, err, "--credentials-dir")
 		})
 	}
@@ -105,7 +108,7 @@ func TestFinalFailureOfCredentials(t *testing.T) {
 		c := sts(t, answer(http.StatusOK, stsGood))
 		t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", filepath.Join(t.TempDir(), "none"))
 		_, err := c.Retrieve()
-		require.ErrorIs(t, err, errNoCredentials)
+		require.ErrorIs(t, err, store.ErrNoCredentials)
 	})
 }
 
@@ -115,13 +118,13 @@ func TestCredentialsOfTheMachine(t *testing.T) {
 	noCredentials(t)
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
-	machine := &credentials.IAM{Client: &http.Client{Transport: plainAnswers{http.DefaultTransport}}, Endpoint: away.URL}
-	c := newChain(machine)
+	machine := &credentials.IAM{Client: &http.Client{Transport: s3store.PlainAnswers{RoundTripper: http.DefaultTransport}}, Endpoint: away.URL}
+	c := s3store.NewChain(machine)
 	_, err := c.Retrieve()
-	require.ErrorIs(t, err, errNoCredentials)
-	c.certain = machine // it gave some once
+	require.ErrorIs(t, err, store.ErrNoCredentials)
+	c.Certain = machine // it gave some once
 	_, err = c.Retrieve()
-	require.Equal(t, transient, classify(err), "%v", err)
+	require.Equal(t, store.Transient, store.Classify(err), "%v", err)
 }
 
 // A run goes on once there are credentials, and fails for now where there are none yet.
@@ -147,7 +150,7 @@ func TestRunWaitsForCredentials(t *testing.T) {
 	b.dest += "2"
 	most.Store(1000)
 	_, _, err = b.run("s3://bucket/set/")
-	var e *Error
+	var e *store.Error
 	require.ErrorAs(t, err, &e)
 	require.True(t, e.Retryable, "%v", err)
 }

@@ -20,7 +20,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // fakeObject is what the fake server holds of one key.
@@ -55,9 +58,9 @@ func newFake(t *testing.T) *fakeS3 {
 
 // put stores an object as a server with checksums has it.
 func (f *fakeS3) put(key string, data []byte) {
-	crc := newCRC64()
+	crc := store.NewCRC64()
 	crc.Write(data)
-	f.set(key, fakeObject{data: data, etag: md5Hex(data), crc64: encode(crc.Sum(nil))})
+	f.set(key, fakeObject{data: data, etag: md5Hex(data), crc64: store.Encode(crc.Sum(nil))})
 }
 
 func md5Hex(data []byte) string {
@@ -116,7 +119,7 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, key string, o fak
 	h.Set("Last-Modified", time.Unix(1_700_000_000, 0).UTC().Format(http.TimeFormat))
 	first, last, status := int64(0), int64(len(o.data))-1, http.StatusOK
 	if n, err := strconv.Atoi(r.URL.Query().Get("partNumber")); err == nil && n <= len(o.parts) {
-		first = sum(o.parts[:n-1])
+		first = store.Total(o.parts[:n-1])
 		last, status = first+o.parts[n-1]-1, http.StatusPartialContent
 	}
 	if spec, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok {
@@ -128,8 +131,8 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, key string, o fak
 	if status == http.StatusPartialContent {
 		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(o.data)))
 	} else if o.crc64 != "" {
-		h.Set(headerCRC64, o.crc64)
-		h.Set(headerType, "FULL_OBJECT")
+		h.Set(s3store.HeaderCRC64, o.crc64)
+		h.Set(s3store.HeaderType, "FULL_OBJECT")
 	}
 	h.Set("Content-Length", strconv.FormatInt(last-first+1, 10))
 	w.WriteHeader(status)
@@ -201,11 +204,11 @@ func (b *bed) run(source string) ([]Refusal, *Progress, error) {
 	s, err := ParseSource(source)
 	require.NoError(b.t, err)
 	const attempts = 3
-	store, err := NewS3(s, S3{Endpoint: b.fake.URL, Attempts: attempts, Stall: 5 * time.Second})
+	from, err := s3store.New(s, s3store.Config{Endpoint: b.fake.URL, Attempts: attempts, Stall: 5 * time.Second})
 	require.NoError(b.t, err)
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
-	config := Config{Source: s, Dest: b.dest, Store: store, Attempts: attempts, Stall: 5 * time.Second, Parallel: 4, Log: quiet}
+	config := Config{Source: s, Dest: b.dest, Store: from, Attempts: attempts, Stall: 5 * time.Second, Parallel: 4, Log: quiet}
 	b.change(&config)
 	progress := NewProgress(ReadyAfter{})
 	refused, err := Run(b.t.Context(), config, progress)
@@ -214,8 +217,8 @@ func (b *bed) run(source string) ([]Refusal, *Progress, error) {
 		require.Equal(b.t, protocol.StateComplete, status.State)
 		require.Equal(b.t, status.BytesTotal, status.BytesDone, "every byte is counted once")
 		require.Equal(b.t, status.FilesTotal, status.FilesDone)
-		require.FileExists(b.t, filepath.Join(b.dest, completeFile))
-		require.NoFileExists(b.t, filepath.Join(b.dest, journalFile))
+		require.FileExists(b.t, filepath.Join(b.dest, destination.CompleteFile))
+		require.NoFileExists(b.t, filepath.Join(b.dest, destination.JournalFile))
 	} else {
 		require.Equal(b.t, protocol.StateFailed, status.State)
 	}
@@ -226,16 +229,16 @@ func (b *bed) run(source string) ([]Refusal, *Progress, error) {
 // in the manifest.
 func (b *bed) mustHave(want map[string][]byte) map[string]Entry {
 	b.t.Helper()
-	d, err := openDest(b.dest)
+	d, err := destination.Open(b.dest)
 	require.NoError(b.t, err)
-	defer d.close()
+	defer d.Close()
 	l, entries, err := openManifest(d)
 	require.NoError(b.t, err)
-	l.close()
+	l.Close()
 	got := map[string][]byte{}
 	require.NoError(b.t, filepath.WalkDir(b.dest, func(path string, entry os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(b.dest, path)
-		if rel == controlDir {
+		if rel == store.ControlDir {
 			return filepath.SkipDir
 		}
 		if err != nil || entry.IsDir() {

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"sync"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // note is one line of the journal: bytes of an object that came whole, where
@@ -17,15 +20,15 @@ type note struct {
 	Version  string    `json:"version,omitempty"`
 	Modified time.Time `json:"modified,omitzero"`
 	Temp     string    `json:"temp"`
-	span
+	store.Span
 	CRC64 uint64 `json:"crc64"`
 	// Check and Sum are set where the note is of a whole, verified object.
 	Check string `json:"check,omitempty"`
 	Sum   string `json:"sum,omitempty"`
 }
 
-func (n note) object() Object {
-	return Object{Path: n.Path, Size: n.Size, ETag: n.ETag, Version: n.Version, Modified: n.Modified}
+func (n note) object() store.Object {
+	return store.Object{Path: n.Path, Size: n.Size, ETag: n.ETag, Version: n.Version, Modified: n.Modified}
 }
 
 // remains is what earlier runs have left of one object.
@@ -42,11 +45,11 @@ type journal struct {
 
 // openJournal reads what earlier runs have left, by path: of each object, what
 // is in the temporary file that was begun last.
-func openJournal(d *dest) (*journal, map[string]*remains, error) {
+func openJournal(d *destination.Dir) (*journal, map[string]*remains, error) {
 	left := make(map[string]*remains)
-	l, err := openLog(d, journalFile, func(line []byte) error {
+	l, err := openLog(d, destination.JournalFile, func(line []byte) error {
 		var n note
-		if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.end() > n.Size {
+		if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.End() > n.Size {
 			return nil
 		}
 		r := left[n.Path]
@@ -61,8 +64,8 @@ func openJournal(d *dest) (*journal, map[string]*remains, error) {
 }
 
 // of is what is left of exactly this object; nil if nothing is.
-func (r *remains) of(o Object) *remains {
-	if r == nil || len(r.notes) == 0 || !r.notes[0].object().same(o) {
+func (r *remains) of(o store.Object) *remains {
+	if r == nil || len(r.notes) == 0 || !r.notes[0].object().Same(o) {
 		return nil
 	}
 	return r

@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // Limits of Linux on names: NAME_MAX, and PATH_MAX less the NUL, less room for
@@ -16,9 +19,6 @@ const (
 	maxName = 255
 	maxPath = 4095 - 256
 )
-
-// controlDir is the directory in the destination that belongs to fetch.
-const controlDir = ".flexlvm"
 
 // checkPath says why path cannot be the name of a file below the destination;
 // nil if it can. It is a pure function: what the file system says about links is
@@ -45,8 +45,8 @@ func checkPath(path string) error {
 			return fmt.Errorf("the name has the part %q, which leads elsewhere", name)
 		case len(name) > maxName:
 			return fmt.Errorf("a part of the name has %d bytes; file names hold at most %d", len(name), maxName)
-		case i == 0 && fold(name) == controlDir:
-			return fmt.Errorf("%s belongs to fetch itself", controlDir)
+		case i == 0 && fold(name) == store.ControlDir:
+			return fmt.Errorf("%s belongs to fetch itself", store.ControlDir)
 		}
 	}
 	return nil
@@ -74,7 +74,7 @@ func (r Refusal) String() string { return fmt.Sprintf("%q: %s", r.Key, r.Reason)
 
 // placement is what becomes of a listing.
 type placement struct {
-	files   []Object
+	files   []store.Object
 	dirs    []string // of directory markers
 	refused []Refusal
 }
@@ -84,14 +84,14 @@ type placement struct {
 // Of objects that collide as file and directory, the file is refused: the
 // directory may hold many. Of those that fold to one name, the first by name
 // stays.
-func place(objects []Object, folds bool) placement {
+func place(objects []store.Object, folds bool) placement {
 	var p placement
 	identity := func(s string) string { return s }
 	same := identity
 	if folds {
 		same = fold
 	}
-	var candidates []Object
+	var candidates []store.Object
 	for _, o := range objects {
 		marker := strings.HasSuffix(o.Path, "/") && o.Size == 0
 		err := checkPath(strings.TrimSuffix(o.Path, "/"))
@@ -114,16 +114,16 @@ func place(objects []Object, folds bool) placement {
 }
 
 // settle refuses what collides among candidates.
-func (p *placement) settle(candidates []Object, same func(string) string) {
+func (p *placement) settle(candidates []store.Object, same func(string) string) {
 	sort.Slice(candidates, func(i, j int) bool { return candidates[i].Path < candidates[j].Path })
 	dirs := make(map[string]bool)
 	for _, dir := range p.dirs {
-		for ; dir != "" && !dirs[same(dir)]; dir = parent(dir) {
+		for ; dir != "" && !dirs[same(dir)]; dir = destination.Parent(dir) {
 			dirs[same(dir)] = true
 		}
 	}
 	for _, o := range candidates {
-		for dir := parent(o.Path); dir != "" && !dirs[same(dir)]; dir = parent(dir) {
+		for dir := destination.Parent(o.Path); dir != "" && !dirs[same(dir)]; dir = destination.Parent(dir) {
 			dirs[same(dir)] = true
 		}
 	}
@@ -143,13 +143,4 @@ func (p *placement) settle(candidates []Object, same func(string) string) {
 			p.files = append(p.files, o)
 		}
 	}
-}
-
-// parent is the directory that holds path, "" at the top.
-func parent(path string) string {
-	i := strings.LastIndexByte(path, '/')
-	if i < 0 {
-		return ""
-	}
-	return path[:i]
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 func TestCheckPath(t *testing.T) {
@@ -58,35 +60,35 @@ func FuzzCheckPath(f *testing.F) {
 		}
 		joined := path.Join("/dest", name)
 		require.Equal(t, "/dest/"+name, joined, "the path means itself")
-		require.NotEqual(t, controlDir, strings.Split(strings.ToLower(name), "/")[0])
+		require.NotEqual(t, store.ControlDir, strings.Split(strings.ToLower(name), "/")[0])
 		require.NotContains(t, name, "\x00")
 	})
 }
 
 func TestPlace(t *testing.T) {
-	object := func(name string) Object { return Object{Key: "p/" + name, Path: name, Size: 1} }
+	object := func(name string) store.Object { return store.Object{Key: "p/" + name, Path: name, Size: 1} }
 	tests := map[string]struct {
-		objects []Object
+		objects []store.Object
 		folds   bool
 		files   []string
 		dirs    []string
 		refused []string
 	}{
-		"plain":              {[]Object{object("b"), object("a/c")}, false, []string{"a/c", "b"}, nil, nil},
-		"leaves":             {[]Object{object("../b"), object("a")}, false, []string{"a"}, nil, []string{"p/../b"}},
-		"file and directory": {[]Object{object("a"), object("a/b"), object("a/c")}, false, []string{"a/b", "a/c"}, nil, []string{"p/a"}},
-		"deep":               {[]Object{object("a/b"), object("a/b/c/d")}, false, []string{"a/b/c/d"}, nil, []string{"p/a/b"}},
-		"case kept":          {[]Object{object("A"), object("a")}, false, []string{"A", "a"}, nil, nil},
-		"case folded":        {[]Object{object("a"), object("A")}, true, []string{"A"}, nil, []string{"p/a"}},
-		"composed":           {[]Object{object("e\u0301"), object("é")}, true, []string{"e\u0301"}, nil, []string{"p/é"}},
-		"folded directory":   {[]Object{object("A"), object("a/b")}, true, []string{"a/b"}, nil, []string{"p/A"}},
-		"same path twice":    {[]Object{object("a"), object("a")}, false, []string{"a"}, nil, []string{"p/a"}},
+		"plain":              {[]store.Object{object("b"), object("a/c")}, false, []string{"a/c", "b"}, nil, nil},
+		"leaves":             {[]store.Object{object("../b"), object("a")}, false, []string{"a"}, nil, []string{"p/../b"}},
+		"file and directory": {[]store.Object{object("a"), object("a/b"), object("a/c")}, false, []string{"a/b", "a/c"}, nil, []string{"p/a"}},
+		"deep":               {[]store.Object{object("a/b"), object("a/b/c/d")}, false, []string{"a/b/c/d"}, nil, []string{"p/a/b"}},
+		"case kept":          {[]store.Object{object("A"), object("a")}, false, []string{"A", "a"}, nil, nil},
+		"case folded":        {[]store.Object{object("a"), object("A")}, true, []string{"A"}, nil, []string{"p/a"}},
+		"composed":           {[]store.Object{object("e\u0301"), object("é")}, true, []string{"e\u0301"}, nil, []string{"p/é"}},
+		"folded directory":   {[]store.Object{object("A"), object("a/b")}, true, []string{"a/b"}, nil, []string{"p/A"}},
+		"same path twice":    {[]store.Object{object("a"), object("a")}, false, []string{"a"}, nil, []string{"p/a"}},
 		"markers": {
-			[]Object{{Key: "p/", Path: ""}, {Key: "p/d/", Path: "d/"}, {Key: "p/f/", Path: "f/", Size: 3}},
+			[]store.Object{{Key: "p/", Path: ""}, {Key: "p/d/", Path: "d/"}, {Key: "p/f/", Path: "f/", Size: 3}},
 			false, nil, []string{"d"}, []string{"p/f/"},
 		},
-		"marker and file": {[]Object{{Key: "p/d/", Path: "d/"}, object("d")}, false, nil, []string{"d"}, []string{"p/d"}},
-		"flaw":            {[]Object{{Key: "l", Path: "l", Flaw: "it is a symbolic link"}}, false, nil, nil, []string{"l"}},
+		"marker and file": {[]store.Object{{Key: "p/d/", Path: "d/"}, object("d")}, false, nil, []string{"d"}, []string{"p/d"}},
+		"flaw":            {[]store.Object{{Key: "l", Path: "l", Flaw: "it is a symbolic link"}}, false, nil, nil, []string{"l"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

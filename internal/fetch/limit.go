@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // bandwidth bounds the bytes a second that all workers take together.
@@ -16,7 +19,7 @@ type bandwidth struct {
 }
 
 // leastShare is how many bytes a second a request is worth having for.
-const leastShare = 256 * kib
+const leastShare = 256 * store.KiB
 
 // share is how many of most requests share the bandwidth: many would all bring their
 // objects at the very end, and the first are wanted soon.
@@ -38,7 +41,7 @@ func (b *bandwidth) portion(most int64) int64 {
 	if b.perSecond <= 0 {
 		return most
 	}
-	return min(max(b.perSecond/portionsASecond&^(directBlock-1), directBlock), most)
+	return min(max(b.perSecond/portionsASecond&^(destination.DirectBlock-1), destination.DirectBlock), most)
 }
 
 // take waits until n more bytes may come.
@@ -57,7 +60,7 @@ func (b *bandwidth) take(ctx context.Context, n int64) error {
 	if due <= 0 {
 		return nil
 	}
-	return wait(ctx, due)
+	return store.Wait(ctx, due)
 }
 
 // gate bounds how many requests are open. A source that asks for fewer halves
@@ -112,7 +115,7 @@ func width(parallel, files int, bytes int64) int {
 		return parallel
 	case files == 0:
 		return 1
-	case bytes/int64(files) >= 8*mib:
+	case bytes/int64(files) >= 8*store.MiB:
 		return 8
 	}
 	return 32
@@ -120,8 +123,8 @@ func width(parallel, files int, bytes int64) int {
 
 // Bounds of a worker's buffer in bytes.
 const (
-	leastBuffer = 64 * kib
-	mostBuffer  = mib
+	leastBuffer = 64 * store.KiB
+	mostBuffer  = store.MiB
 )
 
 // buffers shares memory, in bytes, among workers: each holds one buffer, and all

@@ -8,28 +8,32 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
 func TestDirectorySource(t *testing.T) {
 	b := newBed(t)
 	from := t.TempDir()
-	want := map[string][]byte{"a": []byte("a"), "d/large": randomBytes(3, 40*mib)}
+	want := map[string][]byte{"a": []byte("a"), "d/large": storetest.RandomBytes(3, 40*store.MiB)}
 	for path, data := range want {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(from, path)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))
 	}
 	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
 	b.change = func(c *Config) {
-		store, err := NewDirectory(c.Source)
+		from, err := dirstore.New(c.Source)
 		require.NoError(t, err)
-		c.Store = store
+		c.Store = from
 	}
 	refused, _, err := b.run("file://" + from + "/")
 	require.NoError(t, err)
 	require.Len(t, refused, 1)
 	require.Equal(t, "it is a symbolic link", refused[0].Reason)
 	for _, e := range b.mustHave(want) {
-		require.Equal(t, checkSize, e.Check)
+		require.Equal(t, store.CheckSize, e.Check)
 	}
 }
 
@@ -37,9 +41,9 @@ func TestDirectorySource(t *testing.T) {
 func TestAnotherDirectoryOfTheSameLook(t *testing.T) {
 	b := newBed(t)
 	b.change = func(c *Config) {
-		store, err := NewDirectory(c.Source)
+		from, err := dirstore.New(c.Source)
 		require.NoError(t, err)
-		c.Store = store
+		c.Store = from
 	}
 	then := time.Now().Add(-time.Hour)
 	for _, content := range []string{"first", "other"} {
@@ -51,7 +55,7 @@ func TestAnotherDirectoryOfTheSameLook(t *testing.T) {
 		_, _, err := b.run("file://" + from + "/")
 		require.NoError(t, err)
 		for _, e := range b.mustHave(map[string][]byte{"a": []byte(content), "b": []byte(content)}) {
-			require.Equal(t, checkSize, chooseCheck(Sums{}, e.ETag).kind, "it is no hash")
+			require.Equal(t, store.CheckSize, store.ChooseCheck(store.Sums{}, e.ETag).Kind, "it is no hash")
 		}
 	}
 }
@@ -63,12 +67,12 @@ func TestFileChangesWhileItIsRead(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("first"), 0o600))
 	source, err := ParseSource("file://" + dir + "/")
 	require.NoError(t, err)
-	store, err := NewDirectory(source)
+	from, err := dirstore.New(source)
 	require.NoError(t, err)
-	o, _, err := store.Stat(t.Context(), dir+"/a", "")
+	o, _, err := from.Stat(t.Context(), dir+"/a", "")
 	require.NoError(t, err)
 	read := func(meanwhile func()) error {
-		stream, err := store.Open(t.Context(), o, span{0, o.Size})
+		stream, err := from.Open(t.Context(), o, store.Span{Offset: 0, Length: o.Size})
 		require.NoError(t, err)
 		defer stream.Body.Close()
 		_, err = io.CopyN(io.Discard, stream.Body, o.Size)
@@ -83,5 +87,5 @@ func TestFileChangesWhileItIsRead(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // the clock of change times is a coarse one
 		require.NoError(t, os.WriteFile(name, []byte("other"), 0o600))
 		require.NoError(t, os.Chtimes(name, o.Modified, o.Modified))
-	}), errChanged, "though its size and its time are the same")
+	}), store.ErrChanged, "though its size and its time are the same")
 }

@@ -10,6 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // Entry is one line of the manifest: a file that is complete, verified and
@@ -26,8 +29,8 @@ type Entry struct {
 	Deleted   bool      `json:"deleted,omitempty"`
 }
 
-func (e Entry) object() Object {
-	return Object{Path: e.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID, Modified: e.Modified}
+func (e Entry) object() store.Object {
+	return store.Object{Path: e.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID, Modified: e.Modified}
 }
 
 // log is a file of JSON lines that only grows. A line that a crash has torn is
@@ -35,8 +38,8 @@ func (e Entry) object() Object {
 type log struct{ file *os.File }
 
 // openLog opens name and calls each with every whole line.
-func openLog(d *dest, name string, each func(line []byte) error) (*log, error) {
-	file, err := d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+func openLog(d *destination.Dir, name string, each func(line []byte) error) (*log, error) {
+	file, err := d.Root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -88,13 +91,13 @@ func (l *log) append(values ...any) error {
 	return nil
 }
 
-func (l *log) close() { _ = l.file.Close() }
+func (l *log) Close() { _ = l.file.Close() }
 
 // openManifest reads what is in the destination, by path. A line that makes no
 // sense is worth nothing: its file is fetched again.
-func openManifest(d *dest) (*log, map[string]Entry, error) {
+func openManifest(d *destination.Dir) (*log, map[string]Entry, error) {
 	entries := make(map[string]Entry)
-	l, err := openLog(d, manifestFile, func(line []byte) error {
+	l, err := openLog(d, destination.ManifestFile, func(line []byte) error {
 		var e Entry
 		switch err := json.Unmarshal(line, &e); {
 		case err != nil || checkPath(e.Path) != nil:
@@ -108,20 +111,20 @@ func openManifest(d *dest) (*log, map[string]Entry, error) {
 	return l, entries, err
 }
 
-// changed tells whether something else stands in the place of e than was left there;
+// replaced reports whether something else stands in the place of e than was left there;
 // nothing at all does not count.
-func (d *dest) changed(e Entry) (bool, error) {
-	if _, err := d.lstat(e.Path); errors.Is(err, fs.ErrNotExist) {
+func replaced(d *destination.Dir, e Entry) (bool, error) {
+	if _, err := d.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	here, err := d.present(e)
+	here, err := present(d, e)
 	return !here, err
 }
 
 // present tells whether the file of e stands where it must, as far as can be
 // seen without reading it: of its size, and not written to since.
-func (d *dest) present(e Entry) (bool, error) {
-	info, err := d.lstat(e.Path)
+func present(d *destination.Dir, e Entry) (bool, error) {
+	info, err := d.Lstat(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

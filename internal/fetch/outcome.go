@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // fail notes that an object could not be had; the others go on where that makes
 // sense.
-func (r *run) fail(o Object, err error) {
-	switch c := classify(err); {
-	case c == fatal:
+func (r *run) fail(o store.Object, err error) {
+	switch c := store.Classify(err); {
+	case c == store.Fatal:
 		r.stop(err)
-	case c == gone, errors.Is(err, errInTheWay):
+	case c == store.Gone, errors.Is(err, store.ErrInTheWay):
 		r.refuse(o, err)
 	default:
 		r.mu.Lock()
@@ -37,14 +41,14 @@ func (r *run) received(ctx context.Context, f finished) {
 }
 
 // refuse notes that an object will not be a file.
-func (r *run) refuse(o Object, err error) {
+func (r *run) refuse(o store.Object, err error) {
 	r.progress.filesTotal.Add(-1)
 	r.progress.bytesTotal.Add(-o.Size)
 	r.note(Refusal{o.Key, err.Error()})
 }
 
 // refuseArrived refuses an object that was received already.
-func (r *run) refuseArrived(o Object, err error) {
+func (r *run) refuseArrived(o store.Object, err error) {
 	r.arrived(-o.Size)
 	r.refuse(o, err)
 }
@@ -61,12 +65,26 @@ func (r *run) note(refusal Refusal) {
 // It may succeed later only if each of them may.
 func (r *run) failure() error {
 	sort.Slice(r.failures, func(i, j int) bool { return r.failures[i].Error() < r.failures[j].Error() })
-	out := &Error{Retryable: true}
+	out := &store.Error{Retryable: true}
 	for _, err := range r.failures {
-		var one *Error
+		var one *store.Error
 		errors.As(failed(err), &one)
 		out.Retryable = out.Retryable && one.Retryable
 	}
-	out.err = fmt.Errorf("%d of %d files could not be fetched, the first: %w", len(r.failures), r.progress.filesTotal.Load(), r.failures[0])
+	out.Err = fmt.Errorf("%d of %d files could not be fetched, the first: %w", len(r.failures), r.progress.filesTotal.Load(), r.failures[0])
 	return out
+}
+
+// failed makes the error of a run from its cause.
+func failed(err error) error {
+	var already *store.Error
+	if err == nil || errors.As(err, &already) {
+		return err
+	}
+	var told *noRoomError
+	if (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) && !errors.As(err, &told) {
+		err = fmt.Errorf("the destination has no room left; make the volume larger or select less: %w", err)
+	}
+	retry := store.Classify(err) == store.Transient && !errors.Is(err, store.ErrChecksum) || store.Classify(err) == store.Changed
+	return &store.Error{Retryable: retry, Err: err}
 }

@@ -8,13 +8,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
 // An object in parts of any sizes is verified where the server tells of the parts.
 func TestParts(t *testing.T) {
-	small, large := randomBytes(1, 12*mib+5), randomBytes(2, 40*mib)
-	few, many := []int64{5 * mib, 6 * mib, mib + 5}, []int64{9 * mib, 5 * mib, 26 * mib}
-	odd := compositeOf(small, 5*mib+1)
+	small, large := storetest.RandomBytes(1, 12*store.MiB+5), storetest.RandomBytes(2, 40*store.MiB)
+	few, many := []int64{5 * store.MiB, 6 * store.MiB, store.MiB + 5}, []int64{9 * store.MiB, 5 * store.MiB, 26 * store.MiB}
+	odd := storetest.CompositeOf(small, 5*store.MiB+1)
 	type test struct {
 		object fakeObject
 		fault  bool // its first byte is flipped at first
@@ -22,14 +25,14 @@ func TestParts(t *testing.T) {
 		gets   int
 	}
 	for name, test := range map[string]test{
-		"unequal":              {fakeObject{data: small, etag: compositeOf(small, few...), parts: few}, false, checkComposite, 1},
-		"unequal, large":       {fakeObject{data: large, etag: compositeOf(large, many...), parts: many}, false, checkComposite, 3},
-		"altered":              {fakeObject{data: small, etag: odd, parts: equalParts(12*mib+5, 5*mib+1)}, true, checkComposite, 2},
-		"altered, unequal":     {fakeObject{data: small, etag: compositeOf(small, few...), parts: few}, true, checkComposite, 2},
-		"altered, large":       {fakeObject{data: large, etag: compositeOf(large, many...), parts: many}, true, checkComposite, 6},
-		"not told":             {fakeObject{data: small, etag: odd}, false, checkSize, 1},
-		"not told, large":      {fakeObject{data: large, etag: compositeOf(large, 9_123_457)}, false, checkSize, 3},
-		"told and of no sense": {fakeObject{data: small, etag: odd, parts: []int64{1, 2, 3}}, false, checkSize, 1},
+		"unequal":              {fakeObject{data: small, etag: storetest.CompositeOf(small, few...), parts: few}, false, store.CheckComposite, 1},
+		"unequal, large":       {fakeObject{data: large, etag: storetest.CompositeOf(large, many...), parts: many}, false, store.CheckComposite, 3},
+		"altered":              {fakeObject{data: small, etag: odd, parts: store.EqualParts(12*store.MiB+5, 5*store.MiB+1)}, true, store.CheckComposite, 2},
+		"altered, unequal":     {fakeObject{data: small, etag: storetest.CompositeOf(small, few...), parts: few}, true, store.CheckComposite, 2},
+		"altered, large":       {fakeObject{data: large, etag: storetest.CompositeOf(large, many...), parts: many}, true, store.CheckComposite, 6},
+		"not told":             {fakeObject{data: small, etag: odd}, false, store.CheckSize, 1},
+		"not told, large":      {fakeObject{data: large, etag: storetest.CompositeOf(large, 9_123_457)}, false, store.CheckSize, 3},
+		"told and of no sense": {fakeObject{data: small, etag: odd, parts: []int64{1, 2, 3}}, false, store.CheckSize, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -60,8 +63,8 @@ func TestParts(t *testing.T) {
 // answers is not taken for one that knows no parts.
 func TestPartsAreAskedForAgain(t *testing.T) {
 	b := newBed(t)
-	data, sizes := randomBytes(1, 12*mib+5), []int64{5 * mib, 6 * mib, mib + 5}
-	b.fake.set("set/o", fakeObject{data: data, etag: compositeOf(data, sizes...), parts: sizes})
+	data, sizes := storetest.RandomBytes(1, 12*store.MiB+5), []int64{5 * store.MiB, 6 * store.MiB, store.MiB + 5}
+	b.fake.set("set/o", fakeObject{data: data, etag: storetest.CompositeOf(data, sizes...), parts: sizes})
 	var met, times atomic.Int64
 	times.Store(1)
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, _ string) bool {
@@ -73,12 +76,12 @@ func TestPartsAreAskedForAgain(t *testing.T) {
 	}
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
-	require.Equal(t, checkComposite, b.mustHave(map[string][]byte{"o": data})["o"].Check)
+	require.Equal(t, store.CheckComposite, b.mustHave(map[string][]byte{"o": data})["o"].Check)
 
 	b.dest += "2"
 	times.Store(1000)
 	_, _, err = b.run("s3://bucket/set/")
-	var e *Error
+	var e *store.Error
 	require.ErrorAs(t, err, &e)
 	require.True(t, e.Retryable)
 	require.NoFileExists(t, filepath.Join(b.dest, "o"))

@@ -3,6 +3,8 @@ package fetch
 import (
 	"fmt"
 	"sort"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // Orders in which files are fetched.
@@ -15,7 +17,7 @@ const (
 // plan is what a run has to do.
 type plan struct {
 	// fetch are the objects whose content is not here.
-	fetch []Object
+	fetch []store.Object
 	// keep are the files that are here already.
 	keep []Entry
 	// gone are the files that an earlier run fetched and nobody wants any more.
@@ -26,7 +28,7 @@ type plan struct {
 
 // decide compares what is wanted with what the manifest says; present tells
 // whether the file of an entry is still as it was left.
-func decide(files []Object, entries map[string]Entry, present func(Entry) (bool, error)) (plan, error) {
+func decide(files []store.Object, entries map[string]Entry, present func(Entry) (bool, error)) (plan, error) {
 	var p plan
 	wanted := make(map[string]bool, len(files))
 	for _, o := range files {
@@ -41,7 +43,7 @@ func decide(files []Object, entries map[string]Entry, present func(Entry) (bool,
 			return plan{}, err
 		}
 		switch {
-		case here && e.object().same(o):
+		case here && e.object().Same(o):
 			p.keep = append(p.keep, e)
 		case here:
 			p.replaced.bytes += e.Bytes
@@ -62,7 +64,7 @@ func decide(files []Object, entries map[string]Entry, present func(Entry) (bool,
 
 // arrange sorts objects by name, by size (small ones first, so that many files
 // are there soon), or as list has their paths, the others behind by name.
-func arrange(objects []Object, order string, list []string) error {
+func arrange(objects []store.Object, order string, list []string) error {
 	rank := make(map[string]int, len(list))
 	switch order {
 	case OrderName, OrderSize, "":
@@ -89,28 +91,28 @@ func arrange(objects []Object, order string, list []string) error {
 }
 
 // Objects above this size, in bytes, are fetched in ranges.
-const wholeLimit = 32 * mib
+const wholeLimit = 32 * store.MiB
 
 // spanSize is the length of the ranges of an object of size bytes: small enough
 // to share among workers and to lose little in a kill, not too many.
 func spanSize(size int64) int64 {
-	return min(max(16*mib, (size/1024+mib-1)/mib*mib), 256*mib)
+	return min(max(16*store.MiB, (size/1024+store.MiB-1)/store.MiB*store.MiB), 256*store.MiB)
 }
 
 // spans are the ranges of size bytes that have does not cover. have must be in
 // order and must not overlap.
-func spans(size int64, have []span) []span {
+func spans(size int64, have []store.Span) []store.Span {
 	step := spanSize(size)
-	var out []span
+	var out []store.Span
 	gap := func(from, to int64) {
 		for ; from < to; from += step {
-			out = append(out, span{from, min(step, to-from)})
+			out = append(out, store.Span{Offset: from, Length: min(step, to-from)})
 		}
 	}
 	from := int64(0)
 	for _, h := range have {
 		gap(from, h.Offset)
-		from = h.end()
+		from = h.End()
 	}
 	gap(from, size)
 	return out
@@ -125,7 +127,7 @@ func disjoint(notes []note) []note {
 	for _, n := range sorted {
 		if n.Offset >= end && n.Length > 0 {
 			out = append(out, n)
-			end = n.end()
+			end = n.End()
 		}
 	}
 	return out

@@ -13,7 +13,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // PutConfig says what to upload and whereto.
@@ -23,8 +26,8 @@ type PutConfig struct {
 	Dir string
 	// Target is an s3:// or pachyderm:// URL; what is below it is overwritten where
 	// the names are the same, and nothing is removed.
-	Target Source
-	S3     S3
+	Target store.Source
+	S3     s3store.Config
 	// Parallel is how many files are on their way at once; 0 chooses. Memory bounds
 	// the bytes in flight.
 	Parallel int
@@ -32,19 +35,11 @@ type PutConfig struct {
 	Log      logrus.FieldLogger
 }
 
-// uploadPart is the part size of multipart uploads, in bytes. Large files get
-// larger parts: S3 takes 10,000.
-const uploadPart = 16 * mib
-
-func partSize(size int64) int64 {
-	return max(uploadPart, (size/9000+mib-1)/mib*mib)
-}
-
 // upload is one call of Put.
 type upload struct {
 	PutConfig
-	local    *directory
-	remote   *bucket
+	local    *dirstore.Directory
+	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
 
@@ -62,7 +57,7 @@ func Put(ctx context.Context, config PutConfig, progress *Progress) ([]Refusal, 
 	err := u.put(ctx)
 	if err != nil {
 		err = failed(err)
-		var e *Error
+		var e *store.Error
 		progress.Fail(err.Error(), errors.As(err, &e) && e.Retryable)
 	}
 	return u.refused, err
@@ -78,15 +73,15 @@ func (u *upload) put(ctx context.Context) error {
 	u.progress.set(protocol.StateFetching, "")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	queue := make(chan Object)
+	queue := make(chan store.Object)
 	// The client holds a part of each thread's upload; a worker has one thread.
-	workers := min(width(u.Parallel, len(files), total), max(1, int(u.Memory/uploadPart)))
+	workers := min(width(u.Parallel, len(files), total), max(1, int(u.Memory/s3store.UploadPart)))
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
 			buf := make([]byte, mostBuffer)
 			for o := range queue {
-				if err := u.file(ctx, o, buf); classify(err) == fatal && err != nil {
+				if err := u.file(ctx, o, buf); store.Classify(err) == store.Fatal && err != nil {
 					cancel(err)
 				}
 			}
@@ -106,30 +101,30 @@ func (u *upload) put(ctx context.Context) error {
 }
 
 // open lists the files.
-func (u *upload) open(ctx context.Context) (files []Object, total int64, err error) {
+func (u *upload) open(ctx context.Context) (files []store.Object, total int64, err error) {
 	dir, err := filepath.Abs(u.Dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	local, err := NewDirectory(Source{Kind: kindFile, Key: dir + "/", Prefix: dir + "/"})
+	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
 	if err != nil {
 		return nil, 0, err
 	}
-	u.local = local.(*directory)
-	if u.Target.Kind == kindFile || u.Target.Glob != nil {
-		return nil, 0, usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
+	u.local = local.(*dirstore.Directory)
+	if u.Target.Kind == store.KindFile || u.Target.Glob != nil {
+		return nil, 0, store.Usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
 	}
 	u.prefix = u.Target.Key
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
 		u.prefix += "/"
 	}
-	remote, err := NewS3(u.Target, u.S3)
+	remote, err := s3store.New(u.Target, u.S3)
 	if err != nil {
 		return nil, 0, err
 	}
-	u.remote = remote.(*bucket)
-	err = u.local.List(ctx, func(o Object) error {
-		o.Path = u.local.name(o.Key)
+	u.remote = remote.(*s3store.Bucket)
+	err = u.local.List(ctx, func(o store.Object) error {
+		o.Path = u.local.Name(o.Key)
 		if o.Flaw != "" {
 			u.refused = append(u.refused, Refusal{o.Path, o.Flaw})
 			u.progress.refused.Add(1)
@@ -149,10 +144,10 @@ func (u *upload) end(ctx context.Context, files int) error {
 	if len(u.failures) > 0 {
 		retry := true
 		for _, err := range u.failures {
-			var one *Error
+			var one *store.Error
 			retry = retry && errors.As(failed(err), &one) && one.Retryable
 		}
-		return &Error{Retryable: retry, err: fmt.Errorf("%d of %d files could not be uploaded, the first: %w", len(u.failures), files, u.failures[0])}
+		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %d files could not be uploaded, the first: %w", len(u.failures), files, u.failures[0])}
 	}
 	message := fmt.Sprintf("complete: %d files, %s uploaded and verified", files, Human(u.progress.durable.Load()))
 	if n := len(u.refused); n > 0 {
@@ -163,7 +158,7 @@ func (u *upload) end(ctx context.Context, files int) error {
 }
 
 // file uploads one file, again where that may help.
-func (u *upload) file(ctx context.Context, o Object, buf []byte) error {
+func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 	var err error
 	for n := 1; n <= u.S3.Attempts; n++ {
 		if err = u.once(ctx, o, buf); err == nil {
@@ -174,11 +169,11 @@ func (u *upload) file(ctx context.Context, o Object, buf []byte) error {
 		if context.Cause(ctx) != nil {
 			return err
 		}
-		if c := classify(err); c != transient && c != changed {
+		if c := store.Classify(err); c != store.Transient && c != store.Changed {
 			break
 		}
 		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed, and is tried again")
-		if wait(ctx, pause(n, rand.Float64())) != nil {
+		if store.Wait(ctx, store.Pause(n, rand.Float64())) != nil {
 			return err
 		}
 		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Flaw == "" {
@@ -193,79 +188,79 @@ func (u *upload) file(ctx context.Context, o Object, buf []byte) error {
 }
 
 // once uploads a file unless the same content is there, and verifies it.
-func (u *upload) once(ctx context.Context, o Object, buf []byte) error {
+func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	key := u.prefix + o.Path
-	stream, err := u.local.Open(ctx, o, span{0, o.Size})
+	stream, err := u.local.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Body.Close() }()
-	file := stream.Body.(*pinned)
-	crc := newCRC64()
-	if err := hashInto(ctx, crc, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
+	file := stream.Body.(*dirstore.Pinned)
+	crc := store.NewCRC64()
+	if err := store.HashInto(ctx, crc, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
 		return err
 	}
-	there, sums, err := u.remote.look(ctx, key, 0)
-	if err == nil && there.Size == o.Size && sums.CRC64NVME == encode(crc.Sum(nil)) {
+	there, sums, err := u.remote.Verify(ctx, key, 0)
+	if err == nil && there.Size == o.Size && sums.CRC64NVME == store.Encode(crc.Sum(nil)) {
 		return nil
 	}
-	if c := classify(err); err != nil && (c == fatal || c == transient) {
+	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient) {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
-	if err := u.remote.send(ctx, key, file.file, o.Size, crc.Sum(nil)); err != nil {
+	if err := u.remote.Upload(ctx, key, file.File, o.Size, crc.Sum(nil)); err != nil {
 		return err
 	}
-	if err := file.check(); err != nil {
+	if err := file.Check(); err != nil {
 		return err
 	}
 	return u.verify(ctx, o, key, file, crc.Sum(nil), buf)
 }
 
 // verify asks the server what it has now.
-func (u *upload) verify(ctx context.Context, o Object, key string, file *pinned, crc []byte, buf []byte) error {
-	there, sums, err := u.remote.look(ctx, key, o.Size)
+func (u *upload) verify(ctx context.Context, o store.Object, key string, file *dirstore.Pinned, crc []byte, buf []byte) error {
+	there, sums, err := u.remote.Verify(ctx, key, o.Size)
 	if err != nil {
 		return fmt.Errorf("look at what was uploaded: %w", err)
 	}
 	if there.Size != o.Size {
-		return fmt.Errorf("%w: the server has %d bytes of %d", errChecksum, there.Size, o.Size)
+		return fmt.Errorf("%w: the server has %d bytes of %d", store.ErrChecksum, there.Size, o.Size)
 	}
-	sums.PartSize = partSize(o.Size)
-	switch c := chooseCheck(sums, there.ETag); {
-	case c.kind == checkCRC64:
-		return c.verify(crc)
-	case c.kind == checkComposite:
+	sums.PartSize = s3store.PartSize(o.Size)
+	switch c := store.ChooseCheck(sums, there.ETag); {
+	case c.Kind == store.CheckCRC64:
+		return c.Verify(crc)
+	case c.Kind == store.CheckComposite:
 		ours := func(context.Context, int) ([]int64, error) { return nil, nil } // there is nothing to ask for
-		if known, err := c.verifyComposite(ctx, file.file, o.Size, buf, ours); known || err != nil {
+		if known, err := c.VerifyComposite(ctx, file.File, o.Size, buf, ours); known || err != nil {
 			return err
 		}
-	case c.streams():
-		h := c.hasher()
-		if err := hashInto(ctx, h, io.NewSectionReader(file.file, 0, o.Size), buf); err != nil {
+	case c.Streams():
+		h := c.Hasher()
+		if err := store.HashInto(ctx, h, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
 			return err
 		}
-		return c.verify(h.Sum(nil))
+		return c.Verify(h.Sum(nil))
 	}
 	return u.readBack(ctx, there, crc, buf)
 }
 
 // readBack verifies what a server has that gives no checksum of it. The directory may
 // be deleted on the strength of it.
-func (u *upload) readBack(ctx context.Context, o Object, crc, buf []byte) error {
-	ctx, dog, stop := watch(ctx, u.S3.Stall)
+func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) error {
+	ctx, dog, stop := store.WatchStall(ctx, u.S3.Stall)
 	defer stop()
-	stream, err := u.remote.Open(ctx, o, span{0, o.Size})
+	stream, err := u.remote.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
-		return fmt.Errorf("read back what was uploaded: %w", cause(ctx, err))
+		return fmt.Errorf("read back what was uploaded: %w", store.Cause(ctx, err))
 	}
 	defer func() { _ = stream.Body.Close() }() // it was only read
-	h := newCRC64()
-	err = hashInto(ctx, h, fed{stream.Body, dog}, buf)
+	h := store.NewCRC64()
+	err = store.HashInto(ctx, h, dog.Feed(stream.Body), buf)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read back what was uploaded: %w", cause(ctx, err))
+		return fmt.Errorf("read back what was uploaded: %w", store.Cause(ctx, err))
 	case !bytes.Equal(h.Sum(nil), crc):
-		return fmt.Errorf("%w: what was uploaded reads otherwise", errChecksum)
+		return fmt.Errorf("%w: what was uploaded reads otherwise", store.ErrChecksum)
 	}
 	return nil
 }

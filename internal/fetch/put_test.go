@@ -12,6 +12,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
 // A server that gives no checksum of what it took is asked for all of it: the data may
@@ -32,25 +36,25 @@ func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 				w.Header().Set("ETag", `"of no kind"`)
 				return true
 			}
-			err := b.upload(dir, S3{Attempts: 2, Stall: 5 * time.Second})
+			err := b.upload(dir, s3store.Config{Attempts: 2, Stall: 5 * time.Second})
 			if name == "whole" {
 				require.NoError(t, err)
 			} else {
-				require.ErrorIs(t, err, errChecksum)
+				require.ErrorIs(t, err, store.ErrChecksum)
 			}
 		})
 	}
 }
 
 // upload puts a directory below out/ of the fake.
-func (b *bed) upload(dir string, s3 S3) error {
+func (b *bed) upload(dir string, s3 s3store.Config) error {
 	b.t.Helper()
 	target, err := ParseSource("s3://bucket/out/")
 	require.NoError(b.t, err)
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 	s3.Endpoint = b.fake.URL
-	_, err = Put(b.t.Context(), PutConfig{Dir: dir, Target: target, S3: s3, Memory: 64 * mib, Log: quiet}, NewProgress(ReadyAfter{}))
+	_, err = Put(b.t.Context(), PutConfig{Dir: dir, Target: target, S3: s3, Memory: 64 * store.MiB, Log: quiet}, NewProgress(ReadyAfter{}))
 	return err
 }
 
@@ -84,7 +88,7 @@ func TestPutStalls(t *testing.T) {
 			return r.Method == method && (query == "" && r.URL.RawQuery == "" || query != "" && r.URL.Query().Has(query))
 		}
 	}
-	small, large := randomBytes(1, 100), randomBytes(2, uploadPart+1)
+	small, large := storetest.RandomBytes(1, 100), storetest.RandomBytes(2, s3store.UploadPart+1)
 	for name, test := range map[string]struct {
 		data  []byte
 		hangs func(*http.Request) bool
@@ -92,7 +96,7 @@ func TestPutStalls(t *testing.T) {
 	}{
 		"look":              {small, is(http.MethodHead, ""), false},
 		"send":              {small, is(http.MethodPut, ""), true},
-		"send, and no room": {large[:uploadPart], is(http.MethodPut, ""), false},
+		"send, and no room": {large[:s3store.UploadPart], is(http.MethodPut, ""), false},
 		"begin parts":       {large, is(http.MethodPost, "uploads"), true},
 		"send a part":       {large, is(http.MethodPut, "partNumber"), true},
 		"complete":          {large, is(http.MethodPost, "uploadId"), true},
@@ -115,10 +119,10 @@ func TestPutStalls(t *testing.T) {
 				<-ended
 				return true
 			}
-			s3 := S3{Attempts: 2, Stall: 500 * time.Millisecond, patience: 200 * time.Millisecond}
+			s3 := s3store.Config{Attempts: 2, Stall: 500 * time.Millisecond, Patience: 200 * time.Millisecond}
 			err := b.upload(dir, s3)
-			require.ErrorIs(t, err, errStalled)
-			var e *Error
+			require.ErrorIs(t, err, store.ErrStalled)
+			var e *store.Error
 			require.ErrorAs(t, err, &e)
 			require.True(t, e.Retryable)
 
@@ -135,7 +139,7 @@ func TestPutStalls(t *testing.T) {
 func TestPutIsAnsweredLate(t *testing.T) {
 	b := newBed(t)
 	dir := t.TempDir()
-	data := randomBytes(1, 100)
+	data := storetest.RandomBytes(1, 100)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), data, 0o600))
 	sent := 0
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
@@ -145,6 +149,6 @@ func TestPutIsAnsweredLate(t *testing.T) {
 		}
 		return b.takes(w, r, key, data)
 	}
-	require.NoError(t, b.upload(dir, S3{Attempts: 1, Stall: 500 * time.Millisecond}))
+	require.NoError(t, b.upload(dir, s3store.Config{Attempts: 1, Stall: 500 * time.Millisecond}))
 	require.Equal(t, 1, sent)
 }

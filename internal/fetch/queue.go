@@ -1,13 +1,17 @@
 package fetch
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
 
 // task is a piece of work: a whole object, or one range of a large one.
 type task struct {
-	object Object
+	object store.Object
 	// assembly and part are set for a range.
 	assembly *assembly
-	part     span
+	part     store.Span
 }
 
 // queue hands out work. Ranges of objects that were begun come before new
@@ -15,13 +19,13 @@ type task struct {
 type queue struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
-	objects []Object
+	objects []store.Object
 	ranges  []task
 	working int
 	stopped bool
 }
 
-func newQueue(objects []Object) *queue {
+func newQueue(objects []store.Object) *queue {
 	q := &queue{objects: objects}
 	q.cond = sync.NewCond(&q.mu)
 	return q

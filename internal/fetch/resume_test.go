@@ -9,6 +9,10 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
 // halfWay runs until one range of the large object fails for good, and returns
@@ -27,7 +31,7 @@ func halfWay(t *testing.T, b *bed) (want map[string][]byte, temp string) {
 	require.ErrorContains(t, err, "InternalError")
 	b.fake.hook = nil
 	b.fake.got()
-	require.NoError(t, filepath.WalkDir(filepath.Join(b.dest, tmpDir), func(path string, entry os.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(filepath.Join(b.dest, destination.TmpDir), func(path string, entry os.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
 			temp = path
 		}
@@ -53,7 +57,7 @@ func TestResumeTrustsNoBytesThatAreNotThere(t *testing.T) {
 	want, temp := halfWay(t, b)
 	file, err := os.OpenFile(temp, os.O_RDWR, 0)
 	require.NoError(t, err)
-	_, err = file.WriteAt(make([]byte, 4096), 5*mib)
+	_, err = file.WriteAt(make([]byte, 4096), 5*store.MiB)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
 	_, _, err = b.run("s3://bucket/set/")
@@ -65,7 +69,7 @@ func TestResumeTrustsNoBytesThatAreNotThere(t *testing.T) {
 func TestResumeOfAnotherVersionBeginsAnew(t *testing.T) {
 	b := newBed(t)
 	want, _ := halfWay(t, b)
-	want["large"] = randomBytes(55, int64(len(want["large"])))
+	want["large"] = storetest.RandomBytes(55, int64(len(want["large"])))
 	b.fake.put("set/large", want["large"])
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
@@ -80,11 +84,11 @@ func TestTornLines(t *testing.T) {
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	b.fake.got()
-	name := filepath.Join(b.dest, manifestFile)
+	name := filepath.Join(b.dest, destination.ManifestFile)
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, data[:len(data)-10], 0o600))
-	require.NoError(t, os.Remove(filepath.Join(b.dest, completeFile)))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, destination.CompleteFile)))
 	_, _, err = b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	require.Len(t, b.fake.got(), 1, "the file of the torn line")
@@ -92,20 +96,20 @@ func TestTornLines(t *testing.T) {
 }
 
 func TestWriteAtEveryAlignment(t *testing.T) {
-	d, err := openDest(t.TempDir())
+	d, err := destination.Open(t.TempDir())
 	require.NoError(t, err)
-	defer d.close()
-	buf := newBuffer(64 * kib)
-	require.Zero(t, uintptr(unsafe.Pointer(unsafe.SliceData(buf)))%directBlock)
-	copy(buf, randomBytes(4, 64*kib))
+	defer d.Close()
+	buf := destination.NewBuffer(64 * store.KiB)
+	require.Zero(t, uintptr(unsafe.Pointer(unsafe.SliceData(buf)))%destination.DirectBlock)
+	copy(buf, storetest.RandomBytes(4, 64*store.KiB))
 	for _, at := range []int64{0, 1, 4096, 5000} {
 		for _, part := range [][]byte{buf, buf[:4096], buf[:4095], buf[:9000], buf[1:9000], buf[:1]} {
-			const size = 128 * kib
+			const size = 128 * store.KiB
 			temp := "0/t"
-			file, err := d.create(temp, size)
+			file, err := d.Create(temp, size)
 			require.NoError(t, err)
-			direct := d.openDirect(temp)
-			require.NoError(t, writeAt(file, direct, part, at))
+			direct := d.OpenDirect(temp)
+			require.NoError(t, destination.WriteAt(file, direct, part, at))
 			if direct != nil {
 				require.NoError(t, direct.Close())
 			}
@@ -116,7 +120,7 @@ func TestWriteAtEveryAlignment(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, md5Hex(want), md5Hex(got), "%d bytes at %d", len(part), at)
 			require.NoError(t, file.Close())
-			require.NoError(t, d.tmp.Remove(temp))
+			require.NoError(t, d.Tmp.Remove(temp))
 		}
 	}
 }
@@ -125,21 +129,21 @@ func TestWriteAtEveryAlignment(t *testing.T) {
 // followed, and a shelf that leads elsewhere is none.
 func TestTemporaryFilesAreNew(t *testing.T) {
 	outside := t.TempDir()
-	d, err := openDest(t.TempDir())
+	d, err := destination.Open(t.TempDir())
 	require.NoError(t, err)
-	defer d.close()
-	file, err := d.create("0/a", 0)
+	defer d.Close()
+	file, err := d.Create("0/a", 0)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	_, err = d.create("0/a", 0)
+	_, err = d.Create("0/a", 0)
 	require.ErrorIs(t, err, os.ErrExist)
 	require.ErrorContains(t, err, "0/a")
 
-	require.NoError(t, d.tmp.Symlink(filepath.Join(outside, "target"), "0/b"))
-	_, err = d.create("0/b", 0)
+	require.NoError(t, d.Tmp.Symlink(filepath.Join(outside, "target"), "0/b"))
+	_, err = d.Create("0/b", 0)
 	require.ErrorIs(t, err, os.ErrExist)
-	require.NoError(t, d.tmp.Symlink(outside, "1"))
-	_, err = d.create("1/c", 0)
+	require.NoError(t, d.Tmp.Symlink(outside, "1"))
+	_, err = d.Create("1/c", 0)
 	require.ErrorContains(t, err, "escapes")
 	left, err := os.ReadDir(outside)
 	require.NoError(t, err)
@@ -148,23 +152,23 @@ func TestTemporaryFilesAreNew(t *testing.T) {
 
 // A large object that is half there has all of its room already.
 func TestTakenRoom(t *testing.T) {
-	d, err := openDest(t.TempDir())
+	d, err := destination.Open(t.TempDir())
 	require.NoError(t, err)
-	defer d.close()
-	file, err := d.create("large", 8*mib)
+	defer d.Close()
+	file, err := d.Create("large", 8*store.MiB)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	require.GreaterOrEqual(t, d.taken("large"), 8*mib)
-	require.Zero(t, d.taken("none"))
+	require.GreaterOrEqual(t, d.Taken("large"), 8*store.MiB)
+	require.Zero(t, d.Taken("none"))
 
-	large := Object{Path: "large", Size: 20 * mib}
-	left := &remains{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", span: span{0, mib}}}}
+	large := store.Object{Path: "large", Size: 20 * store.MiB}
+	left := &remains{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", Span: store.Span{Offset: 0, Length: store.MiB}}}}
 	r := &run{dest: d, remains: map[string]*remains{"large": left}}
-	require.GreaterOrEqual(t, r.here(large), 8*mib, "not only what came")
-	large.Size = 5 * mib
-	require.EqualValues(t, 5*mib, r.here(large), "no more than it has")
+	require.GreaterOrEqual(t, r.here(large), 8*store.MiB, "not only what came")
+	large.Size = 5 * store.MiB
+	require.EqualValues(t, 5*store.MiB, r.here(large), "no more than it has")
 	left.temp = "none"
-	require.EqualValues(t, mib, r.here(large), "it has its name already")
+	require.EqualValues(t, store.MiB, r.here(large), "it has its name already")
 	delete(r.remains, "large")
 	require.Zero(t, r.here(large))
 }

@@ -4,12 +4,15 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// errNoRoom says in numbers that a plan does not fit.
-type errNoRoom struct{ need, free need }
+// noRoomError says in numbers that a plan does not fit.
+type noRoomError struct{ need, free need }
 
-func (e *errNoRoom) Error() string {
+func (e *noRoomError) Error() string {
 	if e.need.inodes > e.free.inodes && e.free.inodes >= 0 {
 		return fmt.Sprintf("no room: %d more files and directories are needed, and the destination has inodes for %d; enlarge it or select less", e.need.inodes, e.free.inodes)
 	}
@@ -17,7 +20,7 @@ func (e *errNoRoom) Error() string {
 		Human(e.need.bytes), Human(e.free.bytes), e.need.bytes, e.free.bytes)
 }
 
-func (e *errNoRoom) Unwrap() error { return unix.ENOSPC }
+func (e *noRoomError) Unwrap() error { return unix.ENOSPC }
 
 // need is an amount of room; inodes below 0 are without number.
 type need struct{ bytes, inodes int64 }
@@ -27,7 +30,7 @@ type need struct{ bytes, inodes int64 }
 // their room and their inodes back, but a new file stands beside the one that it
 // replaces for some time: that much is added again, up to what may be there without
 // its name.
-func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
+func (p plan) needed(block int64, here func(store.Object) int64, remove bool) need {
 	var n need
 	dirs := make(map[string]bool)
 	rounded := func(b int64) int64 { return (b + block - 1) / block * block }
@@ -36,12 +39,12 @@ func (p plan) needed(block int64, here func(Object) int64, remove bool) need {
 		n.bytes += rounded(max(0, o.Size-here(o)))
 		n.inodes++
 		largest = max(largest, o.Size)
-		for dir := parent(o.Path); dir != "" && !dirs[dir]; dir = parent(dir) {
+		for dir := destination.Parent(o.Path); dir != "" && !dirs[dir]; dir = destination.Parent(dir) {
 			dirs[dir] = true
 		}
 	}
 	for _, e := range p.keep {
-		for dir := parent(e.Path); dir != "" && dirs[dir]; dir = parent(dir) {
+		for dir := destination.Parent(e.Path); dir != "" && dirs[dir]; dir = destination.Parent(dir) {
 			delete(dirs, dir)
 		}
 	}
@@ -64,7 +67,7 @@ const lineBytes = 400
 // own is what fetch takes for itself: a line in the manifest for each file, a note in
 // the journal for each small file and for each piece of a large one, a directory of
 // temporary files for each worker, and the file that says that all is there.
-func (p plan) own(workers int, here func(Object) int64) need {
+func (p plan) own(workers int, here func(store.Object) int64) need {
 	n := need{inodes: int64(workers) + 1}
 	for _, o := range p.fetch {
 		lines := int64(2)
@@ -78,11 +81,11 @@ func (p plan) own(workers int, here func(Object) int64) need {
 
 func (n need) plus(m need) need { return need{n.bytes + m.bytes, n.inodes + m.inodes} }
 
-// free is the room below the directory. On XFS with a project quota, as in a
+// freeIn is the room below the directory. On XFS with a project quota, as in a
 // flexlvm volume, statfs tells of the quota.
-func (d *dest) free() (room need, block int64, err error) {
+func freeIn(d *destination.Dir) (room need, block int64, err error) {
 	var s unix.Statfs_t
-	if err := unix.Fstatfs(int(d.dir.Fd()), &s); err != nil {
+	if err := unix.Fstatfs(int(d.Dir.Fd()), &s); err != nil {
 		return need{}, 0, fmt.Errorf("ask for free room: %w", err)
 	}
 	room = need{bytes: int64(s.Bavail) * s.Frsize, inodes: int64(s.Ffree)}
@@ -95,7 +98,7 @@ func (d *dest) free() (room need, block int64, err error) {
 // checkRoom fails with errNoRoom where need is more than free.
 func checkRoom(n, free need) error {
 	if n.bytes > free.bytes || free.inodes >= 0 && n.inodes > free.inodes {
-		return &errNoRoom{n, free}
+		return &noRoomError{n, free}
 	}
 	return nil
 }

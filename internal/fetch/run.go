@@ -13,18 +13,20 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // Config says what to fetch, whereto and how. The zero value of a number means
 // that there is no bound, or that it is chosen by what there is to do.
 type Config struct {
-	Source Source
+	Source store.Source
 	// Endpoint and Version belong to the source; they tell one dataset from another
 	// and nothing else here.
 	Endpoint, Version string
 	Dest              string
-	Store             Store
+	Store             store.Store
 	// Include and Exclude are globs on paths; on base names without a slash.
 	Include, Exclude []string
 	// Sync looks at the source although the destination is complete, and removes
@@ -71,8 +73,8 @@ const maxFailures = 20
 // run is one call of Run.
 type run struct {
 	Config
-	dest      *dest
-	selection selection
+	dest      *destination.Dir
+	selection store.Selection
 	manifest  *log
 	entries   map[string]Entry
 	journal   *journal
@@ -100,7 +102,7 @@ func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, err
 	err := r.run(ctx)
 	if err != nil {
 		err = failed(err)
-		var e *Error
+		var e *store.Error
 		progress.Fail(err.Error(), errors.As(err, &e) && e.Retryable)
 	}
 	return r.refused, err
@@ -108,32 +110,32 @@ func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, err
 
 func (r *run) run(ctx context.Context) error {
 	var err error
-	if r.selection, err = newSelection(r.Include, r.Exclude); err != nil {
-		return usage(err)
+	if r.selection, err = store.NewSelection(r.Include, r.Exclude); err != nil {
+		return store.Usage(err)
 	}
 	if err := arrange(nil, r.Order, nil); err != nil {
-		return usage(err)
+		return store.Usage(err)
 	}
-	if r.dest, err = openDest(r.Dest); err != nil {
+	if r.dest, err = destination.Open(r.Dest); err != nil {
 		return err
 	}
-	defer r.dest.close()
+	defer r.dest.Close()
 	if r.manifest, r.entries, err = openManifest(r.dest); err != nil {
 		return err
 	}
-	defer r.manifest.close()
+	defer r.manifest.Close()
 	if !r.Sync && r.completeAlready() {
 		return nil
 	}
 	if r.journal, r.remains, err = openJournal(r.dest); err != nil {
 		return err
 	}
-	defer r.journal.log.close()
+	defer r.journal.log.Close()
 	placed, err := r.list(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := decide(placed.files, r.entries, r.dest.present)
+	p, err := decide(placed.files, r.entries, func(e Entry) (bool, error) { return present(r.dest, e) })
 	if err != nil {
 		return err
 	}
@@ -146,14 +148,14 @@ func (r *run) run(ctx context.Context) error {
 // completeAlready tells whether an earlier run has completed the same, and its
 // files are still there.
 func (r *run) completeAlready() bool {
-	data, err := r.dest.root.ReadFile(completeFile)
+	data, err := r.dest.Root.ReadFile(destination.CompleteFile)
 	var c complete
 	if err != nil || json.Unmarshal(data, &c) != nil || !c.selects(r.summary()) {
 		return false
 	}
 	total := int64(0)
 	for _, e := range r.entries {
-		if here, err := r.dest.present(e); err != nil || !here {
+		if here, err := present(r.dest, e); err != nil || !here {
 			return false
 		}
 		total += e.Bytes
@@ -176,17 +178,17 @@ func (r *run) count(files, bytes int64) {
 // list asks the source for its objects and places them.
 func (r *run) list(ctx context.Context) (placement, error) {
 	r.progress.set(protocol.StateListing, "")
-	folds, err := r.dest.folds()
+	folds, err := r.dest.Folds()
 	if err != nil {
 		return placement{}, err
 	}
-	var objects []Object
+	var objects []store.Object
 	listed := 0
-	err = r.Store.List(ctx, func(o Object) error {
-		path, wanted := r.Source.path(o.Key)
+	err = r.Store.List(ctx, func(o store.Object) error {
+		path, wanted := r.Source.Path(o.Key)
 		listed++
 		o.Path = path
-		if wanted && r.selection.wants(path) {
+		if wanted && r.selection.Wants(path) {
 			objects = append(objects, o)
 		}
 		return nil
@@ -197,7 +199,7 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	if len(objects) == 0 {
 		// An empty listing is more often a slip in the name than an empty source, and
 		// with --sync it would remove everything.
-		return placement{}, &Error{err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted; check the name, and that a prefix ends in a slash", listed, r.Source.URL)}
+		return placement{}, &store.Error{Err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted; check the name, and that a prefix ends in a slash", listed, r.Source.URL)}
 	}
 	p := place(objects, folds)
 	for _, refusal := range p.refused {
@@ -242,7 +244,7 @@ func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
 			delete(r.remains, o.Path)
 		}
 	}
-	swept, err := r.dest.sweep(keep)
+	swept, err := r.dest.Sweep(keep)
 	if err != nil {
 		return err
 	}
@@ -251,10 +253,10 @@ func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
 			return err
 		}
 	}
-	if err := r.dest.remove(completeFile); err != nil {
+	if err := r.dest.Remove(destination.CompleteFile); err != nil {
 		return err
 	}
-	if err := r.dest.sync(); err != nil {
+	if err := r.dest.Sync(); err != nil {
 		return err
 	}
 	if r.Sync {
@@ -263,7 +265,7 @@ func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
 		}
 	}
 	for _, dir := range dirs {
-		if err := r.dest.mkdir(dir); err != nil {
+		if err := r.dest.Mkdir(dir); err != nil {
 			r.note(Refusal{dir + "/", err.Error()})
 		}
 	}
@@ -279,7 +281,7 @@ const freeing = 10 * time.Second
 // it waits for their room.
 func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 	for end := time.Now().Add(freeing); ; {
-		free, block, err := r.dest.free()
+		free, block, err := freeIn(r.dest)
 		if err != nil {
 			return err
 		}
@@ -288,7 +290,7 @@ func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 		if err == nil || !swept || time.Now().After(end) {
 			return err
 		}
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
+		if err := store.Wait(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -296,19 +298,19 @@ func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 
 // here is how much room an object has that an earlier run has begun. A large one has
 // all of its room before its bytes come.
-func (r *run) here(o Object) int64 {
+func (r *run) here(o store.Object) int64 {
 	left := r.remains[o.Path]
 	if left == nil {
 		return 0
 	}
-	return max(left.bytes(), min(r.dest.taken(left.temp), o.Size))
+	return max(left.bytes(), min(r.dest.Taken(left.temp), o.Size))
 }
 
 // removeGone removes files that were fetched once and are wanted no longer, unless
 // somebody changed them.
 func (r *run) removeGone(gone []Entry) error {
 	for _, e := range gone {
-		changed, err := r.dest.changed(e)
+		changed, err := replaced(r.dest, e)
 		switch {
 		case err != nil:
 			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
@@ -317,7 +319,7 @@ func (r *run) removeGone(gone []Entry) error {
 			r.note(Refusal{e.Path, "it is not wanted any more and was changed here, so it was not removed; remove it, or move it elsewhere"})
 			continue
 		}
-		if err := r.dest.remove(e.Path); err != nil {
+		if err := r.dest.Remove(e.Path); err != nil {
 			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
 			continue
 		}
@@ -331,7 +333,7 @@ func (r *run) removeGone(gone []Entry) error {
 
 // fetchAll runs the workers and the committer until all is done or one of them
 // stops the run.
-func (r *run) fetchAll(ctx context.Context, objects []Object) error {
+func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.stop = func(err error) { cancel(err) }
@@ -344,8 +346,8 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 	r.gate = newGate(workers)
 	var wg sync.WaitGroup
 	for i := range workers {
-		w := &worker{run: r, buf: newBuffer(size), shelf: strconv.Itoa(i)}
-		if _, err := r.dest.shelf(w.shelf); err != nil {
+		w := &worker{run: r, buf: destination.NewBuffer(size), shelf: strconv.Itoa(i)}
+		if _, err := r.dest.Shelf(w.shelf); err != nil {
 			r.stop(err)
 			break
 		}
@@ -360,7 +362,7 @@ func (r *run) fetchAll(ctx context.Context, objects []Object) error {
 }
 
 // buffers is how many workers to have for the objects, and how large each one's buffer.
-func (r *run) buffers(objects []Object) (workers int, size int64) {
+func (r *run) buffers(objects []store.Object) (workers int, size int64) {
 	bytes := int64(0)
 	for _, o := range objects {
 		bytes += o.Size
@@ -385,14 +387,14 @@ func (r *run) finish() error {
 	if err != nil {
 		return err
 	}
-	if err := r.dest.clear(); err != nil {
+	if err := r.dest.Clear(); err != nil {
 		return err
 	}
-	if err := r.dest.writeWhole(completeFile, append(data, '\n')); err != nil {
+	if err := r.dest.WriteWhole(destination.CompleteFile, append(data, '\n')); err != nil {
 		return err
 	}
-	if err := r.dest.root.Remove(journalFile); err != nil {
-		return fmt.Errorf("remove %s: %w", journalFile, err)
+	if err := r.dest.Root.Remove(destination.JournalFile); err != nil {
+		return fmt.Errorf("remove %s: %w", destination.JournalFile, err)
 	}
 	message := fmt.Sprintf("complete: %d files, %s", r.progress.filesDone.Load(), Human(r.progress.durable.Load()))
 	if n := len(r.refused); n > 0 {

@@ -13,16 +13,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
 // dataset fills the fake and returns what must arrive of "set/": small, empty,
 // middle and one of several ranges.
 func (b *bed) dataset() map[string][]byte {
 	want := map[string][]byte{
-		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": randomBytes(7, 3*mib+5), "large": randomBytes(8, 40*mib+3),
+		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": storetest.RandomBytes(7, 3*store.MiB+5), "large": storetest.RandomBytes(8, 40*store.MiB+3),
 	}
 	for i := range 120 { // three pages of the listing
-		want[fmt.Sprintf("many/%03d", i)] = randomBytes(uint64(i), 1000+int64(i))
+		want[fmt.Sprintf("many/%03d", i)] = storetest.RandomBytes(uint64(i), 1000+int64(i))
 	}
 	for path, data := range want {
 		b.fake.put("set/"+path, data)
@@ -38,7 +42,7 @@ func TestRunFetchesAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, refused)
 	for path, e := range b.mustHave(want) {
-		require.Equal(t, checkCRC64, e.Check, path)
+		require.Equal(t, store.CheckCRC64, e.Check, path)
 		require.NotEmpty(t, e.Checksum)
 		require.Equal(t, md5Hex(want[path]), e.ETag)
 	}
@@ -145,10 +149,10 @@ func TestPrepareLeavesWhatIsComplete(t *testing.T) {
 	b.dataset()
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
-	before, err := os.ReadFile(filepath.Join(b.dest, completeFile))
+	before, err := os.ReadFile(filepath.Join(b.dest, destination.CompleteFile))
 	require.NoError(t, err)
 	require.NoError(t, Prepare(b.dest, NewProgress(ReadyAfter{})))
-	after, err := os.ReadFile(filepath.Join(b.dest, completeFile))
+	after, err := os.ReadFile(filepath.Join(b.dest, destination.CompleteFile))
 	require.NoError(t, err)
 	require.Equal(t, string(before), string(after))
 }
@@ -239,10 +243,10 @@ func TestFaults(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, test.fails)
-			var e *Error
+			var e *store.Error
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, test.retryable, e.Retryable)
-			require.NoFileExists(t, filepath.Join(b.dest, completeFile))
+			require.NoFileExists(t, filepath.Join(b.dest, destination.CompleteFile))
 			if test.rest {
 				delete(want, test.key[len("set/"):])
 				b.mustHave(want)
@@ -288,7 +292,7 @@ func TestChangedWhileFetching(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			b := newBed(t)
 			want := b.dataset()
-			want[path] = randomBytes(99, 35*mib)
+			want[path] = storetest.RandomBytes(99, 35*store.MiB)
 			var met atomic.Int64
 			b.fake.hook = func(_ http.ResponseWriter, r *http.Request, key string) bool {
 				// The second range of the large one, the only GET of the small one.
@@ -358,10 +362,10 @@ func TestLowBandwidthIsNoStall(t *testing.T) {
 	want, once := map[string][]byte{}, map[string]int{}
 	for i := range 40 {
 		path := fmt.Sprintf("%02d", i)
-		want[path], once["set/"+path] = randomBytes(uint64(i), 8*kib), 1
+		want[path], once["set/"+path] = storetest.RandomBytes(uint64(i), 8*store.KiB), 1
 		b.fake.put("set/"+path, want[path])
 	}
-	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 80*kib, 32, 2*time.Second } // it takes 4 s
+	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 80*store.KiB, 32, 2*time.Second } // it takes 4 s
 	began := time.Now()
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
@@ -372,19 +376,19 @@ func TestLowBandwidthIsNoStall(t *testing.T) {
 
 func TestChecksWithoutChecksums(t *testing.T) {
 	b := newBed(t)
-	small, large := randomBytes(1, 1000), randomBytes(2, 40*mib)
-	parts := compositeOf(large, 8*mib)
+	small, large := storetest.RandomBytes(1, 1000), storetest.RandomBytes(2, 40*store.MiB)
+	parts := storetest.CompositeOf(large, 8*store.MiB)
 	want := map[string][]byte{"simple": small, "simple-large": large, "parts": large, "told": large, "odd": small}
 	b.fake.set("set/simple", fakeObject{data: small, etag: md5Hex(small)})
 	b.fake.set("set/simple-large", fakeObject{data: large, etag: md5Hex(large)})
 	b.fake.set("set/parts", fakeObject{data: large, etag: parts})
-	b.fake.set("set/told", fakeObject{data: large, etag: compositeOf(large, 9_123_457), parts: equalParts(40*mib, 9_123_457)})
+	b.fake.set("set/told", fakeObject{data: large, etag: storetest.CompositeOf(large, 9_123_457), parts: store.EqualParts(40*store.MiB, 9_123_457)})
 	b.fake.set("set/odd", fakeObject{data: small, etag: "opaque"})
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	entries := b.mustHave(want)
 	for path, kind := range map[string]string{
-		"simple": checkMD5, "simple-large": checkMD5, "parts": checkComposite, "told": checkComposite, "odd": checkSize,
+		"simple": store.CheckMD5, "simple-large": store.CheckMD5, "parts": store.CheckComposite, "told": store.CheckComposite, "odd": store.CheckSize,
 	} {
 		require.Equal(t, kind, entries[path].Check, path)
 	}
@@ -392,7 +396,7 @@ func TestChecksWithoutChecksums(t *testing.T) {
 	b.dest += "2"
 	b.fake.set("set/simple-large", fakeObject{data: large, etag: md5Hex(small)})
 	_, _, err = b.run("s3://bucket/set/simple-large")
-	require.ErrorIs(t, err, errChecksum)
+	require.ErrorIs(t, err, store.ErrChecksum)
 }
 
 func TestNoRoom(t *testing.T) {
@@ -406,16 +410,16 @@ func TestNoRoom(t *testing.T) {
 	b.change = func(c *Config) { c.Store = hugeStore{c.Store} }
 	_, _, err := b.run("s3://bucket/set/")
 	require.ErrorContains(t, err, "no room: ")
-	var e *Error
+	var e *store.Error
 	require.ErrorAs(t, err, &e)
 	require.False(t, e.Retryable)
 }
 
 // hugeStore lists one object as larger than any disk.
-type hugeStore struct{ Store }
+type hugeStore struct{ store.Store }
 
-func (h hugeStore) List(ctx context.Context, each func(Object) error) error {
-	return h.Store.List(ctx, func(o Object) error {
+func (h hugeStore) List(ctx context.Context, each func(store.Object) error) error {
+	return h.Store.List(ctx, func(o store.Object) error {
 		if o.Key == "set/huge" {
 			o.Size = 1 << 55
 		}
@@ -426,11 +430,11 @@ func (h hugeStore) List(ctx context.Context, each func(Object) error) error {
 func TestBusyDestination(t *testing.T) {
 	b := newBed(t)
 	b.dataset()
-	d, err := openDest(b.dest)
+	d, err := destination.Open(b.dest)
 	require.NoError(t, err)
-	defer d.close()
+	defer d.Close()
 	_, _, err = b.run("s3://bucket/set/")
-	require.ErrorIs(t, err, errBusy)
-	var e *Error
+	require.ErrorIs(t, err, destination.ErrBusy)
+	var e *store.Error
 	require.True(t, errors.As(err, &e) && e.Retryable)
 }

@@ -12,7 +12,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/minio/minio-go/v7"
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // worker receives objects and ranges, one at a time, through one buffer.
@@ -50,7 +51,7 @@ func (w *worker) work(ctx context.Context) {
 }
 
 // wholeTask fetches a small object and hands it to the committer.
-func (w *worker) wholeTask(ctx context.Context, o Object) {
+func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	if f, ok := w.adopt(o); ok {
 		w.arrived(o.Size)
 		w.received(ctx, f)
@@ -80,7 +81,7 @@ func (w *worker) wholeTask(ctx context.Context, o Object) {
 
 // brokenOff tells whether a request ended early by no fault of the content.
 func brokenOff(ctx context.Context, err error) bool {
-	return err != nil && context.Cause(ctx) == nil && classify(err) == transient && !throttled(err) && !errors.Is(err, errChecksum)
+	return err != nil && context.Cause(ctx) == nil && store.Classify(err) == store.Transient && !store.Throttled(err) && !errors.Is(err, store.ErrChecksum)
 }
 
 // attempts calls try until it succeeds, fails for good, or has failed too often.
@@ -89,23 +90,23 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 	for n := 1; ; n++ {
 		w.gate.enter()
 		err := try(ctx)
-		w.gate.leave(throttled(err), time.Now())
+		w.gate.leave(store.Throttled(err), time.Now())
 		if err == nil {
 			return nil
 		}
 		if ended := context.Cause(ctx); ended != nil {
 			return ended
 		}
-		c := classify(err)
-		if n >= w.Attempts || c != transient && (c != changed || look == nil) {
+		c := store.Classify(err)
+		if n >= w.Attempts || c != store.Transient && (c != store.Changed || look == nil) {
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
 		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed, and is tried again")
-		if err := wait(ctx, pause(n, rand.Float64())); err != nil {
+		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
 			return err
 		}
-		if c == changed {
-			if err := look(ctx); err != nil && classify(err) != transient {
+		if c == store.Changed {
+			if err := look(ctx); err != nil && store.Classify(err) != store.Transient {
 				return fmt.Errorf("look at %q: %w", key, err)
 			}
 		}
@@ -113,17 +114,17 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 }
 
 // lookingAgain is lookAgain as attempts wants it.
-func (w *worker) lookingAgain(o *Object) func(context.Context) error {
+func (w *worker) lookingAgain(o *store.Object) func(context.Context) error {
 	return func(ctx context.Context) error { return w.lookAgain(ctx, o) }
 }
 
 // lookAgain takes an object as it is now.
-func (w *worker) lookAgain(ctx context.Context, o *Object) error {
-	ctx, _, stop := watch(ctx, w.Stall)
+func (w *worker) lookAgain(ctx context.Context, o *store.Object) error {
+	ctx, _, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	now, _, err := w.Store.Stat(ctx, o.Key, o.Version)
 	if err != nil {
-		return cause(ctx, err)
+		return store.Cause(ctx, err)
 	}
 	w.progress.bytesTotal.Add(now.Size - o.Size)
 	o.Size, o.ETag, o.Modified = now.Size, now.ETag, now.Modified
@@ -131,18 +132,18 @@ func (w *worker) lookAgain(ctx context.Context, o *Object) error {
 }
 
 // whole receives an object into a temporary file and verifies it.
-func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
-	ctx, dog, stop := watch(ctx, w.Stall)
+func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err error) {
+	ctx, dog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
-	stream, err := w.Store.Open(ctx, o, span{0, o.Size})
+	stream, err := w.Store.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
-		return finished{}, cause(ctx, err)
+		return finished{}, store.Cause(ctx, err)
 	}
 	defer func() { _ = stream.Body.Close() }()
 	if stream.Size != o.Size {
-		return finished{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", errChanged, stream.Size, o.Size)
+		return finished{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", store.ErrChanged, stream.Size, o.Size)
 	}
-	r := newReceiver(chooseCheck(stream.Sums, o.ETag))
+	r := newReceiver(store.ChooseCheck(stream.Sums, o.ETag))
 	temp := w.tempName()
 	file, direct, err := w.open(temp, o.Size, r.check)
 	if err != nil {
@@ -156,34 +157,34 @@ func (w *worker) whole(ctx context.Context, o Object) (f finished, err error) {
 			err = closeErr
 		}
 		if err != nil {
-			_ = w.dest.tmp.Remove(temp)
+			_ = w.dest.Tmp.Remove(temp)
 			w.arrived(-r.size)
 		}
 	}()
-	if err := w.receive(ctx, dog, stream.Body, span{0, o.Size}, r, func(data []byte, at int64) error {
-		return writeAt(file, direct, data, at)
+	if err := w.receive(ctx, dog, stream.Body, store.Span{Offset: 0, Length: o.Size}, r, func(data []byte, at int64) error {
+		return destination.WriteAt(file, direct, data, at)
 	}); err != nil {
 		return finished{}, err
 	}
 	if err := w.end(ctx, stream.Body); err != nil {
 		return finished{}, err
 	}
-	dog.pause() // all is here, and further requests have watchdogs of their own
+	dog.Pause() // all is here, and further requests have watchdogs of their own
 	return w.verified(ctx, o, r, file, temp)
 }
 
 // directLimit is from which size on an object is worth a direct write, in bytes:
 // the disk is waited for.
-const directLimit = mib
+const directLimit = store.MiB
 
 // open makes the temporary file of a whole object.
-func (w *worker) open(temp string, size int64, c check) (file, direct *os.File, err error) {
+func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.File, err error) {
 	if size < directLimit {
-		file, err = w.dest.create(temp, 0)
+		file, err = w.dest.Create(temp, 0)
 		return file, nil, err
 	}
-	if file, err = w.dest.create(temp, size); err == nil && c.kind != checkComposite {
-		direct = w.dest.openDirect(temp)
+	if file, err = w.dest.Create(temp, size); err == nil && c.Kind != store.CheckComposite {
+		direct = w.dest.OpenDirect(temp)
 	}
 	return file, direct, err
 }
@@ -191,24 +192,24 @@ func (w *worker) open(temp string, size int64, c check) (file, direct *os.File, 
 // receive reads a span into the worker's buffer, again and again, and gives each
 // filling to the receiver and to write. The watchdog does not count the wait for
 // bandwidth, which is no fault of the source.
-func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, part span, r *receiver, write func(data []byte, at int64) error) error {
+func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
 	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
 		data := w.buf[:min(portion, part.Length-r.size)]
-		dog.pause()
+		dog.Pause()
 		if err := w.bandwidth.take(ctx, int64(len(data))); err != nil {
 			return err
 		}
-		dog.reset()
+		dog.Reset()
 		for n := 0; n < len(data); {
 			m, err := body.Read(data[n:])
 			n += m
-			dog.seen(int64(m))
+			dog.Seen(int64(m))
 			if errors.Is(err, io.EOF) && n < len(data) {
 				err = fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, r.size+int64(n), part.Length)
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
-				return cause(ctx, err)
+				return store.Cause(ctx, err)
 			}
 		}
 		at := part.Offset + r.size
@@ -217,7 +218,7 @@ func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, par
 		if err := write(data, at); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		dog.reset()
+		dog.Reset()
 	}
 	return nil
 }
@@ -228,40 +229,40 @@ func (w *worker) receive(ctx context.Context, dog *watchdog, body io.Reader, par
 func (w *worker) end(ctx context.Context, body io.Reader) error {
 	n, err := body.Read(w.buf[:1])
 	if n > 0 {
-		return fmt.Errorf("%w: more bytes came than it has", errChanged)
+		return fmt.Errorf("%w: more bytes came than it has", store.ErrChanged)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return cause(ctx, err)
+		return store.Cause(ctx, err)
 	}
 	return nil
 }
 
 // verified checks what was received, notes it in the journal, and tells what the
 // manifest is to say of it.
-func (w *worker) verified(ctx context.Context, o Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
+func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
 	c := r.check
 	switch {
 	case r.hash != nil:
-		if err := c.verify(r.hash.Sum(nil)); err != nil {
+		if err := c.Verify(r.hash.Sum(nil)); err != nil {
 			return finished{}, err
 		}
-	case c.kind == checkComposite:
-		known, err := c.verifyComposite(ctx, file, o.Size, w.buf, w.partsOf(o))
+	case c.Kind == store.CheckComposite:
+		known, err := c.VerifyComposite(ctx, file, o.Size, w.buf, w.partsOf(o))
 		if err != nil {
 			return finished{}, err
 		}
 		if !known {
-			c = check{kind: checkSize}
+			c = store.Check{Kind: store.CheckSize}
 		}
 	}
-	if err := w.journal.write(noteOf(o, temp, span{0, o.Size}, r.crc(), c)); err != nil {
+	if err := w.journal.write(noteOf(o, temp, store.Span{Offset: 0, Length: o.Size}, r.crc(), c)); err != nil {
 		return finished{}, err
 	}
 	return finishedFile(o, c, temp), nil
 }
 
 // partsOf asks the store for the parts of an object.
-func (w *worker) partsOf(o Object) askParts {
+func (w *worker) partsOf(o store.Object) store.AskParts {
 	return func(ctx context.Context, n int) ([]int64, error) {
 		sizes, err := w.Store.Parts(ctx, o, n)
 		if err != nil {
@@ -273,24 +274,20 @@ func (w *worker) partsOf(o Object) askParts {
 
 // receiver hashes what comes: for the object's check, and for the journal.
 type receiver struct {
-	check check
+	check store.Check
 	hash  hash.Hash
 	crc64 hash.Hash64
 	size  int64
 }
 
-func newReceiver(c check) *receiver {
-	r := &receiver{check: c, hash: c.hasher()}
-	if own, ok := r.hash.(hash.Hash64); ok && c.kind == checkCRC64 {
+func newReceiver(c store.Check) *receiver {
+	r := &receiver{check: c, hash: c.Hasher()}
+	if own, ok := r.hash.(hash.Hash64); ok && c.Kind == store.CheckCRC64 {
 		r.crc64 = own
 	} else {
-		r.crc64 = newCRC64()
+		r.crc64 = store.NewCRC64()
 	}
 	return r
-}
-
-func newCRC64() hash.Hash64 {
-	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64)
 }
 
 func (r *receiver) add(data []byte) {
@@ -303,31 +300,31 @@ func (r *receiver) add(data []byte) {
 
 func (r *receiver) crc() uint64 { return r.crc64.Sum64() }
 
-func noteOf(o Object, temp string, part span, crc uint64, c check) note {
+func noteOf(o store.Object, temp string, part store.Span, crc uint64, c store.Check) note {
 	return note{Path: o.Path, Size: o.Size, ETag: o.ETag, Version: o.Version, Modified: o.Modified,
-		Temp: temp, span: part, CRC64: crc, Check: c.kind, Sum: c.want}
+		Temp: temp, Span: part, CRC64: crc, Check: c.Kind, Sum: c.Want}
 }
 
-func finishedFile(o Object, c check, temp string) finished {
+func finishedFile(o store.Object, c store.Check, temp string) finished {
 	return finished{object: o, temp: temp, entry: Entry{
-		Path: o.Path, Bytes: o.Size, ETag: o.ETag, VersionID: o.Version, Modified: o.Modified, Check: c.kind, Checksum: c.want,
+		Path: o.Path, Bytes: o.Size, ETag: o.ETag, VersionID: o.Version, Modified: o.Modified, Check: c.Kind, Checksum: c.Want,
 	}}
 }
 
 // adopt takes a small file that an earlier run has received and verified, and
 // not entered into the manifest: in its temporary file, or under its name
 // already. Its bytes must have the CRC that they had when they came.
-func (w *worker) adopt(o Object) (finished, bool) {
+func (w *worker) adopt(o store.Object) (finished, bool) {
 	r := w.remains[o.Path].of(o)
-	if r == nil || r.notes[0].span != (span{0, o.Size}) || r.notes[0].Check == "" {
+	if r == nil || r.notes[0].Span != (store.Span{Offset: 0, Length: o.Size}) || r.notes[0].Check == "" {
 		return finished{}, false
 	}
 	n := r.notes[0]
-	f := finishedFile(o, check{kind: n.Check, want: n.Sum}, r.temp)
-	file, err := w.dest.reopen(r.temp)
+	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum}, r.temp)
+	file, err := w.dest.Reopen(r.temp)
 	if err != nil {
 		f.temp = ""
-		if file, err = w.dest.openFile(o.Path); err != nil {
+		if file, err = w.dest.OpenFile(o.Path); err != nil {
 			return finished{}, false
 		}
 	}
@@ -341,8 +338,8 @@ func (w *worker) adopt(o Object) (finished, bool) {
 
 // intact tells whether the bytes of n have its CRC.
 func (w *worker) intact(file io.ReaderAt, n note) bool {
-	crc := newCRC64()
-	err := hashInto(context.Background(), crc, io.NewSectionReader(file, n.Offset, n.Length), w.buf)
+	crc := store.NewCRC64()
+	err := store.HashInto(context.Background(), crc, io.NewSectionReader(file, n.Offset, n.Length), w.buf)
 	var sum [8]byte
 	binary.BigEndian.PutUint64(sum[:], n.CRC64)
 	return err == nil && bytes.Equal(crc.Sum(nil), sum[:])

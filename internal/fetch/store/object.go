@@ -1,10 +1,15 @@
-package fetch
+// Package store is what every source of objects is to the loader: objects and spans of
+// them, how their content is verified, what errors mean, and when a server has stalled.
+package store
 
 import (
 	"context"
 	"io"
 	"time"
 )
+
+// ControlDir is the directory in the destination that belongs to fetch.
+const ControlDir = ".flexlvm"
 
 // Object is one thing that a source holds.
 type Object struct {
@@ -25,10 +30,10 @@ type Object struct {
 	Flaw string
 }
 
-// same tells whether a and b are the same content, as far as names of content
+// Same tells whether a and b are the same content, as far as names of content
 // tell. Without ETags it cannot be known, and the answer is the size's and the
 // time's.
-func (o Object) same(b Object) bool {
+func (o Object) Same(b Object) bool {
 	if o.Size != b.Size || o.Version != b.Version {
 		return false
 	}
@@ -39,13 +44,14 @@ func (o Object) same(b Object) bool {
 	return o.ETag == b.ETag
 }
 
-// span is a range of an object's bytes.
-type span struct {
+// Span is a range of an object's bytes.
+type Span struct {
 	Offset int64 `json:"offset"`
 	Length int64 `json:"length"`
 }
 
-func (s span) end() int64 { return s.Offset + s.Length }
+// End is the first byte after the span.
+func (s Span) End() int64 { return s.Offset + s.Length }
 
 // Stream is the content of an object, or a span of it, on its way.
 type Stream struct {
@@ -66,8 +72,13 @@ type Store interface {
 	Stat(ctx context.Context, key, version string) (Object, Sums, error)
 	// Open begins to read a span of an object, or all of it if the span covers
 	// it, and fails with errChanged if it is not the one with that ETag any more.
-	Open(ctx context.Context, object Object, part span) (Stream, error)
+	Open(ctx context.Context, object Object, part Span) (Stream, error)
 	// Parts tells the sizes of the n parts in which an object was uploaded, in order;
 	// nil where the source does not tell.
 	Parts(ctx context.Context, object Object, n int) ([]int64, error)
+}
+
+// NewSection is what a span holds.
+func NewSection(file io.ReaderAt, s Span) *io.SectionReader {
+	return io.NewSectionReader(file, s.Offset, s.Length)
 }

@@ -1,4 +1,4 @@
-package fetch
+package s3store
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // AddressStyle says where the bucket's name goes.
@@ -25,8 +27,8 @@ const (
 	AddressVirtual AddressStyle = "virtual"
 )
 
-// S3 says how to reach an S3 server.
-type S3 struct {
+// Config says how to reach an S3 server.
+type Config struct {
 	// Endpoint is http[s]://host[:port]; empty for AWS.
 	Endpoint string
 	// Region is the environment's if it is empty, else found out at Amazon, and
@@ -46,19 +48,19 @@ type S3 struct {
 	// Attempts and Stall are as in Config; they hold for listing and for uploads.
 	Attempts int
 	Stall    time.Duration
-	// patience is how long beyond Stall a server may take to answer an upload whose
+	// Patience is how long beyond Stall a server may take to answer an upload whose
 	// last byte was sent; 0 is answerPatience.
-	patience time.Duration
+	Patience time.Duration
 }
 
 // answerPatience is more than servers were seen to need for what is not large.
 const answerPatience = time.Minute
 
-// bucket is a Store of one bucket.
-type bucket struct {
+// Bucket is a Store of one bucket.
+type Bucket struct {
 	core   minio.Core
-	source Source
-	config S3
+	source store.Source
+	config Config
 	// opaque: ETags are no MD5, and listings are of the first version.
 	opaque bool
 }
@@ -66,25 +68,25 @@ type bucket struct {
 // pachydermRegion is what its gateway wants requests to be signed for.
 const pachydermRegion = "PACHYDERM"
 
-// NewS3 makes the Store of an s3:// or pachyderm:// source. It does not ask the
+// New makes the Store of an s3:// or pachyderm:// source. It does not ask the
 // server for anything yet.
-func NewS3(source Source, config S3) (Store, error) {
+func New(source store.Source, config Config) (store.Store, error) {
 	core, err := config.connect(source)
 	if err != nil {
-		return nil, usage(err)
+		return nil, store.Usage(err)
 	}
-	if config.Version != "" && !source.single() {
-		return nil, usage(errors.New("--version-id is of one object; give a source that neither ends in a slash nor has wildcards"))
+	if config.Version != "" && !source.Single() {
+		return nil, store.Usage(errors.New("--version-id is of one object; give a source that neither ends in a slash nor has wildcards"))
 	}
-	if config.patience == 0 {
-		config.patience = answerPatience
+	if config.Patience == 0 {
+		config.Patience = answerPatience
 	}
-	return &bucket{core: core, source: source, config: config, opaque: source.Kind == kindPachyderm}, nil
+	return &Bucket{core: core, source: source, config: config, opaque: source.Kind == store.KindPachyderm}, nil
 }
 
 // connect makes the client.
-func (c S3) connect(source Source) (minio.Core, error) {
-	if source.Kind == kindPachyderm {
+func (c Config) connect(source store.Source) (minio.Core, error) {
+	if source.Kind == store.KindPachyderm {
 		if c.Endpoint == "" {
 			return minio.Core{}, errors.New("--endpoint is empty; give the address of Pachyderm's S3 gateway, such as http://pachd:30600")
 		}
@@ -135,28 +137,29 @@ func defaultRegion(host string) string {
 }
 
 // again calls try until it succeeds or fails for good.
-func (b *bucket) again(ctx context.Context, try func(context.Context) error) error {
+func (b *Bucket) again(ctx context.Context, try func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := try(ctx)
-		if err == nil || context.Cause(ctx) != nil || classify(err) != transient || n >= b.config.Attempts {
+		if err == nil || context.Cause(ctx) != nil || store.Classify(err) != store.Transient || n >= b.config.Attempts {
 			return err
 		}
-		if err := wait(ctx, pause(n, rand.Float64())); err != nil {
+		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
 			return err
 		}
 	}
 }
 
-func (b *bucket) List(ctx context.Context, each func(Object) error) error {
-	if b.source.single() {
-		var o Object
+// List implements store.Store.
+func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error {
+	if b.source.Single() {
+		var o store.Object
 		err := b.again(ctx, func(ctx context.Context) (err error) {
-			ctx, _, stop := watch(ctx, b.config.Stall)
+			ctx, _, stop := store.WatchStall(ctx, b.config.Stall)
 			defer stop()
 			o, _, err = b.Stat(ctx, b.source.Key, b.config.Version)
-			return cause(ctx, err)
+			return store.Cause(ctx, err)
 		})
-		if classify(err) == gone && err != nil {
+		if store.Classify(err) == store.Gone && err != nil {
 			err = fmt.Errorf("there is no bucket or object of this name; all below a prefix is fetched where it ends in a slash: %w", err)
 		}
 		if err != nil {
@@ -167,24 +170,25 @@ func (b *bucket) List(ctx context.Context, each func(Object) error) error {
 	return b.listAll(ctx, each)
 }
 
-func (b *bucket) Stat(ctx context.Context, key, version string) (Object, Sums, error) {
+// Stat implements store.Store.
+func (b *Bucket) Stat(ctx context.Context, key, version string) (store.Object, store.Sums, error) {
 	info, err := b.core.StatObject(ctx, b.source.Bucket, key, minio.StatObjectOptions{VersionID: version, Checksum: true})
 	if err != nil {
-		return Object{}, Sums{}, hint(err)
+		return store.Object{}, store.Sums{}, hint(err)
 	}
 	sums := b.sumsOf(info)
-	if c := chooseCheck(sums, info.ETag); c.kind == checkComposite {
+	if c := store.ChooseCheck(sums, info.ETag); c.Kind == store.CheckComposite {
 		// Where it is not told, it can be guessed.
-		sums.PartSize, _ = b.partSize(ctx, Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version}, 1)
+		sums.PartSize, _ = b.partSize(ctx, store.Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version}, 1)
 	}
-	return Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version, Modified: info.LastModified}, sums, nil
+	return store.Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version, Modified: info.LastModified}, sums, nil
 }
 
 // sumsOf are the checksums in an answer's headers. Those of a multipart upload
 // are of use only if they are of the full object.
-func (b *bucket) sumsOf(info minio.ObjectInfo) Sums {
+func (b *Bucket) sumsOf(info minio.ObjectInfo) store.Sums {
 	encryption := info.Headers.Get("X-Amz-Server-Side-Encryption")
-	s := Sums{Opaque: b.opaque || encryption != "" && encryption != "AES256" ||
+	s := store.Sums{Opaque: b.opaque || encryption != "" && encryption != "AES256" ||
 		info.Headers.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != ""}
 	full := func(sum string) string {
 		if info.ChecksumMode == minio.ChecksumCompositeMode.String() || strings.Contains(sum, "-") {
@@ -197,48 +201,49 @@ func (b *bucket) sumsOf(info minio.ObjectInfo) Sums {
 	return s
 }
 
-func (b *bucket) Open(ctx context.Context, object Object, part span) (Stream, error) {
+// Open implements store.Store.
+func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span) (store.Stream, error) {
 	options := minio.GetObjectOptions{VersionID: object.Version}
 	options.Set("x-amz-checksum-mode", "ENABLED")
 	whole := part.Length == object.Size
 	if !whole {
-		if err := options.SetRange(part.Offset, part.end()-1); err != nil {
-			return Stream{}, err
+		if err := options.SetRange(part.Offset, part.End()-1); err != nil {
+			return store.Stream{}, err
 		}
 	}
 	if object.ETag != "" && !strings.HasPrefix(object.ETag, "W/") { // a weak one matches nothing
 		if err := options.SetMatchETag(object.ETag); err != nil {
-			return Stream{}, err
+			return store.Stream{}, err
 		}
 	}
 	body, info, header, err := b.core.GetObject(ctx, b.source.Bucket, object.Key, options)
 	if err != nil {
-		return Stream{}, hint(err)
+		return store.Stream{}, hint(err)
 	}
-	s := Stream{Body: body, Size: info.Size}
+	s := store.Stream{Body: body, Size: info.Size}
 	if info.Size < 0 { // an answer without a length shows at its end how long it is
 		s.Size = object.Size
 	}
 	if !whole {
-		err = s.checkRange(header, part)
+		err = checkRange(&s, header, part)
 	} else {
 		s.Sums = b.sumsOf(info)
 	}
 	if err == nil && info.ETag != object.ETag && object.ETag != "" {
-		err = errChanged
+		err = store.ErrChanged
 	}
 	if err != nil {
 		_ = body.Close()
-		return Stream{}, err
+		return store.Stream{}, err
 	}
 	return s, nil
 }
 
 // checkRange makes sure that an answer holds the range that was asked for, and
 // takes the size of the object from it.
-func (s *Stream) checkRange(header http.Header, part span) error {
+func checkRange(s *store.Stream, header http.Header, part store.Span) error {
 	raw := header.Get("Content-Range")
-	want := fmt.Sprintf("bytes %d-%d/", part.Offset, part.end()-1)
+	want := fmt.Sprintf("bytes %d-%d/", part.Offset, part.End()-1)
 	rest, found := strings.CutPrefix(raw, want)
 	size, err := strconv.ParseInt(rest, 10, 64)
 	if !found || err != nil {

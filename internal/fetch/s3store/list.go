@@ -1,4 +1,4 @@
-package fetch
+package s3store
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 const (
@@ -26,8 +28,8 @@ const (
 // folders are listed side by side, if that is worth it; each whole, so that nothing
 // rests on the order in which a server lists: with --sync a key that is missed is a
 // file that goes.
-func (b *bucket) listAll(ctx context.Context, each func(Object) error) error {
-	prefix := b.source.listPrefix()
+func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) error {
+	prefix := b.source.ListPrefix()
 	found, err := b.listBelow(ctx, prefix, page)
 	if err == nil && len(found) == page {
 		found, err = b.listLarge(ctx, prefix, foldersOf(prefix, found))
@@ -44,7 +46,7 @@ func (b *bucket) listAll(ctx context.Context, each func(Object) error) error {
 }
 
 // listLarge lists all below a prefix, whose first page was of so many folders.
-func (b *bucket) listLarge(ctx context.Context, prefix string, seen int) ([]Object, error) {
+func (b *Bucket) listLarge(ctx context.Context, prefix string, seen int) ([]store.Object, error) {
 	if b.opaque || seen == 0 || seen > page/worthARequest {
 		return b.listBelow(ctx, prefix, 0)
 	}
@@ -55,7 +57,7 @@ func (b *bucket) listLarge(ctx context.Context, prefix string, seen int) ([]Obje
 	if len(folders) < 2 {
 		return b.listBelow(ctx, prefix, 0)
 	}
-	found := make([][]Object, len(folders))
+	found := make([][]store.Object, len(folders))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(foldersAtOnce)
 	for i, folder := range folders {
@@ -71,7 +73,7 @@ func (b *bucket) listLarge(ctx context.Context, prefix string, seen int) ([]Obje
 }
 
 // foldersOf counts the folders right below a prefix.
-func foldersOf(prefix string, objects []Object) int {
+func foldersOf(prefix string, objects []store.Object) int {
 	seen := make(map[string]bool)
 	for _, o := range objects {
 		if folder, _, deeper := strings.Cut(strings.TrimPrefix(o.Key, prefix), "/"); deeper {
@@ -83,10 +85,10 @@ func foldersOf(prefix string, objects []Object) int {
 
 // level lists the objects and the folders right below a prefix. There are no folders
 // where there is too much of either.
-func (b *bucket) level(ctx context.Context, prefix string) (objects []Object, folders []string, err error) {
+func (b *Bucket) level(ctx context.Context, prefix string) (objects []store.Object, folders []string, err error) {
 	err = b.again(ctx, func(ctx context.Context) error {
 		objects, folders = nil, nil
-		return b.iterate(ctx, minio.ListObjectsOptions{Prefix: prefix}, func(o Object) bool {
+		return b.iterate(ctx, minio.ListObjectsOptions{Prefix: prefix}, func(o store.Object) bool {
 			if strings.HasSuffix(o.Key, "/") && o.Key != prefix {
 				folders = append(folders, o.Key)
 			} else {
@@ -103,11 +105,11 @@ func (b *bucket) level(ctx context.Context, prefix string) (objects []Object, fo
 }
 
 // listBelow lists all below a prefix, but no more than most; 0 is all of it.
-func (b *bucket) listBelow(ctx context.Context, prefix string, most int) (found []Object, err error) {
+func (b *Bucket) listBelow(ctx context.Context, prefix string, most int) (found []store.Object, err error) {
 	after := ""
 	err = b.again(ctx, func(ctx context.Context) error {
 		options := minio.ListObjectsOptions{Prefix: prefix, Recursive: true, StartAfter: after, UseV1: b.opaque} // all that Pachyderm's gateway knows
-		return b.iterate(ctx, options, func(o Object) bool {
+		return b.iterate(ctx, options, func(o store.Object) bool {
 			found, after = append(found, o), o.Key // another attempt goes on there
 			return len(found) != most
 		})
@@ -116,19 +118,19 @@ func (b *bucket) listBelow(ctx context.Context, prefix string, most int) (found 
 }
 
 // iterate gives what a listing holds to each, until that wants no more.
-func (b *bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, each func(Object) bool) error {
-	ctx, dog, stop := watch(ctx, b.config.Stall)
+func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, each func(store.Object) bool) error {
+	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
 	noOwner := false
 	options.FetchOwner = &noOwner
 	for info := range b.core.ListObjectsIter(ctx, b.source.Bucket, options) {
 		if info.Err != nil {
-			return hint(cause(ctx, info.Err))
+			return hint(store.Cause(ctx, info.Err))
 		}
-		dog.reset()
-		if !each(Object{Key: info.Key, Size: info.Size, ETag: info.ETag, Modified: info.LastModified}) {
+		dog.Reset()
+		if !each(store.Object{Key: info.Key, Size: info.Size, ETag: info.ETag, Modified: info.LastModified}) {
 			return nil
 		}
 	}
-	return cause(ctx, context.Cause(ctx))
+	return store.Cause(ctx, context.Cause(ctx))
 }

@@ -1,4 +1,4 @@
-package fetch
+package store
 
 import (
 	"fmt"
@@ -115,8 +115,8 @@ func unescape(key string) string {
 	return b.String()
 }
 
-// selection is what --include and --exclude leave of a listing.
-type selection struct{ include, exclude []scoped }
+// Selection is what --include and --exclude leave of a listing.
+type Selection struct{ include, exclude []scoped }
 
 // scoped is a glob on whole paths, or on base names where it holds no slash.
 type scoped struct {
@@ -131,9 +131,9 @@ func (s scoped) match(path string) bool {
 	return s.glob.match(path)
 }
 
-// newSelection compiles the patterns.
-func newSelection(include, exclude []string) (selection, error) {
-	var s selection
+// NewSelection compiles the patterns.
+func NewSelection(include, exclude []string) (Selection, error) {
+	var s Selection
 	for _, list := range []struct {
 		flag     string
 		patterns []string
@@ -142,7 +142,7 @@ func newSelection(include, exclude []string) (selection, error) {
 		for _, pattern := range list.patterns {
 			g, err := compileGlob(pattern)
 			if err != nil {
-				return selection{}, fmt.Errorf("%s %w", list.flag, err)
+				return Selection{}, fmt.Errorf("%s %w", list.flag, err)
 			}
 			*list.out = append(*list.out, scoped{g, !strings.Contains(pattern, "/")})
 		}
@@ -150,9 +150,9 @@ func newSelection(include, exclude []string) (selection, error) {
 	return s, nil
 }
 
-// wants tells whether path is selected: it matches an include, if there are any,
+// Wants tells whether path is selected: it matches an include, if there are any,
 // and no exclude.
-func (s selection) wants(path string) bool {
+func (s Selection) Wants(path string) bool {
 	for _, g := range s.exclude {
 		if g.match(path) {
 			return false

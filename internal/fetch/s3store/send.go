@@ -1,4 +1,4 @@
-package fetch
+package s3store
 
 import (
 	"context"
@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // Headers of S3 that say which checksum an upload has.
 const (
-	headerCRC64     = "X-Amz-Checksum-Crc64nvme"
+	HeaderCRC64     = "X-Amz-Checksum-Crc64nvme"
 	headerAlgorithm = "X-Amz-Checksum-Algorithm"
-	headerType      = "X-Amz-Checksum-Type"
+	HeaderType      = "X-Amz-Checksum-Type"
 )
 
 // abortTimeout keeps a server that hangs from holding up the end of an upload.
@@ -26,27 +28,27 @@ const partThreads = 4
 
 // readingPace is how many bytes a second a server reads or copies at least before it
 // answers.
-const readingPace = 16 * mib
+const readingPace = 16 * store.MiB
 
 // request makes a request of an upload, under a watchdog. Once all is sent, the server
 // may take its time: it may first read all of size bytes. send gets what it sends of
 // part, which may be nil.
-func (b *bucket) request(ctx context.Context, size int64, part *io.SectionReader, send func(context.Context, io.Reader) error) error {
-	ctx, dog, stop := watch(ctx, b.config.Stall)
+func (b *Bucket) request(ctx context.Context, size int64, part *io.SectionReader, send func(context.Context, io.Reader) error) error {
+	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
-	s := &sending{dog: dog, patience: b.config.patience + time.Duration(size/readingPace)*time.Second, part: part}
+	s := &sending{dog: dog, patience: b.config.Patience + time.Duration(size/readingPace)*time.Second, part: part}
 	if part != nil {
 		s.left = part.Size()
 	}
 	s.sent(0)
-	return cause(ctx, send(ctx, s))
+	return store.Cause(ctx, send(ctx, s))
 }
 
 // sending is what is read of a file to be sent.
 type sending struct {
 	part     *io.SectionReader
 	left     int64
-	dog      *watchdog
+	dog      *store.Watchdog
 	patience time.Duration
 }
 
@@ -57,14 +59,14 @@ func (s *sending) Read(p []byte) (int, error) {
 }
 
 func (s *sending) sent(n int64) {
-	s.dog.seen(n)
+	s.dog.Seen(n)
 	if s.left -= n; s.left <= 0 {
-		s.dog.await(s.patience)
+		s.dog.Await(s.patience)
 	}
 }
 
-// look asks what the server has, which it may first have to read.
-func (b *bucket) look(ctx context.Context, key string, size int64) (o Object, sums Sums, err error) {
+// Verify asks what the server has, which it may first have to read.
+func (b *Bucket) Verify(ctx context.Context, key string, size int64) (o store.Object, sums store.Sums, err error) {
 	err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
 		o, sums, err = b.Stat(ctx, key, "")
 		return err
@@ -72,20 +74,20 @@ func (b *bucket) look(ctx context.Context, key string, size int64) (o Object, su
 	return o, sums, err
 }
 
-// send uploads a file whose CRC64NVME is known, in one request or in parts. The
+// Upload uploads a file whose CRC64NVME is known, in one request or in parts. The
 // server refuses what arrives otherwise.
-func (b *bucket) send(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
-	if size > uploadPart {
+func (b *Bucket) Upload(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
+	if size > UploadPart {
 		return b.sendParts(ctx, key, file, size, crc)
 	}
 	return b.request(ctx, size, io.NewSectionReader(file, 0, size), func(ctx context.Context, body io.Reader) error {
 		_, err := b.core.PutObject(ctx, b.source.Bucket, key, body, size, "", "",
-			minio.PutObjectOptions{UserMetadata: map[string]string{headerCRC64: encode(crc)}})
+			minio.PutObjectOptions{UserMetadata: map[string]string{HeaderCRC64: store.Encode(crc)}})
 		return hint(err)
 	})
 }
 
-func (b *bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
+func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
 	id, err := b.beginParts(ctx, key)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (b *bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 	if err == nil {
 		err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
 			_, err := b.core.CompleteMultipartUpload(ctx, b.source.Bucket, key, id, parts, minio.PutObjectOptions{UserMetadata: map[string]string{
-				headerCRC64: encode(crc), headerType: minio.ChecksumFullObjectMode.String(),
+				HeaderCRC64: store.Encode(crc), HeaderType: minio.ChecksumFullObjectMode.String(),
 			}})
 			return hint(err)
 		})
@@ -111,10 +113,10 @@ func (b *bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 }
 
 // beginParts makes an upload in parts, and returns its name.
-func (b *bucket) beginParts(ctx context.Context, key string) (id string, err error) {
+func (b *Bucket) beginParts(ctx context.Context, key string) (id string, err error) {
 	err = b.request(ctx, 0, nil, func(ctx context.Context, _ io.Reader) error {
 		id, err = b.core.NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
-			headerAlgorithm: minio.ChecksumCRC64NVME.String(), headerType: minio.ChecksumFullObjectMode.String(),
+			headerAlgorithm: minio.ChecksumCRC64NVME.String(), HeaderType: minio.ChecksumFullObjectMode.String(),
 		}})
 		return hint(err)
 	})
@@ -122,18 +124,18 @@ func (b *bucket) beginParts(ctx context.Context, key string) (id string, err err
 }
 
 // eachPart sends all parts, some at once.
-func (b *bucket) eachPart(ctx context.Context, key, id string, file io.ReaderAt, size int64) ([]minio.CompletePart, error) {
+func (b *Bucket) eachPart(ctx context.Context, key, id string, file io.ReaderAt, size int64) ([]minio.CompletePart, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	step := partSize(size)
+	step := PartSize(size)
 	parts := make([]minio.CompletePart, (size+step-1)/step)
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range min(partThreads, len(parts)) {
 		wg.Go(func() {
-			buf := make([]byte, 256*kib)
+			buf := make([]byte, 256*store.KiB)
 			for i := range next {
-				part, err := b.onePart(ctx, key, id, i+1, newSection(file, span{int64(i) * step, min(step, size-int64(i)*step)}), buf)
+				part, err := b.onePart(ctx, key, id, i+1, store.NewSection(file, store.Span{Offset: int64(i) * step, Length: min(step, size-int64(i)*step)}), buf)
 				if err != nil {
 					cancel(err)
 				}
@@ -152,20 +154,29 @@ func (b *bucket) eachPart(ctx context.Context, key, id string, file io.ReaderAt,
 	return parts, context.Cause(ctx)
 }
 
-func (b *bucket) onePart(ctx context.Context, key, id string, number int, part *io.SectionReader, buf []byte) (minio.CompletePart, error) {
-	crc := newCRC64()
-	if err := hashInto(ctx, crc, part, buf); err != nil {
+func (b *Bucket) onePart(ctx context.Context, key, id string, number int, part *io.SectionReader, buf []byte) (minio.CompletePart, error) {
+	crc := store.NewCRC64()
+	if err := store.HashInto(ctx, crc, part, buf); err != nil {
 		return minio.CompletePart{}, err
 	}
 	if _, err := part.Seek(0, io.SeekStart); err != nil {
 		return minio.CompletePart{}, err
 	}
-	done := minio.CompletePart{PartNumber: number, ChecksumCRC64NVME: encode(crc.Sum(nil))}
+	done := minio.CompletePart{PartNumber: number, ChecksumCRC64NVME: store.Encode(crc.Sum(nil))}
 	err := b.request(ctx, part.Size(), part, func(ctx context.Context, body io.Reader) error {
 		sent, err := b.core.PutObjectPart(ctx, b.source.Bucket, key, id, number, body, part.Size(),
-			minio.PutObjectPartOptions{CustomHeader: http.Header{headerCRC64: {done.ChecksumCRC64NVME}}})
+			minio.PutObjectPartOptions{CustomHeader: http.Header{HeaderCRC64: {done.ChecksumCRC64NVME}}})
 		done.ETag = sent.ETag
 		return hint(err)
 	})
 	return done, err
+}
+
+// UploadPart is the part size of multipart uploads, in bytes. Large files get
+// larger parts: S3 takes 10,000.
+const UploadPart = 16 * store.MiB
+
+// PartSize is the part size, in bytes, with which a file of size bytes is uploaded.
+func PartSize(size int64) int64 {
+	return max(UploadPart, (size/9000+store.MiB-1)/store.MiB*store.MiB)
 }

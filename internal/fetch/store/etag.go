@@ -1,4 +1,4 @@
-package fetch
+package store
 
 import (
 	"context"
@@ -10,16 +10,17 @@ import (
 	"slices"
 )
 
+// Units of bytes.
 const (
-	kib = int64(1) << 10
-	mib = int64(1) << 20
-	gib = int64(1) << 30
+	KiB = int64(1) << 10
+	MiB = int64(1) << 20
+	GiB = int64(1) << 30
 )
 
 // usualParts are the part sizes that upload programs use, in bytes.
 var usualParts = []int64{
-	8 * mib, 5 * mib, 16 * mib, 64 * mib, 10 * mib, 15 * mib, 32 * mib, 50 * mib, 100 * mib, 128 * mib, 256 * mib,
-	512 * mib, gib, 5_000_000, 8_000_000, 10_000_000, 16_000_000, 50_000_000, 64_000_000, 100_000_000,
+	8 * MiB, 5 * MiB, 16 * MiB, 64 * MiB, 10 * MiB, 15 * MiB, 32 * MiB, 50 * MiB, 100 * MiB, 128 * MiB, 256 * MiB,
+	512 * MiB, GiB, 5_000_000, 8_000_000, 10_000_000, 16_000_000, 50_000_000, 64_000_000, 100_000_000,
 }
 
 // mostGuesses bounds how often a file is hashed in search of its part size.
@@ -43,25 +44,25 @@ func guessParts(size int64, n int) []int64 {
 		add(p)
 	}
 	least := (size + parts - 1) / parts
-	add((least + mib - 1) / mib * mib)
+	add((least + MiB - 1) / MiB * MiB)
 	add(least)
 	return guesses
 }
 
-// askParts asks for the sizes of an object's n parts; nil where nobody knows them.
-type askParts func(ctx context.Context, n int) ([]int64, error)
+// AskParts asks for the sizes of an object's n parts; nil where nobody knows them.
+type AskParts func(ctx context.Context, n int) ([]int64, error)
 
-// verifyComposite hashes a file in parts: with the part size that the source told, or
+// VerifyComposite hashes a file in parts: with the part size that the source told, or
 // with those that it may be, and where none of them fits, with the sizes of all parts,
 // if ask has them. known is false where nothing was proved either way.
-func (c check) verifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte, ask askParts) (known bool, err error) {
+func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte, ask AskParts) (known bool, err error) {
 	guesses := guessParts(size, c.parts)
 	told := c.partSize > 0 && c.partSize*int64(c.parts-1) < size && size <= c.partSize*int64(c.parts)
 	if told {
 		guesses = []int64{c.partSize}
 	}
 	for _, guess := range guesses {
-		if fits, err := c.fits(ctx, file, equalParts(size, guess), buf); fits || err != nil {
+		if fits, err := c.fits(ctx, file, EqualParts(size, guess), buf); fits || err != nil {
 			return fits, err
 		}
 	}
@@ -71,26 +72,26 @@ func (c check) verifyComposite(ctx context.Context, file io.ReaderAt, size int64
 			return false, err
 		}
 	}
-	if len(sizes) == c.parts && sum(sizes) == size {
+	if len(sizes) == c.parts && Total(sizes) == size {
 		told = true
 		if fits, err := c.fits(ctx, file, sizes, buf); fits || err != nil {
 			return fits, err
 		}
 	}
 	if told || c.parts == 1 {
-		return true, fmt.Errorf("%w: the ETag of its %d parts is not %s", errChecksum, c.parts, c.want)
+		return true, fmt.Errorf("%w: the ETag of its %d parts is not %s", ErrChecksum, c.parts, c.Want)
 	}
 	return false, nil
 }
 
 // fits tells whether a file that was uploaded in parts of these sizes has the ETag.
-func (c check) fits(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte) (bool, error) {
+func (c Check) fits(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte) (bool, error) {
 	etag, err := hashParts(ctx, file, sizes, buf)
-	return etag == c.want, err
+	return etag == c.Want, err
 }
 
-// equalParts are the sizes of the parts of size bytes: all but the last have the same.
-func equalParts(size, part int64) []int64 {
+// EqualParts are the sizes of the parts of size bytes: all but the last have the same.
+func EqualParts(size, part int64) []int64 {
 	sizes := []int64{min(part, size)}
 	for left := size - part; left > 0; left -= part {
 		sizes = append(sizes, min(part, left))
@@ -98,7 +99,8 @@ func equalParts(size, part int64) []int64 {
 	return sizes
 }
 
-func sum(sizes []int64) (total int64) {
+// Total is the sum of sizes.
+func Total(sizes []int64) (total int64) {
 	for _, size := range sizes {
 		total += size
 	}
@@ -111,7 +113,7 @@ func hashParts(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte)
 	offset := int64(0)
 	for _, size := range sizes {
 		h := md5.New()
-		if err := hashInto(ctx, h, io.NewSectionReader(file, offset, size), buf); err != nil {
+		if err := HashInto(ctx, h, io.NewSectionReader(file, offset, size), buf); err != nil {
 			return "", err
 		}
 		whole.Write(h.Sum(nil))
@@ -120,8 +122,8 @@ func hashParts(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte)
 	return fmt.Sprintf("%s-%d", hex.EncodeToString(whole.Sum(nil)), len(sizes)), nil
 }
 
-// hashInto writes all of in to out and ends early with ctx.
-func hashInto(ctx context.Context, out io.Writer, in io.Reader, buf []byte) error {
+// HashInto writes all of in to out and ends early with ctx.
+func HashInto(ctx context.Context, out io.Writer, in io.Reader, buf []byte) error {
 	for {
 		if err := context.Cause(ctx); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package fetch
+package s3store
 
 import (
 	"context"

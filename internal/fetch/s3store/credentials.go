@@ -1,4 +1,6 @@
-package fetch
+// Package s3store reads objects from S3 and what speaks like it, Pachyderm's gateway
+// among them, and uploads to it.
+package s3store
 
 import (
 	"bytes"
@@ -13,10 +15,9 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
-)
 
-// errNoCredentials: none of the places where credentials may be has any.
-var errNoCredentials = errors.New("no credentials")
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
 
 // environment is the first of the variables that is set.
 func environment(names ...string) string {
@@ -31,61 +32,64 @@ func environment(names ...string) string {
 // credentials are looked for in --credentials-dir alone if it is given; else in
 // the environment, in what the platform says (web identity, container, machine),
 // and in the shared files, as AWS' own tools do.
-func (c S3) credentials(kind string) *credentials.Credentials {
+func (c Config) credentials(kind string) *credentials.Credentials {
 	if c.Anonymous {
 		return credentials.NewStaticV4("", "", "")
 	}
 	if c.CredentialsDir != "" {
-		return credentials.New(&secretFiles{dir: c.CredentialsDir, token: kind == kindPachyderm})
+		return credentials.New(&secretFiles{dir: c.CredentialsDir, token: kind == store.KindPachyderm})
 	}
-	if kind == kindPachyderm {
-		return credentials.New(&chain{providers: []credentials.Provider{tokenEnv{}}})
+	if kind == store.KindPachyderm {
+		return credentials.New(&Chain{providers: []credentials.Provider{tokenEnv{}}})
 	}
-	return credentials.New(newChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: plainAnswers{http.DefaultTransport}}}))
+	return credentials.New(NewChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: PlainAnswers{http.DefaultTransport}}}))
 }
 
-// newChain is in the order in which AWS' own tools look. Where the environment sets the
+// NewChain is in the order in which AWS' own tools look. Where the environment sets the
 // platform's provider up, that comes before the shared files, and has credentials.
-func newChain(iam *credentials.IAM) *chain {
+func NewChain(iam *credentials.IAM) *Chain {
 	env, files := &credentials.EnvAWS{}, &credentials.FileAWSCredentials{}
 	if environment("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" {
-		return &chain{providers: []credentials.Provider{env, iam, files}, certain: iam}
+		return &Chain{providers: []credentials.Provider{env, iam, files}, Certain: iam}
 	}
-	return &chain{providers: []credentials.Provider{env, files, iam}}
+	return &Chain{providers: []credentials.Provider{env, files, iam}}
 }
 
-// chain asks providers in turn and, unlike minio's, does not go on without
+// Chain asks providers in turn and, unlike minio's, does not go on without
 // credentials where none has any.
-type chain struct {
+type Chain struct {
 	providers []credentials.Provider
-	// certain is the provider that has credentials, as it is set up or gave some before:
+	// Certain is the provider that has credentials, as it is set up or gave some before:
 	// where it cannot be reached no other takes its place.
-	certain credentials.Provider
+	Certain credentials.Provider
 }
 
-func (c *chain) Retrieve() (credentials.Value, error) {
+// Retrieve implements credentials.Provider.
+func (c *Chain) Retrieve() (credentials.Value, error) {
 	return c.RetrieveWithCredContext(nil)
 }
 
-func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+// RetrieveWithCredContext implements credentials.Provider.
+func (c *Chain) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
 	var failures []string
 	for _, p := range c.providers {
 		v, err := p.RetrieveWithCredContext(cc)
 		if err == nil && v.AccessKeyID != "" && v.SecretAccessKey != "" {
-			c.providers, c.certain = []credentials.Provider{p}, p
+			c.providers, c.Certain = []credentials.Provider{p}, p
 			return v, nil
 		}
-		if p == c.certain && passing(err) {
+		if p == c.Certain && passing(err) {
 			return credentials.Value{}, fmt.Errorf("ask for credentials: %w", err)
 		}
 		if err != nil {
 			failures = append(failures, err.Error())
 		}
 	}
-	return credentials.Value{}, fmt.Errorf("%w: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --credentials-dir or --anonymous (%s)", errNoCredentials, strings.Join(failures, "; "))
+	return credentials.Value{}, fmt.Errorf("%w: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --credentials-dir or --anonymous (%s)", store.ErrNoCredentials, strings.Join(failures, "; "))
 }
 
-func (c *chain) IsExpired() bool {
+// IsExpired implements credentials.Provider.
+func (c *Chain) IsExpired() bool {
 	return len(c.providers) != 1 || c.providers[0].IsExpired()
 }
 
@@ -95,20 +99,21 @@ func passing(err error) bool {
 	var request *url.Error
 	var sts credentials.ErrorResponse
 	if errors.As(err, &sts) {
-		c, known := codes[sts.STSError.Code]
-		return known && c == transient
+		c, known := store.Codes[sts.STSError.Code]
+		return known && c == store.Transient
 	}
 	return errors.As(err, &request)
 }
 
 // mostAnswer bounds an answer with credentials, in bytes.
-const mostAnswer = mib
+const mostAnswer = store.MiB
 
-// plainAnswers makes each failure that may pass one of the request, of the type
+// PlainAnswers makes each failure that may pass one of the request, of the type
 // url.Error: minio's providers lose the status of an answer, and read it piece by piece.
-type plainAnswers struct{ http.RoundTripper }
+type PlainAnswers struct{ http.RoundTripper }
 
-func (p plainAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (p PlainAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := p.RoundTripper.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -189,7 +194,7 @@ func (s *secretFiles) file(names ...string) (string, error) {
 		}
 		last = err
 	}
-	return "", fmt.Errorf("%w: --credentials-dir lacks %s: %w", errNoCredentials, strings.Join(names, " or "), last)
+	return "", fmt.Errorf("%w: --credentials-dir lacks %s: %w", store.ErrNoCredentials, strings.Join(names, " or "), last)
 }
 
 func (s *secretFiles) RetrieveWithCredContext(*credentials.CredContext) (credentials.Value, error) {

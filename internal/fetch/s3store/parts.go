@@ -1,4 +1,4 @@
-package fetch
+package s3store
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // partsAtOnce is how many parts are asked for side by side: there may be 10,000.
@@ -13,7 +15,7 @@ const partsAtOnce = 8
 
 // Parts asks for each part by its number. Only what may pass is an error: a server that
 // does not know part numbers may answer with anything.
-func (b *bucket) Parts(ctx context.Context, object Object, n int) ([]int64, error) {
+func (b *Bucket) Parts(ctx context.Context, object store.Object, n int) ([]int64, error) {
 	sizes := make([]int64, n)
 	ask := func(ctx context.Context, i int) (err error) {
 		sizes[i], err = b.partSizeAgain(ctx, object, i+1)
@@ -34,14 +36,14 @@ func (b *bucket) Parts(ctx context.Context, object Object, n int) ([]int64, erro
 }
 
 // partSizeAgain asks until there is an answer; 0 is one, too.
-func (b *bucket) partSizeAgain(ctx context.Context, object Object, number int) (size int64, err error) {
+func (b *Bucket) partSizeAgain(ctx context.Context, object store.Object, number int) (size int64, err error) {
 	err = b.again(ctx, func(ctx context.Context) error {
-		ctx, _, stop := watch(ctx, b.config.Stall)
+		ctx, _, stop := store.WatchStall(ctx, b.config.Stall)
 		defer stop()
 		size, err = b.partSize(ctx, object, number)
-		return cause(ctx, err)
+		return store.Cause(ctx, err)
 	})
-	if err != nil && classify(err) != transient {
+	if err != nil && store.Classify(err) != store.Transient {
 		return 0, nil
 	}
 	return size, hint(err)
@@ -49,7 +51,7 @@ func (b *bucket) partSizeAgain(ctx context.Context, object Object, number int) (
 
 // partSize asks for the size of one part of an object in bytes; 0 if it is not told.
 // Servers that do not know part numbers answer with the whole object.
-func (b *bucket) partSize(ctx context.Context, object Object, number int) (int64, error) {
+func (b *Bucket) partSize(ctx context.Context, object store.Object, number int) (int64, error) {
 	part, err := b.core.StatObject(ctx, b.source.Bucket, object.Key, minio.StatObjectOptions{VersionID: object.Version, PartNumber: number})
 	if err != nil || part.ETag != object.ETag || part.Size >= object.Size {
 		return 0, err

@@ -1,0 +1,390 @@
+// Package destination is the directory that is filled: nothing that is done here leaves
+// it, whatever files are called.
+package destination
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// What lies in the control directory.
+const (
+	TmpDir       = store.ControlDir + "/tmp"
+	ManifestFile = store.ControlDir + "/manifest.jsonl"
+	JournalFile  = store.ControlDir + "/journal.jsonl"
+	CompleteFile = store.ControlDir + "/complete"
+	lockFile     = store.ControlDir + "/lock"
+)
+
+// ErrBusy: another fetch holds the destination.
+var ErrBusy = errors.New("another fetch is at work in this directory")
+
+// Dir is the destination. Nothing that it does leaves the directory, and it
+// walks through no symbolic link in it.
+type Dir struct {
+	Root *os.Root
+	Tmp  *os.Root
+	// Dir stays open so that syncfs reports every failed write since the start.
+	Dir  *os.File
+	lock *os.File
+
+	mu sync.Mutex
+	// known are the directories that were seen to be real ones.
+	known map[string]bool
+	// shelves are the open directories of temporary files, by name below tmp.
+	shelves map[string]*os.File
+}
+
+// Open makes the directory where it is missing, and takes it for this
+// process alone.
+func Open(name string) (*Dir, error) {
+	if err := os.MkdirAll(name, 0o755); err != nil {
+		return nil, fmt.Errorf("make destination: %w", err)
+	}
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("open destination: %w", err)
+	}
+	d := &Dir{Root: root, known: map[string]bool{"": true}, shelves: map[string]*os.File{}}
+	if err := d.open(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("open destination %s: %w", name, err)
+	}
+	return d, nil
+}
+
+func (d *Dir) open() error {
+	var err error
+	if d.Dir, err = d.Root.Open("."); err != nil {
+		return err
+	}
+	if err := d.Mkdir(TmpDir); err != nil {
+		return err
+	}
+	if d.Tmp, err = d.Root.OpenRoot(TmpDir); err != nil {
+		return err
+	}
+	for _, name := range []string{ManifestFile, JournalFile, CompleteFile, lockFile} {
+		if info, err := d.Root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s %w: it is not a regular file; remove it", name, store.ErrInTheWay)
+		}
+	}
+	if d.lock, err = d.Root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return err
+	}
+	err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrBusy
+	}
+	return err
+}
+
+// Close lets go of the directory.
+func (d *Dir) Close() {
+	for _, f := range []*os.File{d.lock, d.Dir} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	for _, dir := range d.shelves {
+		_ = dir.Close()
+	}
+	if d.Tmp != nil {
+		_ = d.Tmp.Close()
+	}
+	_ = d.Root.Close()
+}
+
+// Mkdir makes a directory and those above it. What is there already must be a
+// directory itself, not a link to one.
+func (d *Dir) Mkdir(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mkdirLocked(name)
+}
+
+func (d *Dir) mkdirLocked(name string) error {
+	if d.known[name] {
+		return nil
+	}
+	if err := d.mkdirLocked(Parent(name)); err != nil {
+		return err
+	}
+	if err := d.Root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := d.Root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s %w: a directory must go there", name, store.ErrInTheWay)
+	}
+	d.known[name] = true
+	return nil
+}
+
+// Lstat tells of what stands at path, and nothing where a link or a file stands
+// in the place of a directory above it.
+func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, c := range name {
+		if c != '/' || d.known[name[:i]] {
+			continue
+		}
+		info, err := d.Root.Lstat(name[:i])
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			return nil, fs.ErrNotExist
+		}
+		d.known[name[:i]] = true
+	}
+	return d.Root.Lstat(name)
+}
+
+// Create makes a new temporary file of the given size; the room for a size
+// above 0 is taken at once, so that a full disk is noticed before anything is
+// fetched.
+func (d *Dir) Create(temp string, size int64) (*os.File, error) {
+	file, err := d.createEmpty(temp)
+	if err != nil || size == 0 {
+		return file, err
+	}
+	err = unix.Fallocate(int(file.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = file.Truncate(size)
+	}
+	if err != nil {
+		_ = file.Close()
+		_ = d.Tmp.Remove(temp)
+		return nil, fmt.Errorf("take %d bytes for %s: %w", size, temp, err)
+	}
+	return file, nil
+}
+
+// createEmpty makes a new temporary file in its shelf, which is open already: os.Root
+// would walk to it and ask whether it can be polled, with six system calls more, which
+// tell where files are small. O_EXCL follows no link.
+func (d *Dir) createEmpty(temp string) (*os.File, error) {
+	dir, file, err := d.onShelf(temp)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		fd, err := unix.Openat(int(dir.Fd()), file, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+		if errors.Is(err, unix.EINTR) { // as file systems of the network have it
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make temporary file %s: %w", temp, err)
+		}
+		return os.NewFile(uintptr(fd), temp), nil
+	}
+}
+
+// Reopen opens a temporary file that an earlier run has left.
+func (d *Dir) Reopen(temp string) (*os.File, error) {
+	info, err := d.Tmp.Lstat(temp)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s %w: it is not a regular file", temp, store.ErrInTheWay)
+	}
+	return d.Tmp.OpenFile(temp, os.O_RDWR, 0)
+}
+
+// Taken is how many bytes of the disk a temporary file has; 0 where there is none.
+func (d *Dir) Taken(temp string) int64 {
+	info, err := d.Tmp.Lstat(temp)
+	if err != nil {
+		return 0
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+// OpenDir makes a directory where it is missing and opens it, to publish files in
+// it. What is opened is a real directory of the destination, not a link.
+func (d *Dir) OpenDir(name string) (*os.File, error) {
+	if err := d.Mkdir(name); err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = "."
+	}
+	return d.Root.Open(name)
+}
+
+// Publish gives a temporary file its name in a directory that openDir opened.
+func (d *Dir) Publish(temp string, dir *os.File, name string) error {
+	from, file, err := d.onShelf(temp)
+	if err != nil {
+		return err
+	}
+	err = unix.Renameat(int(from.Fd()), file, int(dir.Fd()), name)
+	if errors.Is(err, unix.EISDIR) {
+		return fmt.Errorf("%s %w: a directory stands where a file must go", name, store.ErrInTheWay)
+	}
+	if err != nil {
+		return fmt.Errorf("rename %s to %s: %w", temp, name, err)
+	}
+	return nil
+}
+
+// onShelf is the open directory of a temporary file, and the file's name in it.
+func (d *Dir) onShelf(temp string) (*os.File, string, error) {
+	shelf, file := path.Split(temp)
+	dir, err := d.Shelf(strings.TrimSuffix(shelf, "/"))
+	return dir, file, err
+}
+
+// Shelf opens a directory of temporary files, once. Workers have shelves of their
+// own: many that make files in one directory wait for each other.
+func (d *Dir) Shelf(name string) (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if dir := d.shelves[name]; dir != nil {
+		return dir, nil
+	}
+	if name != "" {
+		if err := d.Tmp.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	dir, err := d.Tmp.Open(path.Join(".", name))
+	if err == nil {
+		d.shelves[name] = dir
+	}
+	return dir, err
+}
+
+// OpenFile opens a regular file at its name for reading.
+func (d *Dir) OpenFile(name string) (*os.File, error) {
+	info, err := d.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s %w: it is not a regular file", name, store.ErrInTheWay)
+	}
+	return d.Root.Open(name)
+}
+
+// Sync makes everything durable that was written and named so far: one call for
+// any number of files.
+func (d *Dir) Sync() error {
+	if err := unix.Syncfs(int(d.Dir.Fd())); err != nil {
+		return fmt.Errorf("sync destination: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes temporary files that keep does not name, and tells how many.
+func (d *Dir) Sweep(keep map[string]bool) (removed int, err error) {
+	err = fs.WalkDir(d.Tmp.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || keep[name] {
+			return err
+		}
+		if err := d.Tmp.Remove(name); err != nil {
+			return fmt.Errorf("remove %s/%s: %w", TmpDir, name, err)
+		}
+		removed++
+		return nil
+	})
+	return removed, err
+}
+
+// Clear removes all that is temporary, once nothing is.
+func (d *Dir) Clear() error {
+	if _, err := d.Sweep(nil); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, dir := range d.shelves {
+		_ = dir.Close()
+		delete(d.shelves, name)
+	}
+	names, err := fs.ReadDir(d.Tmp.FS(), ".")
+	for _, shelf := range names {
+		err = errors.Join(err, d.Tmp.Remove(shelf.Name()))
+	}
+	return err
+}
+
+// Remove removes a file, and the directories above it that are empty then.
+func (d *Dir) Remove(name string) error {
+	info, err := d.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s %w: it is not the regular file that was fetched", name, store.ErrInTheWay)
+	}
+	if err := d.Root.Remove(name); err != nil {
+		return err
+	}
+	for dir := Parent(name); dir != ""; dir = Parent(dir) {
+		if d.Root.Remove(dir) != nil { // not empty
+			break
+		}
+		d.mu.Lock()
+		delete(d.known, dir)
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// WriteWhole writes a small file of the control directory: temporary, sync,
+// rename, sync. All that was written before is durable before the file has its name.
+func (d *Dir) WriteWhole(name string, data []byte) error {
+	temp := strings.ReplaceAll(path.Base(name), ".", "-") + ".new"
+	_ = d.Tmp.Remove(temp)
+	file, err := d.Create(temp, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	if err := d.Root.Rename(path.Join(TmpDir, temp), name); err != nil {
+		return err
+	}
+	return d.Sync()
+}
+
+// Folds tells whether the file system takes names for one that differ by case.
+func (d *Dir) Folds() (bool, error) {
+	const upper, lower = "CASE", "case"
+	_ = d.Tmp.Remove(upper)
+	file, err := d.Create(upper, 0)
+	if err != nil {
+		return false, err
+	}
+	_ = file.Close()
+	_, err = d.Tmp.Lstat(lower)
+	if removeErr := d.Tmp.Remove(upper); removeErr != nil {
+		return false, removeErr
+	}
+	return err == nil, nil
+}

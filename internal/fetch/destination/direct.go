@@ -1,0 +1,59 @@
+package destination
+
+import (
+	"errors"
+	"os"
+	"path"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// DirectBlock is what direct writes are aligned to: no disk has larger sectors.
+const DirectBlock = 4096
+
+// OpenDirect opens a temporary file a second time, for writes that go from a
+// worker's buffer to the disk. A large object must be on disk before it has its
+// name; the way through the page cache costs the processor another copy, and
+// takes from others what they have there. It is nil where the file system has
+// no such writes. What is read again to be verified is not written so.
+func (d *Dir) OpenDirect(temp string) *os.File {
+	file, err := d.Tmp.OpenFile(path.Clean(temp), os.O_WRONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return nil
+	}
+	return file
+}
+
+// WriteAt writes to the disk what is aligned, and through the page cache what is
+// not: the end of an object.
+func WriteAt(file, direct *os.File, data []byte, at int64) error {
+	n := 0
+	if direct != nil && aligned(data, at) {
+		n = len(data) &^ (DirectBlock - 1)
+		_, err := direct.WriteAt(data[:n], at)
+		if errors.Is(err, unix.EINVAL) { // another alignment than ours
+			n, err = 0, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if n == len(data) {
+		return nil
+	}
+	_, err := file.WriteAt(data[n:], at+int64(n))
+	return err
+}
+
+func aligned(data []byte, at int64) bool {
+	return len(data) >= DirectBlock && at%DirectBlock == 0 &&
+		uintptr(unsafe.Pointer(unsafe.SliceData(data)))%DirectBlock == 0
+}
+
+// NewBuffer makes a buffer of whole pages that may be written directly.
+func NewBuffer(size int64) []byte {
+	raw := make([]byte, size+DirectBlock)
+	skip := -int64(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))) & (DirectBlock - 1)
+	return raw[skip : skip+size : skip+size]
+}

@@ -1,0 +1,184 @@
+// Package dirstore reads objects from a directory, such as a mounted file system.
+package dirstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// Directory is a Store of the files below a directory, or of one file. It
+// follows no symbolic link.
+type Directory struct {
+	source store.Source
+	// open keeps files that are read in ranges from being opened once for each.
+	root *os.Root
+}
+
+// Parse reads what follows file:// in a source.
+func Parse(s *store.Source, rest string) error {
+	if !filepath.IsAbs(rest) {
+		return fmt.Errorf("is not absolute; give file:///path")
+	}
+	s.Key = rest
+	return nil
+}
+
+// New makes the Store of a file:// source.
+func New(source store.Source) (store.Store, error) {
+	dir := filepath.Dir(source.Key)
+	if strings.HasSuffix(source.Key, "/") {
+		dir = source.Key
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, &store.Error{Err: fmt.Errorf("open source: %w", err)}
+	}
+	return &Directory{source: source, root: root}, nil
+}
+
+// Readable adds what to do where a file's mode, and nothing else, forbids to read it.
+func Readable(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w: make it readable for user %d or group %d, as which fetch runs: %w", store.ErrUnreadable, os.Geteuid(), os.Getegid(), err)
+}
+
+// Name is where key is in root.
+func (d *Directory) Name(key string) string { return strings.TrimPrefix(key, d.source.Prefix) }
+
+// objectOf is what a file is. Its inode and its change time tell changes, and another
+// file of the same name elsewhere, that its size and its modification time do not.
+func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
+	o := store.Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		o.ETag = etagOf(info)
+	case mode&fs.ModeSymlink != 0:
+		o.Flaw = "it is a symbolic link"
+	default:
+		o.Flaw = "it is not a regular file"
+	}
+	return o
+}
+
+// etagOf names the content of a file. Its dots keep it from looking like a hash.
+func etagOf(info fs.FileInfo) string {
+	stat := info.Sys().(*syscall.Stat_t)
+	var tag []string
+	for _, n := range []int64{info.ModTime().UnixNano(), info.Size(), stat.Ctim.Nano(), int64(stat.Ino)} {
+		tag = append(tag, strconv.FormatInt(n, 36))
+	}
+	return strings.Join(tag, ".")
+}
+
+// List implements store.Store.
+func (d *Directory) List(ctx context.Context, each func(store.Object) error) error {
+	if d.source.Single() {
+		o, _, err := d.Stat(ctx, d.source.Key, "")
+		if err != nil {
+			return err
+		}
+		return each(o)
+	}
+	return fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return Readable(err)
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if name == store.ControlDir && entry.IsDir() { // of a destination of fetch
+			return fs.SkipDir
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return each(d.objectOf(name, info))
+	})
+}
+
+// Stat implements store.Store.
+func (d *Directory) Stat(_ context.Context, key, _ string) (store.Object, store.Sums, error) {
+	info, err := d.root.Lstat(d.Name(key))
+	if os.IsNotExist(err) {
+		return store.Object{}, store.Sums{}, fmt.Errorf("%w: %w", store.ErrGone, err)
+	}
+	if err != nil {
+		return store.Object{}, store.Sums{}, Readable(err)
+	}
+	return d.objectOf(d.Name(key), info), store.Sums{Opaque: true}, nil
+}
+
+// Open implements store.Store.
+func (d *Directory) Open(_ context.Context, object store.Object, part store.Span) (store.Stream, error) {
+	now, sums, err := d.Stat(context.Background(), object.Key, "")
+	if err != nil {
+		return store.Stream{}, err
+	}
+	if now.ETag != object.ETag {
+		return store.Stream{}, store.ErrChanged
+	}
+	file, err := d.root.Open(d.Name(object.Key))
+	if err != nil {
+		return store.Stream{}, Readable(err)
+	}
+	body := &Pinned{File: file, left: part.Length, at: part.Offset, Check: func() error {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		if d.objectOf(d.Name(object.Key), info).ETag != object.ETag {
+			return store.ErrChanged
+		}
+		return nil
+	}}
+	return store.Stream{Body: body, Size: now.Size, Sums: sums}, nil
+}
+
+// Parts implements store.Store: files have none.
+func (d *Directory) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
+
+// Pinned reads a span of a file, and looks at its end whether it is still the
+// same file.
+type Pinned struct {
+	File     *os.File
+	at, left int64
+	Check    func() error
+}
+
+func (p *Pinned) Read(b []byte) (int, error) {
+	if p.left == 0 {
+		if err := p.Check(); err != nil {
+			return 0, err
+		}
+		return 0, io.EOF
+	}
+	n, err := p.File.ReadAt(b[:min(int64(len(b)), p.left)], p.at)
+	p.at += int64(n)
+	p.left -= int64(n)
+	if errors.Is(err, io.EOF) && p.left > 0 {
+		return n, store.ErrChanged
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (p *Pinned) Close() error { return p.File.Close() }

@@ -1,0 +1,28 @@
+package fetch
+
+import (
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+)
+
+// Prepare makes sure that a directory is there and can be written to, as a cache
+// needs that others will fill.
+func Prepare(name string, progress *Progress) error {
+	d, err := destination.Open(name)
+	if err == nil {
+		defer d.Close()
+		// What an earlier fetch wrote there stays: it says what is here.
+		if _, statErr := d.Root.Lstat(destination.CompleteFile); statErr != nil {
+			err = d.WriteWhole(destination.CompleteFile, []byte("{}\n"))
+		}
+	}
+	if err != nil {
+		err = failed(fmt.Errorf("prepare %s: %w", name, err))
+		progress.Fail(err.Error(), false)
+		return err
+	}
+	progress.set(protocol.StateComplete, "the directory is ready")
+	return nil
+}

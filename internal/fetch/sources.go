@@ -1,0 +1,64 @@
+package fetch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// A kind of source: a row here and a package beside s3store make one.
+type kind struct {
+	// example is how it is given.
+	example string
+	// parse reads what follows the scheme. Its errors go on from "source URL".
+	parse func(s *store.Source, rest string) error
+	// open connects to it. Nothing is sent yet.
+	open func(store.Source, s3store.Config) (store.Store, error)
+}
+
+// kinds are all kinds of sources, by the scheme of their URLs.
+var kinds = map[string]kind{
+	store.KindS3:        {"s3://bucket/key", s3store.Parse, openBucket},
+	store.KindPachyderm: {"pachyderm://repo@branch/path", s3store.ParsePachyderm, openBucket},
+	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ s3store.Config) (store.Store, error) { return dirstore.New(s) }},
+}
+
+func openBucket(s store.Source, config s3store.Config) (store.Store, error) {
+	return s3store.New(s, config)
+}
+
+// ParseSource reads s3://bucket/key, pachyderm://[project/]repo@branch/path and
+// file:///path. Keys are taken as they are: nothing in them is decoded.
+func ParseSource(raw string) (store.Source, error) {
+	scheme, rest, found := strings.Cut(raw, "://")
+	if !found {
+		return store.Source{}, fmt.Errorf("source %q has no scheme; give %s", raw, examples())
+	}
+	k, known := kinds[scheme]
+	if !known {
+		return store.Source{}, fmt.Errorf("source %q is of the unknown scheme %q; give %s", raw, scheme, examples())
+	}
+	s := store.Source{URL: raw, Kind: scheme}
+	if err := k.parse(&s, rest); err != nil {
+		return store.Source{}, fmt.Errorf("source %q %w", raw, err)
+	}
+	return s, s.Resolve()
+}
+
+func examples() string {
+	var out []string
+	for _, scheme := range slices.Sorted(maps.Keys(kinds)) {
+		out = append(out, kinds[scheme].example)
+	}
+	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
+}
+
+// OpenSource gives the store that a source names. config is for those that speak S3.
+func OpenSource(s store.Source, config s3store.Config) (store.Store, error) {
+	return kinds[s.Kind].open(s, config)
+}

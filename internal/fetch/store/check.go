@@ -1,0 +1,164 @@
+package store
+
+import (
+	"crypto/md5"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"regexp"
+	"strconv"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// ErrChecksum: the content that came is not the one that the source has.
+var ErrChecksum = errors.New("checksum does not match")
+
+// Sums are what a source tells of an object's whole content, beside its ETag.
+type Sums struct {
+	// CRC64NVME and the others are in base64, as S3 has them; empty if not given.
+	CRC64NVME, CRC32C, CRC32, SHA256, SHA1 string
+	// Opaque is set where the ETag is no hash of the content: for encrypted
+	// objects, and for sources that are not S3.
+	Opaque bool
+	// PartSize is that of the first part of a multipart upload in bytes; 0 if
+	// nobody told.
+	PartSize int64
+}
+
+// Names of checks, as the manifest has them.
+const (
+	CheckCRC64     = "crc64nvme"
+	checkCRC32C    = "crc32c"
+	checkCRC32     = "crc32"
+	checkSHA256    = "sha256"
+	checkSHA1      = "sha1"
+	CheckMD5       = "md5"
+	CheckComposite = "composite-etag"
+	CheckSize      = "size"
+)
+
+// Check is how the content of one object is verified.
+type Check struct {
+	Kind string
+	// Want is what the content must hash to: base64 for what S3 calls checksums,
+	// hex for MD5, the ETag for a composite one.
+	Want string
+	// parts and partSize belong to composite ETags.
+	parts    int
+	partSize int64
+}
+
+var (
+	simpleETag    = regexp.MustCompile(`^[0-9a-f]{32}$`)
+	compositeETag = regexp.MustCompile(`^[0-9a-f]{32}-([0-9]{1,5})$`)
+)
+
+// ChooseCheck picks the best check that the source allows: a checksum of the
+// whole object, those first that can be put together from ranges; else the MD5
+// in a simple ETag; else the composite ETag; else nothing but the size.
+func ChooseCheck(sums Sums, etag string) Check {
+	for _, c := range []Check{
+		{Kind: CheckCRC64, Want: sums.CRC64NVME},
+		{Kind: checkCRC32C, Want: sums.CRC32C},
+		{Kind: checkCRC32, Want: sums.CRC32},
+		{Kind: checkSHA256, Want: sums.SHA256},
+		{Kind: checkSHA1, Want: sums.SHA1},
+	} {
+		if c.Want != "" {
+			return c
+		}
+	}
+	if !sums.Opaque && simpleETag.MatchString(etag) {
+		return Check{Kind: CheckMD5, Want: etag}
+	}
+	if m := compositeETag.FindStringSubmatch(etag); m != nil && !sums.Opaque {
+		if parts, err := strconv.Atoi(m[1]); err == nil && parts > 0 {
+			return Check{Kind: CheckComposite, Want: etag, parts: parts, partSize: sums.PartSize}
+		}
+	}
+	return Check{Kind: CheckSize}
+}
+
+// types are S3's checksums among the checks.
+var types = map[string]minio.ChecksumType{
+	CheckCRC64:  minio.ChecksumCRC64NVME,
+	checkCRC32C: minio.ChecksumCRC32C,
+	checkCRC32:  minio.ChecksumCRC32,
+	checkSHA256: minio.ChecksumSHA256,
+	checkSHA1:   minio.ChecksumSHA1,
+}
+
+// Combines tells whether the checksum of a whole can be had from those of its
+// ranges.
+func (c Check) Combines() bool { return types[c.Kind].CanMergeCRC() }
+
+// Streams tells whether the check can be made while the bytes come in order.
+func (c Check) Streams() bool { return c.Kind != CheckComposite && c.Kind != CheckSize }
+
+// Hasher makes what hashes a stream for this check; nil where none does.
+func (c Check) Hasher() hash.Hash {
+	switch {
+	case c.Kind == CheckMD5:
+		return md5.New()
+	case c.Streams():
+		return types[c.Kind].Hasher()
+	}
+	return nil
+}
+
+// Verify compares what a hasher of this check has seen.
+func (c Check) Verify(sum []byte) error {
+	got := Encode(sum)
+	if c.Kind == CheckMD5 {
+		got = hex.EncodeToString(sum)
+	}
+	if got != c.Want {
+		return fmt.Errorf("%w: %s is %s, and the source says %s", ErrChecksum, c.Kind, got, c.Want)
+	}
+	return nil
+}
+
+// SumOf is the checksum of one span.
+type SumOf struct {
+	Span
+	Sum []byte
+}
+
+// Combine verifies a whole from the checksums of its spans, which must be in
+// order and without gaps.
+func (c Check) Combine(sums []SumOf) error {
+	t := types[c.Kind]
+	if len(sums) == 0 {
+		return c.Verify(t.Hasher().Sum(nil))
+	}
+	parts := make([]minio.ObjectPart, len(sums))
+	for i, s := range sums {
+		part := minio.ObjectPart{PartNumber: i + 1, Size: s.Length}
+		encoded := Encode(s.Sum)
+		switch c.Kind {
+		case CheckCRC64:
+			part.ChecksumCRC64NVME = encoded
+		case checkCRC32C:
+			part.ChecksumCRC32C = encoded
+		case checkCRC32:
+			part.ChecksumCRC32 = encoded
+		}
+		parts[i] = part
+	}
+	whole, err := t.FullObjectChecksum(parts)
+	if err != nil {
+		return fmt.Errorf("combine %s of %d ranges: %w", c.Kind, len(sums), err)
+	}
+	return c.Verify(whole.Raw())
+}
+
+// Encode writes a checksum as S3 does.
+func Encode(sum []byte) string { return base64.StdEncoding.EncodeToString(sum) }
+
+// NewCRC64 makes the hash that S3 calls CRC64NVME.
+func NewCRC64() hash.Hash64 {
+	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64)
+}

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrChanged: the object is not the one any more that was listed.
+	ErrChanged = errors.New("the object changed while it was fetched")
+	// ErrStalled: bytes came or went too slowly, or not at all.
+	ErrStalled = errors.New("the server stalled")
+	// ErrGone: the object is not there any more.
+	ErrGone = errors.New("the object does not exist")
+	// ErrNoCredentials: none of the places where credentials may be has any.
+	ErrNoCredentials = errors.New("no credentials")
+	// ErrInTheWay: something that is not fetch's stands where a file or a directory
+	// must go.
+	ErrInTheWay = errors.New("is in the way")
+	// ErrUnreadable: a file of the directory may not be read by whom the program runs as.
+	ErrUnreadable = errors.New("it cannot be read")
+)
+
+// Class is what an error means for the object that it befell.
+type Class int
+
+const (
+	// Transient: the same may succeed when it is tried again.
+	Transient Class = iota
+	// Changed: it may succeed once the object was looked at anew.
+	Changed
+	// Gone: the object is not there.
+	Gone
+	// Denied: this object cannot be had; others may.
+	Denied
+	// Fatal: no object can be had, or no byte kept.
+	Fatal
+)
+
+// Codes of S3 that are not told by their HTTP status alone.
+var Codes = map[string]Class{
+	"InvalidAccessKeyId":           Fatal,
+	"SignatureDoesNotMatch":        Fatal,
+	"AuthorizationHeaderMalformed": Fatal,
+	"InvalidToken":                 Fatal,
+	"ExpiredToken":                 Fatal,
+	"AccountProblem":               Fatal,
+	"AllAccessDisabled":            Fatal,
+	"RequestTimeTooSkewed":         Fatal,
+	"NoSuchBucket":                 Fatal,
+	"InvalidBucketName":            Fatal,
+	"PermanentRedirect":            Fatal,
+	"InvalidRegion":                Fatal,
+	"NoSuchKey":                    Gone,
+	"NoSuchVersion":                Gone,
+	"PreconditionFailed":           Changed,
+	"InvalidRange":                 Changed,
+	"SlowDown":                     Transient,
+	"SlowDownRead":                 Transient,
+	"RequestTimeout":               Transient,
+	"Throttling":                   Transient,
+	"ThrottlingException":          Transient,
+	"InternalError":                Transient,
+}
+
+// local are the errors of the destination that no trying again mends.
+var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
+	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG}
+
+// Classify tells what err means.
+func Classify(err error) Class {
+	var response minio.ErrorResponse
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, ErrChanged):
+		return Changed
+	case errors.Is(err, ErrGone):
+		return Gone
+	case errors.Is(err, ErrNoCredentials), errors.As(err, &certificate):
+		return Fatal
+	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable):
+		return Denied
+	case errors.As(err, &response):
+		return classifyResponse(response)
+	}
+	for _, errno := range local {
+		if errors.Is(err, errno) {
+			return Fatal
+		}
+	}
+	return Transient
+}
+
+func classifyResponse(r minio.ErrorResponse) Class {
+	if c, known := Codes[r.Code]; known {
+		return c
+	}
+	switch status := r.StatusCode; {
+	case status == http.StatusNotFound:
+		return Gone
+	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
+		return Changed
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+		return Transient
+	case status >= 400 && status < 500, status == http.StatusNotImplemented:
+		return Denied
+	}
+	return Transient
+}
+
+// Throttled tells whether the source asks for fewer requests.
+func Throttled(err error) bool {
+	var r minio.ErrorResponse
+	return errors.As(err, &r) && (r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusTooManyRequests)
+}
+
+// Bounds of the pause before an attempt.
+const (
+	leastPause = 200 * time.Millisecond
+	MostPause  = 20 * time.Second
+)
+
+// Pause is how long to wait before attempt n (the second is 1); it doubles, and
+// random, from 0 to 1, spreads those who fail together over its second half.
+func Pause(n int, random float64) time.Duration {
+	d := MostPause
+	if n < 8 {
+		d = min(leastPause<<(n-1), MostPause)
+	}
+	return d/2 + time.Duration(random*float64(d/2))
+}
+
+// Wait waits for d, or until ctx ends.
+func Wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Error is how a run fails.
+type Error struct {
+	// Retryable: the same call may succeed later.
+	Retryable bool
+	// Usage: the call itself is wrong.
+	Usage bool
+	Err   error
+}
+
+// Usage makes the error of a call that is wrong in itself.
+func Usage(err error) *Error { return &Error{Usage: true, Err: err} }
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Failure makes an error of the program that uses the package.
+func Failure(err error, retryable bool) *Error { return &Error{Retryable: retryable, Err: err} }

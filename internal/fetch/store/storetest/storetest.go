@@ -1,0 +1,32 @@
+// Package storetest makes content for tests.
+package storetest
+
+import (
+	"crypto/md5"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+)
+
+// RandomBytes are the same for the same seed.
+func RandomBytes(seed uint64, n int64) []byte {
+	b := make([]byte, n)
+	var key [32]byte
+	key[0], key[1] = byte(seed), byte(seed>>8)
+	_, _ = rand.NewChaCha8(key).Read(b)
+	return b
+}
+
+// CompositeOf is the ETag of an upload in parts of these sizes, of which the last is
+// repeated; computed without the code under test.
+func CompositeOf(data []byte, parts ...int64) string {
+	var sums []byte
+	n := 0
+	for at := int64(0); at < int64(len(data)); n++ {
+		end := min(at+parts[min(n, len(parts)-1)], int64(len(data)))
+		sum := md5.Sum(data[at:end])
+		sums, at = append(sums, sum[:]...), end
+	}
+	whole := md5.Sum(sums)
+	return fmt.Sprintf("%s-%d", hex.EncodeToString(whole[:]), n)
+}
