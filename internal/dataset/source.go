@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,20 +80,30 @@ func digest(parts ...any) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// Options by the source that they belong to.
+// Options that several sources have.
 var (
 	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath"}
 	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "resync"}
-	optionsOfS3    = []string{"awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID"}
-	optionsOf      = map[flexlvmv1.SourceType][]string{
-		flexlvmv1.SourceS3:        slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3),
-		flexlvmv1.SourceS3Dev:     slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3),
-		flexlvmv1.SourcePachyderm: slices.Concat(optionsOfAll, optionsOfLoads, []string{"repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName"}),
-		flexlvmv1.SourceNFS:       {"server", "path", "dataPath"},
-		// The secret and what else is for the way to outputURL.
-		flexlvmv1.SourceAeon: slices.Concat(optionsOfAll, []string{"awsCredentialsSecretName", "endpointURL", "region", "addressStyle", "serviceAccountName", "caConfigMap"}),
-	}
 )
+
+// A sourceKind is what a sourceType has of its own.
+type sourceKind struct {
+	options []string
+	// read reads them into s.
+	read func(s *Source, v flexlvmv1.VolumeConfig, options map[string]string) error
+	// loaded: the loader fills the volumes.
+	loaded bool
+}
+
+// sources are all types of sources. A row here, the constant of its type in api/v1 and
+// one of the loader's sources make a new one.
+var sources = map[flexlvmv1.SourceType]sourceKind{
+	flexlvmv1.SourceS3:        {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3), (*Source).readS3, true},
+	flexlvmv1.SourceS3Dev:     {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3), (*Source).readS3, true},
+	flexlvmv1.SourcePachyderm: {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfPachyderm), (*Source).readPachyderm, true},
+	flexlvmv1.SourceNFS:       {[]string{"server", "path", "dataPath"}, (*Source).readNFS, false},
+	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
+}
 
 // ParseSource reads a volume. The error says what is wrong and what to write.
 func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
@@ -103,12 +111,12 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	for key, value := range v.Options {
 		options[key] = string(value)
 	}
-	known, ok := optionsOf[v.SourceType]
-	if !ok {
-		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of S3, S3-Dev, Pachyderm, NFS, Aeon", v.SourceType)
+	kind, known := sources[v.SourceType]
+	if !known {
+		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of %s", v.SourceType, sourceTypes())
 	}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
-		if !slices.Contains(known, key) {
+		if !slices.Contains(kind.options, key) {
 			return Source{}, fmt.Errorf("option %q does not belong to sourceType %s; remove it", key, v.SourceType)
 		}
 	}
@@ -136,33 +144,24 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	if s.Writable() && s.Eviction != volume.EvictNever {
 		return Source{}, fmt.Errorf("evictionPolicy %s: what consumers write to a volume of sourceType %s is nowhere else; use Never", s.Eviction, s.Type)
 	}
-	return s.finish(v, options)
-}
-
-// finish reads what depends on the source.
-func (s Source) finish(v flexlvmv1.VolumeConfig, options map[string]string) (Source, error) {
-	var err error
-	switch s.Type {
-	case flexlvmv1.SourceNFS:
-		s.NFS = &corev1.NFSVolumeSource{Server: options["server"], Path: options["path"], ReadOnly: v.AccessMode == corev1.ReadOnlyMany}
-		if s.NFS.Server == "" || !path.IsAbs(s.NFS.Path) {
-			return Source{}, fmt.Errorf("server %q and path %q: both have to be set in options, and path has to begin with /", s.NFS.Server, s.NFS.Path)
-		}
-		return s, nil
-	case flexlvmv1.SourceS3, flexlvmv1.SourceS3Dev:
-		err = s.readS3(v, options)
-	case flexlvmv1.SourcePachyderm:
-		err = s.readPachyderm(options)
-	case flexlvmv1.SourceAeon:
-		s.Access = flagsOf(options, accessFlags)
-		return s, nil
-	}
-	if err != nil {
+	if err := kind.read(&s, v, options); err != nil {
 		return Source{}, err
+	}
+	if !kind.loaded {
+		return s, nil
 	}
 	s.Flags = append(s.Flags, flagsOf(options, contentFlags)...)
 	s.Access = append(s.Access, flagsOf(options, accessFlags)...)
 	return s, s.readLoading(v.Replicas, options)
+}
+
+// sourceTypes names all types.
+func sourceTypes() string {
+	var out []string
+	for _, t := range slices.Sorted(maps.Keys(sources)) {
+		out = append(out, string(t))
+	}
+	return strings.Join(out, ", ")
 }
 
 // Flags of the loader by the options that give them.
@@ -179,73 +178,6 @@ func flagsOf(options map[string]string, table [][2]string) []string {
 		}
 	}
 	return out
-}
-
-func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) error {
-	s.URL = v.SourceURL
-	if s.URL == "" {
-		s.URL = options["sourceURL"]
-	}
-	switch {
-	case s.URL == "":
-		return fmt.Errorf("sourceURL has to be set in options")
-	case !strings.HasPrefix(s.URL, "s3://") || len(s.URL) == len("s3://"):
-		return fmt.Errorf("sourceURL %q has to be s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all below it", s.URL)
-	case options["anonymous"] == "true":
-		s.Access = append(s.Access, "--anonymous")
-		s.Secret = ""
-	case s.Secret == "" && s.ServiceAccount == "":
-		return fmt.Errorf("awsCredentialsSecretName key has to be set in options")
-	}
-	return nil
-}
-
-// readPachyderm goes by Pachyderm's S3 gateway; VCK spoke gRPC, whose port is not
-// the gateway's.
-func (s *Source) readPachyderm(options map[string]string) error {
-	for _, key := range []string{"repo", "branch", "inputPath", "outputPath"} {
-		if options[key] == "" {
-			return fmt.Errorf("%s has to be set in options", key)
-		}
-	}
-	repo := options["repo"]
-	if project := options["project"]; project != "" {
-		repo = project + "/" + repo
-	}
-	input := options["inputPath"]
-	s.URL = fmt.Sprintf("pachyderm://%s@%s/%s", repo, options["branch"], strings.TrimPrefix(input, "/"))
-	s.Dir = strings.TrimPrefix(path.Clean("/"+options["outputPath"]), "/")
-	s.Secret = options["pachydermSecretName"]
-	if options["endpointURL"] == "" {
-		endpoint, err := gateway(options["pachydermServiceAddress"])
-		if err != nil {
-			return err
-		}
-		s.Access = append(s.Access, "--endpoint="+endpoint)
-	}
-	return nil
-}
-
-// gateway is where Pachyderm's S3 gateway is, beside the address of its gRPC that
-// VCK's manifests have.
-func gateway(address string) (string, error) {
-	const port = "30600"
-	switch {
-	case address == "":
-		return "http://pachd:" + port, nil
-	case strings.Contains(address, "://"):
-		return address, nil
-	case !strings.Contains(address, ":"):
-		return "http://" + net.JoinHostPort(address, port), nil
-	}
-	host, given, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", fmt.Errorf("pachydermServiceAddress %q: %w; write HOST:PORT of its S3 gateway, or endpointURL", address, err)
-	}
-	if given == "650" || given == "30650" || given == "1650" {
-		given = port
-	}
-	return "http://" + net.JoinHostPort(host, given), nil
 }
 
 // readLoading reads how loading goes.

@@ -1,12 +1,16 @@
 package dataset
 
 import (
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
@@ -36,7 +40,7 @@ func TestSourceErrors(t *testing.T) {
 		return out
 	}
 	for want, v := range map[string]flexlvmv1.VolumeConfig{
-		`sourceType "FTP" is not known; it is one of S3, S3-Dev, Pachyderm, NFS, Aeon`:                                             volumeOf("FTP", 1, nil),
+		`sourceType "FTP" is not known; it is one of Aeon, NFS, Pachyderm, S3, S3-Dev`:                                             volumeOf("FTP", 1, nil),
 		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
 		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
 		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
@@ -280,4 +284,34 @@ func TestStatusOf(t *testing.T) {
 	require.Equal(t, "a: m", got.Summary.Message)
 	require.Equal(t, metav1.ConditionTrue, got.Conditions[0].Status)
 	require.Equal(t, metav1.ConditionFalse, got.Conditions[1].Status)
+}
+
+// The CRD lets in what the table has, and no other.
+func TestSourcesAreThoseOfTheCRD(t *testing.T) {
+	text, err := os.ReadFile("../../installer/base/crd/flexlvm.io_volumemanagers.yaml")
+	require.NoError(t, err)
+	var crd any
+	require.NoError(t, yaml.Unmarshal(text, &crd))
+	var allowed []string
+	var look func(any)
+	look = func(in any) {
+		switch in := in.(type) {
+		case []any:
+			for _, one := range in {
+				look(one)
+			}
+		case map[string]any:
+			for name, one := range in {
+				if field, is := one.(map[string]any); is && name == "sourceType" {
+					for _, value := range field["enum"].([]any) {
+						allowed = append(allowed, value.(string))
+					}
+				}
+				look(one)
+			}
+		}
+	}
+	look(crd)
+	slices.Sort(allowed) // the status has the field, too
+	require.Equal(t, sourceTypes(), strings.Join(slices.Compact(allowed), ", "))
 }

@@ -1,0 +1,29 @@
+package dataset
+
+import (
+	"fmt"
+	"strings"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+var optionsOfS3 = []string{"awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID"}
+
+func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) error {
+	s.URL = v.SourceURL
+	if s.URL == "" {
+		s.URL = options["sourceURL"]
+	}
+	switch {
+	case s.URL == "":
+		return fmt.Errorf("sourceURL has to be set in options")
+	case !strings.HasPrefix(s.URL, "s3://") || len(s.URL) == len("s3://"):
+		return fmt.Errorf("sourceURL %q has to be s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all below it", s.URL)
+	case options["anonymous"] == "true":
+		s.Access = append(s.Access, "--anonymous")
+		s.Secret = ""
+	case s.Secret == "" && s.ServiceAccount == "":
+		return fmt.Errorf("awsCredentialsSecretName key has to be set in options")
+	}
+	return nil
+}
