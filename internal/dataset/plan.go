@@ -37,14 +37,14 @@ type Outcome struct {
 // none after one that failed, but for objects that the API server refuses: the others
 // do not depend on those. What depends on an action having taken effect comes in a
 // later plan, which sees that it has.
-func Plan(scene *Scene) Outcome {
-	p := &planner{Scene: scene, labels: map[string]bool{}}
-	p.Status = flexlvmv1.VolumeStatus{ID: scene.Config.ID, Replicas: scene.Config.Replicas}
+func Plan(observed *Observed) Outcome {
+	p := &planner{Observed: observed, labels: map[string]bool{}}
+	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: observed.Config.Replicas}
 	p.Again = whileIdle
 	switch {
-	case !scene.Wanted:
+	case !observed.Wanted:
 		p.release()
-	case scene.Source.NFS != nil:
+	case observed.Source.NFS != nil:
 		p.share()
 	default:
 		p.copies()
@@ -55,8 +55,8 @@ func Plan(scene *Scene) Outcome {
 // Evict says what is to be done next for evictions that have begun, and nothing else:
 // room was promised on the strength of them. It is for a volume whose spec cannot be
 // read.
-func Evict(scene *Scene) []Action {
-	p := &planner{Scene: scene}
+func Evict(observed *Observed) []Action {
+	p := &planner{Observed: observed}
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] == "" ||
@@ -86,7 +86,7 @@ func (p *planner) unlabelled(r *Replica) {
 
 // planner is one call of Plan.
 type planner struct {
-	*Scene
+	*Observed
 	Outcome
 	labels map[string]bool // nodes that are to bear the label
 }
@@ -149,7 +149,7 @@ func (p *planner) copies() {
 	}
 	// What is there already serves, whatever becomes of the rest.
 	p.Actions = slices.Concat(unlabel, label, p.Actions)
-	p.conclude()
+	p.summarize()
 }
 
 // indexes are those that are wanted, and those that there are.
@@ -171,21 +171,21 @@ func (p *planner) indexes() []int {
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
 	switch {
-	case p.isKept(r.Claim):
+	case p.isWritable(r.Claim):
 		p.keep(index, r, &status)
 	case index >= int(p.Config.Replicas):
 		p.leave(r, &status, "it is one more than wanted")
 		if r.Claim == nil && r.Job == nil {
 			status.State = ""
 		}
-	case p.failed(index, r, &status):
+	case p.loadFailed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
 		p.leave(r, &status, p.outdated(index, r))
 	case r.Claim == nil || going(r.Claim):
 		p.absent(index, r, &status)
 	case p.isComplete(index, r):
 		p.complete(r, &status)
-		p.visit(index, r, &status)
+		p.refresh(index, r, &status)
 	default:
 		p.loading(index, r, &status)
 	}

@@ -22,10 +22,10 @@ import (
 
 var now = time.Date(2026, 11, 21, 16, 0, 0, 0, time.UTC)
 
-// stage is a Scene with what a test needs to change it.
+// stage is a Observed with what a test needs to change it.
 type stage struct {
 	*testing.T
-	*Scene
+	*Observed
 }
 
 // newStage wants two replicas of an S3 dataset, on three nodes; the claim of its
@@ -43,7 +43,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	source, err := ParseSource(config)
 	require.NoError(t, err)
 	owner := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "uid"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{config}}}
-	s := &stage{t, &Scene{
+	s := &stage{t, &Observed{
 		Owner: owner, Config: config, Source: source, Wanted: true, Image: "loader", Cluster: "cluster", Class: map[string]string{"volumeGroup": "fast"},
 		Replicas: map[int]*Replica{}, Fit: 3, Barred: map[string]bool{}, Now: now,
 	}}
@@ -96,7 +96,7 @@ func (s *stage) completed(index int) *Replica {
 // plan gives the actions as words.
 func (s *stage) plan() ([]string, Outcome) {
 	s.Helper()
-	out := Plan(s.Scene)
+	out := Plan(s.Observed)
 	var words []string
 	for _, a := range out.Actions {
 		switch {
@@ -452,21 +452,21 @@ func TestEvictionEndsWhateverTheSpecSays(t *testing.T) {
 	s.completed(0)
 	r := s.completed(1)
 	s.Source = Source{}
-	require.Empty(t, Evict(s.Scene))
+	require.Empty(t, Evict(s.Observed))
 	r.Volume.Annotations[replica.AnnotationEvict] = "2026-11-21T16:00:00Z"
-	require.Equal(t, []Action{{Verb: Unlabel, Node: "node-1", Key: s.label()}}, Evict(s.Scene))
+	require.Equal(t, []Action{{Verb: Unlabel, Node: "node-1", Key: s.label()}}, Evict(s.Observed))
 	s.Labelled = []string{"node-0"}
-	actions := Evict(s.Scene)
+	actions := Evict(s.Observed)
 	require.Len(t, actions, 1)
 	require.Contains(t, actions[0].Annotations, replica.AnnotationUnlabelled)
 	r.Volume.Annotations[replica.AnnotationUnlabelled] = "2026-11-21T16:00:00Z"
-	require.Empty(t, Evict(s.Scene), "the daemon's turn")
+	require.Empty(t, Evict(s.Observed), "the daemon's turn")
 	r.Volume.Annotations[replica.AnnotationEvictable] = "2026-11-21T16:00:10Z"
-	actions = Evict(s.Scene)
+	actions = Evict(s.Observed)
 	require.Len(t, actions, 2)
 	require.Equal(t, Delete, actions[1].Verb)
 	r.Claim.Annotations[replica.AnnotationWritable] = replica.Writable
-	require.Empty(t, Evict(s.Scene), "what consumers wrote is kept")
+	require.Empty(t, Evict(s.Observed), "what consumers wrote is kept")
 }
 
 func TestStream(t *testing.T) {
@@ -606,7 +606,7 @@ func TestUpload(t *testing.T) {
 	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
 	// The next time it is uploaded again.
 	s.Wanted, s.Upload = true, false
-	require.Empty(t, Plan(s.Scene).Status.Uploaded)
+	require.Empty(t, Plan(s.Observed).Status.Uploaded)
 }
 
 // newUpload is of a volume that a user has written to, which is to be released: as far
@@ -681,7 +681,7 @@ func TestNamesFit(t *testing.T) {
 	s.Owner.Name = strings.Repeat("v", 253)
 	s.Readers, s.Fit = Readers{}, 5000
 	seen := map[string]bool{}
-	for _, a := range Plan(s.Scene).Actions {
+	for _, a := range Plan(s.Observed).Actions {
 		name := a.Object.GetName()
 		require.False(t, seen[name], name)
 		seen[name] = true

@@ -80,7 +80,7 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 // volumes plans and does what is next for each volume. One that cannot be dealt with
 // does not keep the others.
 func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager) (outcomes []Outcome, acted bool, err error) {
-	s, err := r.gather(ctx, owner)
+	s, err := r.list(ctx, owner)
 	if err != nil {
 		return nil, false, err
 	}
@@ -104,35 +104,35 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 	return outcomes, acted, nil
 }
 
-func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *seen, inSpec bool) (Outcome, error) {
-	scene, err := r.scene(ctx, owner, v, s)
+func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot, inSpec bool) (Outcome, error) {
+	observed, err := r.observe(ctx, owner, v, s)
 	if err != nil {
 		return Outcome{}, err
 	}
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
-		if err := r.want(scene, s); err != nil {
+		if err := r.readSource(observed, s); err != nil {
 			// What there is stays as it is, but for what has been promised to others.
 			out := wrong(v, err)
-			out.Actions = Evict(scene)
-			return out, r.carryOut(ctx, scene, out.Actions)
+			out.Actions = Evict(observed)
+			return out, r.applyAll(ctx, observed, out.Actions)
 		}
-		r.ask(ctx, scene)
+		r.askLoaders(ctx, observed)
 	} else {
 		if inSpec && owner.DeletionTimestamp == nil {
 			// What cannot be read may ask for an upload first.
-			if scene.Source, err = ParseSource(v); err != nil {
+			if observed.Source, err = ParseSource(v); err != nil {
 				return wrong(v, err), nil
 			}
-			scene.Upload = scene.Source.OutputURL != ""
+			observed.Upload = observed.Source.OutputURL != ""
 		}
-		scene.Dropped = !inSpec && owner.DeletionTimestamp == nil
-		if err := r.release(ctx, scene); err != nil {
+		observed.Dropped = !inSpec && owner.DeletionTimestamp == nil
+		if err := r.release(ctx, observed); err != nil {
 			return Outcome{}, err
 		}
 	}
-	out := Plan(scene)
-	err = r.carryOut(ctx, scene, out.Actions)
-	switch stranger := (*strangerError)(nil); {
+	out := Plan(observed)
+	err = r.applyAll(ctx, observed, out.Actions)
+	switch stranger := (*notOursError)(nil); {
 	case err == nil || apierrors.IsConflict(err):
 	case errors.As(err, &stranger), apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		// It will be refused again: there is no haste.
@@ -174,7 +174,7 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 		if next.Status.State == flexlvmv1.StateFailed {
 			kind = corev1.EventTypeWarning
 		}
-		r.tell(owner, kind, string(next.Status.State), next.Status.Message+why(next.Status))
+		r.event(owner, kind, string(next.Status.State), next.Status.Message+why(next.Status))
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (p *planner) release() {
 		return
 	}
 	// What tells since when pods may have written more goes when none can any more.
-	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isKept(from.Claim) {
+	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isWritable(from.Claim) {
 		p.deletePut()
 	}
 	if !p.releaseReaders() {
@@ -132,7 +132,7 @@ func (p *planner) isUploaded() bool {
 		p.Status.Uploaded = p.before().Uploaded // nothing was written since, for whatever spec
 		return true
 	}
-	if was != "" && !p.isKept(from.Claim) && (going(from.Claim) || len(p.InUse) == 0) {
+	if was != "" && !p.isWritable(from.Claim) && (going(from.Claim) || len(p.InUse) == 0) {
 		p.Status.Uploaded = was
 		return true
 	}

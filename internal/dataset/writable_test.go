@@ -236,7 +236,7 @@ func TestUploadIsNotBelievedWithoutItsJob(t *testing.T) {
 			s, _ := newUpload(t)
 			s.recorded(s.requirePlan())
 			change(s)
-			out := Plan(s.Scene)
+			out := Plan(s.Observed)
 			require.Empty(t, out.Status.Uploaded)
 			s.recorded(out)
 			s.Put = nil

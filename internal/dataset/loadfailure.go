@@ -4,10 +4,10 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// failed deals with a load that failed for good. What was loaded is not the dataset,
+// loadFailed deals with a load that failed for good. What was loaded is not the dataset,
 // so it goes, unless consumers may have written beside it, and its Job with it: while a pod that names a claim is there, Kubernetes
 // keeps the claim. What happened is written into the status first, which remembers it.
-func (p *planner) failed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	if p.isComplete(index, r) && !going(r.Claim) {
 		return false
 	}
@@ -23,13 +23,13 @@ func (p *planner) failed(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
 	if !known {
 		status.Message = failure(r.Pod, why)
-		if p.isKept(r.Claim) {
+		if p.isWritable(r.Claim) {
 			status.Message += "; claim " + status.Claim + " is kept, as consumers may have written to it"
 		}
 		p.soon(afterAction)
 		return true
 	}
-	if p.isKept(r.Claim) {
+	if p.isWritable(r.Claim) {
 		return true
 	}
 	p.delete(r, "LoadFailed", status.Message)

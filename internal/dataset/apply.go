@@ -17,29 +17,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// A strangerError says that a name is taken.
-type strangerError struct{ object client.Object }
+// A notOursError says that a name is taken.
+type notOursError struct{ object client.Object }
 
-func (e *strangerError) Error() string {
+func (e *notOursError) Error() string {
 	return fmt.Sprintf("%T %q is there already and is not of this volume; give the VolumeManager or the volume another name, or remove it", e.object, e.object.GetName())
 }
 
-// carryOut does what a plan says, in its order, up to the first error. What the API
+// applyAll does what a plan says, in its order, up to the first error. What the API
 // server refuses to make or to let grow, for a quota above all, keeps nothing else, and
 // is the error at the end. Before the
 // first deletion it asks the API server whether all is still what the plan was made for.
-func (r *reconciler) carryOut(ctx context.Context, scene *Scene, actions []Action) error {
-	owner, id := scene.Owner, scene.Config.ID
+func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
+	owner, id := observed.Owner, observed.Config.ID
 	sure := false
 	var refused error
 	for _, a := range actions {
 		if (a.Verb == Delete || a.Verb == Unlabel) && !sure {
-			if err := r.confirm(ctx, scene); err != nil {
+			if err := r.confirm(ctx, observed); err != nil {
 				return err
 			}
 			sure = true
 		}
-		err := r.act(ctx, owner, id, a)
+		err := r.apply(ctx, owner, id, a)
 		if (a.Verb == Create || a.Verb == Grow) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
 			refused = cmp.Or(refused, err)
 			continue
@@ -48,7 +48,7 @@ func (r *reconciler) carryOut(ctx context.Context, scene *Scene, actions []Actio
 			return err
 		}
 		if a.Reason != "" {
-			r.tell(owner, eventType(a.Reason), a.Reason, a.Message)
+			r.event(owner, eventType(a.Reason), a.Reason, a.Message)
 		}
 	}
 	return refused
@@ -61,9 +61,9 @@ func eventType(reason string) string {
 	return corev1.EventTypeNormal
 }
 
-// tell in an event. Objects that come from a cache do not say what kind they are, and
+// event in an event. Objects that come from a cache do not say what kind they are, and
 // the recorder knows those of Kubernetes alone.
-func (r *reconciler) tell(owner *flexlvmv1.VolumeManager, kind, reason, message string) {
+func (r *reconciler) event(owner *flexlvmv1.VolumeManager, kind, reason, message string) {
 	object := owner.DeepCopy()
 	object.SetGroupVersionKind(flexlvmv1.GroupVersion.WithKind(replica.OwnerKind))
 	r.Events.Event(object, kind, reason, message)
@@ -71,15 +71,15 @@ func (r *reconciler) tell(owner *flexlvmv1.VolumeManager, kind, reason, message 
 
 // confirm that a VolumeManager is what it was, and that no node bears the dataset's
 // label of which the cache does not know yet: pods would come for what is deleted.
-func (r *reconciler) confirm(ctx context.Context, scene *Scene) error {
-	labelled, err := r.labelled(ctx, scene)
+func (r *reconciler) confirm(ctx context.Context, observed *Observed) error {
+	labelled, err := r.labelled(ctx, observed)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(labelled, scene.Labelled) {
+	if !slices.Equal(labelled, observed.Labelled) {
 		return errChanged
 	}
-	owner := scene.Owner
+	owner := observed.Owner
 	now := &flexlvmv1.VolumeManager{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(owner), now); err != nil {
 		return fmt.Errorf("get VolumeManager %s/%s once more: %w", owner.Namespace, owner.Name, err)
@@ -90,7 +90,7 @@ func (r *reconciler) confirm(ctx context.Context, scene *Scene) error {
 	return nil
 }
 
-func (r *reconciler) act(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, a Action) error {
+func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, a Action) error {
 	switch a.Verb {
 	case Create:
 		return r.create(ctx, owner, id, a.Object)
@@ -146,7 +146,7 @@ func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		return client.IgnoreNotFound(err)
 	}
 	if !belongs(there, owner, id) {
-		return &strangerError{object}
+		return &notOursError{object}
 	}
 	return nil
 }

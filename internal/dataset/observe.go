@@ -21,16 +21,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// seen is all that the caches show of a VolumeManager.
-type seen struct {
+// snapshot is all that the caches show of a VolumeManager.
+type snapshot struct {
 	claims []corev1.PersistentVolumeClaim
 	jobs   []batchv1.Job
 	pods   []corev1.Pod
 	nodes  []*corev1.Node
 }
 
-// gather looks at everything of a VolumeManager.
-func (r *reconciler) gather(ctx context.Context, owner *flexlvmv1.VolumeManager) (*seen, error) {
+// list looks at everything of a VolumeManager.
+func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (*snapshot, error) {
 	claims, jobs, pods := &corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{claims, jobs, pods} {
 		err := r.cached.List(ctx, list, client.InNamespace(owner.Namespace), client.MatchingLabels{replica.LabelOwner: string(owner.UID)})
@@ -42,11 +42,11 @@ func (r *reconciler) gather(ctx context.Context, owner *flexlvmv1.VolumeManager)
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	return &seen{claims: claims.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
+	return &snapshot{claims: claims.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
 }
 
 // formerIDs are volumes that are there and not in the spec any more.
-func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManager, s *seen) ([]string, error) {
+func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) ([]string, error) {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelOwner: string(owner.UID)}); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
@@ -68,9 +68,9 @@ func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManag
 	}), nil
 }
 
-// scene of one volume, but for what is wanted.
-func (r *reconciler) scene(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *seen) (*Scene, error) {
-	out := &Scene{
+// observe of one volume, but for what is wanted.
+func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
+	out := &Observed{
 		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(),
 		Replicas: map[int]*Replica{},
 	}
@@ -89,7 +89,7 @@ func (r *reconciler) scene(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 
 // addLoaders adds the Jobs of a volume and their pods. A pod that has not ended and
 // whose Job is gone still writes.
-func (s *Scene) addLoaders(from *seen) {
+func (s *Observed) addLoaders(from *snapshot) {
 	for i := range from.jobs {
 		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
 			if job.Labels[labelRole] == rolePut {
@@ -112,7 +112,7 @@ func (s *Scene) addLoaders(from *seen) {
 }
 
 // at is the replica that a claim or a Job belongs to; nil where it says none.
-func (s *Scene) at(object client.Object) *Replica {
+func (s *Observed) at(object client.Object) *Replica {
 	index, err := strconv.Atoi(object.GetLabels()[labelReplica])
 	if err != nil || object.GetName() != replicaName(s.Owner.Name, s.Config.ID, index) {
 		return nil
@@ -123,7 +123,7 @@ func (s *Scene) at(object client.Object) *Replica {
 	return s.Replicas[index]
 }
 
-func (r *reconciler) addVolumes(ctx context.Context, out *Scene, s *seen) error {
+func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot) error {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelDataset: out.hash()}); err != nil {
 		return fmt.Errorf("list PersistentVolumes of dataset %s: %w", out.hash(), err)
@@ -180,63 +180,63 @@ func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// want adds what is wanted. The error is for the user: it says what to write.
-func (r *reconciler) want(scene *Scene, s *seen) error {
+// readSource adds what is wanted. The error is for the user: it says what to write.
+func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 	var err error
-	if scene.Source, err = ParseSource(scene.Config); err != nil {
+	if observed.Source, err = ParseSource(observed.Config); err != nil {
 		return err
 	}
-	if share := scene.Source.NFS; share != nil && !allowed(share, r.Shares) {
+	if share := observed.Source.NFS; share != nil && !allowed(share, r.Shares) {
 		return fmt.Errorf("server %q and path %q: this share is not among those that the administrator allows for datasets (--dataset-nfs of the provisioner)", share.Server, share.Path)
 	}
-	scene.Wanted = true
-	if !scene.Source.Copies() {
+	observed.Wanted = true
+	if !observed.Source.Copies() {
 		return nil
 	}
-	if scene.Fit, scene.Barred, err = nodesFor(s.nodes, scene.Config.NodeAffinity, scene.Config.Tolerations, scene.Now); err != nil {
+	if observed.Fit, observed.Barred, err = nodesFor(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now); err != nil {
 		return err
 	}
-	class, err := r.Classes.Get(scene.Source.Class)
+	class, err := r.Classes.Get(observed.Source.Class)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("StorageClass %q is not there; create it, or name another in the option storageClass", scene.Source.Class)
+		return fmt.Errorf("StorageClass %q is not there; create it, or name another in the option storageClass", observed.Source.Class)
 	case err != nil:
-		return fmt.Errorf("get StorageClass %q: %w", scene.Source.Class, err)
+		return fmt.Errorf("get StorageClass %q: %w", observed.Source.Class, err)
 	case class.Provisioner != pv.Provisioner:
 		return fmt.Errorf("StorageClass %q is of provisioner %q; datasets need one of %s", class.Name, class.Provisioner, pv.Provisioner)
 	}
-	scene.Class = class.Parameters
+	observed.Class = class.Parameters
 	return nil
 }
 
 // release adds what is asked of the API server itself before anything is released:
 // which nodes bear the label, and which pods use the claim.
-func (r *reconciler) release(ctx context.Context, scene *Scene) error {
+func (r *reconciler) release(ctx context.Context, observed *Observed) error {
 	var err error
-	if scene.Labelled, err = r.labelled(ctx, scene); err != nil {
+	if observed.Labelled, err = r.labelled(ctx, observed); err != nil {
 		return err
 	}
-	if !scene.Upload {
+	if !observed.Upload {
 		return nil
 	}
 	pods := &corev1.PodList{}
-	if err := r.live.List(ctx, pods, client.InNamespace(scene.Owner.Namespace)); err != nil {
-		return fmt.Errorf("list pods of namespace %s: %w", scene.Owner.Namespace, err)
+	if err := r.live.List(ctx, pods, client.InNamespace(observed.Owner.Namespace)); err != nil {
+		return fmt.Errorf("list pods of namespace %s: %w", observed.Owner.Namespace, err)
 	}
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; scene.consumes(pod) {
-			scene.InUse = append(scene.InUse, pod.Name)
+		if pod := &pods.Items[i]; observed.consumes(pod) {
+			observed.InUse = append(observed.InUse, pod.Name)
 		}
 	}
 	return nil
 }
 
 // labelled are the nodes that bear the dataset's label, as the API server has them.
-func (r *reconciler) labelled(ctx context.Context, scene *Scene) ([]string, error) {
+func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string, error) {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := r.live.List(ctx, nodes, client.HasLabels{scene.label()}); err != nil {
-		return nil, fmt.Errorf("list nodes with label %s: %w", scene.label(), err)
+	if err := r.live.List(ctx, nodes, client.HasLabels{observed.label()}); err != nil {
+		return nil, fmt.Errorf("list nodes with label %s: %w", observed.label(), err)
 	}
 	var out []string
 	for _, node := range nodes.Items {
@@ -248,7 +248,7 @@ func (r *reconciler) labelled(ctx context.Context, scene *Scene) ([]string, erro
 
 // consumes tells whether a pod uses a claim of the volume, or has since the upload
 // began, and is not a loader of ours.
-func (s *Scene) consumes(pod *corev1.Pod) bool {
+func (s *Observed) consumes(pod *corev1.Pod) bool {
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	since := s.Put != nil && !lastSeen(pod).Before(s.Put.CreationTimestamp.Time)
 	if over && !since || belongs(pod, s.Owner, s.Config.ID) {
@@ -283,11 +283,11 @@ func lastSeen(pod *corev1.Pod) time.Time {
 	return out
 }
 
-// ask asks the loaders that run how far they are, all at once; one that does not
+// askLoaders asks the loaders that run how far they are, all at once; one that does not
 // answer is left out.
-func (r *reconciler) ask(ctx context.Context, scene *Scene) {
+func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
 	var busy sync.WaitGroup
-	for _, rep := range scene.Replicas {
+	for _, rep := range observed.Replicas {
 		if rep.Pod != nil && rep.Pod.Status.Phase == corev1.PodRunning && rep.Pod.Status.PodIP != "" {
 			busy.Go(func() { rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP) })
 		}

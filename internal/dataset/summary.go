@@ -8,8 +8,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// conclude sums up a volume on nodes.
-func (p *planner) conclude() {
+// summarize sums up a volume on nodes.
+func (p *planner) summarize() {
 	var total flexlvmv1.Progress
 	known := false
 	for _, r := range p.Status.Nodes {

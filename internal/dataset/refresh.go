@@ -16,9 +16,9 @@ func (p *planner) grow(r *Replica) {
 	}
 }
 
-// visit has a loader mount the replica, which consumers never do by its own claim:
+// refresh has a loader mount the replica, which consumers never do by its own claim:
 // kubelet grows only what a pod has mounted, and resync looks for news.
-func (p *planner) visit(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if status.State != flexlvmv1.ReplicaComplete {
 		return // it is to be evicted, or not seen
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Scene is all that is known of one volume of a VolumeManager: what is wanted, and
+// Observed is all that is known of one volume of a VolumeManager: what is wanted, and
 // what there is.
-type Scene struct {
+type Observed struct {
 	Owner  *flexlvmv1.VolumeManager
 	Config flexlvmv1.VolumeConfig
 	Source Source
@@ -250,11 +250,11 @@ func ready(pod *corev1.Pod) bool {
 func going(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
 
 // hash of the dataset.
-func (s *Scene) hash() string { return hash(s.Owner, s.Config.ID) }
+func (s *Observed) hash() string { return hash(s.Owner, s.Config.ID) }
 
-func (s *Scene) label() string { return replica.NodeLabel(s.hash()) }
+func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
 
-func (s *Scene) task(index int, claim *corev1.PersistentVolumeClaim) task {
+func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	return task{
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
 		attempt: attempt(s.Owner, s.Config, s.Source, index),
@@ -263,7 +263,7 @@ func (s *Scene) task(index int, claim *corev1.PersistentVolumeClaim) task {
 
 // upload is the task of uploading a claim. It is another for each spec: what was
 // uploaded when the volume was to be released before is not what is in it now.
-func (s *Scene) upload(index int, claim *corev1.PersistentVolumeClaim) task {
+func (s *Observed) upload(index int, claim *corev1.PersistentVolumeClaim) task {
 	out := s.task(index, claim)
 	out.attempt = digest(out.attempt, s.Owner.Generation, claim.UID)
 	return out

@@ -9,12 +9,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// isKept tells of a claim that consumers write to. What is in it is nowhere else, so
+// isWritable tells of a claim that consumers write to. What is in it is nowhere else, so
 // nothing that could be in doubt takes it away or loads over it: no edit, no node, no
 // load that failed. It goes when its user says so, by Completed, by deleting the
 // VolumeManager, or by deleting the claim. The claim says it by itself too, as the spec
 // may not name its volume any more, or another of that name.
-func (p *planner) isKept(claim *corev1.PersistentVolumeClaim) bool {
+func (p *planner) isWritable(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && !going(claim) && p.isWritten(claim)
 }
 
@@ -36,7 +36,7 @@ func (p *planner) isWritten(claim *corev1.PersistentVolumeClaim) bool {
 // source is shown to nobody.
 func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	loaded := r.Claim.Annotations[replica.AnnotationComplete] != ""
-	if !loaded && p.failed(index, r, status) {
+	if !loaded && p.loadFailed(index, r, status) {
 		return
 	}
 	why := p.differs(index, r)
@@ -44,7 +44,7 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	case loaded && p.shown(r.Claim):
 		p.complete(r, status)
 		if why == "" {
-			p.visit(index, r, status)
+			p.refresh(index, r, status)
 		}
 	case why == "":
 		p.loading(index, r, status)
@@ -85,7 +85,7 @@ func (p *planner) keepsDropped() bool {
 		return false
 	}
 	for _, index := range p.indexes() {
-		if r := p.Replicas[index]; r != nil && p.isKept(r.Claim) {
+		if r := p.Replicas[index]; r != nil && p.isWritable(r.Claim) {
 			p.Failed, p.Again = true, whileIdle
 			p.Status.Message = fmt.Sprintf("is not in the spec any more; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
 			return true
