@@ -1,0 +1,55 @@
+// Package docs_test holds the documents against what they are about.
+package docs_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// CONTRIBUTING says of every module that go.mod asks for what it is for, and of no other.
+func TestDependenciesAreExplained(t *testing.T) {
+	mod, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	var required []string
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllSubmatch(mod, -1) {
+		required = append(required, string(m[1]))
+	}
+	require.NotEmpty(t, required)
+
+	text, err := os.ReadFile("../CONTRIBUTING.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "| dependency |")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+	var explained []string
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) > 1 {
+			for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+				explained = append(explained, m[1])
+			}
+		}
+	}
+	slices.Sort(required)
+	slices.Sort(explained)
+	require.Equal(t, required, explained)
+}
+
+// Every decision is in the list.
+func TestDecisionsAreListed(t *testing.T) {
+	list, err := os.ReadFile("decisions/README.md")
+	require.NoError(t, err)
+	files, err := os.ReadDir("decisions")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 1)
+	for _, f := range files {
+		if f.Name() != "README.md" {
+			require.Contains(t, string(list), "]("+f.Name()+")")
+		}
+	}
+}
