@@ -1,0 +1,100 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// serveReports is an API server that has these NodeStorages, and never changes them.
+func serveReports(t *testing.T, reports ...flexlvmv1.NodeStorage) *kube.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("sendInitialEvents") != "" { // as one that cannot
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_ = json.NewEncoder(w).Encode(apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil).Status())
+			return
+		}
+		if r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		_ = json.NewEncoder(w).Encode(flexlvmv1.NodeStorageList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "NodeStorageList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: reports,
+		})
+	}))
+	t.Cleanup(server.Close)
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	return client
+}
+
+// A new leader may see an older state in its watches than what the last one has
+// written. What that promised is not promised again.
+func TestWorkCountsWhatItsWatchesDoNotShow(t *testing.T) {
+	spec := volume.Spec{Group: "flexlvm", Name: "pvc-1", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: "cluster"}
+	written := persistentvolume.New(pv.Description{
+		Name: "pvc-1", Node: "node-1", Hostname: "host-1", Spec: spec, Charged: spec.Charge(),
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}, OnNodeLoss: volume.OnNodeLossKeep,
+	}, nil, corev1.PersistentVolumeReclaimDelete)
+	client := fake.NewClientset(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}},
+		storageClass("fast", "flexlvm"), written,
+	)
+	client.PrependReactor("list", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		// Caches may be served from a state of the past (resourceVersion "0").
+		stale := action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion != ""
+		return stale, &corev1.PersistentVolumeList{}, nil
+	})
+	client.PrependWatchReactor("persistentvolumes", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
+	published := make(chan *storagev1.CSIStorageCapacity, 1)
+	client.PrependReactor("create", "csistoragecapacities", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		select {
+		case published <- action.(clienttesting.CreateAction).GetObject().(*storagev1.CSIStorageCapacity):
+		default:
+		}
+		return false, nil, nil
+	})
+	const room = 10 * volume.GiB
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Work(ctx, Config{
+			Client: client, Storage: serveReports(t, *storageOf("node-1", room)), Cluster: "cluster", Namespace: "flexlvm-system",
+			Metrics: NewMetrics(), Workers: 1, NodeLossGrace: time.Hour,
+		})
+	}()
+	select {
+	case capacity := <-published:
+		require.Equal(t, int64(within(room-spec.Charge())), capacity.MaximumVolumeSize.Value(), "what the last leader has promised")
+	case err := <-ended:
+		require.FailNow(t, "it has ended", "%v", err)
+	case <-time.After(time.Minute):
+		require.FailNow(t, "nothing was published")
+	}
+	stop()
+	require.NoError(t, <-ended)
+}
