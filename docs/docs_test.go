@@ -3,6 +3,7 @@ package docs_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,4 +53,26 @@ func TestDecisionsAreListed(t *testing.T) {
 			require.Contains(t, string(list), "]("+f.Name()+")")
 		}
 	}
+}
+
+// A file that does not fit on some screens is two; what is generated is nobody's to read.
+func TestFilesAreShort(t *testing.T) {
+	const most = 400
+	var looked int
+	require.NoError(t, filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != ".." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasPrefix(d.Name(), "zz_generated") {
+			return nil
+		}
+		looked++
+		text, err := os.ReadFile(path)
+		require.LessOrEqual(t, strings.Count(string(text), "\n"), most, "lines of %s", path)
+		return err
+	}))
+	require.Greater(t, looked, 300)
 }

@@ -2,11 +2,9 @@ package dataset
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -147,189 +144,6 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, "v", claim.Labels["k"])
 }
 
-func TestLoad(t *testing.T) {
-	s := newStage(t)
-	s.claimed(0)
-	s.loading(1, corev1.PodPending)
-	out := s.requirePlan("create job v-a-0")
-	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[1].State)
-
-	s.loading(0, corev1.PodRunning).Report = &protocol.Status{State: "fetching", FilesDone: 1, FilesTotal: 2, BytesDone: 10, BytesTotal: 40}
-	out = s.requirePlan()
-	require.Equal(t, flexlvmv1.ReplicaLoading, out.Status.Nodes[0].State)
-	require.Equal(t, int32(25), out.Status.Nodes[0].Progress.Percent)
-	require.Equal(t, int32(12), out.Status.Progress.Percent, "the other has not begun")
-	s.recorded(out)
-	s.loading(0, corev1.PodRunning).Report = nil
-	require.Equal(t, out.Status, s.requirePlan().Status, "a loader that is slow to answer is as far as it was")
-
-	// The loader has ended, and then it is written down, and then pods may come.
-	s.ended(0, batchv1.JobComplete, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30}`)
-	out = s.requirePlan("annotate claim v-a-0")
-	require.Equal(t, "ReplicaComplete", out.Actions[0].Reason)
-	require.Contains(t, out.Actions[0].Message, "3 files, 30 bytes")
-	require.Zero(t, out.Status.ReadyReplicas)
-	r := s.completed(0)
-	s.Labelled = nil
-	delete(r.Volume.Annotations, replica.AnnotationComplete)
-	s.requirePlan("label node-0", "annotate volume pvc-0")
-	s.completed(1)
-	s.Labelled = []string{"node-0", "node-1"}
-	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
-	out = s.requirePlan()
-	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
-	require.EqualValues(t, 2, out.Loaded)
-	require.Equal(t, flexlvmv1.Progress{Percent: 100, Files: 6, FilesTotal: 6, Bytes: 60, BytesTotal: 60}, *out.Status.Progress)
-}
-
-// recorded is what a status that was written leaves for the next plan.
-func (s *stage) recorded(out Outcome) {
-	s.Owner.Status.Volumes, s.Owner.Status.ObservedGeneration = []flexlvmv1.VolumeStatus{out.Status}, s.Owner.Generation
-}
-
-func TestFailedLoad(t *testing.T) {
-	s := newStage(t)
-	s.completed(1)
-	r := s.ended(0, batchv1.JobFailed, `{"state":"failed","message":"access denied; look at the keys in Secret s"}`)
-	// It is written down first, and then nothing is left of it.
-	out := s.requirePlan()
-	require.True(t, out.Failed)
-	require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
-	require.Equal(t, "access denied; look at the keys in Secret s", out.Status.Nodes[0].Message)
-	s.recorded(out)
-	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
-	r.Job, r.Pod = nil, nil // and then it is killed
-	s.recorded(s.requirePlan("delete claim v-a-0"))
-	r.Claim, r.Volume = nil, nil
-	out = s.requirePlan()
-	require.True(t, out.Failed)
-	require.Contains(t, out.Status.Message, "access denied")
-	s.recorded(out)
-
-	// Until somebody says so, or changes what it depends on.
-	s.Owner.Annotations = map[string]string{AnnotationRetry: "1"}
-	require.False(t, s.requirePlan("create claim v-a-0").Failed)
-	s.Owner.Annotations = nil
-	s.Source.Secret = "another"
-	s.requirePlan("create claim v-a-0")
-	// Where the status is lost, it is tried once more, and not for ever.
-	s.Owner.Status.Volumes = nil
-	s.requirePlan("create claim v-a-0")
-
-	// A Job that nobody knows why it failed.
-	s.ended(0, batchv1.JobFailed, "").Pod = nil
-	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
-}
-
-// A loader that left no result is quoted from the end of its log.
-func TestFailureWithoutResult(t *testing.T) {
-	const progress = `{"state":"fetching","filesDone":1,"filesTotal":3}` + "\n"
-	for name, c := range map[string]struct{ message, want string }{
-		"a result":           {`{"state":"failed","message":"access denied"}`, "access denied"},
-		"nothing":            {"", "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"progress alone":     {progress + progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"one line of it":     {progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"a line that is cut": {`sDone":1}` + "\n" + progress + "fetch: unknown flag: --new\n", "the loader ended without a result (Error); see the logs of its pods, which end with: fetch: unknown flag: --new"},
-		"two lines":          {progress + "level=warning msg=a\n\nfetch: b\n", "the loader ended without a result (Error); see the logs of its pods, which end with: level=warning msg=a; fetch: b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
-				Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", Message: c.message}},
-			}}}}
-			require.Equal(t, c.want, failure(pod, ""))
-		})
-	}
-	long := lastWords(strings.Repeat("ü", mostMessage) + "!")
-	require.LessOrEqual(t, len(long), mostMessage+len("… "))
-	require.True(t, utf8.ValidString(long))
-	require.True(t, strings.HasPrefix(long, "… ü") && strings.HasSuffix(long, "ü!"))
-}
-
-// A loader that said only part of it all could be had is no success: see failurePolicy.
-func TestFailurePolicy(t *testing.T) {
-	rules := failurePolicy().Rules
-	require.Equal(t, batchv1.PodFailurePolicyActionIgnore, rules[0].Action, "a pod that was sent away")
-	require.Equal(t, batchv1.PodFailurePolicyActionFailJob, rules[1].Action)
-	require.Equal(t, batchv1.PodFailurePolicyOnExitCodesOpNotIn, rules[1].OnExitCodes.Operator)
-	require.Equal(t, []int32{75, 137, 143}, rules[1].OnExitCodes.Values, "so 1, 2 and 3 are final")
-}
-
-func TestTriedAgain(t *testing.T) {
-	s := newStage(t)
-	r := s.loading(0, corev1.PodFailed)
-	r.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"message":"the server is away"}`}}}}
-	s.completed(1)
-	out := s.requirePlan()
-	require.False(t, out.Failed)
-	require.Contains(t, out.Status.Nodes[0].Message, "the server is away")
-}
-
-// What is lost is made again; nothing is remembered of it.
-func TestHeal(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*stage)
-		want   []string
-	}{
-		"its Job was deleted while it loaded": {func(s *stage) { s.loading(0, corev1.PodRunning).Job = nil }, []string{"create job v-a-0"}},
-		"its Job was deleted, and its pod still writes": {func(s *stage) {
-			r := s.loading(0, corev1.PodRunning)
-			r.Job, r.Pod, r.Busy = nil, nil, true
-		}, nil},
-		"its Job was deleted afterwards": {func(s *stage) { s.completed(0).Job = nil }, nil},
-		"its claim was deleted": {func(s *stage) {
-			r := s.completed(0)
-			s.Labelled = nil
-			r.Claim, r.Volume, r.Node = nil, nil, ""
-		}, []string{"delete job v-a-0"}},
-		"its claim is going": {func(s *stage) {
-			s.completed(0).Claim.DeletionTimestamp = &metav1.Time{Time: now}
-		}, []string{"unlabel node-0", "delete job v-a-0"}},
-		"its claim is another's of that name": {func(s *stage) { s.loading(0, corev1.PodRunning).Claim.UID = "newer" }, []string{"delete job v-a-0"}},
-		"its PersistentVolume is gone": {func(s *stage) {
-			r := s.completed(0)
-			r.Claim.Status.Phase, r.Volume, r.Node = corev1.ClaimLost, nil, ""
-		}, []string{"unlabel node-0", "delete job v-a-0", "delete claim v-a-0"}},
-		"its label was taken off": {func(s *stage) {
-			s.completed(0)
-			s.Labelled = nil
-		}, []string{"label node-0"}},
-		"a node bears a label that it has not earned": {func(s *stage) {
-			s.completed(0)
-			s.Labelled = append(s.Labelled, "other")
-		}, []string{"unlabel other"}},
-		"the consumers' claim was deleted": {func(s *stage) {
-			s.completed(0)
-			s.Readers.Claim = nil
-		}, []string{"create claim v-a"}},
-		"the consumers' claim was deleted before": {func(s *stage) {
-			s.completed(0)
-			s.Readers.Claim, s.Readers.Volume.Status.Phase = nil, corev1.VolumeReleased
-		}, []string{"delete volume flexlvm-ds-HASH"}},
-		"the consumers' claim is going": {func(s *stage) {
-			s.completed(0)
-			s.Readers.Claim.DeletionTimestamp = &metav1.Time{Time: now}
-		}, nil},
-		"the consumers' volume is gone": {func(s *stage) {
-			s.completed(0)
-			s.Readers.Volume, s.Readers.Claim.Status.Phase = nil, corev1.ClaimLost
-		}, []string{"delete claim v-a"}},
-		"its node is gone from the API, for now": {func(s *stage) {
-			r := s.completed(0)
-			r.Node, s.Labelled = "", nil
-		}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
-			c.change(s)
-			var want []string
-			for _, w := range c.want {
-				want = append(want, strings.ReplaceAll(w, "HASH", s.hash()))
-			}
-			s.requirePlan(want...)
-		})
-	}
-}
-
 func TestEdits(t *testing.T) {
 	t.Run("fewer", func(t *testing.T) {
 		s := newStage(t)
@@ -401,17 +215,6 @@ func TestEdits(t *testing.T) {
 		s.Source.Secret = "other"
 		s.requirePlan()
 	})
-}
-
-func TestTooFewNodes(t *testing.T) {
-	s := newStage(t)
-	s.Fit = 1
-	out := s.requirePlan("create claim v-a-0")
-	require.True(t, out.Failed)
-	require.Equal(t, "replicas [2] greater than number of nodes [1]", out.Status.Message)
-	// A node that comes mends it.
-	s.Fit = 2
-	require.False(t, s.requirePlan("create claim v-a-0", "create claim v-a-1").Failed)
 }
 
 func TestEviction(t *testing.T) {
@@ -558,124 +361,6 @@ func TestReleaseWhileLoading(t *testing.T) {
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 }
 
-func TestUpload(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-		v.SourceType, v.Replicas = flexlvmv1.SourceS3Dev, 1
-		v.Options["outputURL"] = "s3://out/run-1/"
-	})
-	r := s.completed(0)
-	s.Labelled, s.Wanted, s.Upload = nil, false, true
-	s.InUse = []string{"trainer"}
-	out := s.requirePlan()
-	require.Contains(t, out.Status.Message, "as soon as no pod uses it; now there are trainer")
-	s.InUse = nil
-	out = s.requirePlan("create job v-a-put")
-	s.Put = out.Actions[0].Object.(*batchv1.Job)
-	args := s.Put.Spec.Template.Spec.Containers[0].Args
-	require.Equal(t, []string{"--", "/data", "s3://out/run-1/"}, args[len(args)-3:])
-	require.Equal(t, "put", args[0])
-	require.Equal(t, flexlvmv1.ReplicaUploading, s.requirePlan().Status.Nodes[0].State)
-
-	// What cannot be uploaded is kept.
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
-	out = s.requirePlan()
-	require.True(t, out.Failed)
-	require.Contains(t, out.Status.Message, "so it is kept")
-	s.Owner.Annotations = map[string]string{AnnotationRetry: "1"}
-	s.requirePlan("delete job v-a-put")
-	s.Owner.Annotations = nil
-
-	// That it is there is written down before anything goes.
-	s.Put.Status.Conditions[0].Type = batchv1.JobComplete
-	out = s.requirePlan()
-	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
-	s.recorded(out)
-	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
-	// The Job that uploaded goes last, wherever it is killed.
-	r.Job = nil
-	s.recorded(s.requirePlan("delete claim v-a-0"))
-	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
-	out = s.requirePlan("delete job v-a-put")
-	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
-	s.recorded(out)
-	s.Put = nil
-	s.recorded(s.requirePlan())
-	r.Claim = nil
-	out = s.requirePlan()
-	require.True(t, out.Gone)
-	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
-	// The next time it is uploaded again.
-	s.Wanted, s.Upload = true, false
-	require.Empty(t, Plan(s.Observed).Status.Uploaded)
-}
-
-// newUpload is of a volume that a user has written to, which is to be released: as far
-// as the Job that uploads it, which has ended well.
-func newUpload(t *testing.T) (*stage, *Replica) {
-	t.Helper()
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-		v.SourceType, v.Replicas = flexlvmv1.SourceS3Dev, 1
-		v.Options["outputURL"] = "s3://out/"
-	})
-	s.Owner.Generation = 2
-	r := s.completed(0)
-	s.Labelled, s.Wanted, s.Upload = nil, false, true
-	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-	s.Put.CreationTimestamp = metav1.NewTime(now)
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
-	return s, r
-}
-
-// Of what was uploaded once nothing follows for what was written since.
-func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
-	t.Run("wanted again", func(t *testing.T) {
-		s, _ := newUpload(t)
-		s.Owner.Generation, s.Wanted, s.Upload, s.Labelled = 3, true, false, []string{"node-0"}
-		s.requirePlan("delete job v-a-put")
-	})
-	t.Run("wanted again, and released again", func(t *testing.T) {
-		s, _ := newUpload(t)
-		s.Owner.Generation = 4
-		out := s.requirePlan("delete job v-a-put")
-		require.Empty(t, out.Status.Uploaded)
-	})
-	t.Run("that is in the status", func(t *testing.T) {
-		s, _ := newUpload(t)
-		s.recorded(s.requirePlan())
-		s.Owner.Generation, s.Put = 4, nil
-		s.requirePlan("create job v-a-put")
-	})
-	t.Run("of another claim", func(t *testing.T) {
-		s, r := newUpload(t)
-		r.Claim.UID = "another"
-		s.requirePlan("delete job v-a-put")
-	})
-	t.Run("elsewhere", func(t *testing.T) {
-		s, _ := newUpload(t)
-		s.Source.OutputURL = "s3://other/"
-		s.requirePlan("delete job v-a-put")
-	})
-}
-
-func TestResync(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "10m" })
-	r := s.completed(0)
-	out := s.requirePlan()
-	require.Less(t, out.Again, time.Minute)
-	s.Now = now.Add(10 * time.Minute)
-	s.requirePlan("delete job v-a-0")
-	r.Job = nil
-	out = s.requirePlan("create job v-a-0")
-	require.Contains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--sync")
-	// A visit that fails leaves what is there.
-	r.Job = out.Actions[0].Object.(*batchv1.Job)
-	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because", LastTransitionTime: metav1.NewTime(s.Now)}}
-	out = s.requirePlan()
-	require.False(t, out.Failed)
-	require.EqualValues(t, 1, out.Loaded)
-	require.Contains(t, out.Status.Nodes[0].Message, "its last visit failed")
-}
-
 func TestNamesFit(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.ID, v.Replicas = strings.Repeat("i", 63), 5000 })
 	s.Owner.Name = strings.Repeat("v", 253)
@@ -695,16 +380,4 @@ func TestNamesFit(t *testing.T) {
 	}
 	require.Len(t, seen, 5002)
 	require.LessOrEqual(t, len(strings.TrimPrefix(s.label(), "flexlvm.io/")), 63)
-}
-
-// Each dataset has names of its own, also of the same source.
-func TestTwoOfTheSameSource(t *testing.T) {
-	a, b := newStage(t), newStage(t)
-	b.Owner.UID, b.Owner.Name = "other", "w"
-	require.NotEqual(t, a.hash(), b.hash())
-	words, _ := a.plan()
-	others, _ := b.plan()
-	for _, w := range words {
-		require.False(t, slices.Contains(others, w), w)
-	}
 }

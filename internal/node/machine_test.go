@@ -8,7 +8,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -308,107 +307,4 @@ func writeFull(t *testing.T, file string, first volume.Bytes) volume.Bytes {
 	}
 	require.NoError(t, f.Sync())
 	return total
-}
-
-const callVariable = "FLEXLVM_TEST_CALL"
-
-// A call is one use of the engine in a process of its own, which dies right
-// after its step number Die, counted from 1; 0 lets it live.
-type call struct {
-	Dir    string
-	Verb   string
-	Spec   volume.Spec
-	Target string
-	Size   volume.Bytes
-	Die    int
-}
-
-func (c call) command(t *testing.T) *exec.Cmd {
-	t.Helper()
-	b, err := json.Marshal(c)
-	require.NoError(t, err)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), callVariable+"="+string(b))
-	return cmd
-}
-
-// run makes the call; died tells whether the process was killed, as ordered.
-func (c call) run(t *testing.T) (died bool) {
-	t.Helper()
-	out, err := c.command(t).CombinedOutput()
-	return c.killed(t, err, out)
-}
-
-// runFor makes the call and kills it after that long.
-func (c call) runFor(t *testing.T, d time.Duration) (died bool) {
-	t.Helper()
-	cmd := c.command(t)
-	require.NoError(t, cmd.Start())
-	timer := time.AfterFunc(d, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	return c.killed(t, cmd.Wait(), nil)
-}
-
-func (c call) killed(t *testing.T, err error, out []byte) bool {
-	t.Helper()
-	if err == nil {
-		return false
-	}
-	var exit *exec.ExitError
-	require.ErrorAs(t, err, &exit)
-	status := exit.Sys().(syscall.WaitStatus)
-	require.True(t, status.Signaled(), "%s failed by itself: %s", c.Verb, out)
-	require.Equal(t, syscall.SIGKILL, status.Signal())
-	return true
-}
-
-func serveCall(text string) int {
-	var c call
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		fmt.Println(err)
-		return 2
-	}
-	count := 0
-	cfg := Config{StateDir: c.Dir + "/state", LockDir: c.Dir + "/lock", After: func(string) {
-		if count++; count == c.Die {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
-		}
-	}}
-	e, err := New(cfg, command.NewHost("", logrus.New()))
-	if err != nil {
-		fmt.Println(err)
-		return 2
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := c.serve(ctx, e); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	return 0
-}
-
-func (c call) serve(ctx context.Context, e *Engine) error {
-	ref := Ref{Group: c.Spec.Group, Name: c.Spec.Name, Cluster: c.Spec.Cluster}
-	switch c.Verb {
-	case "mount":
-		return e.Mount(ctx, c.Spec, c.Target, false)
-	case "clone":
-		return e.MakeClone(ctx, c.Spec)
-	case "unmount":
-		return e.Unmount(ctx, c.Target)
-	case "expand":
-		return e.Expand(ctx, c.Spec, c.Size)
-	case "release":
-		return e.Release(ctx, ref, volume.Unreferenced, Disposal{})
-	case "set-state ready", "set-state unreferenced":
-		_, err := e.SetState(ctx, ref.Group, ref.Name, volume.State(strings.TrimPrefix(c.Verb, "set-state ")))
-		return err
-	case "remove":
-		return e.Remove(ctx, ref)
-	}
-	return fmt.Errorf("no verb %q", c.Verb)
 }

@@ -1,7 +1,6 @@
 package nodeagent_test
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,12 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -98,144 +94,6 @@ func TestRoomWhenOldEnough(t *testing.T) {
 	require.Contains(t, r.engine.names(), "young unreferenced")
 	r.clock.pass(3 * time.Minute)
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "young unreferenced") }, "not evicted")
-}
-
-func TestOrphans(t *testing.T) {
-	for name, evict := range map[string]bool{"reported": false, "evicted": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.claimed("big", 70)
-			r.volume("orphan", volume.Ready, 20, evictiontest.LastUsed(100))
-			r.config.Policy.EvictOrphans = evict
-			r.start()
-			r.eventually(func() bool { return len(r.api.told("OrphansFound")) == 1 }, "no event")
-			require.Contains(t, r.api.told("OrphansFound")[0], "1 volume on this node that no PersistentVolume explains (the oldest: flexlvm/orphan)")
-			if !evict {
-				r.rounds(2)
-				r.untouched("big ready", "settled ready", "orphan ready")
-				status := r.status()
-				require.EqualValues(t, 1, status.OrphanCount)
-				require.Equal(t, "orphan", status.Orphans[0].Name)
-				r.metricIs("flexlvm_orphans", 1)
-				return
-			}
-			r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"big ready", "settled ready"}) }, "left: %v", r.engine.names())
-			r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
-			require.Equal(t, "Orphan", r.status().Evictions[0].Reason)
-		})
-	}
-}
-
-// A PersistentVolume that does not say that it is of this node is in no list of ours.
-func TestOrphanThatIsNone(t *testing.T) {
-	for name, wants := range map[string]*corev1.PersistentVolume{
-		"of another node": object("wanted", 20, func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }),
-		"of no node":      object("wanted", 20, unlabelled),
-		"of no node, by another name": object("pvc-1", 20, unlabelled, func(o *corev1.PersistentVolume) {
-			o.Spec.FlexVolume.Options[volume.OptionVolume] = "wanted"
-		}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.claimed("big", 70)
-			r.volume("wanted", volume.Ready, 20, evictiontest.LastUsed(100))
-			r.api.readers = wants
-			r.config.Policy.EvictOrphans = true
-			r.start()
-			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
-			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume "+wants.Name+" names it; if its label flexlvm.io/node is not node-1")
-			r.rounds(2)
-			r.untouched("big ready", "settled ready", "wanted ready")
-			r.api.fail(http.StatusServiceUnavailable, "get persistentvolumes", "list unlabelled persistentvolumes")
-			r.clock.pass(time.Hour) // what has failed is tried again
-			r.rounds(3)
-			r.untouched("big ready", "settled ready", "wanted ready")
-		})
-	}
-}
-
-func unlabelled(o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) }
-
-// newOrphanRig has two orphans that the pool needs the room of, and only one may go.
-func newOrphanRig(t *testing.T) *rig {
-	r := newRig(t)
-	r.claimed("big", 70)
-	r.claimed("more", 5)
-	r.volume("orphan-1", volume.Ready, 8, evictiontest.LastUsed(100))
-	r.volume("orphan-2", volume.Ready, 8, evictiontest.LastUsed(90))
-	r.config.Policy.EvictOrphans = true
-	return r
-}
-
-// The share of orphans that may go holds over a restart too.
-func TestOrphanShareOutlivesTheProcess(t *testing.T) {
-	t.Parallel()
-	r := newOrphanRig(t)
-	stop := r.start()
-	want := []string{"big ready", "more ready", "orphan-2 ready", "settled ready"}
-	r.eventually(func() bool { return slices.Equal(r.engine.names(), want) }, "left: %v", r.engine.names())
-	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
-	stop()
-	r.volume("foreign", volume.Ready, 7, func(v *inventory.Volume) { v.Cluster = "another" })
-	r.start()
-	r.rounds(3)
-	require.Contains(t, r.engine.names(), "orphan-2 ready")
-}
-
-// An orphan counts when it is given up, though its removal fails; and it is not
-// forgotten over what else goes, nor over a restart.
-func TestOrphanShareCountsWhatIsGivenUp(t *testing.T) {
-	t.Parallel()
-	r := newOrphanRig(t)
-	r.engine.fault = func(call string) error {
-		if call == "remove flexlvm/orphan-1" {
-			return node.ErrInUse
-		}
-		return nil
-	}
-	stop := r.start()
-	r.eventually(func() bool { return slices.Contains(r.engine.names(), "orphan-1 unreferenced") }, "not given up")
-	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
-	for range 3 {
-		r.clock.pass(10 * time.Minute)
-		r.rounds(3)
-	}
-	require.Contains(t, r.engine.names(), "orphan-2 ready")
-	for i := range 25 {
-		name := fmt.Sprintf("scratch-%d", i)
-		r.claimed(name, 1, pvReleased, annotated(pv.AnnotationReclaim, "immediate"))
-		r.eventually(func() bool { return r.api.volume(name) == nil && len(r.engine.names()) == 5 }, "left: %v", r.engine.names())
-	}
-	r.eventually(func() bool { return len(r.status().Evictions) == 20 }, "in the report: %v", r.status().Evictions)
-	stop()
-	r.start()
-	r.rounds(4)
-	require.Contains(t, r.engine.names(), "orphan-2 ready")
-	r.eventually(func() bool {
-		return slices.ContainsFunc(r.status().Evictions, func(e flexlvmv1.Eviction) bool { return e.Name == "orphan-1" && e.Reason == "Orphan" })
-	}, "the orphan is forgotten: %v", r.status().Evictions)
-	r.clock.pass(25 * time.Hour)
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "orphan-2 ready") }, "the share comes back: %v", r.engine.names())
-}
-
-// Orphans go one at a time, each when the API has the one before on record.
-func TestOrphansGoOnRecord(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.claimed("big", 54)
-	for i := range 4 {
-		r.volume(fmt.Sprintf("orphan-%d", i), volume.Ready, 11, evictiontest.LastUsed(100))
-	}
-	r.config.Policy.EvictOrphans, r.config.Policy.OrphanShare = true, 50
-	r.api.fail(http.StatusServiceUnavailable, "put nodestorages")
-	r.start()
-	r.eventually(func() bool { return len(r.engine.called("remove")) == 1 }, "none goes")
-	r.rounds(3)
-	require.Len(t, r.engine.called("remove"), 1)
-	r.api.with(func() { r.api.fault = nil })
-	r.eventually(func() bool { return len(r.engine.called("remove")) > 1 }, "no other goes: %v", r.engine.names())
 }
 
 // The report is made once, owned by its node, and written where it changes.

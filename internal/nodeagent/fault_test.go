@@ -2,21 +2,17 @@ package nodeagent_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -202,81 +198,6 @@ func TestLVMFails(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
 }
 
-// One that is in use is reported and tried again; another goes in its stead.
-func TestRemovalInUse(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.full()
-	r.volume("older", volume.Unreferenced, 6, evictiontest.LastUsed(60))
-	r.engine.with(func() {
-		r.engine.fault = func(call string) error {
-			if call == "remove flexlvm/older" {
-				return node.ErrInUse
-			}
-			return nil
-		}
-	})
-	r.start()
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "the other does not go in its stead")
-	require.Contains(t, r.engine.names(), "older unreferenced")
-	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
-	r.rounds(3)
-	require.Len(t, r.engine.called("remove flexlvm/older"), 1, "tried again too early: the clock stands")
-	require.Contains(t, r.status().Orphans[0].Problem, "its device is in use")
-	require.EqualValues(t, 1, r.metric("flexlvm_gc_failures_total"))
-
-	r.engine.with(func() { r.engine.fault = nil })
-	r.clock.pass(10 * time.Minute)
-	r.claimed("more", 15)
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "older unreferenced") }, "it is not tried again")
-	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
-}
-
-// What keeps removals from ending once they are committed would keep the next one, too:
-// two are enough, and what has not gone can be brought back.
-func TestRemovalsThatDoNotEnd(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.config.Policy.LowPercent = 84 // one at a time
-	r.claimed("big", 54)
-	for i := range 6 {
-		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.LastUsed(float64(60-i)))
-	}
-	failed := errors.New("discard: remote I/O error")
-	var again func() error
-	again = func() error {
-		r.engine.committed = again
-		return failed
-	}
-	r.engine.with(func() {
-		r.engine.committed = again
-		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "remove flexlvm/doomed_") {
-				return failed
-			}
-			return nil
-		}
-	})
-	r.start()
-	left := []string{"big ready", "doomed_old-0 doomed", "doomed_old-1 doomed", "old-2 unreferenced", "old-3 unreferenced", "old-4 unreferenced", "old-5 unreferenced", "settled ready"}
-	r.eventually(func() bool { return slices.Equal(r.engine.names(), left) }, "left: %v", r.engine.names())
-	for range 5 { // they are tried again, and fail again
-		tries := len(r.engine.called("remove"))
-		r.clock.pass(10 * time.Minute)
-		r.eventually(func() bool { return len(r.engine.called("remove")) >= tries+2 }, "not tried again")
-		r.rounds(2)
-	}
-	require.Equal(t, left, r.engine.names())
-	require.True(t, r.status().Pools[0].Reclaimable.IsZero())
-	require.Contains(t, r.condition("Shortfall").Message,
-		"2 volumes that were given up could not be removed (flexlvm/doomed_old-0: removing it has failed (discard: remote I/O error); it is tried again), so no more are given up for their room until that is put right")
-
-	r.engine.with(func() { r.engine.committed, r.engine.fault = nil, nil })
-	r.clock.pass(10 * time.Minute)
-	r.eventually(func() bool { return !strings.Contains(strings.Join(r.engine.names(), " "), "doomed") }, "left: %v", r.engine.names())
-	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionFalse }, "the shortfall stays: %v", r.condition("Shortfall"))
-}
-
 // Two daemons at once, as while one takes over from another.
 func TestTwoDaemons(t *testing.T) {
 	t.Parallel()
@@ -328,116 +249,6 @@ func TestDryRun(t *testing.T) {
 	require.Empty(t, r.api.told("VolumeEvicted"))
 }
 
-// A process that died after a removal had committed: the next finishes it.
-func TestRemovalIsFinished(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.volume("doomed_gone", volume.Doomed, 1)
-	r.volume("doomed_theirs", volume.Doomed, 1, func(v *inventory.Volume) { v.Cluster = "another" })
-	r.start()
-	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"doomed_theirs doomed", "settled ready"}) }, "left: %v", r.engine.names())
-	r.eventually(func() bool { return len(r.api.told("RemovalFinished")) == 1 }, "no event")
-	r.rounds(2)
-	require.Len(t, r.engine.called("remove"), 1)
-}
-
-// A dataset's replica may have the name again of one that is still being removed: to
-// finish the one must not begin the other's removal.
-func TestFinishingTouchesNoOtherOfItsName(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	replica := func(v *inventory.Volume) { v.Kind = volume.Dataset }
-	r.volume("doomed_copy", volume.Doomed, 1, replica)
-	r.volume("copy", volume.Unreferenced, 1, replica, evictiontest.ReleasedAgo(0), func(v *inventory.Volume) { v.UUID = "another" })
-	r.start()
-	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"copy unreferenced", "settled ready"}) }, "left: %v", r.engine.names())
-	r.rounds(2)
-	require.Contains(t, r.engine.names(), "copy unreferenced", "it is young, and there is no pressure")
-}
-
-// The same for an orphan whose removal failed after its commit: what has its name now
-// is not given up with it.
-func TestOrphanIsGivenUpOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.claimed("big", 70)
-	r.volume("copy", volume.Ready, 20, evictiontest.LastUsed(100), func(v *inventory.Volume) { v.Kind = volume.Dataset })
-	r.config.Policy.EvictOrphans = true
-	r.engine.committed = func() error {
-		again := *r.engine.find(node.Ref{Group: "flexlvm"}, "doomed_copy")
-		again.Name, again.UUID, again.State, again.LastUsed = "copy", "another", volume.Ready, evictiontest.Now
-		r.engine.volumes = append(r.engine.volumes, again)
-		return errors.New("the device is busy")
-	}
-	r.start()
-	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
-	r.clock.pass(10 * time.Minute)
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "doomed_copy doomed") }, "left: %v", r.engine.names())
-	r.rounds(2)
-	require.Equal(t, []string{"big ready", "copy ready", "settled ready"}, r.engine.names())
-	require.Len(t, r.engine.called("release"), 1)
-}
-
-// An eviction whose removal fails after its commit is told as what it is, once,
-// whether the volume is still there or not.
-func TestEvictionIsToldThoughItsRemovalFails(t *testing.T) {
-	t.Parallel()
-	for name, left := range map[string]bool{"volume is left, doomed": true, "volume is gone all the same": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.full()
-			r.engine.with(func() {
-				r.engine.committed = func() error {
-					if !left {
-						r.engine.volumes = slices.DeleteFunc(r.engine.volumes, func(v inventory.Volume) bool { return v.State == volume.Doomed })
-						r.engine.pools[0].Free += 15 * volume.GiB
-					}
-					return errors.New("the device is busy")
-				}
-			})
-			r.start()
-			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "the failure is not told")
-			r.clock.pass(time.Minute)
-			r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"big ready", "settled ready"}) }, "left: %v", r.engine.names())
-			r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 1 }, "not told")
-			require.Contains(t, r.api.told("VolumeEvicted")[0], "flexlvm/old was evicted (HighThreshold)")
-			r.rounds(2)
-			require.Len(t, r.api.told("VolumeEvicted"), 1)
-			require.Empty(t, r.api.told("RemovalFinished"))
-			require.EqualValues(t, 1, r.metric("flexlvm_evictions_total"))
-		})
-	}
-}
-
-// Wiping may take hours: rounds go on, and so do removals that need none.
-func TestWipingHoldsNothingUp(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	wiping := make(chan struct{})
-	r.engine.with(func() { r.engine.wiping = wiping })
-	r.volume("secret", volume.Unreferenced, 10, evictiontest.Immediate, evictiontest.LastUsed(100), func(v *inventory.Volume) { v.Wipe = volume.WipeZero })
-	stop := r.start()
-	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/secret")) == 1 }, "not begun")
-	r.volume("plain", volume.Unreferenced, 10, evictiontest.Immediate)
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "plain unreferenced") }, "held up")
-	for _, name := range []string{"plain", "secret"} { // a daemon that ends takes what it has not told with it
-		r.eventually(func() bool {
-			return slices.ContainsFunc(r.api.told("VolumeEvicted"), func(e string) bool { return strings.Contains(e, "flexlvm/"+name) })
-		}, "the eviction of %s has committed and is not told", name)
-	}
-	r.rounds(2)
-	require.Len(t, r.engine.called("remove flexlvm/secret"), 1)
-	stop()
-	require.Contains(t, r.engine.names(), "doomed_secret doomed", "a daemon that is told to end does not wait for hours")
-
-	close(wiping)
-	r.start()
-	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
-	r.eventually(func() bool { return len(r.api.told("RemovalFinished")) == 1 }, "no event")
-	require.Len(t, r.api.told("VolumeEvicted"), 2)
-}
-
 // What waits for its removal was decided by a round that saw the API. Once a round
 // fails, nobody knows whether that is still so: it stays.
 func TestFailedRoundHoldsRemovals(t *testing.T) {
@@ -463,35 +274,4 @@ func TestFailedRoundHoldsRemovals(t *testing.T) {
 
 	r.api.mend()
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "second unreferenced") }, "the daemon does not catch up")
-}
-
-// Where a removal fails, the next was decided while that one was expected to go: it waits
-// for another round.
-func TestFailedRemovalHoldsTheNext(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	failed := make(chan struct{})
-	r.engine.with(func() {
-		r.engine.fault = func(call string) error {
-			switch call {
-			case "remove flexlvm/first":
-				close(failed)
-				return errors.New("made to fail")
-			case "inventory":
-				select {
-				case <-failed: // no round may decide anew
-					return errors.New("made to fail")
-				default:
-				}
-			}
-			return nil
-		}
-	})
-	r.claimed("big", 70)
-	r.volume("first", volume.Unreferenced, 14, evictiontest.LastUsed(100))
-	r.volume("second", volume.Unreferenced, 14, evictiontest.LastUsed(50))
-	r.start()
-	r.eventually(func() bool { return r.failedRounds() > 1 }, "no round fails")
-	require.Equal(t, []string{"big ready", "first unreferenced", "second unreferenced", "settled ready"}, r.engine.names())
-	require.Empty(t, r.engine.called("remove flexlvm/second"))
 }

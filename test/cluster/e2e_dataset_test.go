@@ -5,181 +5,18 @@ package cluster_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/test/cluster"
-	"github.com/flexlvm/flexlvm/test/s3"
 )
-
-const mib = 1 << 20
-
-// library is a real S3 server with a dataset in it, and a namespace that uses it.
-type library struct {
-	*tenant
-	server *s3.Server
-	// sums of the objects of a bucket, by key.
-	sums map[string]string
-}
-
-// libraryPort is where the last server listens: each test has its own, several at once.
-var libraryPort atomic.Int32
-
-// newLibrary starts the server; the namespace has its credentials in the Secret "s3".
-func newLibrary(t *testing.T, namespace string) *library {
-	t.Helper()
-	l := &library{tenant: newTenant(t, namespace)}
-	server, err := shared.StartS3(l.ctx, 9100+int(libraryPort.Add(1)))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	l.server = server
-	require.NoError(t, l.apply(secret("s3", server.Access, server.Secret)))
-	return l
-}
-
-func secret(name, access, key string) string {
-	return fmt.Sprintf(`
-apiVersion: v1
-kind: Secret
-metadata: {name: %s}
-stringData: {awsAccessKeyID: %q, awsSecretAccessKey: %q}
-`, name, access, key)
-}
-
-// bucket makes a bucket of objects of these sizes in bytes.
-func (l *library) bucket(name string, sizes ...int) {
-	l.t.Helper()
-	require.NoError(l.t, l.server.MakeBucket(l.ctx, name, false))
-	random := rand.NewChaCha8([32]byte{1})
-	l.sums = map[string]string{}
-	for i, size := range sizes {
-		body := make([]byte, size)
-		_, _ = random.Read(body) // it never fails
-		key := fmt.Sprintf("part-%d/object-%02d", i%3, i)
-		_, err := l.server.Put(l.ctx, name, key, body, true)
-		require.NoError(l.t, err)
-		sum := sha256.Sum256(body)
-		l.sums[key] = hex.EncodeToString(sum[:])
-	}
-}
-
-// dataset is a manifest of a VolumeManager with one volume, "data".
-func (l *library) dataset(name, sourceType, bucket string, replicas int, options ...string) string {
-	return fmt.Sprintf(`
-apiVersion: flexlvm.io/v1
-kind: VolumeManager
-metadata: {name: %s}
-spec:
-  volumes:
-  - id: data
-    sourceType: %s
-    sourceURL: s3://%s/
-    replicas: %d
-    accessMode: ReadWriteOnce
-    capacity: 400Mi
-    labels: {dataset: %s}
-    options:
-      awsCredentialsSecretName: s3
-      endpointURL: %s
-      %s
-`, name, sourceType, bucket, replicas, name, l.server.Endpoint, strings.Join(options, "\n      "))
-}
-
-func (l *library) get(name string) flexlvmv1.VolumeManager {
-	l.t.Helper()
-	out, err := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "json")
-	require.NoError(l.t, err, out)
-	var vm flexlvmv1.VolumeManager
-	require.NoError(l.t, json.Unmarshal([]byte(out), &vm))
-	return vm
-}
-
-// until waits for what check wants of a VolumeManager; check tells what is missing.
-func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string) flexlvmv1.VolumeManager {
-	l.t.Helper()
-	missing := ""
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Second) {
-		vm := l.get(name)
-		if missing = check(vm); missing == "" {
-			return vm
-		}
-	}
-	out, _ := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "yaml")
-	require.Fail(l.t, "it did not come about", "%s\n%s", missing, out)
-	return flexlvmv1.VolumeManager{}
-}
-
-// loaded wants every replica of a VolumeManager to be complete.
-func loaded(vm flexlvmv1.VolumeManager) string {
-	if vm.Status.State != flexlvmv1.StateRunning || len(vm.Status.Volumes) != 1 {
-		return fmt.Sprintf("its state is %q", vm.Status.State)
-	}
-	v := vm.Status.Volumes[0]
-	if v.ReadyReplicas != v.Replicas || v.Progress == nil || v.Progress.Percent != 100 {
-		return fmt.Sprintf("%d of %d are ready: %+v", v.ReadyReplicas, v.Replicas, v.Nodes)
-	}
-	return ""
-}
-
-func failed(vm flexlvmv1.VolumeManager) string {
-	if vm.Status.State != flexlvmv1.StateFailed {
-		return fmt.Sprintf("its state is %q", vm.Status.State)
-	}
-	return ""
-}
-
-// bearing are the nodes that say that they have a dataset's data.
-func (l *library) bearing(vm flexlvmv1.VolumeManager) []string {
-	l.t.Helper()
-	label := replica.NodeLabel(replica.Hash(vm.Namespace, string(vm.UID), "data"))
-	return strings.Fields(l.kubectl("get", "nodes", "-l", label, "-o", "jsonpath={.items[*].metadata.name}"))
-}
-
-// onDisk tells on which nodes a dataset has a logical volume.
-func (l *library) onDisk(vm flexlvmv1.VolumeManager) []string {
-	l.t.Helper()
-	name := replica.VolumeName(replica.Hash(vm.Namespace, string(vm.UID), "data"))
-	var nodes []string
-	for _, node := range []string{"node1", "node2"} {
-		if strings.Contains(onNode(l.ctx, l.t, node, "lvs --noheadings -o lv_name flexlvm"), string(name)) {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes
-}
-
-// reader is a pod that has a dataset's claim at /data.
-func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
-	l.t.Helper()
-	source := vm.Status.Volumes[0].VolumeSource
-	require.NotNil(l.t, source)
-	require.NotNil(l.t, source.PersistentVolumeClaim)
-	require.NoError(l.t, l.apply(pod{name: name, claim: source.PersistentVolumeClaim.ClaimName, node: node}.manifest()))
-	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=240s")
-}
-
-// read are the sums of the files that a pod sees, by path.
-func (l *library) read(pod string) map[string]string {
-	l.t.Helper()
-	sums := map[string]string{}
-	for line := range strings.Lines(l.exec(pod, "cd /data && find . -type f ! -path './.flexlvm/*' -exec sha256sum {} +")) {
-		sum, path, found := strings.Cut(strings.TrimSpace(line), "  ./")
-		require.True(l.t, found, line)
-		sums[path] = sum
-	}
-	return sums
-}
 
 // A dataset lies on two nodes, although a loader was killed, and its progress is
 // seen; a job reads it there; where room is needed one replica goes, and comes back

@@ -97,13 +97,6 @@ func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) 
 	return c.inside(ctx, append(append(args, "root@"+address), line...)...), nil
 }
 
-// Put writes a file on a node.
-func (c *Cluster) Put(ctx context.Context, node string, content io.Reader, path string, mode os.FileMode) error {
-	const script = `cat >"$1.tmp" && chmod "$2" "$1.tmp" && mv "$1.tmp" "$1"`
-	_, err := c.NodeInput(ctx, content, node, "sh", "-c", script, "sh", path, fmt.Sprintf("%o", mode))
-	return err
-}
-
 // LoadImage imports an image archive on every node.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	all, err := c.Status(ctx)

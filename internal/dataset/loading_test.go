@@ -1,0 +1,223 @@
+package dataset
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+func TestLoad(t *testing.T) {
+	s := newStage(t)
+	s.claimed(0)
+	s.loading(1, corev1.PodPending)
+	out := s.requirePlan("create job v-a-0")
+	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[1].State)
+
+	s.loading(0, corev1.PodRunning).Report = &protocol.Status{State: "fetching", FilesDone: 1, FilesTotal: 2, BytesDone: 10, BytesTotal: 40}
+	out = s.requirePlan()
+	require.Equal(t, flexlvmv1.ReplicaLoading, out.Status.Nodes[0].State)
+	require.Equal(t, int32(25), out.Status.Nodes[0].Progress.Percent)
+	require.Equal(t, int32(12), out.Status.Progress.Percent, "the other has not begun")
+	s.recorded(out)
+	s.loading(0, corev1.PodRunning).Report = nil
+	require.Equal(t, out.Status, s.requirePlan().Status, "a loader that is slow to answer is as far as it was")
+
+	// The loader has ended, and then it is written down, and then pods may come.
+	s.ended(0, batchv1.JobComplete, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30}`)
+	out = s.requirePlan("annotate claim v-a-0")
+	require.Equal(t, "ReplicaComplete", out.Actions[0].Reason)
+	require.Contains(t, out.Actions[0].Message, "3 files, 30 bytes")
+	require.Zero(t, out.Status.ReadyReplicas)
+	r := s.completed(0)
+	s.Labelled = nil
+	delete(r.Volume.Annotations, replica.AnnotationComplete)
+	s.requirePlan("label node-0", "annotate volume pvc-0")
+	s.completed(1)
+	s.Labelled = []string{"node-0", "node-1"}
+	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
+	out = s.requirePlan()
+	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
+	require.EqualValues(t, 2, out.Loaded)
+	require.Equal(t, flexlvmv1.Progress{Percent: 100, Files: 6, FilesTotal: 6, Bytes: 60, BytesTotal: 60}, *out.Status.Progress)
+}
+
+// recorded is what a status that was written leaves for the next plan.
+func (s *stage) recorded(out Outcome) {
+	s.Owner.Status.Volumes, s.Owner.Status.ObservedGeneration = []flexlvmv1.VolumeStatus{out.Status}, s.Owner.Generation
+}
+
+func TestFailedLoad(t *testing.T) {
+	s := newStage(t)
+	s.completed(1)
+	r := s.ended(0, batchv1.JobFailed, `{"state":"failed","message":"access denied; look at the keys in Secret s"}`)
+	// It is written down first, and then nothing is left of it.
+	out := s.requirePlan()
+	require.True(t, out.Failed)
+	require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
+	require.Equal(t, "access denied; look at the keys in Secret s", out.Status.Nodes[0].Message)
+	s.recorded(out)
+	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
+	r.Job, r.Pod = nil, nil // and then it is killed
+	s.recorded(s.requirePlan("delete claim v-a-0"))
+	r.Claim, r.Volume = nil, nil
+	out = s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "access denied")
+	s.recorded(out)
+
+	// Until somebody says so, or changes what it depends on.
+	s.Owner.Annotations = map[string]string{AnnotationRetry: "1"}
+	require.False(t, s.requirePlan("create claim v-a-0").Failed)
+	s.Owner.Annotations = nil
+	s.Source.Secret = "another"
+	s.requirePlan("create claim v-a-0")
+	// Where the status is lost, it is tried once more, and not for ever.
+	s.Owner.Status.Volumes = nil
+	s.requirePlan("create claim v-a-0")
+
+	// A Job that nobody knows why it failed.
+	s.ended(0, batchv1.JobFailed, "").Pod = nil
+	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
+}
+
+// A loader that left no result is quoted from the end of its log.
+func TestFailureWithoutResult(t *testing.T) {
+	const progress = `{"state":"fetching","filesDone":1,"filesTotal":3}` + "\n"
+	for name, c := range map[string]struct{ message, want string }{
+		"a result":           {`{"state":"failed","message":"access denied"}`, "access denied"},
+		"nothing":            {"", "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"progress alone":     {progress + progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"one line of it":     {progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"a line that is cut": {`sDone":1}` + "\n" + progress + "fetch: unknown flag: --new\n", "the loader ended without a result (Error); see the logs of its pods, which end with: fetch: unknown flag: --new"},
+		"two lines":          {progress + "level=warning msg=a\n\nfetch: b\n", "the loader ended without a result (Error); see the logs of its pods, which end with: level=warning msg=a; fetch: b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+				Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", Message: c.message}},
+			}}}}
+			require.Equal(t, c.want, failure(pod, ""))
+		})
+	}
+	long := lastWords(strings.Repeat("ü", mostMessage) + "!")
+	require.LessOrEqual(t, len(long), mostMessage+len("… "))
+	require.True(t, utf8.ValidString(long))
+	require.True(t, strings.HasPrefix(long, "… ü") && strings.HasSuffix(long, "ü!"))
+}
+
+// A loader that said only part of it all could be had is no success: see failurePolicy.
+func TestFailurePolicy(t *testing.T) {
+	rules := failurePolicy().Rules
+	require.Equal(t, batchv1.PodFailurePolicyActionIgnore, rules[0].Action, "a pod that was sent away")
+	require.Equal(t, batchv1.PodFailurePolicyActionFailJob, rules[1].Action)
+	require.Equal(t, batchv1.PodFailurePolicyOnExitCodesOpNotIn, rules[1].OnExitCodes.Operator)
+	require.Equal(t, []int32{75, 137, 143}, rules[1].OnExitCodes.Values, "so 1, 2 and 3 are final")
+}
+
+func TestTriedAgain(t *testing.T) {
+	s := newStage(t)
+	r := s.loading(0, corev1.PodFailed)
+	r.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"message":"the server is away"}`}}}}
+	s.completed(1)
+	out := s.requirePlan()
+	require.False(t, out.Failed)
+	require.Contains(t, out.Status.Nodes[0].Message, "the server is away")
+}
+
+// What is lost is made again; nothing is remembered of it.
+func TestHeal(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*stage)
+		want   []string
+	}{
+		"its Job was deleted while it loaded": {func(s *stage) { s.loading(0, corev1.PodRunning).Job = nil }, []string{"create job v-a-0"}},
+		"its Job was deleted, and its pod still writes": {func(s *stage) {
+			r := s.loading(0, corev1.PodRunning)
+			r.Job, r.Pod, r.Busy = nil, nil, true
+		}, nil},
+		"its Job was deleted afterwards": {func(s *stage) { s.completed(0).Job = nil }, nil},
+		"its claim was deleted": {func(s *stage) {
+			r := s.completed(0)
+			s.Labelled = nil
+			r.Claim, r.Volume, r.Node = nil, nil, ""
+		}, []string{"delete job v-a-0"}},
+		"its claim is going": {func(s *stage) {
+			s.completed(0).Claim.DeletionTimestamp = &metav1.Time{Time: now}
+		}, []string{"unlabel node-0", "delete job v-a-0"}},
+		"its claim is another's of that name": {func(s *stage) { s.loading(0, corev1.PodRunning).Claim.UID = "newer" }, []string{"delete job v-a-0"}},
+		"its PersistentVolume is gone": {func(s *stage) {
+			r := s.completed(0)
+			r.Claim.Status.Phase, r.Volume, r.Node = corev1.ClaimLost, nil, ""
+		}, []string{"unlabel node-0", "delete job v-a-0", "delete claim v-a-0"}},
+		"its label was taken off": {func(s *stage) {
+			s.completed(0)
+			s.Labelled = nil
+		}, []string{"label node-0"}},
+		"a node bears a label that it has not earned": {func(s *stage) {
+			s.completed(0)
+			s.Labelled = append(s.Labelled, "other")
+		}, []string{"unlabel other"}},
+		"the consumers' claim was deleted": {func(s *stage) {
+			s.completed(0)
+			s.Readers.Claim = nil
+		}, []string{"create claim v-a"}},
+		"the consumers' claim was deleted before": {func(s *stage) {
+			s.completed(0)
+			s.Readers.Claim, s.Readers.Volume.Status.Phase = nil, corev1.VolumeReleased
+		}, []string{"delete volume flexlvm-ds-HASH"}},
+		"the consumers' claim is going": {func(s *stage) {
+			s.completed(0)
+			s.Readers.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+		}, nil},
+		"the consumers' volume is gone": {func(s *stage) {
+			s.completed(0)
+			s.Readers.Volume, s.Readers.Claim.Status.Phase = nil, corev1.ClaimLost
+		}, []string{"delete claim v-a"}},
+		"its node is gone from the API, for now": {func(s *stage) {
+			r := s.completed(0)
+			r.Node, s.Labelled = "", nil
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+			c.change(s)
+			var want []string
+			for _, w := range c.want {
+				want = append(want, strings.ReplaceAll(w, "HASH", s.hash()))
+			}
+			s.requirePlan(want...)
+		})
+	}
+}
+
+func TestTooFewNodes(t *testing.T) {
+	s := newStage(t)
+	s.Fit = 1
+	out := s.requirePlan("create claim v-a-0")
+	require.True(t, out.Failed)
+	require.Equal(t, "replicas [2] greater than number of nodes [1]", out.Status.Message)
+	// A node that comes mends it.
+	s.Fit = 2
+	require.False(t, s.requirePlan("create claim v-a-0", "create claim v-a-1").Failed)
+}
+
+// Each dataset has names of its own, also of the same source.
+func TestTwoOfTheSameSource(t *testing.T) {
+	a, b := newStage(t), newStage(t)
+	b.Owner.UID, b.Owner.Name = "other", "w"
+	require.NotEqual(t, a.hash(), b.hash())
+	words, _ := a.plan()
+	others, _ := b.plan()
+	for _, w := range words {
+		require.False(t, slices.Contains(others, w), w)
+	}
+}

@@ -1,0 +1,131 @@
+package dataset
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+func TestUpload(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+		v.SourceType, v.Replicas = flexlvmv1.SourceS3Dev, 1
+		v.Options["outputURL"] = "s3://out/run-1/"
+	})
+	r := s.completed(0)
+	s.Labelled, s.Wanted, s.Upload = nil, false, true
+	s.InUse = []string{"trainer"}
+	out := s.requirePlan()
+	require.Contains(t, out.Status.Message, "as soon as no pod uses it; now there are trainer")
+	s.InUse = nil
+	out = s.requirePlan("create job v-a-put")
+	s.Put = out.Actions[0].Object.(*batchv1.Job)
+	args := s.Put.Spec.Template.Spec.Containers[0].Args
+	require.Equal(t, []string{"--", "/data", "s3://out/run-1/"}, args[len(args)-3:])
+	require.Equal(t, "put", args[0])
+	require.Equal(t, flexlvmv1.ReplicaUploading, s.requirePlan().Status.Nodes[0].State)
+
+	// What cannot be uploaded is kept.
+	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
+	out = s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "so it is kept")
+	s.Owner.Annotations = map[string]string{AnnotationRetry: "1"}
+	s.requirePlan("delete job v-a-put")
+	s.Owner.Annotations = nil
+
+	// That it is there is written down before anything goes.
+	s.Put.Status.Conditions[0].Type = batchv1.JobComplete
+	out = s.requirePlan()
+	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
+	s.recorded(out)
+	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
+	// The Job that uploaded goes last, wherever it is killed.
+	r.Job = nil
+	s.recorded(s.requirePlan("delete claim v-a-0"))
+	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+	out = s.requirePlan("delete job v-a-put")
+	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
+	s.recorded(out)
+	s.Put = nil
+	s.recorded(s.requirePlan())
+	r.Claim = nil
+	out = s.requirePlan()
+	require.True(t, out.Gone)
+	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
+	// The next time it is uploaded again.
+	s.Wanted, s.Upload = true, false
+	require.Empty(t, Plan(s.Observed).Status.Uploaded)
+}
+
+// newUpload is of a volume that a user has written to, which is to be released: as far
+// as the Job that uploads it, which has ended well.
+func newUpload(t *testing.T) (*stage, *Replica) {
+	t.Helper()
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+		v.SourceType, v.Replicas = flexlvmv1.SourceS3Dev, 1
+		v.Options["outputURL"] = "s3://out/"
+	})
+	s.Owner.Generation = 2
+	r := s.completed(0)
+	s.Labelled, s.Wanted, s.Upload = nil, false, true
+	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.Put.CreationTimestamp = metav1.NewTime(now)
+	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	return s, r
+}
+
+// Of what was uploaded once nothing follows for what was written since.
+func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
+	t.Run("wanted again", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Owner.Generation, s.Wanted, s.Upload, s.Labelled = 3, true, false, []string{"node-0"}
+		s.requirePlan("delete job v-a-put")
+	})
+	t.Run("wanted again, and released again", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Owner.Generation = 4
+		out := s.requirePlan("delete job v-a-put")
+		require.Empty(t, out.Status.Uploaded)
+	})
+	t.Run("that is in the status", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.recorded(s.requirePlan())
+		s.Owner.Generation, s.Put = 4, nil
+		s.requirePlan("create job v-a-put")
+	})
+	t.Run("of another claim", func(t *testing.T) {
+		s, r := newUpload(t)
+		r.Claim.UID = "another"
+		s.requirePlan("delete job v-a-put")
+	})
+	t.Run("elsewhere", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Source.OutputURL = "s3://other/"
+		s.requirePlan("delete job v-a-put")
+	})
+}
+
+func TestResync(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "10m" })
+	r := s.completed(0)
+	out := s.requirePlan()
+	require.Less(t, out.Again, time.Minute)
+	s.Now = now.Add(10 * time.Minute)
+	s.requirePlan("delete job v-a-0")
+	r.Job = nil
+	out = s.requirePlan("create job v-a-0")
+	require.Contains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--sync")
+	// A visit that fails leaves what is there.
+	r.Job = out.Actions[0].Object.(*batchv1.Job)
+	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because", LastTransitionTime: metav1.NewTime(s.Now)}}
+	out = s.requirePlan()
+	require.False(t, out.Failed)
+	require.EqualValues(t, 1, out.Loaded)
+	require.Contains(t, out.Status.Nodes[0].Message, "its last visit failed")
+}
