@@ -13,7 +13,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test check setup lint generate generated test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz clean job-recipe
+.PHONY: help build image demo test check setup lint generate generated test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -119,6 +119,9 @@ fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
 		echo "== $$target"; \
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
 	done
+
+changelog: ## print what is not released yet as a section of CHANGELOG.md
+	@printf '## %s\n\n' "$(VERSION)" && for change in changelog/unreleased/*.md; do sed '1s/^/- /; 1!s/^/  /' "$$change"; done
 
 clean: down ## remove what was built, but for the cache
 	@rm -rf bin
