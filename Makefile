@@ -13,7 +13,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test check setup lint generate generated test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
+.PHONY: help build image demo test check setup lint generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -33,7 +33,7 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 # Two suites side by side, no more nodes at once than processors: those that keep the
 # processors busy first, and then those that wait most of the time.
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 on-host test-vm && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 on-host test-vm kubernetes && \
 		$(MAKE) --no-print-directory -j2 test-control test-cluster && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
@@ -81,16 +81,20 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 # Their nodes are simulated.
 CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
 
-test-control: setup ## test the provisioner and the controller of datasets on a real control plane
+# Before the suites, whose output go test may hold back until their end.
+kubernetes: setup
+	@go run ./test/cluster/ctl build
+
+test-control: setup kubernetes ## test the provisioner and the controller of datasets on a real control plane
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 2 -v -timeout 50m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
-test-cluster: setup ## test everything on a real Kubernetes with virtual nodes
+test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %))
 
-campaign: setup ## test more often and on other nodes: every kill and power cut on every layout, an emulated processor, SOAK_CLAIMS claims
+campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, an emulated processor, SOAK_CLAIMS claims
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
@@ -98,7 +102,7 @@ campaign: setup ## test more often and on other nodes: every kill and power cut 
 
 SOAK_CLAIMS ?= 300
 
-soak: setup ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
+soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
 	@SOAK_CLAIMS=$(SOAK_CLAIMS) $(SUITE) $@ go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
 # The job's own words reach the shell through the environment, so that no quote in

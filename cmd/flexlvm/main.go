@@ -27,7 +27,7 @@ func main() {
 	os.Exit(people())
 }
 
-// forPeople tells whether a person calls. All that is not listed here is taken
+// forPeople reports whether a person calls. All that is not listed here is taken
 // for a call of kubelet's, so that a verb it may learn one day gets the answer
 // that it understands.
 func forPeople(args []string) bool {

@@ -189,7 +189,7 @@ func shellLine(c command.Command) string {
 	return strings.Join(words, " ")
 }
 
-// special tells whether a shell may read more into r than the letter it is.
+// special reports whether a shell may read more into r than the letter it is.
 func special(r rune) bool {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':

@@ -96,7 +96,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// use tells whether somebody has the volume: mounted here, or its device open in
+// use reports whether somebody has the volume: mounted here, or its device open in
 // another mount namespace.
 func use(v inventory.Volume) string {
 	switch {

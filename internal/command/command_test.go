@@ -136,7 +136,7 @@ func TestDisposablesDieWithUs(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(child) }, time.Minute, 5*time.Millisecond)
 }
 
-// gone tells whether a process has ended, also where nobody has waited for it.
+// gone reports whether a process has ended, also where nobody has waited for it.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

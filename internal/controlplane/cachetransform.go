@@ -48,7 +48,7 @@ func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 	}
 }
 
-// leanVolume leaves of a PersistentVolume what claim.Of and judgeLoss read, and
+// leanVolume leaves of a PersistentVolume what persistentvolume.Parse and nodeloss read, and
 // what the library goes by when it deletes one. It writes only finalizers.
 func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	spec := volume.Spec

@@ -75,7 +75,7 @@ func hash(owner *flexlvmv1.VolumeManager, id string) string {
 	return replica.Hash(owner.Namespace, string(owner.UID), id)
 }
 
-// belongs tells whether an object was made for this volume.
+// belongs reports whether an object was made for this volume.
 func belongs(object client.Object, owner *flexlvmv1.VolumeManager, id string) bool {
 	return object.GetLabels()[replica.LabelOwner] == string(owner.UID) && object.GetAnnotations()[replica.AnnotationVolumeID] == id
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// allowed tells whether a share is, or is below, one of those that VolumeManagers may
+// allowed reports whether a share is, or is below, one of those that VolumeManagers may
 // name, as SERVER:/PATH. Where none are given, any may be.
 func allowed(share *corev1.NFSVolumeSource, among []string) bool {
 	at := share.Server + ":" + path.Clean(share.Path)

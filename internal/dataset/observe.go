@@ -246,7 +246,7 @@ func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string
 	return out, nil
 }
 
-// consumes tells whether a pod uses a claim of the volume, or has since the upload
+// consumes reports whether a pod uses a claim of the volume, or has since the upload
 // began, and is not a loader of ours.
 func (s *Observed) consumes(pod *corev1.Pod) bool {
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed

@@ -158,7 +158,7 @@ func loadedReport(claim *corev1.PersistentVolumeClaim) *protocol.Status {
 	return out
 }
 
-// end tells whether and how a Job has ended. A Job that is about to fail counts as
+// end reports whether and how a Job has ended. A Job that is about to fail counts as
 // failed only when its pods have ended, and with it nothing writes the volume.
 func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 	if job == nil {

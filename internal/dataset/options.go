@@ -50,7 +50,7 @@ func checkBounds(options map[string]string) error {
 	return nil
 }
 
-// isSize tells whether the loader takes a text for bytes or for a count; empty is none.
+// isSize reports whether the loader takes a text for bytes or for a count; empty is none.
 func isSize(text string) bool {
 	if text == "" {
 		return true

@@ -41,7 +41,7 @@ func (p *planner) spent(volume *corev1.PersistentVolume) bool {
 	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 
-// releaseReaders tells whether nothing is left of them. While a pod uses the claim,
+// releaseReaders reports whether nothing is left of them. While a pod uses the claim,
 // Kubernetes keeps it, and then the PersistentVolume stays, and all replicas.
 func (p *planner) releaseReaders() bool {
 	claim, volume := p.Readers.Claim, p.Readers.Volume
@@ -122,7 +122,7 @@ func (p *planner) notUploaded() string {
 	return fmt.Sprintf("; %s to %s, because %s", nothingUploaded, p.Source.OutputURL, because)
 }
 
-// isUploaded tells whether what is in the volume is at outputURL. As long as pods may
+// isUploaded reports whether what is in the volume is at outputURL. As long as pods may
 // write to it, the status is not believed without the Job that uploaded: what they wrote
 // since is known by that alone.
 func (p *planner) isUploaded() bool {
@@ -158,7 +158,7 @@ func (p *planner) before() flexlvmv1.VolumeStatus {
 	return flexlvmv1.VolumeStatus{}
 }
 
-// uploaded tells whether what is in a replica is at outputURL by now. Nothing goes
+// uploaded reports whether what is in a replica is at outputURL by now. Nothing goes
 // before that, and nothing that failed is given up but by a person.
 func (p *planner) uploaded(index int, from *Replica) bool {
 	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {

@@ -49,13 +49,13 @@ type Source struct {
 	OutputURL      string
 }
 
-// Writable tells whether consumers write: then they use the claim of the one
+// Writable reports whether consumers write: then they use the claim of the one
 // replica itself.
 func (s Source) Writable() bool {
 	return s.Type == flexlvmv1.SourceS3Dev || s.Type == flexlvmv1.SourceAeon
 }
 
-// Copies tells whether there are replicas on nodes at all.
+// Copies reports whether there are replicas on nodes at all.
 func (s Source) Copies() bool { return s.Type != flexlvmv1.SourceNFS }
 
 // Load names what replica index holds: replicas with another Load are outdated.

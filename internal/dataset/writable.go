@@ -18,7 +18,7 @@ func (p *planner) isWritable(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && !going(claim) && p.isWritten(claim)
 }
 
-// shown tells whether consumers see a kept claim, and so may write to it: what it was
+// shown reports whether consumers see a kept claim, and so may write to it: what it was
 // made for is what its volume is for. One that was made for another source is shown to
 // nobody. Its data would pass for the dataset; or the claim, which is not known to be
 // written to, would go with what is written.
@@ -26,7 +26,7 @@ func (p *planner) shown(claim *corev1.PersistentVolumeClaim) bool {
 	return p.Source.Writable() && claim.Annotations[replica.AnnotationWritable] != ""
 }
 
-// isWritten tells whether consumers write to a claim, or did while the spec still said so.
+// isWritten reports whether consumers write to a claim, or did while the spec still said so.
 func (p *planner) isWritten(claim *corev1.PersistentVolumeClaim) bool {
 	return p.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
 }
@@ -78,7 +78,7 @@ func (p *planner) differs(index int, r *Replica) string {
 	return p.outdated(index, r)
 }
 
-// keepsDropped tells whether a volume that the spec does not name any more holds what
+// keepsDropped reports whether a volume that the spec does not name any more holds what
 // consumers wrote. Whether that was to be uploaded is not known any more.
 func (p *planner) keepsDropped() bool {
 	if !p.Dropped {

@@ -21,7 +21,7 @@ func (d *Doctor) checkDirs(context.Context) []Finding {
 	return all
 }
 
-// checkDir tells whether files can be made in a directory, or the directory
+// checkDir reports whether files can be made in a directory, or the directory
 // itself where it is not there yet.
 func checkDir(what, path string) []Finding {
 	dir := path

@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unmadeCopy tells whether a claim is one of a volume that is to begin as a copy of
+// unmadeCopy reports whether a claim is one of a volume that is to begin as a copy of
 // another and is not ready yet. Until it is, what it is a copy of has to stay: half a
 // copy is taken anew. One that can never be made, because nobody wants it any more or
 // it is not of this cluster or group, keeps nothing.

@@ -66,13 +66,13 @@ func Judge(view View) []Verdict {
 	return out
 }
 
-// givenUp tells whether the API says positively that nobody wants the volume of
+// givenUp reports whether the API says positively that nobody wants the volume of
 // a claim any more. All else protects it.
 func (view View) givenUp(c *persistentvolume.Volume) bool {
 	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
 }
 
-// letGo tells whether all is done about a claim that is given up: the object stays
+// letGo reports whether all is done about a claim that is given up: the object stays
 // only for somebody else's finalizer, perhaps for long.
 func (x *index) letGo(c *persistentvolume.Volume) bool {
 	if !c.Deleting || c.HasFinalizer {

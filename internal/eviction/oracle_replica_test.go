@@ -52,8 +52,8 @@ func (o oracle) leaves(v inventory.Volume) bool {
 		!o.view.Now.Before(v.LastUsed.Add(o.policy.MinAge)) && !o.view.Now.Before(v.Created.Add(o.policy.MinAge))
 }
 
-// checkFarewells: nobody is asked who may not be, twice, or out of turn.
-func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
+// checkReplicaEvictions: nobody is asked who may not be, twice, or out of turn.
+func (o oracle) checkReplicaEvictions(t *testing.T, seed uint64, got eviction.Result) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, e := range got.Evictions {
@@ -90,10 +90,10 @@ func (o oracle) checkFarewells(t *testing.T, seed uint64, got eviction.Result) {
 	}
 }
 
-// checkFarewellsHelp: replicas go for volumes of claims alone, and without the last
-// of them fewer could be made. It tells whether the pool had any, and nothing else in
+// checkReplicaEvictionsHelp: replicas go for volumes of claims alone, and without the last
+// of them fewer could be made. It reports whether the pool had any, and nothing else in
 // it made the sum hard to tell.
-func (o oracle) checkFarewellsHelp(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
+func (o oracle) checkReplicaEvictionsHelp(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
 	t.Helper()
 	var leaving []eviction.ReplicaEviction
 	for _, f := range got.ReplicaEvictions {

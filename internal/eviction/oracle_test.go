@@ -164,7 +164,7 @@ func (o oracle) checkEach(t *testing.T, seed uint64, got eviction.Result) {
 }
 
 // checkPool: no more goes than is needed, no less than helps, and in order. It
-// tells whether some of the promises in a pool could be served and some not.
+// reports whether some of the promises in a pool could be served and some not.
 func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
 	t.Helper()
 	needs, coming := o.needs(p.Pool), p.Pool.Free

@@ -37,7 +37,7 @@ func (p *planner) findOrphans() {
 	})
 }
 
-// orphan tells whether a volume is one. A PersistentVolume that cannot be read
+// orphan reports whether a volume is one. A PersistentVolume that cannot be read
 // explains every volume that it may mean.
 func (p *planner) orphan(v *inventory.Volume) bool {
 	if v.Cluster != p.view.Cluster || v.State != volume.Ready && v.State != volume.Creating {
@@ -54,7 +54,7 @@ func lastSeen(v *inventory.Volume) time.Time {
 	return v.Created
 }
 
-// mayGo tells whether an orphan may be evicted at all.
+// mayGo reports whether an orphan may be evicted at all.
 func (p *planner) mayGo(v *inventory.Volume, in *pool) bool {
 	_, wanted := p.index.anywhere[v.Name]
 	_, copied := p.index.copied[KeyOf(v)]

@@ -162,7 +162,7 @@ func (p *planner) evictForThreshold(in *pool) []Eviction {
 	return p.take(in, p.excess(in), ReasonHighThreshold, p.whyThreshold(in))
 }
 
-// over tells whether used is at or over the high threshold.
+// over reports whether used is at or over the high threshold.
 func (p *planner) over(in *pool, used volume.Bytes) bool {
 	return p.policy.HighPercent < 100 && in.Size > 0 && percent(used, in.Size) >= p.policy.HighPercent
 }

@@ -40,13 +40,13 @@ func TestPlanProperties(t *testing.T) {
 
 		o := oracle{s.View, s.Policy}
 		o.checkEach(t, seed, got)
-		o.checkFarewells(t, seed, got)
+		o.checkReplicaEvictions(t, seed, got)
 		asked += len(got.ReplicaEvictions)
 		for _, p := range got.Pools {
 			if o.checkPool(t, seed, got, p) {
 				partly++
 			}
-			if o.checkFarewellsHelp(t, seed, got, p) {
+			if o.checkReplicaEvictionsHelp(t, seed, got, p) {
 				tight++
 			}
 			if p.Shortfall > 0 {

@@ -51,7 +51,7 @@ func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
 	}
 }
 
-// mayLeave tells whether a replica may be evicted: everything about it is as it
+// mayLeave reports whether a replica may be evicted: everything about it is as it
 // should be, its dataset allows it and can bring it back, and nobody uses it here.
 // Any doubt keeps it.
 func (p *planner) mayLeave(v *inventory.Volume, c *persistentvolume.Volume, in *pool) bool {
@@ -61,14 +61,14 @@ func (p *planner) mayLeave(v *inventory.Volume, c *persistentvolume.Volume, in *
 	return sound && idle && removable(c) && c.Replica.Allowed() && p.view.ofAge(v, p.policy)
 }
 
-// removable tells whether deleting the claim of a replica leads to its removal, by
+// removable reports whether deleting the claim of a replica leads to its removal, by
 // this daemon, and who might use it is known.
 func removable(c *persistentvolume.Volume) bool {
 	return c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
 		c.ClaimName != "" && c.Replica.Readers != ""
 }
 
-// ofAge tells whether a replica was neither made nor used for the least age.
+// ofAge reports whether a replica was neither made nor used for the least age.
 func (view View) ofAge(v *inventory.Volume, policy Policy) bool {
 	return !v.Created.IsZero() && !v.LastUsed.IsZero() && view.Now.Sub(lastSeen(v)) >= policy.MinAge
 }

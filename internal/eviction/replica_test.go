@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// farewells is whom a plan asks to go.
-func farewells(r eviction.Result) []string {
+// replicaEvictions is whom a plan asks to go.
+func replicaEvictions(r eviction.Result) []string {
 	out := []string{}
 	for _, f := range r.ReplicaEvictions {
 		out = append(out, string(f.Volume.Name))
@@ -107,12 +107,12 @@ func TestPlanKeepsReplicas(t *testing.T) {
 			r := s.Plan()
 			require.Empty(t, evictiontest.Evicted(r), "a replica never goes at once")
 			if tt.goes {
-				require.Equal(t, []string{"data"}, farewells(r))
+				require.Equal(t, []string{"data"}, replicaEvictions(r))
 				require.Equal(t, 40*volume.GiB, r.Pools[0].Replicas)
 				require.Equal(t, 40*volume.GiB, r.Pools[0].Reclaimable)
 				return
 			}
-			require.Empty(t, farewells(r))
+			require.Empty(t, replicaEvictions(r))
 			require.Zero(t, r.Pools[0].Replicas)
 			require.Zero(t, r.Pools[0].Reclaimable)
 		})
@@ -143,12 +143,12 @@ func TestPlanOrderOfReplicas(t *testing.T) {
 		again.Claim("promised", need)
 		r := again.Plan()
 		require.Equal(t, want.evicted, evictiontest.Evicted(r), "%d GiB are promised", need)
-		require.Equal(t, want.asked, farewells(r), "%d GiB are promised", need)
+		require.Equal(t, want.asked, replicaEvictions(r), "%d GiB are promised", need)
 		require.Zero(t, r.Pools[0].Shortfall)
 	}
 	s.Claim("too-much", 100)
 	r := s.Plan()
-	require.Empty(t, farewells(r), "data is not given up for nothing")
+	require.Empty(t, replicaEvictions(r), "data is not given up for nothing")
 	require.Positive(t, r.Pools[0].Shortfall)
 }
 
@@ -162,7 +162,7 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	s.Replica("second", 30, func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.HoursAgo(100) })
 	s.Volume("unwanted", unreferenced, 10)
 	s.Claim("promised", 65) // 29 GiB are free
-	require.Equal(t, []string{"first"}, farewells(s.Plan()))
+	require.Equal(t, []string{"first"}, replicaEvictions(s.Plan()))
 	require.Empty(t, evictiontest.Evicted(s.Plan()))
 
 	first := &s.View.PersistentVolumes[1].Replica
@@ -170,7 +170,7 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	for _, phase := range []corev1.PersistentVolumePhase{corev1.VolumeBound, corev1.VolumeReleased} {
 		s.View.PersistentVolumes[1].Phase = phase
 		r := s.Plan()
-		require.Empty(t, farewells(r), "%s", phase)
+		require.Empty(t, replicaEvictions(r), "%s", phase)
 		require.Equal(t, []string{"Promised unwanted"}, evictiontest.Evicted(r), "%s", phase)
 		require.Zero(t, r.Pools[0].Shortfall)
 	}
@@ -200,9 +200,9 @@ func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 
 	s.Replica("second", 30)
 	s.Group("flexlvm").Free += 30 * volume.GiB // as before
-	require.Equal(t, []string{"second"}, farewells(s.Plan()), "another one makes the room")
+	require.Equal(t, []string{"second"}, replicaEvictions(s.Plan()), "another one makes the room")
 	s.View.PersistentVolumes[1].Phase = corev1.VolumeReleased
-	require.Empty(t, farewells(s.Plan()), "it goes after all")
+	require.Empty(t, replicaEvictions(s.Plan()), "it goes after all")
 }
 
 // Neither a pool that is full, nor other replicas drive one out: it would be made
@@ -212,25 +212,25 @@ func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	s.Replica("data", 90)
 	r := s.Plan()
 	require.True(t, r.Pools[0].Pressure, "over the high threshold")
-	require.Empty(t, farewells(r))
+	require.Empty(t, replicaEvictions(r))
 
 	asks := func(c *persistentvolume.Volume) { c.Kind = volume.Dataset }
 	s.Claim("another", 20, asks)
 	r = s.Plan()
-	require.Empty(t, farewells(r))
+	require.Empty(t, replicaEvictions(r))
 	require.Positive(t, r.Pools[0].Shortfall)
 	require.Contains(t, r.Pools[0].ShortfallMessage, "another for claim db/data-another")
 
 	s.Claim("of-a-pod", 5) // 9 GiB are free, and are the replica's that is to be made
 	r = s.Plan()
-	require.Equal(t, []string{"data"}, farewells(r), "a claim gets its room")
+	require.Equal(t, []string{"data"}, replicaEvictions(r), "a claim gets its room")
 	require.Contains(t, r.ReplicaEvictions[0].Message, "replica data of dataset db/vm-data gives back 90 GiB")
 
 	s = evictiontest.New()
 	s.Replica("data", 40)
 	s.Claim("another", 20, asks)
 	s.Claim("of-a-pod", 30)
-	require.Empty(t, farewells(s.Plan()), "59 GiB are free and 50 promised")
+	require.Empty(t, replicaEvictions(s.Plan()), "59 GiB are free and 50 promised")
 }
 
 // What may be promised: room that replicas hold is there for whoever is not one of

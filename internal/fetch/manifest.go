@@ -121,7 +121,7 @@ func replaced(d *destination.Dir, e Entry) (bool, error) {
 	return !here, err
 }
 
-// present tells whether the file of e stands where it must, as far as can be
+// present reports whether the file of e stands where it must, as far as can be
 // seen without reading it: of its size, and not written to since.
 func present(d *destination.Dir, e Entry) (bool, error) {
 	info, err := d.Lstat(e.Path)

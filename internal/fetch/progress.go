@@ -67,7 +67,7 @@ func (p *Progress) kept(bytes int64) {
 	}
 }
 
-// Ready tells whether the destination is of use.
+// Ready reports whether the destination is of use.
 func (p *Progress) Ready() bool { return p.ready.Load() }
 
 // Refused is how many keys were refused.

@@ -145,7 +145,7 @@ func (r *run) run(ctx context.Context) error {
 	return r.carryOut(ctx, p, placed.dirs)
 }
 
-// completeAlready tells whether an earlier run has completed the same, and its
+// completeAlready reports whether an earlier run has completed the same, and its
 // files are still there.
 func (r *run) completeAlready() bool {
 	data, err := r.dest.Root.ReadFile(destination.CompleteFile)

@@ -79,7 +79,7 @@ func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	w.received(ctx, f)
 }
 
-// brokenOff tells whether a request ended early by no fault of the content.
+// brokenOff reports whether a request ended early by no fault of the content.
 func brokenOff(ctx context.Context, err error) bool {
 	return err != nil && context.Cause(ctx) == nil && store.Classify(err) == store.Transient && !store.Throttled(err) && !errors.Is(err, store.ErrChecksum)
 }
@@ -336,7 +336,7 @@ func (w *worker) adopt(o store.Object) (finished, bool) {
 	return f, true
 }
 
-// intact tells whether the bytes of n have its CRC.
+// intact reports whether the bytes of n have its CRC.
 func (w *worker) intact(file io.ReaderAt, n note) bool {
 	crc := store.NewCRC64()
 	err := store.HashInto(context.Background(), crc, io.NewSectionReader(file, n.Offset, n.Length), w.buf)

@@ -126,7 +126,7 @@ func removeStale(temp string) error {
 	return nil
 }
 
-// holds tells whether the driver is a plain file with the content of source and
+// holds reports whether the driver is a plain file with the content of source and
 // the right mode.
 func (p Place) holds(source *os.File) (bool, error) {
 	info, err := os.Lstat(p.Driver())

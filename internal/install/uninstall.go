@@ -55,7 +55,7 @@ func (p Place) Foreign() ([]string, error) {
 	return names, nil
 }
 
-// Unfinished tells whether an installation was cut short.
+// Unfinished reports whether an installation was cut short.
 func (p Place) Unfinished() bool {
 	_, err := os.Lstat(p.temp())
 	return err == nil
@@ -99,7 +99,7 @@ func Mounted(mountinfoFile string) ([]string, error) {
 	return paths, nil
 }
 
-// ofDriver tells whether kubelet mounts volumes of this driver at path:
+// ofDriver reports whether kubelet mounts volumes of this driver at path:
 // …/pods/<uid>/volumes/flexlvm.io~flexlvm/<volume>.
 func ofDriver(path string) bool {
 	dir := filepath.Dir(path)
@@ -116,5 +116,5 @@ func Refusal(mounted []string) error {
 	return fmt.Errorf("%w: %s; kubelet needs the driver to unmount them: drain the node, or delete the pods that use them, and try again", ErrMounted, list)
 }
 
-// same tells whether two looks at a path found the same file.
+// same reports whether two looks at a path found the same file.
 func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }

@@ -49,7 +49,7 @@ func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	return r, nil
 }
 
-// MayGet tells whether the API server knows the token, and lets its bearer get a path
+// MayGet reports whether the API server knows the token, and lets its bearer get a path
 // that is no resource.
 func (r *Reviewer) MayGet(ctx context.Context, token, path string) (known, allowed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)

@@ -289,7 +289,7 @@ func (l *Ledger) drop(name string) (was place) {
 	return was
 }
 
-// written tells whether a PersistentVolume is in the API, as far as is known.
+// written reports whether a PersistentVolume is in the API, as far as is known.
 func (l *Ledger) written(name string) bool {
 	label, there := l.where[name]
 	if !there {

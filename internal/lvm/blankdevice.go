@@ -286,7 +286,7 @@ func (p prober) checkBlkid(ctx context.Context, d candidate) error {
 	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)
 }
 
-// onlyItsPlace tells whether all that blkid knows of a device is where it lies: of a
+// onlyItsPlace reports whether all that blkid knows of a device is where it lies: of a
 // partition it repeats what the table of the whole disk says (PART_ENTRY_…), which is
 // nothing that the partition holds.
 func onlyItsPlace(out string) bool {

@@ -85,7 +85,7 @@ func DeviceByNumber(number uint64) (Device, error) {
 	return d, nil
 }
 
-// Thin tells whether a device is a volume in a thin pool, whatever anybody believes
+// Thin reports whether a device is a volume in a thin pool, whatever anybody believes
 // of it: device-mapper's UUID of what it stands on ends as LVM marks such a pool.
 func Thin(number uint64) (bool, error) {
 	return thin(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(number), unix.Minor(number)))

@@ -28,7 +28,7 @@ func (c *Client) despiteHalf(ctx context.Context, lv LogicalVolume, name string,
 }
 
 // dropHalfSnapshot makes a thin snapshot that is to go such as LVM can handle it, and
-// tells whether it had to.
+// reports whether it had to.
 //
 // LVM notes a snapshot in its metadata, has the kernel's thin pool make it, has the pool
 // count that as a transaction, and takes the note back. Where the power fails between

@@ -46,7 +46,7 @@ func (a *Attached) Unmapped() error { return a.unmapped }
 // ErrNoMapping: this machine will not map owners today or tomorrow.
 var ErrNoMapping = errors.New("owners cannot be mapped")
 
-// CheckReaders tells whether AttachXFSForReaders can do more on this machine than mount
+// CheckReaders reports whether AttachXFSForReaders can do more on this machine than mount
 // read-only: nil, ErrNoMapping with the cause and what to do about it, or why it could
 // not be found out. It mounts nothing.
 func CheckReaders() error {

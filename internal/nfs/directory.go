@@ -89,7 +89,7 @@ func checkOwn(root *os.Root, name string) error {
 
 func device(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Dev }
 
-// present tells whether there is anything of that name, a link as well.
+// present reports whether there is anything of that name, a link as well.
 func present(root *os.Root, name string) (bool, error) {
 	_, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

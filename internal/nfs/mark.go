@@ -27,7 +27,7 @@ type mark struct {
 
 func (p place) mark() string { return path.Join(marks, p.volume) }
 
-// readMark tells whether the directory of a volume is marked as ours.
+// readMark reports whether the directory of a volume is marked as ours.
 func readMark(root *os.Root, p place) (bool, error) {
 	info, err := root.Lstat(marks)
 	switch {

@@ -43,7 +43,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Leading tells whether this process holds the lease.
+// Leading reports whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) {
 	m.leader.Set(0)
 	if yes {

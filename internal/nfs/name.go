@@ -58,7 +58,7 @@ func checkVolumeName(s string) error {
 	return nil
 }
 
-// checkDirectory tells whether name can be the directory of the PersistentVolume.
+// checkDirectory reports whether name can be the directory of the PersistentVolume.
 // The PersistentVolume may have been bound to another claim since, so only its own
 // name counts.
 func checkDirectory(name, volumeName string) error {

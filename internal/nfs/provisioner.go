@@ -135,7 +135,7 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 		return fmt.Errorf("archive directory %s: %w", at.name, err)
 	}
 	if found == missing {
-		p.sayMissing(v, at)
+		p.announceMissing(v, at)
 		return nil
 	}
 	kept := at
@@ -156,13 +156,13 @@ func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at
 			return fmt.Errorf("remove directory %s: %w", at.name, err)
 		}
 		if first && found == missing {
-			p.sayMissing(v, at)
+			p.announceMissing(v, at)
 		}
 	}
 	return nil
 }
 
-func (p *Provisioner) sayMissing(v *corev1.PersistentVolume, at place) {
+func (p *Provisioner) announceMissing(v *corev1.PersistentVolume, at place) {
 	p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and its directory %s was not there any more", at)
 }
 

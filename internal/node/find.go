@@ -52,7 +52,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	return e.adopt(ctx, spec)
 }
 
-// there tells whether LVM has the volume.
+// there reports whether LVM has the volume.
 func (e *Engine) there(ctx context.Context, spec volume.Spec) (bool, error) {
 	_, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
@@ -170,7 +170,7 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 	return lv, tags, admit(spec, tags, lv.GroupUUID)
 }
 
-// checkFilesystem tells whether the device holds the file system of the tags. It
+// checkFilesystem reports whether the device holds the file system of the tags. It
 // returns false without an error only for a volume that may be formatted: one in
 // state creating that was never handed out, on whose device no file system was
 // finished. A valid superblock wins over the state: mkfs clears sb_inprogress

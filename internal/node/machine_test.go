@@ -118,7 +118,7 @@ func (m *machine) thinPool(size volume.Bytes) lvm.ThinPool {
 	return p
 }
 
-// inFull tells whether time does not matter.
+// inFull reports whether time does not matter.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
 // campaign is eachLayout where time does not matter (`make campaign`), and else a

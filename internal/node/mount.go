@@ -54,7 +54,7 @@ func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, rea
 	return e.put(ctx, f, spec, t, readOnly)
 }
 
-// mountedAlready tells whether the volume is on top at target; anything else
+// mountedAlready reports whether the volume is on top at target; anything else
 // there is an error.
 func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	points, err := mount.At(target)
@@ -181,7 +181,7 @@ func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 	return tags, nil
 }
 
-// handedOut tells whether this node has ever handed out this very volume, so
+// handedOut reports whether this node has ever handed out this very volume, so
 // that it may hold data. A record that cannot be read counts as one.
 func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)

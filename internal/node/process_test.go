@@ -44,7 +44,7 @@ func (c call) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// run makes the call; died tells whether the process was killed, as ordered.
+// run makes the call; died reports whether the process was killed, as ordered.
 func (c call) run(t *testing.T) (died bool) {
 	t.Helper()
 	out, err := c.command(t).CombinedOutput()

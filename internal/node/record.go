@@ -182,7 +182,7 @@ func (d records) bury(g volume.Group, n volume.Name, now time.Time) error {
 	return d.write(g, n, record{State: volume.Doomed, Since: now})
 }
 
-// buried tells whether a tombstone stands for the volume, and since when.
+// buried reports whether a tombstone stands for the volume, and since when.
 func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
 	if err != nil || r.State != volume.Doomed || now.Sub(r.Since) > tombstoneLife {

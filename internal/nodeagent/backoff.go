@@ -13,7 +13,7 @@ type retry struct {
 	why   string
 }
 
-// backoff keeps them by the UID of what they befell: a volume of LVM's, or a
+// backoff keeps them by the UID of what failed: a volume of LVM's, or a
 // PersistentVolume. Each is tried again after first, twice as late every time, up
 // to most. It may be used from several goroutines.
 type backoff struct {
@@ -28,63 +28,63 @@ func newBackoff(first, most time.Duration) *backoff {
 }
 
 // add notes that a try has failed, or has changed nothing.
-func (s *backoff) add(id string, now time.Time, why string) retry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.byID[id]
-	b.delay = min(max(2*b.delay, s.first), s.most)
-	b.until = now.Add(b.delay)
-	b.times++
-	b.why = why
-	s.byID[id] = b
-	return b
+func (b *backoff) add(id string, now time.Time, why string) retry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.byID[id]
+	r.delay = min(max(2*r.delay, b.first), b.most)
+	r.until = now.Add(r.delay)
+	r.times++
+	r.why = why
+	b.byID[id] = r
+	return r
 }
 
-func (s *backoff) clear(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byID, id)
+func (b *backoff) clear(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byID, id)
 }
 
-// waits tells whether it is too early to try again.
-func (s *backoff) waits(id string, now time.Time) bool {
-	b, failed := s.failed(id)
-	return failed && now.Before(b.until)
+// waits reports whether it is too early to try again.
+func (b *backoff) waits(id string, now time.Time) bool {
+	r, failed := b.failed(id)
+	return failed && now.Before(r.until)
 }
 
-// failed tells whether it has failed, also where it may be tried again by now.
-func (s *backoff) failed(id string) (retry, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b, there := s.byID[id]
-	return b, there
+// failed reports whether it has failed, also where it may be tried again by now.
+func (b *backoff) failed(id string) (retry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, there := b.byID[id]
+	return r, there
 }
 
-// times tells how often it has failed.
-func (s *backoff) times(id string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byID[id].times
+// times is how often it has failed.
+func (b *backoff) times(id string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.byID[id].times
 }
 
-// keep forgets what befell things that are not there any more.
-func (s *backoff) keep(there map[string]bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id := range s.byID {
+// keep forgets things that are not there any more.
+func (b *backoff) keep(there map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id := range b.byID {
 		if !there[id] {
-			delete(s.byID, id)
+			delete(b.byID, id)
 		}
 	}
 }
 
 // next is when the first of those that wait may be tried again; zero for none.
-func (s *backoff) next(now time.Time) (first time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.byID {
-		if b.until.After(now) && (first.IsZero() || b.until.Before(first)) {
-			first = b.until
+func (b *backoff) next(now time.Time) (first time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.byID {
+		if r.until.After(now) && (first.IsZero() || r.until.Before(first)) {
+			first = r.until
 		}
 	}
 	return first

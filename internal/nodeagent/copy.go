@@ -17,7 +17,7 @@ type copyJob struct {
 	object *corev1.PersistentVolume
 }
 
-// enqueueCopies hands the copies of a round to their lane: writing the log of a large
+// enqueueCopies hands the copies of a round to their queue: writing the log of a large
 // volume anew takes a while.
 func (d *Daemon) enqueueCopies(f observation) {
 	var jobs []copyJob
@@ -31,7 +31,7 @@ func (d *Daemon) enqueueCopies(f observation) {
 	d.copier.set(jobs)
 }
 
-// makeCopy does one job. It is the work of the lane.
+// makeCopy does one job. It is the work of the queue.
 func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.claim, klog.FromContext(ctx)
 	err := d.engine.MakeClone(ctx, volume.Spec{

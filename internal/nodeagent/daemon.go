@@ -143,7 +143,7 @@ func (d *Daemon) kick() {
 	}
 }
 
-// Healthy tells whether rounds come to an end, well or not.
+// Healthy reports whether rounds come to an end, well or not.
 func (d *Daemon) Healthy(*http.Request) error {
 	since := d.cfg.Now().Sub(time.Unix(0, d.ended.Load()))
 	if since > max(hungIntervals*d.cfg.Interval, leastHung) {

@@ -23,34 +23,34 @@ type announcement struct {
 
 func newDedupe() *dedupe { return &dedupe{by: map[string]announcement{}} }
 
-// fresh tells whether text about a topic is worth telling now.
-func (s *dedupe) fresh(topic, text string, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u, there := s.by[topic]
+// fresh reports whether text about a topic is worth telling now.
+func (d *dedupe) fresh(topic, text string, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u, there := d.by[topic]
 	if there && u.text == text && now.Sub(u.at) < repeatAfter {
 		return false
 	}
-	s.by[topic] = announcement{text: text, at: now}
+	d.by[topic] = announcement{text: text, at: now}
 	return true
 }
 
-// over tells whether a topic was open, and closes it.
-func (s *dedupe) over(topic string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, there := s.by[topic]
-	delete(s.by, topic)
+// over reports whether a topic was open, and closes it.
+func (d *dedupe) over(topic string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, there := d.by[topic]
+	delete(d.by, topic)
 	return there
 }
 
 // sweep forgets what has not been told for long.
-func (s *dedupe) sweep(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for topic, u := range s.by {
+func (d *dedupe) sweep(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for topic, u := range d.by {
 		if now.Sub(u.at) > 2*repeatAfter {
-			delete(s.by, topic)
+			delete(d.by, topic)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 	}
 }
 
-// ailing tells whether Heal may have something to do. It brings no copies back.
+// ailing reports whether Heal may have something to do. It brings no copies back.
 func ailing(v inventory.Volume, now time.Time) bool {
 	switch v.State {
 	case volume.Ready:

@@ -114,7 +114,7 @@ func (h *history) announce(changes int) bool {
 	return news
 }
 
-// published tells whether the NodeStorage has all.
+// published reports whether the NodeStorage has all.
 func (h *history) published() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 
 // Metrics is what the daemon tells Prometheus.
 type Metrics struct {
-	pools     map[string]*prometheus.GaugeVec
-	known     []volume.PoolName // the pools that they are of; only the rounds look at it
-	volumes   *prometheus.GaugeVec
-	orphans   prometheus.Gauge
-	foreign   prometheus.Gauge
-	problems  prometheus.Gauge
-	attention prometheus.Gauge
-	blocked   prometheus.Gauge
-	limited   prometheus.Gauge
-	unlimited prometheus.Gauge
-	lastRound prometheus.Gauge
-	rounds    *prometheus.CounterVec
-	roundTime prometheus.Histogram
-	evictions *prometheus.CounterVec
-	failed    *prometheus.CounterVec
-	releases  *prometheus.CounterVec
-	farewells *prometheus.CounterVec
-	commands  *prometheus.HistogramVec
+	pools        map[string]*prometheus.GaugeVec
+	known        []volume.PoolName // the pools that they are of; only the rounds look at it
+	volumes      *prometheus.GaugeVec
+	orphans      prometheus.Gauge
+	foreign      prometheus.Gauge
+	problems     prometheus.Gauge
+	attention    prometheus.Gauge
+	blocked      prometheus.Gauge
+	limited      prometheus.Gauge
+	unlimited    prometheus.Gauge
+	lastRound    prometheus.Gauge
+	rounds       *prometheus.CounterVec
+	roundTime    prometheus.Histogram
+	evictions    *prometheus.CounterVec
+	failed       *prometheus.CounterVec
+	releases     *prometheus.CounterVec
+	replicaSteps *prometheus.CounterVec
+	commands     *prometheus.HistogramVec
 }
 
 // Gauges of each pool, and what they mean.
@@ -75,10 +75,10 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			Name: "flexlvm_gc_round_duration_seconds", Help: "How long a round took.",
 			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60},
 		}),
-		evictions: counters("flexlvm_evictions_total", "Volumes evicted, by reason.", "reason"),
-		failed:    counters("flexlvm_gc_failures_total", "Steps that failed and are tried again.", "step"),
-		releases:  counters("flexlvm_releases_total", "Volumes whose PersistentVolume was let go, by the state that they went to.", "state"),
-		farewells: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
+		evictions:    counters("flexlvm_evictions_total", "Volumes evicted, by reason.", "reason"),
+		failed:       counters("flexlvm_gc_failures_total", "Steps that failed and are tried again.", "step"),
+		releases:     counters("flexlvm_releases_total", "Volumes whose PersistentVolume was let go, by the state that they went to.", "state"),
+		replicaSteps: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120},
@@ -89,7 +89,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		registerer.MustRegister(m.pools[name])
 	}
 	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.limited, m.unlimited,
-		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.farewells, m.commands)
+		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands)
 	m.zero()
 	return m
 }
@@ -104,7 +104,7 @@ func (m *Metrics) zero() {
 		m.releases.WithLabelValues(string(s))
 	}
 	for _, step := range []eviction.Step{eviction.StepAsk, eviction.StepConfirm, eviction.StepWithdraw} {
-		m.farewells.WithLabelValues(string(step))
+		m.replicaSteps.WithLabelValues(string(step))
 	}
 	for _, step := range []string{"release", "removal"} {
 		m.failed.WithLabelValues(step)
@@ -115,7 +115,7 @@ func (m *Metrics) zero() {
 }
 
 func (m *Metrics) evicted(r eviction.Reason) { m.evictions.WithLabelValues(string(r)).Inc() }
-func (m *Metrics) moved(s eviction.Step)     { m.farewells.WithLabelValues(string(s)).Inc() }
+func (m *Metrics) moved(s eviction.Step)     { m.replicaSteps.WithLabelValues(string(s)).Inc() }
 func (m *Metrics) released(s volume.State)   { m.releases.WithLabelValues(string(s)).Inc() }
 func (m *Metrics) releaseFailed()            { m.failed.WithLabelValues("release").Inc() }
 func (m *Metrics) removalFailed()            { m.failed.WithLabelValues("removal").Inc() }
@@ -192,7 +192,7 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 	}
 }
 
-// attention counts the PersistentVolumes that tellClaims speaks of.
+// attention counts the PersistentVolumes that announceClaims announces.
 func attention(f observation) int {
 	n := len(f.unreadable)
 	for _, v := range f.verdicts {

@@ -169,7 +169,7 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume) []inventory.Volum
 	return out
 }
 
-// mustConfirm tells whether what the watches show has to be confirmed by the API
+// mustConfirm reports whether what the watches show has to be confirmed by the API
 // server itself: before anything is done or claimed that cannot be taken back,
 // when a watch had trouble, and now and then.
 func (d *Daemon) mustConfirm(f observation) bool {

@@ -19,7 +19,7 @@ type job struct {
 	told     *sync.Once
 }
 
-// orphan tells whether the job gives an orphan up.
+// orphan reports whether the job gives an orphan up.
 func (j job) orphan() bool { return j.eviction != nil && j.eviction.Reason == eviction.ReasonOrphan }
 
 // A serialQueue does jobs that take long, one after the other, beside the rounds. What waits in
@@ -75,7 +75,7 @@ func (l *serialQueue[J]) done() {
 	l.busy = nil
 }
 
-// set gives the lane a new list. What it is at now goes on.
+// set gives the queue a new list. What it is at now goes on.
 func (l *serialQueue[J]) set(jobs []J) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *serialQueue[J]) set(jobs []J) {
 	}
 }
 
-// at gives what the lane is at.
+// at gives what the queue is at.
 func (l *serialQueue[J]) at() (now J, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -110,7 +110,7 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 	return out
 }
 
-// orphanMayGo tells whether an orphan may be given up now: one at a time, and only
+// orphanMayGo reports whether an orphan may be given up now: one at a time, and only
 // when the API has on record that the last one was. So a restart gives no more of them
 // than their share, and a crash at most the one that it cut short.
 func (d *Daemon) orphanMayGo() bool {

@@ -68,13 +68,13 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 		done, err := d.move(ctx, f.objects[m.PersistentVolume.PV], m)
 		if err != nil {
 			b := d.moves.add(id, d.cfg.Now(), err.Error())
-			if !apierrors.IsConflict(err) && d.dedupe.fresh("farewell "+id, err.Error(), f.at) {
+			if !apierrors.IsConflict(err) && d.dedupe.fresh("replica eviction "+id, err.Error(), f.at) {
 				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}
 		d.moves.clear(id)
-		d.dedupe.over("farewell " + id)
+		d.dedupe.over("replica eviction " + id)
 		d.out.Metrics.moved(done.Step)
 		log.Info("The eviction of a replica goes on", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}
@@ -187,7 +187,7 @@ func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod 
 	return "", nil
 }
 
-// chosenFor tells whether the scheduler has chosen this node for a pod with claims of
+// chosenFor reports whether the scheduler has chosen this node for a pod with claims of
 // these names: it says so on the pod, or on a claim that has no volume yet. One that
 // has its volume says nothing of now.
 func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod, names map[eviction.ClaimKey]string) (bool, error) {

@@ -76,7 +76,7 @@ func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 	}
 }
 
-// announcePublished is tellOutcome for the report in the API.
+// announcePublished is announceOutcome for the report in the API.
 func (d *Daemon) announcePublished(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	switch {
@@ -96,7 +96,7 @@ func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 		}
 	}
 	for _, e := range f.result.ReplicaEvictions {
-		if d.dedupe.fresh("dry farewell "+e.Volume.UUID, "", f.at) {
+		if d.dedupe.fresh("dry replica eviction "+e.Volume.UUID, "", f.at) {
 			log.Info("Would ask for a replica to go (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "why", e.Message)
 		}
 	}
@@ -145,7 +145,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 	}
 }
 
-// stays tells whether the PersistentVolume of a replica that is given up is still
+// stays reports whether the PersistentVolume of a replica that is given up is still
 // needed: the name of its volume is used again, so nobody may be promised one of this
 // name here before this one is gone. It gives the state in which the round has found
 // that volume.

@@ -170,7 +170,7 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 	return out
 }
 
-// sameStatus tells whether two statuses say the same, whenever they were seen.
+// sameStatus reports whether two statuses say the same, whenever they were seen.
 func sameStatus(a, b flexlvmv1.NodeStorageStatus) bool {
 	a.ObservedTime, b.ObservedTime = metav1.Time{}, metav1.Time{}
 	return equality.Semantic.DeepEqual(a, b)

@@ -189,7 +189,7 @@ func (w *watches) uses(pod *corev1.Pod) bool {
 	return false
 }
 
-// leanVolume keeps of a PersistentVolume what claim.Of and kube.LetGo read.
+// leanVolume keeps of a PersistentVolume what persistentvolume.Parse and kube.LetGo read.
 func leanVolume(o any) (any, error) {
 	if volume, ok := o.(*corev1.PersistentVolume); ok {
 		volume.ManagedFields = nil

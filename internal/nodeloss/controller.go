@@ -48,7 +48,7 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// A Controller carries out what judgeLoss says. All that it remembers is when it
+// A Controller carries out what judge says. All that it remembers is when it
 // first missed a node, so that a new process begins the grace period again.
 type Controller struct {
 	Config
@@ -251,7 +251,7 @@ func (l *Controller) releaseClaim(ctx context.Context, v verdict) error {
 	l.Metrics.claimReleased()
 	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "volume", v.volume.object.Name, "node", v.volume.node)
 	l.tell(v, corev1.EventTypeWarning)
-	l.tellPods(ctx, v)
+	l.announceToPods(ctx, v)
 	return nil
 }
 
@@ -298,9 +298,9 @@ func (l *Controller) tell(v verdict, kind string) {
 	}
 }
 
-// tellPods says it on the pods that use the claim. They wait on it, or are still
+// announceToPods says it on the pods that use the claim. They wait on it, or are still
 // thought to run on the lost node; nothing depends on their being told.
-func (l *Controller) tellPods(ctx context.Context, v verdict) {
+func (l *Controller) announceToPods(ctx context.Context, v verdict) {
 	claim := v.volume.claim
 	// resourceVersion 0: any answer will do, and costs the API server least.
 	pods, err := l.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})

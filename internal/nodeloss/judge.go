@@ -38,7 +38,7 @@ type observed struct {
 
 // A finding is what a lossScene means.
 type finding struct {
-	missed   map[string]time.Time // for the next scene
+	missed   map[string]time.Time // for the next round
 	doubted  time.Time            // likewise
 	doubt    string               // why the API is not believed, and so nothing is given up; or empty
 	lost     []string             // nodes that have been missing for the grace period
@@ -86,13 +86,13 @@ func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume
 	return v, v.node != "" && len(v.hostnames) > 0
 }
 
-// boundTo tells whether a claim is the one that a volume is bound to.
+// boundTo reports whether a claim is the one that a volume is bound to.
 func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	ref := object.Spec.ClaimRef
 	return ref != nil && ref.UID != "" && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name
 }
 
-// provisionedByUs tells whether a claim may be deleted by us at all; the policy
+// provisionedByUs reports whether a claim may be deleted by us at all; the policy
 // provisioner-claims.flexlvm.io asks the same.
 func provisionedByUs(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[pv.AnnotationStorageProvisioner] == pv.Provisioner || claim.Annotations[pv.AnnotationStorageProvisionerBeta] == pv.Provisioner
@@ -128,7 +128,7 @@ func missingNodes(nodes []nodeIdentity, volumes []localVolume) (missing []string
 	return missing, bearing
 }
 
-// retained tells whether only a person may say what becomes of a volume.
+// retained reports whether only a person may say what becomes of a volume.
 func (v localVolume) retained() bool {
 	phase := v.object.Status.Phase
 	return (phase == corev1.VolumeReleased || phase == corev1.VolumeFailed) && v.object.DeletionTimestamp == nil &&

@@ -77,8 +77,8 @@ func phase(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) { v.Status.Phase = p }
 }
 
-// lossSceneOf has the nodes as they are named, all missing ones missing for long.
-func lossSceneOf(present []string, objects ...*corev1.PersistentVolume) observed {
+// observedOf has the nodes as they are named, all missing ones missing for long.
+func observedOf(present []string, objects ...*corev1.PersistentVolume) observed {
 	s := observed{missed: map[string]time.Time{}, now: lossStart, grace: lossGrace}
 	for _, name := range present {
 		s.nodes = append(s.nodes, nodeIdentity{name: name, hostname: "host-of-" + name})
@@ -171,7 +171,7 @@ func TestJudgeLossOfOneVolume(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := lossSceneOf([]string{"node-2"}, lossVolume("a", "node-1", test.change...))
+			s := observedOf([]string{"node-2"}, lossVolume("a", "node-1", test.change...))
 			if test.claim != nil {
 				test.claim(&s.volumes[0])
 			}
@@ -195,76 +195,76 @@ func TestJudgeLossOfNodes(t *testing.T) {
 		return lossVolume(name, node, phase("Released"), retain)
 	}
 	tests := map[string]struct {
-		scene observed
-		want  []string // verdicts
-		lost  int
-		doubt string
+		observed observed
+		want     []string // verdicts
+		lost     int
+		doubt    string
 	}{
-		"all there":                      {scene: lossSceneOf([]string{"node-1", "node-2"}, volumesOn("node-1", "node-2")...)},
-		"no volumes":                     {scene: lossSceneOf([]string{"node-1"})},
-		"one of one, another bears none": {scene: lossSceneOf([]string{"node-2"}, volumesOn("node-1")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
-		"one of two":                     {scene: lossSceneOf([]string{"node-2"}, volumesOn("node-1", "node-2")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
+		"all there":                      {observed: observedOf([]string{"node-1", "node-2"}, volumesOn("node-1", "node-2")...)},
+		"no volumes":                     {observed: observedOf([]string{"node-1"})},
+		"one of one, another bears none": {observed: observedOf([]string{"node-2"}, volumesOn("node-1")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
+		"one of two":                     {observed: observedOf([]string{"node-2"}, volumesOn("node-1", "node-2")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
 		"two of three": {
-			scene: lossSceneOf([]string{"node-3"}, volumesOn("node-1", "node-2", "node-3")...), lost: 2,
+			observed: observedOf([]string{"node-3"}, volumesOn("node-1", "node-2", "node-3")...), lost: 2,
 			want:  []string{"on-node-1: tell NodeLossInDoubt", "on-node-2: tell NodeLossInDoubt"},
 			doubt: "2 of the 3 nodes that bear volumes are missing from the API at once",
 		},
 		"two of four": {
-			scene: lossSceneOf([]string{"node-3", "node-4"}, volumesOn("node-1", "node-2", "node-3", "node-4")...), lost: 2,
+			observed: observedOf([]string{"node-3", "node-4"}, volumesOn("node-1", "node-2", "node-3", "node-4")...), lost: 2,
 			want: []string{"on-node-1: release claim ClaimReleased", "on-node-2: release claim ClaimReleased"},
 		},
 		"all of two": {
-			scene: lossSceneOf([]string{"node-9"}, volumesOn("node-1", "node-2")...), lost: 2, doubt: "2 of the 2",
+			observed: observedOf([]string{"node-9"}, volumesOn("node-1", "node-2")...), lost: 2, doubt: "2 of the 2",
 			want: []string{"on-node-1: tell NodeLossInDoubt", "on-node-2: tell NodeLossInDoubt"},
 		},
-		"no node at all": {scene: lossSceneOf(nil, volumesOn("node-1")...), lost: 1, doubt: "no node at all", want: []string{"on-node-1: tell NodeLossInDoubt"}},
+		"no node at all": {observed: observedOf(nil, volumesOn("node-1")...), lost: 1, doubt: "no node at all", want: []string{"on-node-1: tell NodeLossInDoubt"}},
 		"leftovers of nodes that went long ago are no doubt": {
-			scene: lossSceneOf([]string{"node-2", "node-3"}, append(volumesOn("node-1", "node-2", "node-3"),
+			observed: observedOf([]string{"node-2", "node-3"}, append(volumesOn("node-1", "node-2", "node-3"),
 				leftover("x", "old-1"), leftover("y", "old-2"), leftover("z", "old-3"))...), lost: 1,
 			want: []string{"on-node-1: release claim ClaimReleased"},
 		},
-		"long name there": {scene: func() observed {
-			s := lossSceneOf([]string{"node-1"}, volumesOn("node-1", longName)...)
+		"long name there": {observed: func() observed {
+			s := observedOf([]string{"node-1"}, volumesOn("node-1", longName)...)
 			s.nodes = append(s.nodes, nodeIdentity{name: longName, hostname: "relabelled"})
 			return s
 		}()},
-		"long name gone": {scene: lossSceneOf([]string{"node-1"}, volumesOn("node-1", longName)...), want: []string{"on-node-3: release claim ClaimReleased"}, lost: 1},
+		"long name gone": {observed: observedOf([]string{"node-1"}, volumesOn("node-1", longName)...), want: []string{"on-node-3: release claim ClaimReleased"}, lost: 1},
 		"another long name that begins alike": {
-			scene: lossSceneOf([]string{"node-1", longName + ".net"}, volumesOn("node-1", longName)...), want: []string{"on-node-3: release claim ClaimReleased"}, lost: 1,
+			observed: observedOf([]string{"node-1", longName + ".net"}, volumesOn("node-1", longName)...), want: []string{"on-node-3: release claim ClaimReleased"}, lost: 1,
 		},
-		"hostname there under another name": {scene: func() observed {
-			s := lossSceneOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
+		"hostname there under another name": {observed: func() observed {
+			s := observedOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
 			s.nodes = append(s.nodes, nodeIdentity{name: "renamed", hostname: "host-of-node-1"})
 			return s
 		}()},
-		"a node bears the hostname as its name": {scene: func() observed {
-			s := lossSceneOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
+		"a node bears the hostname as its name": {observed: func() observed {
+			s := observedOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
 			s.nodes = append(s.nodes, nodeIdentity{name: "host-of-node-1"})
 			return s
 		}()},
-		"one volume's hostname speaks for its node": {scene: func() observed {
+		"one volume's hostname speaks for its node": {observed: func() observed {
 			other := lossVolume("other", "node-1")
 			other.Spec.NodeAffinity = persistentvolume.OnlyOn("host-of-node-2")
-			return lossSceneOf([]string{"node-2"}, append(volumesOn("node-1", "node-2"), other)...)
+			return observedOf([]string{"node-2"}, append(volumesOn("node-1", "node-2"), other)...)
 		}()},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			found := judge(test.scene)
+			found := judge(test.observed)
 			require.Equal(t, test.want, saidOf(found))
 			require.Len(t, found.lost, test.lost)
 			require.Contains(t, found.doubt, test.doubt)
 			require.Equal(t, test.doubt == "", found.doubt == "")
 			for _, v := range found.verdicts {
 				require.LessOrEqual(t, len(v.why), 1000)
-				require.Equal(t, test.doubt == "", stillLost(v.volume.node, test.scene.nodes, test.scene.volumes))
+				require.Equal(t, test.doubt == "", stillLost(v.volume.node, test.observed.nodes, test.observed.volumes))
 			}
 		})
 	}
 }
 
 func TestJudgeLossWaitsForTheGracePeriod(t *testing.T) {
-	s := lossSceneOf([]string{"node-2", "node-3", "node-4"}, lossVolume("a", "node-1"), lossVolume("b", "node-2"), lossVolume("c", "node-3"))
+	s := observedOf([]string{"node-2", "node-3", "node-4"}, lossVolume("a", "node-1"), lossVolume("b", "node-2"), lossVolume("c", "node-3"))
 	all := append([]nodeIdentity{{name: "node-1"}}, s.nodes...)
 	step := func(after time.Duration, nodes []nodeIdentity, want ...string) finding {
 		s.now, s.nodes = lossStart.Add(after), nodes

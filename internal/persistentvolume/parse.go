@@ -61,7 +61,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	return v, nil
 }
 
-// Reads tells whether Of reads an annotation of a PersistentVolume: caches may leave
+// Reads reports whether Of reads an annotation of a PersistentVolume: caches may leave
 // the others out.
 func Reads(annotation string) bool {
 	switch annotation {

@@ -28,16 +28,16 @@ type Replica struct {
 	Garbled bool
 }
 
-// Allowed tells whether the dataset of a replica lets it be evicted, and can bring it
+// Allowed reports whether the dataset of a replica lets it be evicted, and can bring it
 // back.
 func (r Replica) Allowed() bool {
 	return r.Policy == volume.EvictLRU && r.Complete && !r.Garbled
 }
 
-// Begun tells whether the eviction of a replica has begun, or nobody can tell.
+// Begun reports whether the eviction of a replica has begun, or nobody can tell.
 func (r Replica) Begun() bool { return r.Garbled || !r.Asked.IsZero() }
 
-// Going tells whether the eviction of a replica is past its last look at the pods.
+// Going reports whether the eviction of a replica is past its last look at the pods.
 func (r Replica) Going() bool { return !r.Evictable.IsZero() && !r.Garbled }
 
 // replicaAnnotations are those that replicaOf reads.

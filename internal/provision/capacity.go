@@ -34,7 +34,7 @@ type offeringNode struct {
 }
 
 // capacityOf is the object by which the scheduler learns what a node can give a
-// class, in bytes as the user counts them. By maximumVolumeSize it tells whether a
+// class, in bytes as the user counts them. By maximumVolumeSize it reports whether a
 // claim fits, by capacity which of the nodes where it fits is the better (scheduler
 // of Kubernetes 1.37). They are the same, for a volume can take all there is, but
 // where busy disks are to be avoided: then capacity sinks with the load.
@@ -114,7 +114,7 @@ func sameCapacity(a, b *storagev1.CSIStorageCapacity) bool {
 		equality.Semantic.DeepEqual(a.Labels, b.Labels)
 }
 
-// offers tells whether a class can be offered at all, and with which parameters. One
+// offers reports whether a class can be offered at all, and with which parameters. One
 // of which every claim is refused gets nothing, and its claims no node.
 func offers(class *storagev1.StorageClass) (Parameters, bool) {
 	if class.Provisioner != pv.Provisioner || class.DeletionTimestamp != nil {

@@ -288,7 +288,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 		most+`, on node "node-1"; it is placed as soon as there is room`, <-events.Events)
 	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for; make it with `flexlvm vg create`", <-events.Events)
 	require.Contains(t, <-events.Events, `Warning ProvisioningFailed StorageClass "wrong": unknown parameter "colour"`)
-	s.now = s.now.Add(tellAgain)
+	s.now = s.now.Add(repeatAfter)
 	room.see(pod)
 	require.Len(t, events.Events, 3, "and again while it lasts")
 }

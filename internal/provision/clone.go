@@ -67,7 +67,7 @@ func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
 	}
 }
 
-// clones tells whether the claim is to begin as a copy of another. Check has passed.
+// clones reports whether the claim is to begin as a copy of another. Check has passed.
 func (r Request) clones() bool { return sourceOf(r.Claim.Spec).kind != "" }
 
 // An origin is the volume that a claim is to begin as a copy of.
@@ -199,7 +199,7 @@ func (e *Elsewhere) Error() string {
 	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Meant)
 }
 
-// settledElsewhere tells whether a claim of a pod that has its volume has it on
+// settledElsewhere reports whether a claim of a pod that has its volume has it on
 // another node than is meant for the rest.
 func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
@@ -209,7 +209,7 @@ func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node
 	return &Elsewhere{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
 }
 
-// copyElsewhere fills in what a claim of a pod is to be a copy of, and tells whether
+// copyElsewhere fills in what a claim of a pod is to be a copy of, and reports whether
 // that has to be on another node than is meant for the rest.
 func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *volume.Spec, node string) error {
 	from, err := p.origin(ctx, request, *spec)

@@ -56,7 +56,7 @@ func (m *Metrics) Refused(*controlplane.Refusal) { m.refused.Inc() }
 // published counts a write of a capacity.
 func (m *Metrics) published() { m.written.Inc() }
 
-// Leading tells whether this process holds the lease.
+// Leading reports whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) { m.leader.Set(zeroOrOne(yes)) }
 
 func zeroOrOne(yes bool) float64 {

@@ -26,8 +26,8 @@ const (
 	// annotationSelectedNode is where the scheduler names the node of a claim; only
 	// then is its volume asked for.
 	annotationSelectedNode = "volume.kubernetes.io/selected-node"
-	// tellAgain is how often it is told while it lasts.
-	tellAgain = 5 * time.Minute
+	// repeatAfter is how often it is told while it lasts.
+	repeatAfter = 5 * time.Minute
 )
 
 // A pendingClaims tells claims of pods that the scheduler cannot place what keeps
@@ -118,12 +118,12 @@ func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameter
 		ledger.AmountOf(spec.Size), nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(most), best)
 }
 
-// toldLately tells whether a claim knows what keeps it.
+// toldLately reports whether a claim knows what keeps it.
 func (w *pendingClaims) toldLately(claim types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, told := w.told[claim]
-	return told && w.now().Sub(at) < tellAgain
+	return told && w.now().Sub(at) < repeatAfter
 }
 
 // note remembers that a claim is told now, and forgets those that were long ago.
@@ -132,7 +132,7 @@ func (w *pendingClaims) note(claim types.UID) {
 	defer w.mu.Unlock()
 	now := w.now()
 	for uid, at := range w.told {
-		if now.Sub(at) >= tellAgain {
+		if now.Sub(at) >= repeatAfter {
 			delete(w.told, uid)
 		}
 	}

@@ -47,7 +47,7 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with %s %q can give is %s; it is tried again", ledger.AmountOf(size), seen, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(given.Most))
 }
 
-// open tells whether pods that ask for nothing special may come to a node.
+// open reports whether pods that ask for nothing special may come to a node.
 func open(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {
 		if t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute {
@@ -62,7 +62,7 @@ func open(node *corev1.Node) bool {
 	return !node.Spec.Unschedulable
 }
 
-// allowed tells whether the class allows a node: any of its terms matches whole.
+// allowed reports whether the class allows a node: any of its terms matches whole.
 func allowed(class *storagev1.StorageClass, node *corev1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

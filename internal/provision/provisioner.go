@@ -280,7 +280,7 @@ func (p *Provisioner) companion(ctx context.Context, namespace, name, node strin
 	return ledger.Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
 }
 
-// waits tells whether claims of a class wait for a pod.
+// waits reports whether claims of a class wait for a pod.
 func waits(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

@@ -106,7 +106,7 @@ func (p *Provisioner) mayBeReplica(ctx context.Context, r Request) error {
 	return nil
 }
 
-// beside tells whether a node has a replica of the dataset already, or is not rid
+// beside reports whether a node has a replica of the dataset already, or is not rid
 // of it yet: both would have one name. What is about to be written, the ledger knows.
 func (p *Provisioner) beside(r Request, node string) error {
 	hash, is := r.dataset()

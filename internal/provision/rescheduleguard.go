@@ -29,7 +29,7 @@ func (g *rescheduleGuard) note(claim *corev1.PersistentVolumeClaim) {
 	g.states[claim.UID] = claim.ResourceVersion
 }
 
-// outdated tells whether the claim is as it was before it was given back: its new
+// outdated reports whether the claim is as it was before it was given back: its new
 // state is on its way.
 func (g *rescheduleGuard) outdated(claim *corev1.PersistentVolumeClaim) bool {
 	g.mu.Lock()

@@ -86,7 +86,7 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 	require.False(t, given.outdated(data), "what was noted is forgotten")
 }
 
-func TestGivenBack(t *testing.T) {
+func TestRescheduleGuard(t *testing.T) {
 	given := newRescheduleGuard()
 	claim := func(version string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: version}}

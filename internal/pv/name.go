@@ -31,7 +31,7 @@ func NodeLabelValue(node string) string {
 	return strings.TrimRight(head, "-.") + "-" + hash
 }
 
-// isLabelValue tells whether s may be the value of a label: nothing, or up to 63
+// isLabelValue reports whether s may be the value of a label: nothing, or up to 63
 // letters, digits, hyphens, underscores and dots, with a letter or digit at
 // either end.
 func isLabelValue(s string) bool {

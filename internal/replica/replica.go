@@ -88,7 +88,7 @@ func Hash(namespace, uid, id string) string {
 	return hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-// IsHash tells whether s may be a Hash.
+// IsHash reports whether s may be a Hash.
 func IsHash(s string) bool {
 	return len(s) == hashDigits && strings.Trim(s, "0123456789abcdef") == ""
 }
@@ -96,7 +96,7 @@ func IsHash(s string) bool {
 // VolumeName is the name of every replica's logical volume.
 func VolumeName(hash string) volume.Name { return volume.Name(volumePrefix + hash) }
 
-// IsVolumeName tells whether a name may be a VolumeName.
+// IsVolumeName reports whether a name may be a VolumeName.
 func IsVolumeName(name string) bool {
 	hash, is := strings.CutPrefix(name, volumePrefix)
 	return is && IsHash(hash)

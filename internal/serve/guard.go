@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// review tells whether the bearer of a token may get /metrics: nil, errUnknown,
+// review reports whether the bearer of a token may get /metrics: nil, errUnknown,
 // errForbidden, or why that could not be found out.
 type review func(ctx context.Context, token string) error
 

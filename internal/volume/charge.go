@@ -20,7 +20,7 @@ func (s Spec) ChargeIn(extent Bytes) Bytes {
 // spec needs.
 func (s Spec) Devices() int { return s.Shape().Devices() }
 
-// Fits tells whether a group has room for a volume of this spec: free are the
+// Fits reports whether a group has room for a volume of this spec: free are the
 // free bytes of each of its physical devices, extent is the size of its extents.
 // It errs on the safe side, see Shape.Holds.
 func Fits(free []Bytes, spec Spec, extent Bytes) bool {

@@ -58,7 +58,7 @@ func ParseIOPS(field, s string) (int64, error) { return parseCount(field, s, max
 // them.
 var ioWords = []string{"rbps", "wbps", "riops", "wiops"}
 
-// IsZero tells whether nothing is limited.
+// IsZero reports whether nothing is limited.
 func (l IOLimits) IsZero() bool { return l == IOLimits{} }
 
 // String gives the limits in the words of io.max, always all four.

@@ -185,7 +185,7 @@ func grain(extent Bytes) Bytes {
 	return extent
 }
 
-// Holds tells whether devices with so much free space each have room for a
+// Holds reports whether devices with so much free space each have room for a
 // logical volume of this size. It errs on the safe side: LVM may stripe a volume
 // over other devices where the first are full, and is not counted on to do so.
 func (h Shape) Holds(free []Bytes, size, extent Bytes) bool {

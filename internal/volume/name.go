@@ -91,7 +91,7 @@ func nameRune(c rune) bool {
 // can find it by then: no PersistentVolume can have this name.
 func (n Name) Doomed() Name { return doomedPrefix + n }
 
-// IsDoomed tells whether the removal of the volume of this name has committed.
+// IsDoomed reports whether the removal of the volume of this name has committed.
 func (n Name) IsDoomed() bool { return strings.HasPrefix(string(n), doomedPrefix) }
 
 // Undoomed is the name a doomed volume bore in life.

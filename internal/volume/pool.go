@@ -34,7 +34,7 @@ func (p PoolName) Group() Group {
 	return Group(group)
 }
 
-// Thin tells whether it is a thin pool.
+// Thin reports whether it is a thin pool.
 func (p PoolName) Thin() bool { return strings.Contains(string(p), "/") }
 
 // Noun is what the pool is, for messages that name it next.
@@ -56,7 +56,7 @@ const tagPool = tagKind + "pool"
 // PoolTags are the tags of a thin pool that volumes of ours may be made in.
 func PoolTags() []string { return []string{TagOwned, tagPool} }
 
-// OwnedPool tells whether a thin pool with these tags is for volumes of ours.
+// OwnedPool reports whether a thin pool with these tags is for volumes of ours.
 func OwnedPool(tags []string) bool {
 	kind := false
 	for _, t := range tags {

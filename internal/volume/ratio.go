@@ -40,7 +40,7 @@ func (r Ratio) Of(size Bytes) Bytes {
 	return size/n*ratioOne + (size%n*ratioOne+n-1)/n
 }
 
-// Over tells whether more is promised than there is.
+// Over reports whether more is promised than there is.
 func (r Ratio) Over() bool { return r > ratioOne }
 
 // String is the ratio as ParseRatio reads it.

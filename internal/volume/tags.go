@@ -40,7 +40,7 @@ type Tags struct {
 	Clone string
 }
 
-// Owned tells whether a logical volume with these tags is ours at all.
+// Owned reports whether a logical volume with these tags is ours at all.
 func Owned(tags []string) bool {
 	for _, t := range tags {
 		if t == TagOwned {
@@ -84,7 +84,7 @@ func DisposalTags(r Reclaim, w Wipe) []string {
 	return out
 }
 
-// TellsState tells whether a tag of a volume bears its state or its disposal,
+// TellsState reports whether a tag of a volume bears its state or its disposal,
 // which change together.
 func TellsState(tag string) bool {
 	return strings.HasPrefix(tag, tagState) || strings.HasPrefix(tag, tagReclaim) || strings.HasPrefix(tag, tagWipe)
@@ -167,7 +167,7 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 	return t, nil
 }
 
-// fsUUID tells whether s is a UUID in its canonical form: 8-4-4-4-12 lower-case
+// fsUUID reports whether s is a UUID in its canonical form: 8-4-4-4-12 lower-case
 // hexadecimal digits.
 func fsUUID(s string) bool {
 	if len(s) != 36 {

@@ -85,11 +85,11 @@ func (v Volume) LogFileName() string { return filepath.Join(v.dir, "logs", v.nam
 
 func (v Volume) name() string { return "worker-" + strconv.Itoa(v.worker) }
 
-// JobDirExists tells whether the worker has the job's directory. The error says why
+// JobDirExists reports whether the worker has the job's directory. The error says why
 // that cannot be known, as when the server of the volume gives one.
 func (v Volume) JobDirExists() (bool, error) { return isDir(v.dir) }
 
-// WorkerDirExists tells whether this worker's directory has been made, by this
+// WorkerDirExists reports whether this worker's directory has been made, by this
 // process or by an earlier one.
 func (v Volume) WorkerDirExists() (bool, error) { return isDir(v.WorkerDirPath()) }
 

@@ -34,9 +34,9 @@ func Setup(ctx context.Context, log io.Writer) error {
 
 var kubernetesRequire = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
 
-// kubernetesBinaries returns the folder with the programs of the cluster,
-// building them at the first call: some six minutes on two cores.
-func kubernetesBinaries(ctx context.Context, log io.Writer) (string, error) {
+// BuildKubernetes returns the folder with the programs of the cluster, building them at
+// the first call: some six minutes on two cores.
+func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
 		return "", err

@@ -63,7 +63,7 @@ func testImages(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "images.tar"), err
 }
 
-// needsLoader tells whether the program needs shared libraries.
+// needsLoader reports whether the program needs shared libraries.
 func needsLoader(path string) (bool, error) {
 	f, err := elf.Open(path)
 	if err != nil {

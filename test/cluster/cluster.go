@@ -43,7 +43,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := Setup(ctx, cfg.Log); err != nil {
 		return nil, err
 	}
-	binaries, err := kubernetesBinaries(ctx, cfg.Log)
+	binaries, err := BuildKubernetes(ctx, cfg.Log)
 	if err != nil {
 		return nil, err
 	}

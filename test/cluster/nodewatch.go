@@ -28,7 +28,7 @@ func newNodeWatch(dir string) (*nodeWatch, error) {
 	return &nodeWatch{client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
 }
 
-// answers tells whether the URL answers 200.
+// answers reports whether the URL answers 200.
 func (w *nodeWatch) answers(ctx context.Context, url string) bool {
 	return w.get(ctx, url, nil) == nil
 }

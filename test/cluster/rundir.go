@@ -67,7 +67,7 @@ func makeRunDir(ctx context.Context, name string) (*runDir, error) {
 	return &runDir{path: path, lock: f}, nil
 }
 
-// running tells whether a supervisor holds the folder.
+// running reports whether a supervisor holds the folder.
 func running(path string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {

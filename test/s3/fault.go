@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// A Fault says which requests it befalls, and what happens to them. Of several
+// A Fault says which requests it hits, and what happens to them. Of several
 // that fit a request the first does.
 type Fault struct {
 	// Method and Path choose requests; empty is any. Path is the end of the decoded
 	// path. Query is a parameter that must be there.
 	Method, Path, Query string
 	// Skip leaves the first so many requests that fit alone; Times is how many of
-	// those after them are befallen, 0 all.
+	// those after them are hit, 0 all.
 	Skip, Times int
 
 	// Before is called first. It may change the object that is asked for.
@@ -83,7 +83,7 @@ type fault struct {
 	fits int
 }
 
-func (f *fault) befalls(r *http.Request) bool {
+func (f *fault) hits(r *http.Request) bool {
 	if f.Method != "" && f.Method != r.Method || !strings.HasSuffix(r.URL.Path, f.Path) || f.Query != "" && !r.URL.Query().Has(f.Query) {
 		return false
 	}
@@ -91,7 +91,7 @@ func (f *fault) befalls(r *http.Request) bool {
 	return f.fits > f.Skip && (f.Times == 0 || f.fits <= f.Skip+f.Times)
 }
 
-// wait tells whether all of that time has passed.
+// wait reports whether all of that time has passed.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

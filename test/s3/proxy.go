@@ -159,14 +159,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin notes a request and finds the fault that befalls it, if any.
+// begin notes a request and finds the fault that hits it, if any.
 func (p *Proxy) begin(r *http.Request) (*Request, Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	record := &Request{Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.Query(), Range: r.Header.Get("Range")}
 	p.requests = append(p.requests, record)
 	for _, f := range p.faults {
-		if f.befalls(r) {
+		if f.hits(r) {
 			return record, f.Fault
 		}
 	}

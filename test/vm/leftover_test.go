@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	time.Sleep(time.Minute)
 }
 
-// runs tells whether a process is there and not merely waiting to be reaped.
+// runs reports whether a process is there and not merely waiting to be reaped.
 func runs(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -373,7 +373,7 @@ func (d *Dir) WriteWhole(name string, data []byte) error {
 	return d.Sync()
 }
 
-// Folds tells whether the file system takes names for one that differ by case.
+// Folds reports whether the file system takes names for one that differ by case.
 func (d *Dir) Folds() (bool, error) {
 	const upper, lower = "CASE", "case"
 	_ = d.Tmp.Remove(upper)

@@ -93,7 +93,7 @@ func (c *Chain) IsExpired() bool {
 	return len(c.providers) != 1 || c.providers[0].IsExpired()
 }
 
-// passing tells whether a provider failed so that it may succeed later: its request had
+// passing reports whether a provider failed so that it may succeed later: its request had
 // no good answer, or the answer asks for patience.
 func passing(err error) bool {
 	var request *url.Error

@@ -91,11 +91,11 @@ var types = map[string]minio.ChecksumType{
 	checkSHA1:   minio.ChecksumSHA1,
 }
 
-// Combines tells whether the checksum of a whole can be had from those of its
+// Combines reports whether the checksum of a whole can be had from those of its
 // ranges.
 func (c Check) Combines() bool { return types[c.Kind].CanMergeCRC() }
 
-// Streams tells whether the check can be made while the bytes come in order.
+// Streams reports whether the check can be made while the bytes come in order.
 func (c Check) Streams() bool { return c.Kind != CheckComposite && c.Kind != CheckSize }
 
 // Hasher makes what hashes a stream for this check; nil where none does.

@@ -27,7 +27,7 @@ var (
 	ErrUnreadable = errors.New("it cannot be read")
 )
 
-// Class is what an error means for the object that it befell.
+// Class is what an error means for its object.
 type Class int
 
 const (
@@ -114,7 +114,7 @@ func classifyResponse(r minio.ErrorResponse) Class {
 	return Transient
 }
 
-// Throttled tells whether the source asks for fewer requests.
+// Throttled reports whether the source asks for fewer requests.
 func Throttled(err error) bool {
 	var r minio.ErrorResponse
 	return errors.As(err, &r) && (r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusTooManyRequests)

@@ -84,7 +84,7 @@ func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64
 	return false, nil
 }
 
-// fits tells whether a file that was uploaded in parts of these sizes has the ETag.
+// fits reports whether a file that was uploaded in parts of these sizes has the ETag.
 func (c Check) fits(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte) (bool, error) {
 	etag, err := hashParts(ctx, file, sizes, buf)
 	return etag == c.Want, err

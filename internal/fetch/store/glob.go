@@ -150,7 +150,7 @@ func NewSelection(include, exclude []string) (Selection, error) {
 	return s, nil
 }
 
-// Wants tells whether path is selected: it matches an include, if there are any,
+// Wants reports whether path is selected: it matches an include, if there are any,
 // and no exclude.
 func (s Selection) Wants(path string) bool {
 	for _, g := range s.exclude {

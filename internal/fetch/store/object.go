@@ -30,7 +30,7 @@ type Object struct {
 	Flaw string
 }
 
-// Same tells whether a and b are the same content, as far as names of content
+// Same reports whether a and b are the same content, as far as names of content
 // tell. Without ETags it cannot be known, and the answer is the size's and the
 // time's.
 func (o Object) Same(b Object) bool {

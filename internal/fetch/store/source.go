@@ -29,7 +29,7 @@ type Source struct {
 	Prefix string
 }
 
-// Single tells whether the source is one object.
+// Single reports whether the source is one object.
 func (s Source) Single() bool {
 	return s.Glob == nil && s.Key != "" && !strings.HasSuffix(s.Key, "/")
 }

@@ -47,7 +47,7 @@ type Side struct {
 }
 
 // Compare runs both sides in turns, each first in every other round, so that
-// whatever else the machine does befalls both alike.
+// whatever else the machine does slows both alike.
 func Compare(name string, rounds int, target float64, ours, theirs Side) (Figure, error) {
 	times := [2][]time.Duration{}
 	sides := [2]Side{ours, theirs}

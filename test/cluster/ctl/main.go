@@ -37,7 +37,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.TraverseChildren = true // kubectl's flags are its own
 	name := root.PersistentFlags().String("name", "dev", "which cluster")
-	root.AddCommand(upCommand(name), downCommand(name), statusCommand(name), kubectlCommand(name), nodeShellCommand(name), imageCommand(name), superviseCommand())
+	root.AddCommand(buildCommand(), upCommand(name), downCommand(name), statusCommand(name), kubectlCommand(name), nodeShellCommand(name), imageCommand(name), superviseCommand())
 	return root
 }
 
@@ -80,6 +80,18 @@ func downCommand(name *string) *cobra.Command {
 				return err
 			}
 			return c.Stop(ctx)
+		},
+	}
+}
+
+func buildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build",
+		Short: "build Kubernetes, unless it is in the cache already",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cluster.BuildKubernetes(cmd.Context(), cmd.ErrOrStderr())
+			return err
 		},
 	}
 }

@@ -249,7 +249,7 @@ func (s *space) nothingLeft() {
 	})
 }
 
-// alone tells whether no other VolumeManager explains a label.
+// alone reports whether no other VolumeManager explains a label.
 func (s *space) alone() bool {
 	list := &flexlvmv1.VolumeManagerList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))

@@ -30,7 +30,7 @@ const (
 	system  = "flexlvm-system"
 	daemon  = "flexlvm-gc"
 	driver  = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
-	longest = 4 * time.Minute // for anything to come about; seconds, on a quiet machine
+	longest = 8 * time.Minute // for anything to come about; seconds, on a quiet machine
 	mib     = 1 << 20
 )
 

@@ -256,7 +256,7 @@ func (b *bed) manifest() []entry {
 	return all
 }
 
-// complete tells whether the destination says that it is.
+// complete reports whether the destination says that it is.
 func (b *bed) complete() bool {
 	_, err := os.Stat(filepath.Join(b.dest, ".flexlvm/complete"))
 	return err == nil

@@ -150,7 +150,7 @@ func (r *replay) to(p logwrites.Point) error {
 
 func (r *replay) drop() error { return removeDisk() }
 
-// ofLVM tells whether LVM's own metadata lies there. LVM writes a new text of it and
+// ofLVM reports whether LVM's own metadata lies there. LVM writes a new text of it and
 // then a header that leads to the text, without a flush between the two (seen with
 // 2.03.16); where a disk writes the second alone, LVM cannot read the group any more,
 // and nobody above LVM can do anything about it.

@@ -56,10 +56,10 @@ type Entry struct {
 	data int64 // where its data begins in the log
 }
 
-// Has tells whether all of these flags are set.
+// Has reports whether all of these flags are set.
 func (e Entry) Has(f Flags) bool { return e.Flags&f == f }
 
-// durable tells whether the disk held this entry, or all before it, for good once it
+// durable reports whether the disk held this entry, or all before it, for good once it
 // was complete.
 func (e Entry) durable() bool { return e.Flags&(Flush|FUA) != 0 }
 

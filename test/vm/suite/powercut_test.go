@@ -54,7 +54,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m powered), layouts ...str
 	}
 }
 
-// inFull tells whether time does not matter.
+// inFull reports whether time does not matter.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
 func (m powered) options() string {
