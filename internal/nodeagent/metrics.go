@@ -9,6 +9,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -149,7 +150,7 @@ func (m *Metrics) round(f observation, err error, took time.Duration) {
 	m.foreign.Set(float64(len(f.result.Foreign)))
 	m.problems.Set(float64(len(f.result.Problems)))
 	m.attention.Set(float64(attention(f)))
-	m.blocked.Set(one(f.result.Blocked != ""))
+	m.blocked.Set(serve.Bool(f.result.Blocked != ""))
 	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
 	m.rounds.WithLabelValues("success").Inc()
 }
@@ -174,8 +175,8 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 		"flexlvm_pool_metadata_free_bytes": float64(p.Pool.MetadataFree),
 		"flexlvm_pool_missing_devices":     float64(p.Pool.Missing),
 		"flexlvm_pool_foreign_volumes":     float64(p.Foreign),
-		"flexlvm_pool_pressure":            one(p.Pressure),
-		"flexlvm_pool_closed":              one(p.Closed != ""),
+		"flexlvm_pool_pressure":            serve.Bool(p.Pressure),
+		"flexlvm_pool_closed":              serve.Bool(p.Closed != ""),
 	} {
 		m.pools[gauge].WithLabelValues(name).Set(value)
 	}
@@ -201,13 +202,6 @@ func attention(f observation) int {
 		}
 	}
 	return n
-}
-
-func one(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // Timed is next with its programs timed.

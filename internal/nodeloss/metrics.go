@@ -1,6 +1,10 @@
 package nodeloss
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flexlvm/flexlvm/internal/serve"
+)
 
 // Metrics is what the watch for lost nodes tells Prometheus.
 type Metrics struct {
@@ -14,7 +18,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		lostNodes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "flexlvm_provisioner_lost_nodes",
-			Help: "Nodes that bear volumes and have been gone from the API for the grace period.",
+			Help: "Nodes that carry volumes and have been gone from the API for the grace period.",
 		}),
 		lossInDoubt: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "flexlvm_provisioner_node_loss_in_doubt",
@@ -29,13 +33,10 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
-// nodesLost tells of nodes that are gone, and whether that is believed.
+// nodesLost reports how many nodes are gone, and whether that is in doubt.
 func (m *Metrics) nodesLost(n int, doubt bool) {
 	m.lostNodes.Set(float64(n))
-	m.lossInDoubt.Set(0)
-	if doubt {
-		m.lossInDoubt.Set(1)
-	}
+	m.lossInDoubt.Set(serve.Bool(doubt))
 }
 
 func (m *Metrics) claimReleased() { m.claimsReleased.Inc() }

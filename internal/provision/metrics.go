@@ -57,11 +57,4 @@ func (m *Metrics) Refused(*controlplane.Refusal) { m.refused.Inc() }
 func (m *Metrics) published() { m.written.Inc() }
 
 // Leading reports whether this process holds the lease.
-func (m *Metrics) Leading(yes bool) { m.leader.Set(zeroOrOne(yes)) }
-
-func zeroOrOne(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
-}
+func (m *Metrics) Leading(yes bool) { m.leader.Set(serve.Bool(yes)) }

@@ -20,3 +20,11 @@ func NewRegistry() *prometheus.Registry {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return registry
 }
+
+// Bool is what a gauge shows of a fact: 1 where it holds, else 0.
+func Bool(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
+}

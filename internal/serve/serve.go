@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What one listener bears. A daemon has one kubelet and a Prometheus or two; what is
+// What one listener carries. A daemon has one kubelet and a Prometheus or two; what is
 // beyond that must not take its memory. With 4,096 connections in the kernel's queue
 // (net.core.somaxconn) a probe that may take five seconds is answered in time.
 const (
