@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// TestForPeople: every command of ours is taken for a person's, and no verb of
+// TestForPeople: every flexlvm command is taken for a person's, and no verb of
 // kubelet's is.
 func TestForPeople(t *testing.T) {
 	root := newRoot()

@@ -14,11 +14,11 @@ import (
 // the volume has been brought back, and somebody waits for it.
 func (o *volumesUndeleteOptions) manifest(v inventory.Volume) (pv.Manifest, error) {
 	if _, err := pv.ParseObjectName("volume", string(v.Name)); err != nil {
-		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can bear it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
+		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can carry it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
 	}
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace,
-		// Of a layout that is none of ours, linear is as good as any: what exists is
+		// Of a layout that is not flexlvm's, linear is as good as any: what exists is
 		// mounted as it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
 		Ratio: o.parsedRatio,

@@ -102,7 +102,7 @@ func oneVolume(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// pick finds the one volume of a name: the one that bears it, or else the one
+// pick finds the one volume of a name: the one that carries it, or else the one
 // that bore it before its removal began.
 func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	found := named(list, func(v inventory.Volume) bool { return string(v.Name) == name })
@@ -111,7 +111,7 @@ func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	}
 	switch len(found) {
 	case 0:
-		return inventory.Volume{}, fmt.Errorf("no volume of ours is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
+		return inventory.Volume{}, fmt.Errorf("no flexlvm volume is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
 	case 1:
 		return found[0], nil
 	}

@@ -72,7 +72,7 @@ func printVolumes(w io.Writer, list []inventory.Volume, f format) error {
 }
 
 // disposal tells since when nobody wants a volume and what becomes of it. A
-// volume that is wanted has no such facts yet: its PersistentVolume bears them.
+// volume that is wanted has no such facts yet: its PersistentVolume carries them.
 func disposal(v inventory.Volume) (released, reclaim, wipe string) {
 	switch v.State {
 	case volume.Unreferenced, volume.Retained, volume.Doomed:

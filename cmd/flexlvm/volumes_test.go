@@ -109,7 +109,7 @@ func TestPick(t *testing.T) {
 	_, err = pick(list, "pvc-2")
 	require.ErrorContains(t, err, "flexlvm/pvc-2, fast/pvc-2; choose one with --group")
 	_, err = pick(list, "pvc-9")
-	require.ErrorContains(t, err, `no volume of ours is called "pvc-9"`)
+	require.ErrorContains(t, err, `no flexlvm volume is called "pvc-9"`)
 	require.ErrorContains(t, err, "gone for good")
 
 	v, err = pick(append(list, inventory.Volume{Group: "flexlvm", Name: "pvc-1"}), "pvc-1")
@@ -174,7 +174,7 @@ func TestForgetAndRetain(t *testing.T) {
 		"forget one being made":    {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Creating, true }), volume.Unreferenced, "", "is open: a pod uses it"},
 		"retain a doomed one":      {changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
 		"retain nonsense":          {changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "make no sense (two states)"},
-		"retain another":           {changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no volume of ours"},
+		"retain another":           {changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no flexlvm volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &fakeEngine{volumes: []inventory.Volume{c.volume}}

@@ -185,8 +185,8 @@ func TestUndelete(t *testing.T) {
 		"doomed, a dry run":   {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "there is no way back"},
 		"nonsense":            {volume: changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), err: "lvchange"},
 		"dataset":             {volume: changed(func(v *inventory.Volume) { v.Kind = volume.Dataset }), set: dryRun, err: "VolumeManager"},
-		"absent":              {volume: changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), err: "no volume of ours"},
-		"another group":       {volume: released(), set: func(o *volumesUndeleteOptions) { o.group = "fast" }, err: "no volume of ours"},
+		"absent":              {volume: changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), err: "no flexlvm volume"},
+		"another group":       {volume: released(), set: func(o *volumesUndeleteOptions) { o.group = "fast" }, err: "no flexlvm volume"},
 		"names too long":      {volume: changed(func(v *inventory.Volume) { v.Group = volume.Group(strings.Repeat("g", 120)) }), err: "too long together"},
 		"no size in the tags": {volume: changed(func(v *inventory.Volume) { v.Size = 0 }), err: "size"},
 	} {

@@ -55,7 +55,7 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	o.flags(cmd)
-	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that bears volumes must be gone from the API before it counts as lost")
+	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that carries volumes must be gone from the API before it counts as lost")
 	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which has /fetch; empty: VolumeManagers are left alone")
 	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "SERVER:/PATH at or below which datasets may name shares of NFS; may be repeated; without it they may name any, and none with \"none\"")
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")

@@ -82,7 +82,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	if err != nil {
 		return err
 	}
-	// The health check bears with an API server that is away a little longer than
+	// The health check tolerates an API server that is away a little longer than
 	// the leader does, which ends itself.
 	health := leaderelection.NewLeaderHealthzAdaptor(d.lease.Duration)
 	server := serve.New(s.registry, serve.Health{Check: health.Check, Unready: "the API server has not answered yet"})

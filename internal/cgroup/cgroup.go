@@ -79,7 +79,7 @@ func (t *Tree) Pods(uids map[string]bool) (map[string]string, error) {
 
 var podUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// podOf is the UID of the pod whose group bears a name; "" where it is no pod's.
+// podOf is the UID of the pod whose group carries a name; "" where it is no pod's.
 // The kubelet calls it pod<UID>, and with the driver systemd
 // <the group above>-pod<UID, with _ for ->.slice.
 func podOf(name string) string {

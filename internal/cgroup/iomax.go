@@ -65,7 +65,7 @@ func (t *Tree) explain(group string, err error) error {
 
 func (t *Tree) name(group string) string { return strings.TrimPrefix(group, t.root) }
 
-// parseLine passes over words that it does not know, which are none of ours.
+// parseLine passes over words that it does not know, which are not flexlvm's.
 // Limits that others have set may be of any size.
 func parseLine(line string) (uint64, volume.IOLimits, error) {
 	number, words, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -64,7 +64,7 @@ func TestLeanClaims(t *testing.T) {
 	require.NotContains(t, bound.Annotations, "other")
 }
 
-// wholeVolume is a PersistentVolume of ours as the API server gives it.
+// wholeVolume is a flexlvm PersistentVolume as the API server gives it.
 func wholeVolume(t *testing.T) *corev1.PersistentVolume {
 	t.Helper()
 	out := persistentvolume.New(pv.Description{

@@ -69,7 +69,7 @@ func (r *reconciler) event(owner *flexlvmv1.VolumeManager, kind, reason, message
 	r.Events.Event(object, kind, reason, message)
 }
 
-// confirm that a VolumeManager is what it was, and that no node bears the dataset's
+// confirm that a VolumeManager is what it was, and that no node carries the dataset's
 // label of which the cache does not know yet: pods would come for what is deleted.
 func (r *reconciler) confirm(ctx context.Context, observed *Observed) error {
 	labelled, err := r.labelled(ctx, observed)

@@ -58,7 +58,7 @@ func readersModes(v flexlvmv1.VolumeConfig, s Source) []corev1.PersistentVolumeA
 }
 
 // readersVolume is the PersistentVolume of that claim, and of no other. It is tied to
-// no node: pods go where nodes bear the dataset's label at that moment. class are the
+// no node: pods go where nodes carry the dataset's label at that moment. class are the
 // parameters of the replicas' StorageClass.
 func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, class map[string]string, cluster string) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem

@@ -63,7 +63,7 @@ func (t task) load() *batchv1.Job {
 	pod := &job.Spec.Template.Spec
 	pod.Affinity = &corev1.Affinity{
 		NodeAffinity: onOtherNodes(t.config.NodeAffinity, label),
-		// Nodes whose replica is complete bear the label; those where one is being
+		// Nodes whose replica is complete carry the label; those where one is being
 		// loaded have its pod.
 		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 			TopologyKey:   corev1.LabelHostname,

@@ -162,7 +162,7 @@ func TestHeal(t *testing.T) {
 			s.completed(0)
 			s.Labelled = nil
 		}, []string{"label node-0"}},
-		"a node bears a label that it has not earned": {func(s *stage) {
+		"a node carries a label that it has not earned": {func(s *stage) {
 			s.completed(0)
 			s.Labelled = append(s.Labelled, "other")
 		}, []string{"unlabel other"}},

@@ -54,7 +54,7 @@ func replicaName(owner, id string, index int) string {
 // putName is the name of the Job that uploads.
 func putName(owner, id string) string { return base(owner, id) + "-put" }
 
-// metaOf is what all objects of a volume bear.
+// metaOf is what all objects of a volume carry.
 func metaOf(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, name string) metav1.ObjectMeta {
 	labels := map[string]string{}
 	for key, value := range v.Labels {

@@ -152,7 +152,7 @@ func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot)
 	return nil
 }
 
-// nodeOf is the node whose label a PersistentVolume bears; empty where it is not known.
+// nodeOf is the node whose label a PersistentVolume carries; empty where it is not known.
 func nodeOf(volume *corev1.PersistentVolume, nodes []*corev1.Node) string {
 	if volume == nil || volume.Labels[pv.LabelNode] == "" {
 		return ""
@@ -210,7 +210,7 @@ func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 }
 
 // release adds what is asked of the API server itself before anything is released:
-// which nodes bear the label, and which pods use the claim.
+// which nodes carry the label, and which pods use the claim.
 func (r *reconciler) release(ctx context.Context, observed *Observed) error {
 	var err error
 	if observed.Labelled, err = r.labelled(ctx, observed); err != nil {
@@ -231,7 +231,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed) error {
 	return nil
 }
 
-// labelled are the nodes that bear the dataset's label, as the API server has them.
+// labelled are the nodes that carry the dataset's label, as the API server has them.
 func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string, error) {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
@@ -247,7 +247,7 @@ func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string
 }
 
 // consumes reports whether a pod uses a claim of the volume, or has since the upload
-// began, and is not a loader of ours.
+// began, and is not a flexlvm loader.
 func (s *Observed) consumes(pod *corev1.Pod) bool {
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	since := s.Put != nil && !lastSeen(pod).Before(s.Put.CreationTimestamp.Time)

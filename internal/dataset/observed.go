@@ -36,7 +36,7 @@ type Observed struct {
 	Put      *batchv1.Job // that uploads
 	PutPod   *corev1.Pod
 	Readers  Readers
-	// Labelled are the nodes that bear the dataset's label.
+	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
 	// Fit is on how many nodes replicas may come; Barred are nodes where the user's
 	// affinity does not let them stay. A node that is gone from the API is neither: the

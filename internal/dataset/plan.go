@@ -88,7 +88,7 @@ func (p *planner) unlabelled(r *Replica) {
 type planner struct {
 	*Observed
 	Outcome
-	labels map[string]bool // nodes that are to bear the label
+	labels map[string]bool // nodes that are to carry the label
 }
 
 func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }

@@ -171,7 +171,7 @@ func TestEdits(t *testing.T) {
 		out = s.requirePlan("create job v-a-0")
 		job := out.Actions[0].Object.(*batchv1.Job)
 		require.Equal(t, roleVisit, job.Labels[labelRole])
-		require.Nil(t, job.Spec.Template.Spec.Affinity, "its node bears the label")
+		require.Nil(t, job.Spec.Template.Spec.Affinity, "its node carries the label")
 		r.Job = job
 		s.requirePlan()
 		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}

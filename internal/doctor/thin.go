@@ -12,7 +12,7 @@ import (
 // operator is told: where the node daemon promises no more in it by default.
 const highThin = 80
 
-// checkThinPools looks at every thin pool of ours. None is no finding.
+// checkThinPools looks at every flexlvm thin pool. None is no finding.
 func (d *Doctor) checkThinPools(ctx context.Context) []Finding {
 	pools, err := d.host.Inventory.ThinPools(ctx)
 	if err != nil {

@@ -147,7 +147,7 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
 		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	case !cut:
-		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not bear the tags of one of ours; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
+		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
 	}
 	if v, there := x.volumes[KeyOfPersistentVolume(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, KeyOfPersistentVolume(c), v.State, c.Volume)

@@ -42,7 +42,7 @@ type Eviction struct {
 	Replica persistentvolume.Replica
 }
 
-// An Orphan is a volume of ours and of this cluster, in state creating or ready,
+// An Orphan is a flexlvm volume and of this cluster, in state creating or ready,
 // that no PersistentVolume explains.
 type Orphan struct {
 	Volume  inventory.Volume

@@ -66,7 +66,7 @@ func TestPlanKeepsReplicas(t *testing.T) {
 		"policy Retain": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) {
 			c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 		}},
-		"no finalizer of ours": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.HasFinalizer = false }},
+		"no flexlvm finalizer": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.HasFinalizer = false }},
 		"not bound":            {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Phase = corev1.VolumeAvailable }},
 		"released by hand":     {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased }},
 		"being deleted":        {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Deleting = true }},

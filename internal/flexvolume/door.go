@@ -33,7 +33,7 @@ type Engine interface {
 	Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error
 	// Unmount succeeds where nothing is mounted or nothing exists.
 	Unmount(ctx context.Context, target string) error
-	// Expand grows the volume to size. The spec bears no namespace: kubelet does
+	// Expand grows the volume to size. The spec carries no namespace: kubelet does
 	// not tell it here.
 	Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error
 	// Settle writes down for good that a first mount is done.
@@ -135,7 +135,7 @@ func parseUnmount(args []string) (call, error) {
 	}}, nil
 }
 
-// parseExpand reads what kubelet calls once the PersistentVolume bears the new
+// parseExpand reads what kubelet calls once the PersistentVolume carries the new
 // size. The device is empty, because nothing was attached, and the volume is
 // found by its name, so neither that nor the directory is looked at.
 func parseExpand(args []string) (call, error) {

@@ -14,7 +14,7 @@ import (
 const fieldOptions = "options"
 
 // parseObject reads one JSON object whose values are all strings, with no key
-// twice and nothing after it. The error is a *volume.FieldError; it never bears
+// twice and nothing after it. The error is a *volume.FieldError; it never carries
 // a value, because a value may be a secret.
 func parseObject(text string) (map[string]string, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -103,7 +103,7 @@ func badOptions(reason string, args ...any) error {
 	return &volume.FieldError{Field: fieldOptions, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// shown is a key as messages may bear it: short, and without the names of a
+// shown is a key as messages may carry it: short, and without the names of a
 // secret's entries.
 func shown(key string) string {
 	const most = 80

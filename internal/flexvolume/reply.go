@@ -21,7 +21,7 @@ type Reply struct {
 
 var (
 	success = Reply{Status: statusSuccess}
-	// notSupported bears no message: kubelet compares the status and remembers
+	// notSupported carries no message: kubelet compares the status and remembers
 	// for this verb, until it looks at the driver anew, not to ask again.
 	notSupported = Reply{Status: statusNotSupported}
 )

@@ -25,7 +25,7 @@ const (
 	DefaultPluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 
 	// driverDir is how kubelet spells the driver's name, flexlvm.io/flexlvm, as a
-	// directory; the executable bears the part after the tilde.
+	// directory; the executable carries the part after the tilde.
 	driverDir  = "flexlvm.io~flexlvm"
 	driverFile = "flexlvm"
 	tempFile   = ".flexlvm.tmp"

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMounted: volumes of ours are mounted, and kubelet would have nobody to
+// ErrMounted: flexlvm volumes are mounted, and kubelet would have nobody to
 // unmount them.
 var ErrMounted = errors.New("volumes are mounted")
 

@@ -14,7 +14,7 @@ type Inventory struct {
 	Volumes []Volume
 }
 
-// A Pool is where volumes are cut from: a volume group, less the thin pools of ours
+// A Pool is where volumes are cut from: a volume group, less the flexlvm thin pools
 // in it, or such a thin pool.
 type Pool struct {
 	Name         volume.PoolName

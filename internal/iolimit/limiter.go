@@ -265,7 +265,7 @@ func (l *Limiter) observe(mounted []podVolume, groups map[string]string, r *pass
 			if l.now().Sub(since) < groupPatience {
 				r.again = true
 			} else {
-				r.fail(m, errors.New("it has no control group below "+cgroup.Root+" that bears its UID: either it has ended and its volume is not unmounted yet, or the kubelet runs with cgroupsPerQOS: false, which leaves pods without one"))
+				r.fail(m, errors.New("it has no control group below "+cgroup.Root+" that carries its UID: either it has ended and its volume is not unmounted yet, or the kubelet runs with cgroupsPerQOS: false, which leaves pods without one"))
 			}
 		}
 	}

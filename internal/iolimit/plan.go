@@ -58,7 +58,7 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 	return slices.Compact(out)
 }
 
-// podPath takes a path apart where the kubelet has a volume of ours mounted:
+// podPath takes a path apart where the kubelet has a flexlvm volume mounted:
 // <its root>/pods/<UID>/volumes/flexlvm.io~flexlvm/<PersistentVolume>.
 func podPath(path string) (pod, name string, is bool) {
 	parts := strings.Split(path, "/")

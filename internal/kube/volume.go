@@ -74,7 +74,7 @@ func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(
 // what the caller saw, and then takes our finalizer off it. An object that is
 // gone, or another of the same name, is success.
 //
-// Killed in between it leaves an object that is being deleted and bears our
+// Killed in between it leaves an object that is being deleted and carries our
 // finalizer; the next call goes on from there.
 func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.DeletionTimestamp == nil {

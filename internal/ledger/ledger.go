@@ -43,7 +43,7 @@ type Ledger struct {
 
 	mu       sync.Mutex
 	accounts map[string]*account
-	where    map[string]string // label of the account that bears a PersistentVolume, by its name
+	where    map[string]string // label of the account that carries a PersistentVolume, by its name
 }
 
 // New makes an empty ledger. changed is called, without the lock, when the

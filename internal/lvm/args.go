@@ -29,7 +29,7 @@ func plainArgs() []string {
 
 func reportArgs(fields string) []string { return append(plainArgs(), "--options", fields) }
 
-// everythingArgs ask for all groups and all volumes of ours in one report, which
+// everythingArgs ask for all groups and all flexlvm volumes in one report, which
 // LVM makes of each group under one lock. Segments are asked for where they tell
 // more than that a volume is linear. The part that nobody wants cannot be left out,
 // so it is reduced to one field and no rows.
@@ -42,7 +42,7 @@ func everythingArgs() []string {
 		"--configreport", "seg", "--options", "lv_uuid,"+shapeFields, "--select", "segtype!=linear && "+oursSelection)
 }
 
-// oursSelection selects the volumes that bear our tag.
+// oursSelection selects the volumes that carry our tag.
 const oursSelection = `lv_tags={"` + volume.TagOwned + `"}`
 
 func groupsArgs(g volume.Group) []string {

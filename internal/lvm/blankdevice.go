@@ -20,7 +20,7 @@ import (
 var ErrNotBlank = errors.New("not blank")
 
 // CheckBlank fails unless every device is a block device of at least least bytes that
-// nobody uses and that bears no signature of anything. Whatever cannot be found
+// nobody uses and that carries no signature of anything. Whatever cannot be found
 // out counts against the device: a probe that finds nothing proves little, so
 // many are asked and all must agree.
 func CheckBlank(ctx context.Context, run command.Runner, devices []string, least volume.Bytes) error {
@@ -251,7 +251,7 @@ func (p prober) checkWipefs(ctx context.Context, d candidate) error {
 		return unsure(d.path, "look for signatures", err)
 	}
 	if found := signatures(string(res.Stdout)); found != "" {
-		return notBlank(d.path, "it bears a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", found, d.path)
+		return notBlank(d.path, "it carries a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", found, d.path)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (c *Client) explainLookup(ctx context.Context, g volume.Group, err error) e
 	return fmt.Errorf("look up logical volumes of %s: %w", g, err)
 }
 
-// Volumes returns all logical volumes that bear our tag, in every group of the
+// Volumes returns all logical volumes that carry our tag, in every group of the
 // host.
 func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvs", volumesArgs()...)
@@ -136,7 +136,7 @@ func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	return withoutPools(all), err
 }
 
-// withoutPools drops the thin pools of ours: they bear our tag and are no volumes.
+// withoutPools drops the flexlvm thin pools: they carry our tag and are no volumes.
 func withoutPools(all []LogicalVolume) []LogicalVolume {
 	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.Pool && volume.OwnedPool(lv.Tags) })
 }
@@ -145,11 +145,11 @@ func withoutPools(all []LogicalVolume) []LogicalVolume {
 type Overview struct {
 	Groups    []VolumeGroup   // of the host
 	ThinPools []ThinPool      // of ours
-	Volumes   []LogicalVolume // that bear our tag
+	Volumes   []LogicalVolume // that carry our tag
 }
 
 // Everything returns all volume groups of the host and all thin pools and logical
-// volumes that bear our tags, in one report.
+// volumes that carry our tags, in one report.
 func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	out, err := c.lvm(ctx, "lvm", everythingArgs()...)
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
 }
 
 // Retag takes away and adds tags in one write of LVM's metadata, on the volume
-// that has this UUID and bears the tags that are to go, and makes that last (Flush).
+// that has this UUID and carries the tags that are to go, and makes that last (Flush).
 // It may be called again.
 func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {
 	out, err := c.lvm(ctx, "lvchange", retagArgs(lv, del, add)...)

@@ -107,7 +107,7 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	return pool, pool.unfit()
 }
 
-// A ThinPool is what LVM reports of one that bears our tags.
+// A ThinPool is what LVM reports of one that carries our tags.
 type ThinPool struct {
 	Group     volume.Group
 	GroupUUID string
@@ -192,10 +192,10 @@ func (c *Client) activePool(ctx context.Context, g volume.Group, n volume.Name) 
 	return c.ThinPool(ctx, g, n)
 }
 
-// ErrNoPool: the group has no such thin pool, or it does not bear our tags.
+// ErrNoPool: the group has no such thin pool, or it does not carry our tags.
 var ErrNoPool = errors.New("thin pool not found")
 
-// ThinPool returns one thin pool of ours, or ErrNoPool.
+// ThinPool returns one flexlvm thin pool, or ErrNoPool.
 func (c *Client) ThinPool(ctx context.Context, g volume.Group, n volume.Name) (ThinPool, error) {
 	out, err := c.lvm(ctx, "lvs", volumeArgs(g, n)...)
 	if err != nil {
@@ -206,13 +206,13 @@ func (c *Client) ThinPool(ctx context.Context, g volume.Group, n volume.Name) (T
 		return ThinPool{}, fmt.Errorf("look up thin pool %s/%s: %w", g, n, err)
 	}
 	if len(all) == 0 {
-		return ThinPool{}, fmt.Errorf("%w: group %s has none of the name %s that bears the tags %s; make it with `flexlvm vg create --thin`, or, if it is there and meant for flexlvm, tag it with `lvchange --addtag %s %s/%s`",
+		return ThinPool{}, fmt.Errorf("%w: group %s has none of the name %s that carries the tags %s; make it with `flexlvm vg create --thin`, or, if it is there and meant for flexlvm, tag it with `lvchange --addtag %s %s/%s`",
 			ErrNoPool, g, n, strings.Join(volume.PoolTags(), " and "), strings.Join(volume.PoolTags(), " --addtag "), g, n)
 	}
 	return all[0], nil
 }
 
-// ThinPools returns every thin pool of ours on the host.
+// ThinPools returns every flexlvm thin pool on the host.
 func (c *Client) ThinPools(ctx context.Context) ([]ThinPool, error) {
 	out, err := c.lvm(ctx, "lvs", volumesArgs()...)
 	if err != nil {
@@ -227,7 +227,7 @@ const (
 	kindThin = "thin"
 )
 
-// parseThinPools reads the thin pools of ours out of a report that parseVolumes
+// parseThinPools reads the flexlvm thin pools out of a report that parseVolumes
 // reads too.
 func parseThinPools(out []byte) ([]ThinPool, error) {
 	r, err := parseReport(out)

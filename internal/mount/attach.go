@@ -34,7 +34,7 @@ func AttachXFS(device string, readOnly bool) (*Attached, error) {
 	return attach(device, readOnly, "prjquota")
 }
 
-// AttachXFSCopy is AttachXFS for a file system that bears the UUID of another which
+// AttachXFSCopy is AttachXFS for a file system that carries the UUID of another which
 // may be mounted beside it. It is to replay the log of a copy before that gets a UUID
 // of its own, and for nothing else.
 func AttachXFSCopy(device string) (*Attached, error) {
@@ -112,7 +112,7 @@ func (a *Attached) MoveTo(target *Target) error {
 	return nil
 }
 
-// Close lets go of the mount; where MoveTo has not put it somewhere, it is gone.
+// Close releases the mount; where MoveTo has not put it somewhere, it is gone.
 func (a *Attached) Close() error {
 	return errors.Join(a.root.Close(), unix.Close(a.fd))
 }

@@ -59,7 +59,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// Close lets go of the directory.
+// Close releases the directory.
 func (t *Target) Close() error { return t.dir.Close() }
 
 // Empty fails unless the directory holds nothing.

@@ -21,7 +21,7 @@ func (e *foreignError) Error() string {
 
 // makeDirectory makes the directory of a new volume. It may be killed at any
 // instant, and goes on from there when it is called again: the mark comes first,
-// so that no directory of ours is ever without, and one that has no mark is not
+// so that no flexlvm directory is ever without, and one that has no mark is not
 // ours.
 func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, claim string) error {
 	marked, err := readMark(root, p)
@@ -110,7 +110,7 @@ const (
 )
 
 // find tells how far the disposal of a volume has come. Whatever is there must be
-// ours by its mark. That nothing is there counts only in an export that bears the
+// ours by its mark. That nothing is there counts only in an export that carries the
 // marks of this provisioner: an empty directory into which nothing is mounted
 // proves nothing.
 func find(root *os.Root, p place) (finding, error) {

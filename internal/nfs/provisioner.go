@@ -63,7 +63,7 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Provision makes the directory for a claim and gives its PersistentVolume. A
 // *provision.Refusal is final; all else is tried again. Where the server does not
-// answer the directory may be there already, so the claim is not let go of before
+// answer the directory may be there already, so the claim is not released before
 // that is known, also if it is deleted: its PersistentVolume comes to be, and
 // takes the directory along when it goes.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {

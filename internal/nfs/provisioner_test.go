@@ -116,7 +116,7 @@ func TestProvisionRefuses(t *testing.T) {
 	require.Equal(t, 1, r.refused)
 }
 
-// A claim whose server does not answer is not let go of: the directory may be there.
+// A claim whose server does not answer is not released: the directory may be there.
 func TestProvisionWithASilentServer(t *testing.T) {
 	r := newRig(t)
 	g := newGate(r.Exports[1], 20*time.Millisecond, 1, time.Now)

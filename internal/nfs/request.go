@@ -14,7 +14,7 @@ import (
 
 const (
 	// Name is what a StorageClass names as its provisioner; the Lease and the
-	// events of this control side bear it, too.
+	// events of this control side carry it, too.
 	Name = "nfs.flexlvm.io"
 	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may be
 	// gone when the volume goes.

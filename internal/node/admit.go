@@ -27,7 +27,7 @@ func refused(format string, args ...any) error {
 // ours reads the tags of a logical volume that must be ours.
 func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
 	if !volume.Owned(lv.Tags) {
-		return volume.Tags{}, refused("logical volume %s/%s exists and does not bear the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
+		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
 	}
 	t, err := volume.ParseTags(lv.Tags)
 	if err != nil {

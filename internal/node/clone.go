@@ -230,7 +230,7 @@ func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
 		return err
 	}
 	if sb.UUID != f.tags.FS {
-		return fmt.Errorf("its file system should bear the UUID %s by now and has %s; it is taken anew", f.tags.FS, sb.UUID)
+		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken anew", f.tags.FS, sb.UUID)
 	}
 	e.after("set UUID")
 	return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// List returns every volume of ours on this node, also those whose tags make no
-// sense; those bear a Problem. Logical volumes without our tag are nobody's
+// List returns every flexlvm volume on this node, also those whose tags make no
+// sense; those carry a Problem. Logical volumes without our tag are nobody's
 // business here.
 func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	lvs, err := e.lvm.Volumes(ctx)

@@ -194,7 +194,7 @@ func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
 	return rec.VolumeUUID == lv.UUID, nil
 }
 
-// Unmount takes whatever of ours is mounted at target away. Nothing mounted, or
+// Unmount unmounts the flexlvm volume that is mounted at target. Nothing mounted, or
 // no such directory, is success: kubelet calls for directories that were never
 // mounted. A volume in use is an error that wraps mount.ErrBusy, and kubelet
 // calls again.
@@ -209,7 +209,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 		if err != nil {
 			return &mount.TargetError{
 				Path:   target,
-				Reason: fmt.Sprintf("what is mounted there is no volume of ours (%s from %s); unmount it yourself", top.Type, top.Source),
+				Reason: fmt.Sprintf("what is mounted there is no flexlvm volume (%s from %s); unmount it yourself", top.Type, top.Source),
 			}
 		}
 		if err := e.unmountOne(ctx, d, top.Path, len(points)); err != nil {

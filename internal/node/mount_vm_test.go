@@ -93,7 +93,7 @@ func TestMountedAlready(t *testing.T) {
 	m.shell("mount -t tmpfs tmpfs %s", tmpfs)
 	err = m.Mount(m.ctx(), s, tmpfs, false)
 	require.ErrorContains(t, err, "something else is mounted there (tmpfs from tmpfs)")
-	require.ErrorContains(t, m.Unmount(m.ctx(), tmpfs), "no volume of ours")
+	require.ErrorContains(t, m.Unmount(m.ctx(), tmpfs), "no flexlvm volume")
 	require.True(t, isMounted(tmpfs))
 	m.shell("umount %s", tmpfs)
 }
@@ -199,7 +199,7 @@ func TestForeignVolumes(t *testing.T) {
 	m.shell("lvcreate --yes -L 64m -n data %s", group)
 	m.shell("mkfs.ext4 -q /dev/mapper/flexlvm--test-data")
 	sum := m.shell("md5sum < /dev/mapper/flexlvm--test-data")
-	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), `does not bear the tag "flexlvm"`)
+	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), `does not carry the tag "flexlvm"`)
 	m.shell("lvchange --addtag flexlvm --addtag flexlvm.state=happy %s/data", group)
 	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), "make no sense")
 	require.Equal(t, sum, m.shell("md5sum < /dev/mapper/flexlvm--test-data"))

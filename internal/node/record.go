@@ -13,7 +13,7 @@ import (
 
 // A record is what this node remembers of a volume, so that mounting it again
 // asks no program. It is a cache: it counts only while the device that the kernel
-// shows bears the same UUID, and it changes before the volume's tags say that it
+// shows carries the same UUID, and it changes before the volume's tags say that it
 // may not be mounted any more. Its modification time is the volume's last use.
 //
 // It is good for two things more. A volume on record was handed out and may hold

@@ -237,7 +237,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	}
 	if tags.State != volume.Doomed {
 		if !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine) {
-			return refused("volume %s bears the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
+			return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
 				ref, tags.State, ref.Group, lv.Name, ref.Name)
 		}
 		if err := e.lvm.Retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {

@@ -49,7 +49,7 @@ func testRemove(t *testing.T, m *machine) {
 }
 
 // A dataset's replica may have the name again of one whose removal is not finished.
-// What merely bears such a name was never given up.
+// What merely carries such a name was never given up.
 func TestFinishingTouchesNothingElse(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("copy", 64*volume.MiB)
@@ -153,7 +153,7 @@ func TestRemovalTouchesNobodyElses(t *testing.T) {
 	lv, err = m.lvm.Volume(m.ctx(), group, "theirs")
 	require.NoError(t, err)
 	lv.UUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
-	require.NoError(t, m.lvm.Remove(m.ctx(), lv), "that one is gone, whatever bears its name now")
+	require.NoError(t, m.lvm.Remove(m.ctx(), lv), "that one is gone, whatever carries its name now")
 	require.Contains(t, lvs(), "theirs")
 }
 

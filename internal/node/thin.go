@@ -40,7 +40,7 @@ func (e *Engine) deliver(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 	return e.lvm.Remove(ctx, other)
 }
 
-// addThinPools puts the thin pools of ours beside the groups that they lie in, and
+// addThinPools puts the flexlvm thin pools beside the groups that they lie in, and
 // takes off the groups what is theirs: nothing is counted twice.
 func addThinPools(groups []inventory.Pool, all []lvm.ThinPool) []inventory.Pool {
 	var thin []inventory.Pool

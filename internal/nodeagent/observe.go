@@ -155,7 +155,7 @@ func (d *Daemon) decide(f *observation, objects []*corev1.PersistentVolume) {
 }
 
 // marked are the volumes with a note on those whose removal has failed and is not
-// tried again yet: others may go in their stead. One that is committed bears it until
+// tried again yet: others may go in their stead. One that is committed carries it until
 // it is gone: when its room comes, nobody knows.
 func (d *Daemon) marked(now time.Time, all []inventory.Volume) []inventory.Volume {
 	out := make([]inventory.Volume, len(all))

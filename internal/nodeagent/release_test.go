@@ -32,7 +32,7 @@ func TestRelease(t *testing.T) {
 		"of another cluster":       {change: []func(*corev1.PersistentVolume){pvReleased, ofCluster("another")}, state: "data ready"},
 		"nonsense in its options":  {change: []func(*corev1.PersistentVolume){pvReleased, annotated(pv.AnnotationWipe, "twice")}, state: "data ready"},
 		"another's finalizer too":  {change: []func(*corev1.PersistentVolume){pvReleased, pvProtected}, state: "data unreferenced"},
-		"no finalizer of ours yet": {change: []func(*corev1.PersistentVolume){pvReleased, func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }}, state: "data unreferenced", gone: true},
+		"no flexlvm finalizer yet": {change: []func(*corev1.PersistentVolume){pvReleased, func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }}, state: "data unreferenced", gone: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRelease(t *testing.T) {
 			require.Contains(t, r.engine.names(), tt.state)
 			require.Equal(t, tt.gone, r.api.volume("data") == nil)
 			require.Contains(t, r.engine.names(), "settled ready")
-			if !tt.gone && !strings.HasSuffix(tt.state, "unreferenced") && len(tt.change) > 0 && name != "no finalizer of ours yet" {
+			if !tt.gone && !strings.HasSuffix(tt.state, "unreferenced") && len(tt.change) > 0 && name != "no flexlvm finalizer yet" {
 				require.Contains(t, r.api.volume("data").Finalizers, pv.Finalizer)
 			}
 		})
@@ -106,7 +106,7 @@ func TestRetainCountsUntilThePersistentVolumeIsGone(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data retained")
 }
 
-// The finalizer goes when the node has let go of the volume, and not before.
+// The finalizer goes when the node has released the volume, and not before.
 func TestFinalizerGoesLast(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

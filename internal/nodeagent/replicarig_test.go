@@ -27,7 +27,7 @@ func replicaObject(size int, change ...func(*corev1.PersistentVolume)) *corev1.P
 	}}, change...)...)
 }
 
-// newReplicaRig has a node that is full with a replica, which bears its label, and a
+// newReplicaRig has a node that is full with a replica, which carries its label, and a
 // promise that needs its room.
 func newReplicaRig(t *testing.T) *rig {
 	r := newRig(t)

@@ -140,7 +140,7 @@ func volumeHandler(kick func()) cache.ResourceEventHandler {
 	}
 }
 
-// podHandler kicks when a pod that uses a volume of ours comes to the node or
+// podHandler kicks when a pod that uses a flexlvm volume comes to the node or
 // leaves it: a first mount wants room, and a device that was open may be closed.
 func (w *watches) podHandler(kick func()) cache.ResourceEventHandler {
 	look := func(o any) {

@@ -160,7 +160,7 @@ func (l *Controller) judge(ctx context.Context, nodes []nodeIdentity, volumes []
 	log := klog.FromContext(ctx)
 	for _, node := range slices.Sorted(maps.Keys(found.missed)) {
 		if _, known := l.missed[node]; !known {
-			log.Info("A node that bears volumes is missing from the API; it counts as lost if it stays away", "node", node, "grace", l.Grace)
+			log.Info("A node that carries volumes is missing from the API; it counts as lost if it stays away", "node", node, "grace", l.Grace)
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(l.missed)) {

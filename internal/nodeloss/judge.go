@@ -17,7 +17,7 @@ import (
 // A nodeIdentity is what a volume can know a node of the API by.
 type nodeIdentity struct{ name, hostname string }
 
-// A localVolume is a PersistentVolume of ours that is tied to one node.
+// A localVolume is a flexlvm PersistentVolume that is tied to one node.
 type localVolume struct {
 	object    *corev1.PersistentVolume
 	claim     *corev1.PersistentVolumeClaim // bound to it; nil: none is known
@@ -75,7 +75,7 @@ type verdict struct {
 }
 
 // localVolumeOf reads what the decision needs. What is not positively a volume
-// of ours, of this cluster, on one node, is not looked at any further: the volume of a
+// of flexlvm, of this cluster, on one node, is not looked at any further: the volume of a
 // dataset's readers is not.
 func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume, bool) {
 	if cluster == "" || persistentvolume.Options(object)[volume.OptionCluster] != cluster ||
@@ -98,8 +98,8 @@ func provisionedByUs(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[pv.AnnotationStorageProvisioner] == pv.Provisioner || claim.Annotations[pv.AnnotationStorageProvisionerBeta] == pv.Provisioner
 }
 
-// missingNodes tells which nodes that bear volumes the API does not have, and how
-// many nodes bear any. A node is there if anything points to it: the label of its
+// missingNodes tells which nodes that carry volumes the API does not have, and how
+// many nodes carry any. A node is there if anything points to it: the label of its
 // volumes, or the hostname that one of them is tied to. What is left of a missing
 // node and waits for a person alone does not count, or such leftovers would add up
 // to a doubt.
@@ -145,7 +145,7 @@ func doubtOf(nodes []nodeIdentity, missing []string, bearing int) string {
 	case len(nodes) == 0:
 		return "the API server knows no node at all"
 	case len(missing) >= 2 && 2*len(missing) > bearing:
-		return fmt.Sprintf("%d of the %d nodes that bear volumes are missing from the API at once", len(missing), bearing)
+		return fmt.Sprintf("%d of the %d nodes that carry volumes are missing from the API at once", len(missing), bearing)
 	}
 	return ""
 }

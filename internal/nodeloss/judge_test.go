@@ -26,7 +26,7 @@ var (
 	longName  = "node-3." + strings.Repeat("rack-12.", 9) + "example.org"
 )
 
-// lossVolume is a bound volume of ours on a node, with policy Delete and
+// lossVolume is a bound flexlvm volume on a node, with policy Delete and
 // onNodeLoss release.
 func lossVolume(name, node string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	object := &corev1.PersistentVolume{
@@ -200,14 +200,14 @@ func TestJudgeLossOfNodes(t *testing.T) {
 		lost     int
 		doubt    string
 	}{
-		"all there":                      {observed: observedOf([]string{"node-1", "node-2"}, volumesOn("node-1", "node-2")...)},
-		"no volumes":                     {observed: observedOf([]string{"node-1"})},
-		"one of one, another bears none": {observed: observedOf([]string{"node-2"}, volumesOn("node-1")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
-		"one of two":                     {observed: observedOf([]string{"node-2"}, volumesOn("node-1", "node-2")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
+		"all there":                        {observed: observedOf([]string{"node-1", "node-2"}, volumesOn("node-1", "node-2")...)},
+		"no volumes":                       {observed: observedOf([]string{"node-1"})},
+		"one of one, another carries none": {observed: observedOf([]string{"node-2"}, volumesOn("node-1")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
+		"one of two":                       {observed: observedOf([]string{"node-2"}, volumesOn("node-1", "node-2")...), want: []string{"on-node-1: release claim ClaimReleased"}, lost: 1},
 		"two of three": {
 			observed: observedOf([]string{"node-3"}, volumesOn("node-1", "node-2", "node-3")...), lost: 2,
 			want:  []string{"on-node-1: tell NodeLossInDoubt", "on-node-2: tell NodeLossInDoubt"},
-			doubt: "2 of the 3 nodes that bear volumes are missing from the API at once",
+			doubt: "2 of the 3 nodes that carry volumes are missing from the API at once",
 		},
 		"two of four": {
 			observed: observedOf([]string{"node-3", "node-4"}, volumesOn("node-1", "node-2", "node-3", "node-4")...), lost: 2,
@@ -237,7 +237,7 @@ func TestJudgeLossOfNodes(t *testing.T) {
 			s.nodes = append(s.nodes, nodeIdentity{name: "renamed", hostname: "host-of-node-1"})
 			return s
 		}()},
-		"a node bears the hostname as its name": {observed: func() observed {
+		"a node carries the hostname as its name": {observed: func() observed {
 			s := observedOf([]string{"node-2"}, volumesOn("node-1", "node-2")...)
 			s.nodes = append(s.nodes, nodeIdentity{name: "host-of-node-1"})
 			return s

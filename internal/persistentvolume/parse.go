@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Volume is what the API says of one PersistentVolume of ours, and of the claim that
+// A Volume is what the API says of one flexlvm PersistentVolume, and of the claim that
 // it is for.
 type Volume struct {
 	PV        string

@@ -237,7 +237,7 @@ func TestNamesOf(t *testing.T) {
 	require.Equal(t, []string{claimPV}, persistentvolume.NamesOf(object))
 }
 
-// FuzzParse: what is read is sound, and all else bears a field's name.
+// FuzzParse: what is read is sound, and all else carries a field's name.
 func FuzzParse(f *testing.F) {
 	f.Add("pvc-1", "volumeGroup=flexlvm,size=1073741824,clusterUID=a-b", "1203765248", "lazy", "none", "Bound", "Delete", int64(1<<30))
 	f.Add("pvc-1", "volumeGroup=flexlvm,size=1,volume=ds-1,kind=dataset,inodes=7", "", "", "", "", "", int64(1))

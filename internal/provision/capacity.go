@@ -82,7 +82,7 @@ type change struct {
 }
 
 // capacityChange compares the capacities of one node as they should be with those
-// that are there. What cannot be changed in place, or bears our label and is none
+// that are there. What cannot be changed in place, or carries our label and is none
 // that should be, goes.
 func capacityChange(want, have []*storagev1.CSIStorageCapacity) change {
 	var out change

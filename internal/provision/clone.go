@@ -120,12 +120,12 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	return origin{claim: name, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
 }
 
-// ofClaim refuses volumes that are none of ours, and replicas of datasets.
+// ofClaim refuses volumes that are not flexlvm's, and replicas of datasets.
 func ofClaim(object *corev1.PersistentVolume, name string) error {
 	var wrong controlplane.Problems
 	switch {
 	case !persistentvolume.IsOurs(object):
-		wrong.Add(fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a class of ours", name))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume is not one of flexlvm, so it cannot be copied; name a claim of a flexlvm class", name))
 	case persistentvolume.Options(object)[volume.OptionKind] == string(volume.Dataset):
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume is a replica of a dataset; make the copy by a dataset of its own", name))
 	}

@@ -131,7 +131,7 @@ func inherit(ctx context.Context, client kubernetes.Interface, ledger *ledger.Le
 	return err == nil
 }
 
-// offeringClass tells of classes of ours alone.
+// offeringClass tells of flexlvm classes alone.
 func offeringClass(obj any) bool {
 	class, ok := obj.(*storagev1.StorageClass)
 	return ok && class.Provisioner == pv.Provisioner

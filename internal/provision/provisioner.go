@@ -322,7 +322,7 @@ func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume)
 // hostnameLabel is the value of a node's label kubernetes.io/hostname.
 func hostnameLabel(node *corev1.Node) string { return node.Labels[corev1.LabelHostname] }
 
-// hostnameOf is the node of a volume of ours, for people to read; empty where none is named.
+// hostnameOf is the node of a flexlvm volume, for people to read; empty where none is named.
 func hostnameOf(volume *corev1.PersistentVolume) string {
 	if names := persistentvolume.Hostnames(volume); len(names) > 0 {
 		return names[0]

@@ -180,7 +180,7 @@ func TestCheckRefuses(t *testing.T) {
 			_, _, err := request.Check()
 			require.EqualError(t, err, tt.err)
 			require.IsType(t, &controlplane.Refusal{}, err)
-			require.Less(t, len(err.Error()), 900, "an event bears 1024 characters")
+			require.Less(t, len(err.Error()), 900, "an event carries 1024 characters")
 		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// watches follow what the API says of the whole cluster, as far as it bears on
+// watches follow what the API says of the whole cluster, as far as it matters for
 // where volumes can be.
 type watches struct {
 	factory informers.SharedInformerFactory // claims, volumes, classes, nodes

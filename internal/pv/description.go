@@ -6,7 +6,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Description is all that a PersistentVolume of ours says of its volume, without the
+// A Description is all that a flexlvm PersistentVolume says of its volume, without the
 // types of Kubernetes: the driver, which also writes PersistentVolumes (`flexlvm volumes
 // undelete`), would take twice as long for each call if it linked them.
 type Description struct {

@@ -55,7 +55,7 @@ func ParseLabelValue(field, s string) (string, error) {
 	return s, nil
 }
 
-// ParseObjectName checks a name as most objects bear it, PersistentVolumes,
+// ParseObjectName checks a name as most objects carry it, PersistentVolumes,
 // claims, classes and nodes among them: a subdomain of RFC 1123. The error is a
 // *volume.FieldError.
 func ParseObjectName(field, s string) (string, error) {

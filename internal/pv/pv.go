@@ -4,14 +4,14 @@
 package pv
 
 const (
-	// Driver is the FlexVolume driver of every PersistentVolume of ours.
+	// Driver is the FlexVolume driver of every flexlvm PersistentVolume.
 	Driver = "flexlvm.io/flexlvm"
 	// Provisioner is what a StorageClass names to get its volumes from us.
 	Provisioner = "flexlvm.io"
 	// FSType is the only file system that the driver makes.
 	FSType = "xfs"
 
-	// LabelNode holds NodeLabelValue of the node that bears the volume, so that
+	// LabelNode holds NodeLabelValue of the node that carries the volume, so that
 	// a node can watch its own PersistentVolumes and no others.
 	LabelNode = "flexlvm.io/node"
 	// Finalizer keeps the object while a node may still hold the logical volume.

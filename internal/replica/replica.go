@@ -102,7 +102,7 @@ func IsVolumeName(name string) bool {
 	return is && IsHash(hash)
 }
 
-// NodeLabel is the label that nodes bear which have the dataset.
+// NodeLabel is the label that nodes carry which have the dataset.
 func NodeLabel(hash string) string { return nodePrefix + hash }
 
 // ReadersPV is the name of the PersistentVolume by which the dataset is read.

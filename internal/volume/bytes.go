@@ -26,7 +26,7 @@ const Block = 4 * KiB
 // above it is a slip of the hand.
 const MaxSize = 500 * TiB
 
-// ParseBytes reads a size as options and tags bear it: decimal digits, no sign,
+// ParseBytes reads a size as options and tags carry it: decimal digits, no sign,
 // no unit, no leading zero, 1 to MaxSize. The error is a *FieldError.
 func ParseBytes(field, s string) (Bytes, error) {
 	n, err := parseCount(field, s, int64(MaxSize))

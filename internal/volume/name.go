@@ -2,7 +2,7 @@ package volume
 
 import "strings"
 
-// Name is the name of a logical volume of ours within its group: the name of
+// Name is the name of a logical flexlvm volume within its group: the name of
 // its PersistentVolume, or of its dataset. It is safe as an LVM operand and as
 // one component of a path. Only ParseName makes one from outside input.
 type Name string
@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// ParseName checks the name of a volume of ours. The error is a *FieldError.
+// ParseName checks the name of a flexlvm volume. The error is a *FieldError.
 func ParseName(field, s string) (Name, error) {
 	if err := checkName(field, s, maxName); err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func nameRune(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.+-", c)
 }
 
-// Doomed is the name a volume bears once its removal has committed. No mount
+// Doomed is the name a volume carries once its removal has committed. No mount
 // can find it by then: no PersistentVolume can have this name.
 func (n Name) Doomed() Name { return doomedPrefix + n }
 

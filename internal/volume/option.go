@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Option names, as the PersistentVolume's flexVolume.options bear them; errors
+// Option names, as the PersistentVolume's flexVolume.options carry them; errors
 // about a Spec speak of these.
 const (
 	OptionGroup     = "volumeGroup"

@@ -49,14 +49,14 @@ func (p PoolName) Noun() string {
 // *FieldError.
 func ParseThinPool(field, s string) (Name, error) { return ParseName(field, s) }
 
-// tagPool is the kind of a thin pool. ParseKind does not know it: what bears it is
+// tagPool is the kind of a thin pool. ParseKind does not know it: what carries it is
 // never taken for a volume.
 const tagPool = tagKind + "pool"
 
-// PoolTags are the tags of a thin pool that volumes of ours may be made in.
+// PoolTags are the tags of a thin pool that flexlvm volumes may be made in.
 func PoolTags() []string { return []string{TagOwned, tagPool} }
 
-// OwnedPool reports whether a thin pool with these tags is for volumes of ours.
+// OwnedPool reports whether a thin pool with these tags is for flexlvm volumes.
 func OwnedPool(tags []string) bool {
 	kind := false
 	for _, t := range tags {

@@ -72,7 +72,7 @@ func (t Tags) Strings() []string {
 // CloneTag is the tag of a copy of the file system with this UUID that is being made.
 func CloneTag(fs string) string { return tagClone + fs }
 
-// DisposalTags are the tags that bear r and w; the defaults take none.
+// DisposalTags are the tags that carry r and w; the defaults take none.
 func DisposalTags(r Reclaim, w Wipe) []string {
 	var out []string
 	if r != "" && r != ReclaimLazy {
@@ -84,20 +84,20 @@ func DisposalTags(r Reclaim, w Wipe) []string {
 	return out
 }
 
-// TellsState reports whether a tag of a volume bears its state or its disposal,
+// TellsState reports whether a tag of a volume carries its state or its disposal,
 // which change together.
 func TellsState(tag string) bool {
 	return strings.HasPrefix(tag, tagState) || strings.HasPrefix(tag, tagReclaim) || strings.HasPrefix(tag, tagWipe)
 }
 
-// Tag is the tag that bears the state.
+// Tag is the tag that carries the state.
 func (s State) Tag() string { return tagState + string(s) }
 
-// SizeTag is the tag that bears the size.
+// SizeTag is the tag that carries the size.
 func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
 
-// ParseTags reads the tags of a volume of ours. Tags of others beside ours are
-// no error; anything of ours that is missing, doubled, unknown or nonsense is,
+// ParseTags reads the tags of a flexlvm volume. Tags of others beside ours are
+// no error; any flexlvm tag that is missing, doubled, unknown or nonsense is,
 // and such a volume is for a person to look at. The error is a *FieldError.
 func ParseTags(tags []string) (Tags, error) {
 	if !Owned(tags) {

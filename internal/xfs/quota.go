@@ -36,7 +36,7 @@ const (
 	projectInherit = 0x00000200 // FS_XFLAG_PROJINHERIT
 )
 
-// EnsureProject makes root, the root directory of a volume, bear the project,
+// EnsureProject makes root, the root directory of a volume, carry the project,
 // and everything made below it inherit it. Without that nothing is counted. It
 // writes only where something is missing: a tenant who is root in his container
 // may have cleared it.

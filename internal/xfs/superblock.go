@@ -86,7 +86,7 @@ func checksum(sector []byte) uint32 {
 
 // crc32c continues a CRC-32C bit by bit. hash/crc32 is made for long inputs: at
 // its first use it works through 1.5 MiB to prepare its tables, which is longer
-// than anything else a mount does here, and a process of ours needs one sector.
+// than anything else a mount does here, and a flexlvm process needs one sector.
 func crc32c(crc uint32, p []byte) uint32 {
 	const castagnoli = 0x82f63b78 // reversed, as hash/crc32 has it
 	for _, b := range p {

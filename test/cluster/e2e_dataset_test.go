@@ -73,7 +73,7 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 		if missing == "" || len(vm.Status.Volumes) == 0 || vm.Status.Volumes[0].Progress == nil {
 			return missing
 		}
-		require.Empty(l.t, l.early(vm), "a node bears the label before its replica is complete")
+		require.Empty(l.t, l.early(vm), "a node carries the label before its replica is complete")
 		p := vm.Status.Volumes[0].Progress
 		seen[p.Percent] = true
 		last = max(last, p.Bytes)
@@ -89,12 +89,12 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 	return vm
 }
 
-// early tells of nodes that bear the label although no loader has succeeded there.
+// early tells of nodes that carry the label although no loader has succeeded there.
 func (l *library) early(vm flexlvmv1.VolumeManager) string {
 	bearing := l.bearing(vm) // before the Jobs, which come first
 	succeeded := strings.Fields(l.kubectl("get", "jobs", "-l", "dataset="+vm.Name, "-o", "jsonpath={.items[*].status.succeeded}"))
 	if len(bearing) > len(succeeded) {
-		return fmt.Sprintf("%v bear the label, and %d loaders have succeeded", bearing, len(succeeded))
+		return fmt.Sprintf("%v carry the label, and %d loaders have succeeded", bearing, len(succeeded))
 	}
 	return ""
 }

@@ -11,7 +11,7 @@ import (
 
 var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/(([^/]+)/([^/]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})$`)
 
-// signedWith reports whether a request bears a signature, version 4, whose access key
+// signedWith reports whether a request carries a signature, version 4, whose access key
 // and secret are the token. Dates are not looked at.
 func signedWith(r *http.Request, token string) bool {
 	match := authorization.FindStringSubmatch(r.Header.Get("Authorization"))

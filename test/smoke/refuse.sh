@@ -25,7 +25,7 @@ refute "leaves nothing behind" lvs "$group/huge"
 
 mount -t tmpfs none "$dir"
 fails "a target where something else is mounted" "something else is mounted" mount "$dir" "$(options mine $size)"
-fails "unmount of what is not ours" "no volume of ours" unmount "$dir"
+fails "unmount of what is not ours" "no flexlvm volume" unmount "$dir"
 check "leaves it mounted" is_mounted "$dir"
 umount "$dir"
 

@@ -58,7 +58,7 @@ func (r *RunDir) Remove() error {
 
 // own takes the lock that says that a folder has a living owner. The kernel gives
 // it back when the owner ends, however that happens; a process id says less, as
-// another process may bear it by now.
+// another process may carry it by now.
 func own(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -89,7 +89,7 @@ func (d *Dir) open() error {
 	return err
 }
 
-// Close lets go of the directory.
+// Close releases the directory.
 func (d *Dir) Close() {
 	for _, f := range []*os.File{d.lock, d.Dir} {
 		if f != nil {

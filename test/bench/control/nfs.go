@@ -161,7 +161,7 @@ func (b *bed) release(ctx context.Context, claims batch) error {
 		claim.Finalizers = nil
 		all := b.client.CoreV1().PersistentVolumeClaims(space)
 		if _, err := all.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("let go of a claim: %w", err)
+			return fmt.Errorf("release a claim: %w", err)
 		}
 		if err := all.Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil {
 			return err

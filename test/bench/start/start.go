@@ -137,7 +137,7 @@ func run(ctx context.Context, client kubernetes.Interface, name string, claim bo
 	})
 }
 
-// end takes pod and claim away, and waits until the node has let go of them.
+// end takes pod and claim away, and waits until the node has released them.
 func end(ctx context.Context, client kubernetes.Interface, name string) error {
 	if err := client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err

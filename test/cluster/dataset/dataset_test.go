@@ -325,7 +325,7 @@ func (k *kubelets) testLongNames(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testStrangers: what bears a name that is needed and is somebody else's is not touched.
+// testStrangers: what carries a name that is needed and is somebody else's is not touched.
 func (k *kubelets) testStrangers(t *testing.T) {
 	s := k.namespace(t, "strangers")
 	none := ""

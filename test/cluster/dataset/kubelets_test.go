@@ -38,7 +38,7 @@ func complete(*corev1.Pod) *corev1.PodStatus {
 	return terminated(0, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":3145728,"bytesTotal":3145728}`)
 }
 
-// kubelets let every pod of every namespace end as its script says, let go of pods that
+// kubelets let every pod of every namespace end as its script says, release pods that
 // are being deleted, take volumes back, as the nodes' daemons do, and answer to evictions.
 type kubelets struct {
 	*bed

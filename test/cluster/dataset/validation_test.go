@@ -46,7 +46,7 @@ func (b *bed) testValidation(t *testing.T) {
 		"labels left out":        {volumes(with(s3, "labels: {k: v}, ", "")), "labels: Required value"},
 		"label that is none":     {volumes(with(s3, "{k: v}", `{k: "a b"}`)), "should match"},
 		"label key that is none": {volumes(with(s3, "{k: v}", `{"a b": v}`)), "labels has to have keys that Kubernetes takes"},
-		"label of ours":          {volumes(with(s3, "{k: v}", `{flexlvm.io/dataset: x}`)), "labels cannot begin with flexlvm.io/"},
+		"flexlvm label":          {volumes(with(s3, "{k: v}", `{flexlvm.io/dataset: x}`)), "labels cannot begin with flexlvm.io/"},
 		"no secret":              {volumes(with(s3, "awsCredentialsSecretName: s, ", "")), "awsCredentialsSecretName key has to be set in options"},
 		"no options":             {volumes(with(s3, `, options: {awsCredentialsSecretName: s, sourceURL: "s3://b/p/"}`, "")), "awsCredentialsSecretName key has to be set in options"},
 		"no source URL":          {volumes(with(s3, `, sourceURL: "s3://b/p/"`, "")), "sourceURL has to be set in options"},

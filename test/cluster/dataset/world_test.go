@@ -185,7 +185,7 @@ func (s *space) what() string {
 	return out
 }
 
-// labelled are the nodes that bear the label of the first dataset.
+// labelled are the nodes that carry the label of the first dataset.
 func (s *space) labelled(name string) []string {
 	s.t.Helper()
 	vm := s.get(name)

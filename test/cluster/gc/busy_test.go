@@ -49,7 +49,7 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	require.Contains(t, b.onNode(t, driver+" volumes show "+name), "Device open:    yes")
 
 	b.onNode(t, "kill "+pid)
-	s.runs("waiting", time.Now(), "the volume was let go of")
+	s.runs("waiting", time.Now(), "the volume was released")
 	b.evictedFor(t, name, "claim elsewhere/waiting")
 	b.condition(t, "Shortfall", metav1.ConditionFalse, "")
 }

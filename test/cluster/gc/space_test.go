@@ -246,7 +246,7 @@ func (s *space) sums(pod string) string {
 	return s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-c", "until [ -e /tmp/done ]; do sleep 0.1; done; cat /data/*/sum")
 }
 
-// end deletes pods and waits until they have let go of their volumes.
+// end deletes pods and waits until they have released their volumes.
 func (s *space) end(pods ...string) {
 	s.t.Helper()
 	for _, name := range pods {

@@ -44,7 +44,7 @@ func (lv logicalVolume) state() volume.State {
 	return ""
 }
 
-// logicalVolumes of the node, whoever owns them, but for thin pools of ours.
+// logicalVolumes of the node, whoever owns them, but for flexlvm thin pools.
 func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
 	t.Helper()
 	out := b.onNode(t, "lvs --reportformat json --units b --nosuffix -o vg_name,lv_name,lv_uuid,lv_tags,lv_size")
@@ -65,7 +65,7 @@ func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
 	return all
 }
 
-// stateOf gives the state of each volume, by the name that it bears in life; ""
+// stateOf gives the state of each volume, by the name that it carries in life; ""
 // of one that is gone.
 func (b *bed) stateOf(t *testing.T, name string) volume.State {
 	t.Helper()
@@ -105,7 +105,7 @@ func (b *bed) fill(t *testing.T, group string, left int64) {
 	t.Cleanup(func() { b.onNode(t, "lvremove -qq -y "+group+"/filler") })
 }
 
-// persistentVolumeGone waits until the API has let go of one.
+// persistentVolumeGone waits until the API has released one.
 func (b *bed) persistentVolumeGone(t *testing.T, name string) {
 	t.Helper()
 	await.Until(t, longest, func() string {

@@ -124,7 +124,7 @@ func (b *bed) stuckWorkers(t *testing.T) (n int) {
 	return n
 }
 
-// testUserAndQuota: what docs/jobs.md says that a server of ours can do.
+// testUserAndQuota: what docs/jobs.md says that a flexlvm server can do.
 func (b *bed) testUserAndQuota(t *testing.T) {
 	b.claim(t, "quota", "shared-retain")
 	volume, directory := b.bound(t, "quota")

@@ -132,7 +132,7 @@ func (s *space) sourceDeleted(source *corev1.PersistentVolume) {
 	require.NoError(t, s.client.CoreV1().Pods(s.name).Delete(context.WithoutCancel(t.Context()), "source", metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
 	await.Until(t, longest, func() string {
 		v, err := s.client.CoreV1().PersistentVolumes().Get(t.Context(), source.Name, metav1.GetOptions{})
-		require.NoError(t, err, "its node lets go of it, and nobody else")
+		require.NoError(t, err, "its node releases it, and nobody else")
 		return await.Missing(v.Status.Phase == corev1.VolumeReleased, "the source's volume is %s", v.Status.Phase)
 	})
 	s.event(s.name, "PersistentVolumeClaim", "late", "ProvisioningFailed", `namespace "copies" has no such claim`)

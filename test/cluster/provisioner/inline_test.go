@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// workloads is every kind that bears a pod, with %s for its volumes.
+// workloads is every kind that carries a pod, with %s for its volumes.
 var workloads = map[string]string{
 	"Pod": `{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, image: i}], volumes: %s}}`,
 	"Deployment": `{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {replicas: 0, selector: {matchLabels: {a: b}},

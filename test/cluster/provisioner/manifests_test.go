@@ -212,7 +212,7 @@ func (b *bed) testExamples(t *testing.T) {
 	require.Equal(t, "rbps=104857600 wbps=52428800 riops=5000 wiops=2000", s.volumeOf("explained").Annotations["flexlvm.io/io-limits"])
 	require.NoError(t, b.client.AppsV1().StatefulSets(s.name).Delete(t.Context(), "shards", metav1.DeleteOptions{}))
 	await.Until(t, longest, func() string {
-		// No kubelet lets go of the pods, so the garbage collector's deletion is ours to finish.
+		// No kubelet releases the pods, so the garbage collector's deletion is ours to finish.
 		s.deletePods(t.Context())
 		pods, err := b.client.CoreV1().Pods(s.name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)

@@ -57,7 +57,7 @@ func (b *bed) namespace(t *testing.T, name string) *space {
 	return s
 }
 
-// deletePods as a kubelet lets go of them: there is none here.
+// deletePods as a kubelet releases them: there is none here.
 func (s *space) deletePods(ctx context.Context) {
 	require.NoError(s.t, s.client.CoreV1().Pods(s.name).DeleteCollection(ctx,
 		metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}, metav1.ListOptions{}))
@@ -93,7 +93,7 @@ func (s *space) volumes(ctx context.Context) []corev1.PersistentVolume {
 	return ours
 }
 
-// class makes a StorageClass of ours for the time of the test.
+// class makes a flexlvm StorageClass for the time of the test.
 func (s *space) class(name string, change func(*storagev1.StorageClass)) {
 	s.t.Helper()
 	class := &storagev1.StorageClass{

@@ -107,7 +107,7 @@ func (b *bed) testReplicas(t *testing.T) {
 	}
 }
 
-// deletePod as a kubelet lets go of it.
+// deletePod as a kubelet releases it.
 func (s *space) deletePod(name string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.CoreV1().Pods(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))

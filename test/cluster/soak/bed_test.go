@@ -29,7 +29,7 @@ const (
 	group     = "flexlvm"
 	driver    = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
 	immediate = "soak-immediate"
-	stranger  = "stranger" // a logical volume that is none of ours
+	stranger  = "stranger" // a logical volume that is not flexlvm's
 	minAge    = 5 * time.Second
 	// killedLogs is where a node keeps the logs of its daemons.
 	killedLogs = "/var/log/soak"

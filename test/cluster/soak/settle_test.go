@@ -162,7 +162,7 @@ func (b *bed) compare(ctx context.Context, t *testing.T, h *history) {
 		}
 	}
 	if live := len(h.living()); explained != live {
-		h.amiss("%d claims live, and %d PersistentVolumes bear the label of a node", live, explained)
+		h.amiss("%d claims live, and %d PersistentVolumes carry the label of a node", live, explained)
 	}
 	for _, c := range h.living() {
 		now, err := b.claim(ctx, c.name)

@@ -35,7 +35,7 @@ type step struct {
 	then func(p promises) // what is promised once it has returned
 }
 
-// A moment is an instant of the recording that bears a mark.
+// A moment is an instant of the recording that carries a mark.
 type moment struct {
 	what    string
 	step    int    // which one is under way, or was the last
