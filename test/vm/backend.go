@@ -84,19 +84,6 @@ func FindBackendAtHand(ctx context.Context, progress io.Writer) (Backend, error)
 	return findBackend(ctx, progress, cachedUMLKernel)
 }
 
-// findQemuBackend is FindBackend among those that boot Debian's kernel.
-func findQemuBackend(ctx context.Context, progress io.Writer) (Backend, error) {
-	images, err := BuildImages(ctx, progress)
-	if err != nil {
-		return Backend{}, err
-	}
-	b, err := tryBackend(ctx, progress, KVM, images, nil)
-	if err != nil && ctx.Err() == nil {
-		return tryBackend(ctx, progress, TCG, images, nil)
-	}
-	return b, err
-}
-
 // Announce finds the backend and says what it is and why: the first line of a suite.
 func Announce(ctx context.Context, w io.Writer) error {
 	b, err := FindBackend(ctx, w)

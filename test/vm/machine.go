@@ -51,11 +51,8 @@ type Config struct {
 	Root   string
 	Memory int // MiB
 	// CPUs is the number of processors; User-Mode Linux has one, whatever this says.
-	CPUs int
-	// DebianKernel is for what needs more of a kernel than our User-Mode Linux has:
-	// security modules. The machine runs in qemu then.
-	DebianKernel bool
-	KernelArgs   []string
+	CPUs       int
+	KernelArgs []string
 	// Timeout bounds the machine's life.
 	Timeout time.Duration
 	// Progress is told of long steps; os.Stderr if nil.
@@ -87,11 +84,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 		c.Progress = os.Stderr
 	}
 	var err error
-	find := FindBackend
-	if c.DebianKernel {
-		find = findQemuBackend
-	}
-	if c.backend, err = find(ctx, c.Progress); err != nil {
+	if c.backend, err = FindBackend(ctx, c.Progress); err != nil {
 		return nil, err
 	}
 	m, err := prepare(ctx, c)

@@ -148,7 +148,7 @@ func TestEngineBesideUdev(t *testing.T) {
 func TestReadersWhereNothingIsTraced(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
-	m := start(t, vm.Config{DebianKernel: true, Disks: disks(), Files: map[string]string{"/node.test": binary}})
+	m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 	run(t, m, nil, "sysctl", "-w", "kernel.yama.ptrace_scope=3")
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
 }
