@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/doctor"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -57,8 +56,8 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestShellLine(t *testing.T) {
-	c := command.Command{Name: "vgcreate", Args: []string{"--name", "it's", "/dev/sdb", ""}}
-	require.Equal(t, `vgcreate --name 'it'\''s' /dev/sdb ''`, shellLine(c))
+	argv := []string{"vgcreate", "--name", "it's", "/dev/sdb", ""}
+	require.Equal(t, `vgcreate --name 'it'\''s' /dev/sdb ''`, shellLine(argv))
 }
 
 func TestThinPoolOfANewGroup(t *testing.T) {

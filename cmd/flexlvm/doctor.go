@@ -62,7 +62,7 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	log := o.global.logger(cmd.ErrOrStderr())
-	tools := command.NewHost("", log)
+	tools := command.New("", log)
 	engine, err := node.New(node.Config{}, tools)
 	if err != nil {
 		return err
@@ -73,9 +73,9 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 		{What: "log directory", Path: node.DefaultLogDir},
 	}}
 	host := doctor.Host{
-		Tools:     tools,
-		Driver:    command.NewHost(place.Dir(), log),
-		Inventory: nodeTools{lvm.New(tools, lock.Dir(node.DefaultLockDir)), engine},
+		Tools:     tools.Unkillable,
+		Driver:    command.New(place.Dir(), log).Killable,
+		Inventory: nodeTools{lvm.New(tools.Unkillable, lock.Dir(node.DefaultLockDir)), engine},
 		Kernel:    doctor.Running{},
 	}
 	ctx, cancel := bounded(cmd)

@@ -51,7 +51,7 @@ func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
 			log.WithError(err).Warn("the volume's next call will settle it")
 		}
-	}}, command.NewHost("", log))
+	}}, command.New("", log))
 }
 
 // people runs a command for a person.

@@ -69,13 +69,13 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	}
 	ctx, cancel := bounded(cmd)
 	defer cancel()
-	client := lvm.New(command.NewHost("", o.global.logger(cmd.ErrOrStderr())), lock.Dir(node.DefaultLockDir))
+	client := lvm.New(command.New("", o.global.logger(cmd.ErrOrStderr())).Unkillable, lock.Dir(node.DefaultLockDir))
 	out := cmd.OutOrStdout()
 	if o.dryRun {
 		if err := client.CheckNewGroup(ctx, n); err != nil {
 			return asRoot(err)
 		}
-		_, err := fmt.Fprintf(out, "would run: %s\n%s", shellLine(n.Command()), o.plan(pool))
+		_, err := fmt.Fprintf(out, "would run: %s\n%s", shellLine(n.Argv()), o.plan(pool))
 		return err
 	}
 	g, err := client.CreateGroup(ctx, n)
@@ -178,9 +178,9 @@ func parseSize(field, s string) (volume.Bytes, error) {
 }
 
 // shellLine is the command as it could be typed.
-func shellLine(c command.Command) string {
-	words := []string{c.Name}
-	for _, a := range c.Args {
+func shellLine(argv []string) string {
+	words := make([]string, 0, len(argv))
+	for _, a := range argv {
 		if a == "" || strings.IndexFunc(a, special) >= 0 {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}

@@ -155,8 +155,8 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 
 	registry := serve.NewRegistry()
 	metrics := nodeagent.NewMetrics(registry)
-	host := commands.NewHost("", log)
-	engine, err := node.New(node.Config{WipeRate: rate}, metrics.Timed(host))
+	host := commands.New("", log, metrics.CommandDone)
+	engine, err := node.New(node.Config{WipeRate: rate}, host)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	var server *serve.Server
 	daemon, err := nodeagent.New(nodeagent.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
-		Missing: func() []string { return host.Lacks(programs()...) },
+		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},

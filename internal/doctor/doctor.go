@@ -6,7 +6,8 @@ package doctor
 import (
 	"context"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
+
 	"github.com/flexlvm/flexlvm/internal/install"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -54,8 +55,8 @@ type Inventory interface {
 
 // Host is how the doctor reaches the machine.
 type Host struct {
-	Tools     command.Runner // the host's programs
-	Driver    command.Runner // programs in the driver's directory
+	Tools     exec.Interface // the host's programs
+	Driver    exec.Interface // programs in the driver's directory
 	Inventory Inventory
 	Kernel    Kernel
 	Root      string // the root directory; empty means /

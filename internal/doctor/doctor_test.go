@@ -11,8 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/install"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -23,8 +24,8 @@ import (
 // script answers commands by their beginning.
 type script map[string]string
 
-func (s script) Run(_ context.Context, c command.Command) (command.Result, error) {
-	line, best, answer := c.String(), -1, ""
+func (s script) run(argv ...string) (string, error) {
+	line, best, answer := strings.Join(argv, " "), -1, ""
 	for prefix, out := range s {
 		if strings.HasPrefix(line, prefix) && len(prefix) > best {
 			best, answer = len(prefix), out
@@ -32,12 +33,22 @@ func (s script) Run(_ context.Context, c command.Command) (command.Result, error
 	}
 	switch {
 	case best < 0:
-		return command.Result{}, &command.MissingError{Name: c.Name, Path: "/usr/sbin"}
+		return "", commandtest.Missing(argv...)
 	case answer == "fails":
-		return command.Result{}, &command.ExitError{Command: line, Code: 5, Stderr: "it went wrong"}
+		return "", exec.CodeExitError{Code: 5, Err: fmt.Errorf("run %s: it went wrong", line)}
 	}
-	return command.Result{Stdout: []byte(answer)}, nil
+	return answer, nil
 }
+
+func (s script) Command(name string, args ...string) exec.Cmd {
+	return commandtest.Func(s.run).Command(name, args...)
+}
+
+func (s script) CommandContext(_ context.Context, name string, args ...string) exec.Cmd {
+	return s.Command(name, args...)
+}
+
+func (s script) LookPath(name string) (string, error) { return name, nil }
 
 type kernel struct {
 	release string

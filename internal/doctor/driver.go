@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/flexlvm/flexlvm/internal/command"
 )
 
 func (d *Doctor) checkDirs(context.Context) []Finding {
@@ -151,19 +149,19 @@ func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 // callDriver calls the installed driver as kubelet first does.
 func (d *Doctor) callDriver(ctx context.Context, check, do string) []Finding {
 	name := filepath.Base(d.cfg.Place.Driver())
-	res, err := d.host.Driver.Run(ctx, command.Command{Name: name, Args: []string{"init"}, Disposable: true})
-	if err != nil || !strings.Contains(string(res.Stdout), `"status":"Success"`) {
+	out, err := d.host.Driver.CommandContext(ctx, name, "init").Output()
+	if err != nil || !strings.Contains(string(out), `"status":"Success"`) {
 		detail := "does not answer `init`"
 		if err != nil {
 			detail += ": " + err.Error()
 		}
 		return fail(check, detail, do)
 	}
-	res, err = d.host.Driver.Run(ctx, command.Command{Name: name, Args: []string{"version"}, Disposable: true})
+	out, err = d.host.Driver.CommandContext(ctx, name, "version").Output()
 	if err != nil {
 		return fail(check, "does not tell its version: "+err.Error(), do)
 	}
-	fields := strings.Fields(string(res.Stdout))
+	fields := strings.Fields(string(out))
 	if len(fields) < 2 {
 		return fail(check, "does not tell its version", do)
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -99,8 +98,8 @@ func (d *Doctor) checkDevicesFile(ctx context.Context) []Finding {
 	if err != nil {
 		return warn(check, err.Error(), "run it as root")
 	}
-	res, err := d.host.Tools.Run(ctx, command.Command{Name: "lvmconfig", Args: []string{"--type", "full", "devices/use_devicesfile"}})
-	if err != nil || !strings.Contains(string(res.Stdout), "use_devicesfile=1") {
+	out, err := d.host.Tools.CommandContext(ctx, "lvmconfig", "--type", "full", "devices/use_devicesfile").Output()
+	if err != nil || !strings.Contains(string(out), "use_devicesfile=1") {
 		return ok(check, "there is one, and LVM does not use it")
 	}
 	seen, err := d.groupNames(ctx)
@@ -138,7 +137,7 @@ func entries(text string) int {
 
 func (d *Doctor) groupNames(ctx context.Context, options ...string) (map[string]bool, error) {
 	args := append([]string{"--reportformat", "json", "--options", "vg_name"}, options...)
-	res, err := d.host.Tools.Run(ctx, command.Command{Name: "vgs", Args: args})
+	out, err := d.host.Tools.CommandContext(ctx, "vgs", args...).Output()
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +148,7 @@ func (d *Doctor) groupNames(ctx context.Context, options ...string) (map[string]
 			} `json:"vg"`
 		} `json:"report"`
 	}
-	if err := json.Unmarshal(res.Stdout, &report); err != nil {
+	if err := json.Unmarshal(out, &report); err != nil {
 		return nil, fmt.Errorf("read LVM's report: %w", err)
 	}
 	names := map[string]bool{}

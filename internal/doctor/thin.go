@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
@@ -32,7 +31,7 @@ func (d *Doctor) checkThinPools(ctx context.Context) []Finding {
 // activates it. LVM does without, and says so each time.
 func (d *Doctor) checkThinCheck(ctx context.Context) []Finding {
 	const check = "thin_check"
-	if _, err := d.host.Tools.Run(ctx, command.Command{Name: check, Args: []string{"-V"}}); err != nil {
+	if err := d.host.Tools.CommandContext(ctx, check, "-V").Run(); err != nil {
 		return warn(check, fmt.Sprintf("%s; it is of the package thin-provisioning-tools (device-mapper-persistent-data on RHEL)", err), "install it: without it, LVM activates a thin pool whose metadata is damaged, and cannot repair it")
 	}
 	return ok(check, "LVM can check and repair thin pools")

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
 )
 
 // A tool is a program of the host's that is run, and how it tells its version.
@@ -41,15 +41,14 @@ func (d *Doctor) checkTools(ctx context.Context) []Finding {
 }
 
 func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
-	res, err := d.host.Tools.Run(ctx, command.Command{Name: t.name, Args: []string{t.ask}})
-	var missing *command.MissingError
-	if errors.As(err, &missing) {
+	out, err := d.host.Tools.CommandContext(ctx, t.name, t.ask).CombinedOutput()
+	if errors.Is(err, exec.ErrExecutableNotFound) {
 		return fail(t.name, err.Error(), "install it on the host itself: the driver runs there, not in a container")
 	}
 	if err != nil {
 		return fail(t.name, err.Error(), "it must run without an error; reinstall its package")
 	}
-	version := findVersion(string(res.Stdout) + string(res.Stderr))
+	version := findVersion(string(out))
 	if version == "" {
 		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", t.least))
 	}

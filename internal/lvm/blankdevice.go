@@ -11,8 +11,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -23,7 +23,7 @@ var ErrNotBlank = errors.New("not blank")
 // nobody uses and that carries no signature of anything. Whatever cannot be found
 // out counts against the device: a probe that finds nothing proves little, so
 // many are asked and all must agree.
-func CheckBlank(ctx context.Context, run command.Runner, devices []string, least volume.Bytes) error {
+func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least volume.Bytes) error {
 	p := prober{run: run, sys: "/sys", proc: "/proc"}
 	seen := map[uint64]string{}
 	for _, path := range devices {
@@ -44,7 +44,7 @@ func CheckBlank(ctx context.Context, run command.Runner, devices []string, least
 
 // A prober asks the kernel and the host's programs about devices.
 type prober struct {
-	run       command.Runner
+	run       exec.Interface
 	sys, proc string // where these file systems are
 }
 
@@ -246,11 +246,11 @@ func checkOpen(d candidate, least volume.Bytes) error {
 }
 
 func (p prober) checkWipefs(ctx context.Context, d candidate) error {
-	res, err := p.run.Run(ctx, command.Command{Name: "wipefs", Args: []string{"--no-act", "--parsable", "--", d.path}})
+	out, err := p.run.CommandContext(ctx, "wipefs", "--no-act", "--parsable", "--", d.path).Output()
 	if err != nil {
 		return unsure(d.path, "look for signatures", err)
 	}
-	if found := signatures(string(res.Stdout)); found != "" {
+	if found := signatures(string(out)); found != "" {
 		return notBlank(d.path, "it carries a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", found, d.path)
 	}
 	return nil
@@ -271,16 +271,16 @@ func signatures(out string) string {
 const blkidNothing = 2
 
 func (p prober) checkBlkid(ctx context.Context, d candidate) error {
-	res, err := p.run.Run(ctx, command.Command{Name: "blkid", Args: []string{"-p", "-o", "export", "--", d.path}})
-	var exit *command.ExitError
+	out, err := p.run.CommandContext(ctx, "blkid", "-p", "-o", "export", "--", d.path).Output()
+	var exit exec.ExitError
 	switch {
-	case errors.As(err, &exit) && exit.Code == blkidNothing:
+	case errors.As(err, &exit) && exit.ExitStatus() == blkidNothing:
 		return nil
 	case err != nil:
 		return unsure(d.path, "look for signatures", err)
 	}
-	found := strings.Join(strings.Fields(string(res.Stdout)), " ")
-	if onlyItsPlace(string(res.Stdout)) {
+	found := strings.Join(strings.Fields(string(out)), " ")
+	if onlyItsPlace(string(out)) {
 		return nil
 	}
 	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)

@@ -11,7 +11,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
+
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -38,13 +39,14 @@ const lockFile = "lvm.lock"
 
 // A Client runs LVM commands.
 type Client struct {
-	run   command.Runner
+	run   exec.Interface
 	locks lock.Dir
 	sync  func(device string) error // flushes its disk
 }
 
-// New returns a client that runs commands with run, one at a time on this node.
-func New(run command.Runner, locks lock.Dir) *Client {
+// New returns a client that runs commands with run, one at a time on this node. It
+// must not kill them.
+func New(run exec.Interface, locks lock.Dir) *Client {
 	return &Client{run: run, locks: locks, sync: syncDevice}
 }
 
@@ -54,8 +56,7 @@ func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, 
 		return nil, err
 	}
 	defer release()
-	res, err := c.run.Run(ctx, command.Command{Name: name, Args: args})
-	return res.Stdout, err
+	return c.run.CommandContext(ctx, name, args...).Output()
 }
 
 // Group returns one volume group, or ErrNoGroup.
@@ -116,7 +117,7 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 }
 
 func (c *Client) explainLookup(ctx context.Context, g volume.Group, err error) error {
-	var exit *command.ExitError
+	var exit exec.ExitError
 	if errors.As(err, &exit) {
 		if _, gerr := c.Group(ctx, g); errors.Is(gerr, ErrNoGroup) {
 			return gerr

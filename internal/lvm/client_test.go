@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/exec"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -39,7 +40,7 @@ func only(t testing.TB, name string) string {
 	return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`
 }
 
-// script is a runner that answers each program with its next line.
+// script answers each program with its next line.
 type script struct {
 	t       *testing.T
 	answers map[string][]answer
@@ -51,18 +52,17 @@ type answer struct {
 	err error
 }
 
-func (s *script) Run(_ context.Context, c command.Command) (command.Result, error) {
-	s.ran = append(s.ran, c.String())
-	require.False(s.t, c.Disposable, "an LVM command is never killed: %s", c)
-	left := s.answers[c.Name]
-	require.NotEmpty(s.t, left, "nobody expected %s", c)
-	s.answers[c.Name] = left[1:]
-	return command.Result{Stdout: []byte(left[0].out)}, left[0].err
+func (s *script) run(argv ...string) (string, error) {
+	s.ran = append(s.ran, strings.Join(argv, " "))
+	left := s.answers[argv[0]]
+	require.NotEmpty(s.t, left, "nobody expected %s", argv)
+	s.answers[argv[0]] = left[1:]
+	return left[0].out, left[0].err
 }
 
 func client(t *testing.T, answers map[string][]answer) (*Client, *script) {
 	s := &script{t: t, answers: answers}
-	c := New(s, lock.Dir(t.TempDir()))
+	c := New(commandtest.Func(s.run), lock.Dir(t.TempDir()))
 	c.sync = func(device string) error {
 		s.ran = append(s.ran, "flush "+device)
 		return nil
@@ -70,7 +70,7 @@ func client(t *testing.T, answers map[string][]answer) (*Client, *script) {
 	return c, s
 }
 
-var failed = &command.ExitError{Command: "lvcreate", Code: 5, Stderr: "something in prose"}
+var failed = exec.CodeExitError{Code: 5, Err: errors.New("something in prose")}
 
 func TestVolume(t *testing.T) {
 	c, s := client(t, map[string][]answer{"lvs": {{out: only(t, "pvc-1")}}})

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
+
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -40,7 +41,7 @@ func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) er
 	if err == nil {
 		return nil
 	}
-	var exit *command.ExitError
+	var exit exec.ExitError
 	if !errors.As(err, &exit) && !errors.Is(err, errNoPlace) && !errors.Is(err, errPool) {
 		return fmt.Errorf("create logical volume %s: %w", lv.path(), err)
 	}
@@ -126,7 +127,7 @@ func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 	if err == nil {
 		return nil
 	}
-	var exit *command.ExitError
+	var exit exec.ExitError
 	if errors.As(err, &exit) {
 		if now, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil && now.Size >= size {
 			return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -62,20 +61,20 @@ func (n NewThinPool) plan(free, extent volume.Bytes) (thinPlan, error) {
 
 func grainOf(extent volume.Bytes) volume.Bytes { return max(extent, volume.DefaultExtent) }
 
-// command makes the pool. A full pool is to give errors at once instead of keeping
+// argv is the command that makes the pool. A full pool is to give errors at once instead of keeping
 // writers waiting, nobody is to read what another tenant has left in a chunk, and
 // what is deleted is to come back. --thin says what --type thin-pool says, with which
 // LVM (2.03.16) takes --errorwhenfull for a mistake.
-func (n NewThinPool) command(p thinPlan) command.Command {
-	args := []string{
-		"--yes", "--thin", "--size", bytesArg(p.size),
+func (n NewThinPool) argv(p thinPlan) []string {
+	argv := []string{
+		"lvcreate", "--yes", "--thin", "--size", bytesArg(p.size),
 		"--poolmetadatasize", bytesArg(p.metadata), "--poolmetadataspare", "y", "--chunksize", bytesArg(p.chunk),
 		"--zero", "y", "--errorwhenfull", "y", "--discards", "passdown",
 	}
 	for _, t := range volume.PoolTags() {
-		args = append(args, "--addtag", t)
+		argv = append(argv, "--addtag", t)
 	}
-	return command.Command{Name: "lvcreate", Args: append(args, "--thinpool", string(n.Name), "--", string(n.Group))}
+	return append(argv, "--thinpool", string(n.Name), "--", string(n.Group))
 }
 
 // CreateThinPool makes a thin pool. Killed at any instant it leaves nothing, or the
@@ -96,9 +95,9 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	case !errors.Is(err, ErrNoVolume):
 		return ThinPool{}, err
 	}
-	cmd := n.command(p)
-	if _, err := c.lvm(ctx, cmd.Name, cmd.Args...); err != nil {
-		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is not whole, and make it by hand with `%s`", n.Group, n.Name, err, n.Group, cmd)
+	argv := n.argv(p)
+	if _, err := c.lvm(ctx, argv[0], argv[1:]...); err != nil {
+		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is not whole, and make it by hand with `%s`", n.Group, n.Name, err, n.Group, strings.Join(argv, " "))
 	}
 	pool, err := c.ThinPool(ctx, n.Group, n.Name)
 	if err != nil {

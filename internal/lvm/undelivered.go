@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
+
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -83,7 +84,7 @@ func (c *Client) metadata(ctx context.Context, g volume.Group) (string, error) {
 // transaction is how many transactions the kernel's thin pool has counted.
 func (c *Client) transaction(ctx context.Context, device string) (int, error) {
 	out, err := c.lvm(ctx, "dmsetup", "status", device)
-	var exit *command.ExitError
+	var exit exec.ExitError
 	if errors.As(err, &exit) {
 		return 0, fmt.Errorf("the thin pool is not active: %w", err)
 	}

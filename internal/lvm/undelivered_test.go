@@ -1,14 +1,13 @@
 package lvm
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -35,17 +34,14 @@ func TestParseUndelivered(t *testing.T) {
 	}
 }
 
-// backing is a script whose vgcfgbackup writes a file.
-type backing struct {
-	*script
-	text string
-}
-
-func (b backing) Run(ctx context.Context, c command.Command) (command.Result, error) {
-	if c.Name == "vgcfgbackup" {
-		return command.Result{}, os.WriteFile(c.Args[1], []byte(b.text), 0o600)
+// backing is s, with a vgcfgbackup that writes text into its file.
+func backing(s *script, text string) commandtest.Func {
+	return func(argv ...string) (string, error) {
+		if argv[0] == "vgcfgbackup" {
+			return "", os.WriteFile(argv[2], []byte(text), 0o600)
+		}
+		return s.run(argv...)
 	}
-	return b.script.Run(ctx, c)
 }
 
 // A snapshot is taken out of its pool by hand only where LVM's own note says that it
@@ -60,7 +56,7 @@ func TestRemoveHalfASnapshot(t *testing.T) {
 			"dmsetup":  {{out: status}, {}},
 			"lvs":      {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "groups.json")}}, "pvs": {{out: golden(t, "devices.json")}},
 		}}
-		c := New(backing{s, text}, lock.Dir(t.TempDir()))
+		c := New(backing(s, text), lock.Dir(t.TempDir()))
 		c.sync = func(device string) error {
 			s.ran = append(s.ran, "flush "+device)
 			return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -43,16 +42,16 @@ func (n NewGroup) Validate() error {
 	return nil
 }
 
-// Command is what makes the group. It answers no question of LVM's beforehand,
-// and a program that is run by a Runner has no terminal to be asked on: where
+// Argv is the command that makes the group. It answers no question of LVM's beforehand,
+// and a program that is run by flexlvm has no terminal to be asked on: where
 // LVM finds anything on a device after all, it gives up.
-func (n NewGroup) Command() command.Command {
-	args := []string{
-		"--metadatasize", bytesArg(n.MetadataSize),
+func (n NewGroup) Argv() []string {
+	argv := []string{
+		"vgcreate", "--metadatasize", bytesArg(n.MetadataSize),
 		"--physicalextentsize", bytesArg(volume.DefaultExtent),
 		"--", string(n.Name),
 	}
-	return command.Command{Name: "vgcreate", Args: append(args, n.Devices...)}
+	return append(argv, n.Devices...)
 }
 
 // CreateGroup makes a volume group on devices that Blank has nothing to say
@@ -66,8 +65,8 @@ func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, erro
 	if err := c.CheckNewGroup(ctx, n); err != nil {
 		return VolumeGroup{}, err
 	}
-	cmd := n.Command()
-	if _, err := c.lvm(ctx, cmd.Name, cmd.Args...); err != nil {
+	argv := n.Argv()
+	if _, err := c.lvm(ctx, argv[0], argv[1:]...); err != nil {
 		return VolumeGroup{}, fmt.Errorf("create volume group %s: %w", n.Name, err)
 	}
 	g, err := c.Group(ctx, n.Name)

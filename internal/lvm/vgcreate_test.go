@@ -5,20 +5,22 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	testingexec "k8s.io/utils/exec/testing"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func TestNewGroupCommand(t *testing.T) {
 	n := NewGroup{Name: "flexlvm", Devices: []string{"/dev/nvme0n1", "/dev/nvme1n1"}, MetadataSize: 16 * volume.MiB}
 	require.NoError(t, n.Validate())
-	require.Equal(t, "vgcreate --metadatasize 16777216b --physicalextentsize 4194304b -- flexlvm /dev/nvme0n1 /dev/nvme1n1", n.Command().String())
-	require.NotContains(t, n.Command().Args, "--yes", "LVM must be free to refuse")
+	require.Equal(t, "vgcreate --metadatasize 16777216b --physicalextentsize 4194304b -- flexlvm /dev/nvme0n1 /dev/nvme1n1", strings.Join(n.Argv(), " "))
+	require.NotContains(t, n.Argv(), "--yes", "LVM must be free to refuse")
 }
 
 func TestNewGroupValidate(t *testing.T) {
@@ -46,15 +48,15 @@ type probes struct {
 	wipefsErr, blkidErr error
 }
 
-func (p probes) Run(_ context.Context, c command.Command) (command.Result, error) {
-	if c.Name == "wipefs" {
-		return command.Result{Stdout: []byte(p.wipefs)}, p.wipefsErr
+func (p probes) run(argv ...string) (string, error) {
+	if argv[0] == "wipefs" {
+		return p.wipefs, p.wipefsErr
 	}
-	return command.Result{Stdout: []byte(p.blkid)}, p.blkidErr
+	return p.blkid, p.blkidErr
 }
 
 func TestSignatureProbes(t *testing.T) {
-	nothing := &command.ExitError{Command: "blkid", Code: 2}
+	nothing := testingexec.FakeExitError{Status: 2}
 	const heading = "# offset,uuid,label,type\n"
 	const partition = "DEVNAME=/dev/x2\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_NAME=my\\ disk\nPART_ENTRY_UUID=f2cea37b-edc7-d24b-ada9-b8b5e9302e9d\nPART_ENTRY_NUMBER=2\nPART_ENTRY_SIZE=2048000\nPART_ENTRY_DISK=254:16\n"
 	for name, c := range map[string]struct {
@@ -64,19 +66,19 @@ func TestSignatureProbes(t *testing.T) {
 		"both silent":                {probes{wipefs: heading, blkidErr: nothing}, ""},
 		"silent without a heading":   {probes{blkidErr: nothing}, ""},
 		"wipefs finds LVM":           {probes{wipefs: heading + "0x218,Fd4uCt,,LVM2_member\n", blkidErr: nothing}, "0x218,Fd4uCt,,LVM2_member"},
-		"wipefs fails":               {probes{wipefsErr: &command.ExitError{Code: 1}, blkidErr: nothing}, "cannot tell whether it is blank"},
-		"wipefs is missing":          {probes{wipefsErr: &command.MissingError{Name: "wipefs"}, blkidErr: nothing}, "util-linux"},
+		"wipefs fails":               {probes{wipefsErr: testingexec.FakeExitError{Status: 1}, blkidErr: nothing}, "cannot tell whether it is blank"},
+		"wipefs is missing":          {probes{wipefsErr: commandtest.Missing("wipefs"), blkidErr: nothing}, "util-linux"},
 		"blkid finds a file system":  {probes{blkid: "DEVNAME=/dev/x\nTYPE=ext4\n"}, "DEVNAME=/dev/x TYPE=ext4"},
 		"blkid finds a partition":    {probes{blkid: partition}, ""},
 		"blkid finds more in it":     {probes{blkid: partition + "TYPE=xfs\n"}, "TYPE=xfs"},
 		"blkid names but the device": {probes{blkid: "DEVNAME=/dev/x\n"}, "not blank"},
 		"blkid succeeds and is mute": {probes{}, "not blank"},
-		"blkid is of two minds":      {probes{blkidErr: &command.ExitError{Code: 8}}, "cannot tell whether it is blank"},
-		"blkid cannot read":          {probes{blkidErr: &command.ExitError{Code: 4}}, "cannot tell whether it is blank"},
+		"blkid is of two minds":      {probes{blkidErr: testingexec.FakeExitError{Status: 8}}, "cannot tell whether it is blank"},
+		"blkid cannot read":          {probes{blkidErr: testingexec.FakeExitError{Status: 4}}, "cannot tell whether it is blank"},
 		"blkid runs out of time":     {probes{blkidErr: context.DeadlineExceeded}, "cannot tell whether it is blank"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := prober{run: c.probes}
+			p := prober{run: commandtest.Func(c.probes.run)}
 			d := candidate{path: "/dev/x"}
 			err := errors.Join(p.checkWipefs(context.Background(), d), p.checkBlkid(context.Background(), d))
 			if c.says == "" {

@@ -222,7 +222,7 @@ func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
 		return err
 	}
 	e.after("replay log")
-	if err := xfs.SetUUID(ctx, e.run, f.device.Path, f.tags.FS); err != nil {
+	if err := xfs.SetUUID(ctx, e.host.Killable, f.device.Path, f.tags.FS); err != nil {
 		return err
 	}
 	sb, err := superblock(f.device.Path)

@@ -1,12 +1,12 @@
 package node
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -34,17 +34,18 @@ func halfTags() volume.Tags {
 	return t
 }
 
-// A ranNothing fails the test where a program is run.
-type ranNothing struct{ t *testing.T }
-
-func (r ranNothing) Run(_ context.Context, c command.Command) (command.Result, error) {
-	r.t.Fatalf("ran %s", c)
-	return command.Result{}, nil
+// noPrograms fails the test where a program is run.
+func noPrograms(t *testing.T) command.Programs {
+	ran := commandtest.Func(func(argv ...string) (string, error) {
+		t.Fatalf("ran %s", argv)
+		return "", nil
+	})
+	return command.Programs{Unkillable: ran, Killable: ran}
 }
 
 // Whatever the state, nothing that is to be a copy is formatted.
 func TestACopyIsNeverFormatted(t *testing.T) {
-	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	plain := cloneSpec()
 	plain.CloneOf = ""
@@ -130,7 +131,7 @@ func TestAdmitHalfACopy(t *testing.T) {
 }
 
 func TestMakeCloneOfNothing(t *testing.T) {
-	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	s := cloneSpec()
 	s.CloneOf = ""

@@ -51,7 +51,7 @@ type Config struct {
 // side by side, in one process or in many.
 type Engine struct {
 	lvm     *lvm.Client
-	run     command.Runner
+	host    command.Programs
 	locks   lock.Dir
 	records records
 	now     func() time.Time
@@ -61,8 +61,8 @@ type Engine struct {
 	rate    volume.Bytes
 }
 
-// New returns an engine that runs the host's programs with run.
-func New(cfg Config, run command.Runner) (*Engine, error) {
+// New returns an engine that runs the programs of host.
+func New(cfg Config, host command.Programs) (*Engine, error) {
 	if cfg.StateDir == "" {
 		cfg.StateDir = DefaultStateDir
 	}
@@ -90,8 +90,8 @@ func New(cfg Config, run command.Runner) (*Engine, error) {
 	}
 	locks := lock.Dir(cfg.LockDir)
 	return &Engine{
-		lvm:     lvm.New(run, locks),
-		run:     run,
+		lvm:     lvm.New(host.Unkillable, locks),
+		host:    host,
 		locks:   locks,
 		records: records(filepath.Join(cfg.StateDir, "volumes")),
 		now:     cfg.Now,
@@ -104,7 +104,7 @@ func New(cfg Config, run command.Runner) (*Engine, error) {
 
 // OnHost returns the engine of this host, with everything at its default.
 func OnHost(log logrus.FieldLogger) (*Engine, error) {
-	return New(Config{Log: log}, command.NewHost("", log))
+	return New(Config{Log: log}, command.New("", log))
 }
 
 // lockVolume serialises all that happens to one volume on this node.

@@ -198,7 +198,7 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, d lvm.Device, tag
 		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
 	f := xfs.Format{Device: d.Path, UUID: tags.FS, Size: tags.Size, Inodes: spec.Inodes}
-	if err := xfs.Mkfs(ctx, e.run, f); err != nil {
+	if err := xfs.Mkfs(ctx, e.host.Killable, f); err != nil {
 		return err
 	}
 	e.after("mkfs")

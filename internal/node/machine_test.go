@@ -141,7 +141,7 @@ func machineAt(t *testing.T, dir, path string) *machine {
 	f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	log.SetOutput(f)
-	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock", Log: log}, command.NewHost(path, log))
+	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock", Log: log}, command.New(path, log))
 	require.NoError(t, err)
 	m := &machine{Engine: e, t: t, dir: dir, shape: shapes[0]}
 	t.Cleanup(func() {

@@ -87,7 +87,7 @@ func serveCall(text string) int {
 			select {}
 		}
 	}}
-	e, err := New(cfg, command.NewHost("", logrus.New()))
+	e, err := New(cfg, command.New("", logrus.New()))
 	if err != nil {
 		fmt.Println(err)
 		return 2

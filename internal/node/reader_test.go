@@ -1,12 +1,12 @@
 package node
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -25,25 +25,24 @@ func replicaTags() volume.Tags {
 // oneGroup is a row of what vgs of LVM 2.03.16 printed.
 const oneGroup = `{"vg_name":"flexlvm", "vg_uuid":"djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", "vg_size":"3200253952", "vg_free":"2327838720", "vg_extent_size":"4194304", "vg_mda_size":"17821696", "vg_mda_free":"8908288", "lv_count":"3", "pv_count":"1", "vg_missing_pv_count":"0"}`
 
-// A report answers the reports of LVM about a host without volumes, and fails the
-// test where anything else is run.
-type report struct {
-	t      *testing.T
-	groups string
-}
-
-func (r report) Run(_ context.Context, c command.Command) (command.Result, error) {
-	out := map[string]string{"lvs": `{"report":[{"lv":[]}]}`, "vgs": `{"report":[{"vg":[` + r.groups + `]}]}`}[c.Name]
-	if out == "" {
-		r.t.Fatalf("a reader ran %s", c)
-	}
-	return command.Result{Stdout: []byte(out)}, nil
+// reports answers the reports of LVM about a host without volumes, and fails the test
+// where anything else is run.
+func reports(t *testing.T, groups string) command.Programs {
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func(func(argv ...string) (string, error) {
+		out := map[string]string{"lvs": `{"report":[{"lv":[]}]}`, "vgs": `{"report":[{"vg":[` + groups + `]}]}`}[argv[0]]
+		if out == "" {
+			t.Fatalf("a reader ran %s", argv)
+		}
+		return out, nil
+	})
+	return host
 }
 
 // Where the node has no replica nothing is made, also where it once had one.
 func TestAReaderMakesNothing(t *testing.T) {
 	for _, groups := range []string{"", oneGroup} {
-		e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, report{t, groups})
+		e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, reports(t, groups))
 		require.NoError(t, err)
 		s := readerSpec()
 		target := t.TempDir()
@@ -61,7 +60,7 @@ func TestAReaderMakesNothing(t *testing.T) {
 }
 
 func TestAReaderGrowsNothing(t *testing.T) {
-	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	require.NoError(t, e.Expand(t.Context(), readerSpec(), volume.TiB))
 }
@@ -98,7 +97,7 @@ func TestAdmitReaders(t *testing.T) {
 // A volume that was never handed out holds no data yet, and the next call of
 // whoever fills it may format it.
 func TestAReaderDoesNotTakeWhatIsBeingMade(t *testing.T) {
-	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, ranNothing{t})
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	creating := replicaTags()
 	creating.State = volume.Creating

@@ -1,13 +1,11 @@
 package nodeagent
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -204,21 +202,11 @@ func attention(f observation) int {
 	return n
 }
 
-// Timed is next with its programs timed.
-func (m *Metrics) Timed(next command.Runner) command.Runner { return timed{next: next, m: m} }
-
-type timed struct {
-	next command.Runner
-	m    *Metrics
-}
-
-func (t timed) Run(ctx context.Context, c command.Command) (command.Result, error) {
-	start := time.Now()
-	result, err := t.next.Run(ctx, c)
+// CommandDone is a command.Observer.
+func (m *Metrics) CommandDone(program string, took time.Duration, err error) {
 	how := "success"
 	if err != nil {
 		how = "failure"
 	}
-	t.m.commands.WithLabelValues(c.Name, how).Observe(time.Since(start).Seconds())
-	return result, err
+	m.commands.WithLabelValues(program, how).Observe(took.Seconds())
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
+
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -23,10 +24,9 @@ type Format struct {
 // a killed call still works on.
 //
 // Killed at any instant it leaves a superblock that ReadSuperblock refuses, or a
-// whole file system.
-func Mkfs(ctx context.Context, run command.Runner, f Format) error {
-	_, err := run.Run(ctx, command.Command{Name: "mkfs.xfs", Args: mkfsArgs(f), Disposable: true})
-	if err != nil {
+// whole file system, so run may kill it.
+func Mkfs(ctx context.Context, run exec.Interface, f Format) error {
+	if err := run.CommandContext(ctx, "mkfs.xfs", mkfsArgs(f)...).Run(); err != nil {
 		return fmt.Errorf("format %s: %w", f.Device, err)
 	}
 	return nil

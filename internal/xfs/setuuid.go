@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/flexlvm/flexlvm/internal/command"
+	"k8s.io/utils/exec"
 )
 
 // SetUUID gives the file system on device, which is not mounted and whose log is
@@ -14,9 +14,8 @@ import (
 //
 // It is what xfs_admin(8) does, without the shell script that this is. The program
 // exits 0 whatever comes of it, so the caller reads the superblock afterwards.
-func SetUUID(ctx context.Context, run command.Runner, device, uuid string) error {
-	_, err := run.Run(ctx, command.Command{Name: "xfs_db", Args: setUUIDArgs(device, uuid), Disposable: true})
-	if err != nil {
+func SetUUID(ctx context.Context, run exec.Interface, device, uuid string) error {
+	if err := run.CommandContext(ctx, "xfs_db", setUUIDArgs(device, uuid)...).Run(); err != nil {
 		return fmt.Errorf("give the file system on %s a UUID: %w", device, err)
 	}
 	return nil

@@ -30,7 +30,7 @@ func round() (figure.Figure, error) {
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	engine, err := node.New(node.Config{}, command.NewHost("", log))
+	engine, err := node.New(node.Config{}, command.New("", log))
 	if err != nil {
 		return figure.Figure{}, err
 	}

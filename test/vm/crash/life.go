@@ -145,9 +145,10 @@ func record(ctx context.Context, o options) (*life, error) {
 // makeGroup makes the group with the very command of `flexlvm vg create`, which itself
 // takes no disk that is made of others.
 func makeGroup(ctx context.Context) error {
-	host := command.NewHost("", quiet())
+	host := command.New("", quiet()).Unkillable
 	g := lvm.NewGroup{Name: group, Devices: []string{diskPath}, MetadataSize: metadataSize}
-	if _, err := host.Run(ctx, g.Command()); err != nil {
+	argv := g.Argv()
+	if err := host.CommandContext(ctx, argv[0], argv[1:]...).Run(); err != nil {
 		return err
 	}
 	_, err := lvm.New(host, lock.Dir("/run/lock/crash")).CreateThinPool(ctx, lvm.NewThinPool{Group: group, Name: pool, Size: volume.GiB})

@@ -45,11 +45,11 @@ func newWorld(ctx context.Context, dir string, after func(step string)) (*world,
 	log := quiet()
 	cfg := node.Config{StateDir: dir + "/state", LockDir: "/run/lock/crash", After: after}
 	var err error
-	if w.engine, err = node.New(cfg, command.NewHost("", log)); err != nil {
+	if w.engine, err = node.New(cfg, command.New("", log)); err != nil {
 		return nil, err
 	}
 	cfg.Settle = func(volume.Group, volume.Name) {}
-	w.behind, err = node.New(cfg, command.NewHost("", log))
+	w.behind, err = node.New(cfg, command.New("", log))
 	return w, err
 }
 

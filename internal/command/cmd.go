@@ -1,0 +1,261 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errPipe: a program that writes to a pipe dies of SIGPIPE when its reader does.
+var errPipe = errors.New("programs write to no pipe; use SetStdout, SetStderr or Output")
+
+// cmd implements exec.Cmd: one program, run once.
+type cmd struct {
+	*runner
+	ctx            context.Context
+	argv           []string
+	dir            string
+	env            []string
+	stdin          io.Reader
+	stdout, stderr io.Writer // get what was printed at the program's end; nil drops it
+	combined       bool      // both go to stdout
+
+	begun  time.Time
+	cancel context.CancelFunc // nil before Start
+	done   chan error
+	files  [3]*os.File // in memory: what it reads and prints, by descriptor
+}
+
+func (c *cmd) String() string { return strings.Join(c.argv, " ") }
+
+func (c *cmd) SetDir(dir string)       { c.dir = dir }
+func (c *cmd) SetEnv(env []string)     { c.env = env }
+func (c *cmd) SetStdin(in io.Reader)   { c.stdin = in }
+func (c *cmd) SetStdout(out io.Writer) { c.stdout = out }
+func (c *cmd) SetStderr(out io.Writer) { c.stderr = out }
+
+// StdoutPipe and StderrPipe always fail.
+func (c *cmd) StdoutPipe() (io.ReadCloser, error) { return nil, errPipe }
+func (c *cmd) StderrPipe() (io.ReadCloser, error) { return nil, errPipe }
+
+// Output runs the program and returns its standard output.
+func (c *cmd) Output() ([]byte, error) {
+	var out bytes.Buffer
+	c.stdout = &out
+	err := c.Run()
+	return out.Bytes(), err
+}
+
+// CombinedOutput runs the program and returns all that it prints.
+func (c *cmd) CombinedOutput() ([]byte, error) {
+	c.combined = true
+	return c.Output()
+}
+
+// Run runs the program to its end.
+func (c *cmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// Start starts the program. A context without a deadline gets one.
+func (c *cmd) Start() error {
+	c.begun = time.Now()
+	err := c.start()
+	if err != nil {
+		err = fmt.Errorf("run %s: %w", c, err)
+		c.report(c.argv, time.Since(c.begun), err)
+	}
+	return err
+}
+
+// Wait waits for the program to end, or for the deadline and as much longer as the
+// kind of program deserves.
+func (c *cmd) Wait() error {
+	if c.done == nil {
+		return fmt.Errorf("run %s: it was not started", c)
+	}
+	err := c.result(<-c.done)
+	c.report(c.argv, time.Since(c.begun), err)
+	return err
+}
+
+// Stop does what the end of the context does. It does not wait.
+func (c *cmd) Stop() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
+
+func (c *cmd) start() error {
+	if c.cancel != nil {
+		return errors.New("it was started before")
+	}
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	process, err := c.process()
+	if err != nil {
+		c.close()
+		return err
+	}
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		// The kernel sends a parent-death signal when the thread that forked ends,
+		// so that thread must stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := process.Start()
+		started <- err
+		if err == nil {
+			ended <- process.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		c.close()
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, defaultDeadline)
+	c.cancel, c.done = cancel, make(chan error, 1)
+	go func() {
+		defer cancel()
+		c.done <- c.await(ctx, process, ended)
+	}()
+	return nil
+}
+
+// process is what the kernel is asked to run.
+func (c *cmd) process() (*osexec.Cmd, error) {
+	file, err := c.LookPath(c.argv[0])
+	if err != nil {
+		return nil, err
+	}
+	p := &osexec.Cmd{Path: file, Args: c.argv, Env: c.env, Dir: c.dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	if c.killable {
+		p.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	for fd, name := range []string{"stdin", "stdout", "stderr"} {
+		if c.files[fd], err = memoryFile(name); err != nil {
+			return nil, err
+		}
+	}
+	p.Stdin, p.Stdout, p.Stderr = c.files[0], c.files[1], c.files[2]
+	if c.combined {
+		p.Stderr = p.Stdout
+	}
+	return p, c.fillInput()
+}
+
+// fillInput copies all of the input into a file: os/exec would feed the program from a
+// pipe, which ends with us.
+func (c *cmd) fillInput() error {
+	if c.stdin == nil {
+		return nil
+	}
+	_, err := io.Copy(c.files[0], c.stdin)
+	if err == nil {
+		_, err = c.files[0].Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return fmt.Errorf("read its input: %w", err)
+	}
+	return nil
+}
+
+func (c *cmd) await(ctx context.Context, p *osexec.Cmd, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	sig := syscall.SIGTERM
+	if c.killable {
+		sig = syscall.SIGKILL
+	}
+	_ = p.Process.Signal(sig)
+	select {
+	case err := <-ended:
+		if err == nil {
+			return nil // it came to its end after all
+		}
+		return fmt.Errorf("gave up: %w (%s)", context.Cause(ctx), err.Error())
+	case <-time.After(c.patience):
+		return fmt.Errorf("gave up, process %d still runs and is left to finish: %w", p.Process.Pid, context.Cause(ctx))
+	}
+}
+
+// result hands out what the program printed, and turns how it ended into an error
+// that says why.
+func (c *cmd) result(ended error) error {
+	defer c.close()
+	stdout, err := c.printed(c.files[1])
+	if err != nil {
+		return errors.Join(ended, err)
+	}
+	stderr, err := c.printed(c.files[2])
+	if err != nil {
+		return errors.Join(ended, err)
+	}
+	if err := errors.Join(write(c.stdout, stdout), write(c.stderr, stderr)); err != nil {
+		return errors.Join(ended, fmt.Errorf("run %s: hand out what it printed: %w", c, err))
+	}
+	var exit *osexec.ExitError
+	switch {
+	case ended == nil:
+		return nil
+	case !errors.As(ended, &exit):
+		return fmt.Errorf("run %s: %w", c, ended)
+	case c.combined:
+		stderr = stdout
+	}
+	return exitError{command: c.String(), code: exit.ExitCode(), printed: string(stderr)}
+}
+
+// printed is what a file holds. A report without its end must not be taken for a
+// whole one.
+func (c *cmd) printed(f *os.File) ([]byte, error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, c.maxOutput+1))
+	if err != nil {
+		return nil, fmt.Errorf("run %s: read what it printed: %w", c, err)
+	}
+	if int64(len(b)) > c.maxOutput {
+		return nil, fmt.Errorf("run %s: it printed more than %d bytes", c, c.maxOutput)
+	}
+	return b, nil
+}
+
+func (c *cmd) close() {
+	for _, f := range c.files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func write(w io.Writer, b []byte) error {
+	if w == nil || len(b) == 0 {
+		return nil
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory for its %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

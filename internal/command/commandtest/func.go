@@ -1,0 +1,48 @@
+// Package commandtest stands in for the host's programs in tests.
+package commandtest
+
+import (
+	"context"
+	"io"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/utils/exec"
+	testingexec "k8s.io/utils/exec/testing"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+)
+
+// A Func answers for every program: what it prints, and how it ends. It implements
+// exec.Interface.
+type Func func(argv ...string) (stdout string, err error)
+
+// Command implements exec.Interface.
+func (f Func) Command(name string, args ...string) exec.Cmd {
+	answer := func() ([]byte, []byte, error) {
+		out, err := f(append([]string{name}, args...)...)
+		return []byte(out), nil, err
+	}
+	end := func() ([]byte, []byte, error) {
+		_, _, err := answer()
+		return nil, nil, err
+	}
+	once := func(a testingexec.FakeAction) []testingexec.FakeAction { return []testingexec.FakeAction{a} }
+	return testingexec.InitFakeCmd(&testingexec.FakeCmd{
+		OutputScript: once(answer), CombinedOutputScript: once(answer), RunScript: once(end),
+	}, name, args...)
+}
+
+// CommandContext implements exec.Interface.
+func (f Func) CommandContext(_ context.Context, name string, args ...string) exec.Cmd {
+	return f.Command(name, args...)
+}
+
+// LookPath implements exec.Interface: every program is there.
+func (f Func) LookPath(name string) (string, error) { return name, nil }
+
+// Missing is how a program ends that is not on the host.
+func Missing(argv ...string) error {
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	return command.New("/nonexistent", silent).Unkillable.Command(argv[0], argv[1:]...).Run()
+}

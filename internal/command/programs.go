@@ -1,0 +1,160 @@
+// Package command runs the host's programs. Nothing else in flexlvm executes.
+//
+// Callers see k8s.io/utils/exec. Behind it are the rules that keep data safe: what a
+// program prints goes to a file in memory and not to a pipe, so that an LVM command
+// that outlives us never dies of SIGPIPE between two writes of metadata; some
+// programs are never killed; every program has a deadline, and what it may print has
+// a bound. docs/decisions/008-own-runner-behind-utils-exec.md has the reasons.
+package command
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
+)
+
+// Programs are the programs of this host. No shell is ever involved. The errors of a
+// command: an [exec.ExitError] where the program ran and failed, one that is
+// [exec.ErrExecutableNotFound] where the host does not have it, or one that wraps
+// the context's.
+type Programs struct {
+	// Unkillable runs programs that are never killed: at the deadline they are asked
+	// to end (SIGTERM), and left to finish. An LVM command killed between suspend and
+	// resume would leave a device that hangs.
+	Unkillable exec.Interface
+	// Killable runs programs that may be killed at any instant with nothing lost, as
+	// mkfs on a volume in state creating: they die with us and at the deadline.
+	Killable exec.Interface
+}
+
+// An Observer is called after each command. err is nil for exit code 0.
+type Observer func(program string, took time.Duration, err error)
+
+// DefaultPath is where host tools live. kubelet's own PATH often lacks sbin.
+const DefaultPath = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/run/current-system/sw/bin"
+
+const (
+	defaultDeadline = 2 * time.Minute
+	// patience is how long a program that was asked to end may take before we
+	// leave it alone and report.
+	patience = 5 * time.Second
+	// maxOutput is far above a full report of 10,000 volumes.
+	maxOutput = 64 << 20
+)
+
+// New returns the programs found in path (DefaultPath if empty), never in the working
+// directory. Each command is a line in log.
+func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
+	if path == "" {
+		path = DefaultPath
+	}
+	r := runner{path: path, log: log, observers: observers, patience: patience, maxOutput: maxOutput}
+	killable := r
+	killable.killable = true
+	return Programs{Unkillable: &r, Killable: &killable}
+}
+
+// Missing names those of the programs that run does not find.
+func Missing(run exec.Interface, programs ...string) (missing []string) {
+	for _, name := range programs {
+		if _, err := run.LookPath(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// runner implements exec.Interface.
+type runner struct {
+	path      string
+	log       logrus.FieldLogger
+	observers []Observer
+	killable  bool
+	patience  time.Duration
+	maxOutput int64 // bytes of each stream
+}
+
+// Command implements exec.Interface.
+func (r *runner) Command(name string, args ...string) exec.Cmd {
+	return r.CommandContext(context.Background(), name, args...)
+}
+
+// CommandContext implements exec.Interface. The end of ctx kills only what may be killed.
+func (r *runner) CommandContext(ctx context.Context, name string, args ...string) exec.Cmd {
+	return &cmd{runner: r, ctx: ctx, argv: append([]string{name}, args...), env: r.environment(), dir: "/"}
+}
+
+// LookPath implements exec.Interface.
+func (r *runner) LookPath(name string) (string, error) {
+	for _, dir := range filepath.SplitList(r.path) {
+		file := filepath.Join(dir, name)
+		if unix.Access(file, unix.X_OK) == nil {
+			return file, nil
+		}
+	}
+	return "", missingError{name: name, path: r.path}
+}
+
+// environment is fixed: messages and numbers in the C locale, and no warnings
+// about descriptors that the caller left open.
+func (r *runner) environment() []string {
+	return []string{"PATH=" + r.path, "LC_ALL=C", "HOME=/", "LVM_SUPPRESS_FD_WARNINGS=1"}
+}
+
+func (r *runner) report(argv []string, took time.Duration, err error) {
+	line := r.log.WithField("took", took.Round(time.Millisecond))
+	if err != nil {
+		line = line.WithField("failed", true)
+	}
+	line.Debug(strings.Join(argv, " "))
+	for _, observe := range r.observers {
+		observe(argv[0], took, err)
+	}
+}
+
+// exitError is a program that ran and failed. It implements exec.ExitError.
+type exitError struct {
+	command string
+	code    int // -1 when a signal ended it
+	printed string
+}
+
+func (e exitError) Error() string {
+	reason := strings.Join(strings.Fields(e.printed), " ")
+	if reason == "" {
+		reason = "it printed no reason"
+	}
+	return fmt.Sprintf("run %s: exit code %d: %s", e.command, e.code, reason)
+}
+
+func (e exitError) String() string  { return e.Error() }
+func (e exitError) Exited() bool    { return e.code >= 0 }
+func (e exitError) ExitStatus() int { return e.code }
+
+// missingError is a program that is not on this host.
+type missingError struct{ name, path string }
+
+func (e missingError) Error() string {
+	return fmt.Sprintf("%s is not on this host (looked in %s); install the package that holds it (%s)", e.name, e.path, packageOf(e.name))
+}
+
+func (e missingError) Unwrap() error { return exec.ErrExecutableNotFound }
+
+// packageOf names the package for the operator; the names are those of Debian,
+// Fedora and SUSE alike.
+func packageOf(program string) string {
+	if strings.HasPrefix(program, "mkfs.xfs") || strings.HasPrefix(program, "xfs_") {
+		return "xfsprogs"
+	}
+	switch program {
+	case "wipefs", "blkid", "lsblk":
+		return "util-linux"
+	}
+	return "lvm2"
+}
