@@ -76,3 +76,27 @@ func TestFilesAreShort(t *testing.T) {
 	}))
 	require.Greater(t, looked, 300)
 }
+
+// The files that the design and CONTRIBUTING name are there.
+func TestNamedFilesExist(t *testing.T) {
+	var names []string
+	require.NoError(t, filepath.WalkDir("../internal", func(_ string, d os.DirEntry, err error) error {
+		names = append(names, d.Name())
+		return err
+	}))
+	path := regexp.MustCompile("`((?:api|cmd|internal|pkg|test|installer|examples|docs)/[a-z0-9_./-]+)`")
+	file := regexp.MustCompile("`([a-z0-9_]+\\.go)`")
+	for _, document := range []string{"design.md", "../CONTRIBUTING.md"} {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		paths := path.FindAllStringSubmatch(string(text), -1)
+		require.Greater(t, len(paths), 20, document)
+		for _, m := range paths {
+			_, err := os.Stat(filepath.Join("..", m[1]))
+			require.NoError(t, err, "in %s", document)
+		}
+		for _, m := range file.FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, names, m[1], "in %s", document)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-// Package flexvolume is the door through which kubelet reaches the node engine:
+// Package flexvolume is the handler by which kubelet reaches the node engine:
 // a program called with a verb and its arguments that answers with one line of
 // JSON on stdout.
 //

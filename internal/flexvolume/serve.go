@@ -60,7 +60,7 @@ func serve(cfg Config, args []string) (reply Reply) {
 		log.WithError(err).WithField("verb", c.verb).Error("call failed")
 		return failure(err)
 	}
-	return door{engine: engine, log: log, grace: grace}.answer(context.Background(), c)
+	return handler{engine: engine, log: log, grace: grace}.answer(context.Background(), c)
 }
 
 // setAside returns a copy of stdout that no child process inherits, so that what

@@ -82,7 +82,7 @@ func TestServe(t *testing.T) {
 		logs   []string
 	}{
 		"success":            {"", mount, "Success", "", []string{"a library prints", "and complains", "a child prints", "call succeeded"}},
-		"panic":              {"panics", mount, "Failure", "internal error", []string{"in the engine", "door.go"}},
+		"panic":              {"panics", mount, "Failure", "internal error", []string{"in the engine", "handler.go"}},
 		"panic at the start": {"panics at birth", mount, "Failure", "internal error", []string{"at birth"}},
 		"no engine":          {"none", mount, "Failure", "no engine here", []string{"no engine here"}},
 		"refused":            {"", []string{"mount"}, "Failure", "arguments of mount", []string{"call refused"}},

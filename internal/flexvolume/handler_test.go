@@ -23,30 +23,30 @@ var expandOptions = with(map[string]string{
 	"kubernetes.io/pod.name": "", "kubernetes.io/pod.namespace": "", "kubernetes.io/pod.uid": "", "kubernetes.io/serviceAccount.name": "",
 })
 
-func testDoor(e Engine) (door, *bytes.Buffer) {
+func testHandler(e Engine) (handler, *bytes.Buffer) {
 	log := logrus.New()
 	var out bytes.Buffer
 	log.SetOutput(&out)
-	return door{engine: e, log: log, grace: 20 * time.Millisecond}, &out
+	return handler{engine: e, log: log, grace: 20 * time.Millisecond}, &out
 }
 
-func answer(t *testing.T, d door, args ...string) Reply {
+func answer(t *testing.T, h handler, args ...string) Reply {
 	t.Helper()
 	c, ok, err := parseCall(args)
 	require.True(t, ok)
 	require.NoError(t, err)
-	return d.answer(context.Background(), c)
+	return h.answer(context.Background(), c)
 }
 
 func TestCallsReachTheEngine(t *testing.T) {
 	e := &fakeEngine{}
-	d, log := testDoor(e)
+	h, log := testHandler(e)
 	ro := with(map[string]string{"kubernetes.io/readwrite": "ro"})
-	require.Equal(t, success, answer(t, d, "mount", target, with(nil)))
-	require.Equal(t, success, answer(t, d, "mount", target, ro))
-	require.Equal(t, success, answer(t, d, "unmount", target))
-	require.Equal(t, success, answer(t, d, "expandfs", expandOptions, "", target, "2147483648", "1073741824"))
-	require.Equal(t, success, answer(t, d, "settle", "flexlvm", "pvc-1"))
+	require.Equal(t, success, answer(t, h, "mount", target, with(nil)))
+	require.Equal(t, success, answer(t, h, "mount", target, ro))
+	require.Equal(t, success, answer(t, h, "unmount", target))
+	require.Equal(t, success, answer(t, h, "expandfs", expandOptions, "", target, "2147483648", "1073741824"))
+	require.Equal(t, success, answer(t, h, "settle", "flexlvm", "pvc-1"))
 
 	spec := volume.Spec{
 		Group: "flexlvm", Name: "pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11", Size: volume.GiB,
@@ -139,11 +139,11 @@ func TestEngineFailures(t *testing.T) {
 		}, "nor within 20ms more; a device may hang", "", 30 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, log := testDoor(&fakeEngine{do: c.do})
+			h, log := testHandler(&fakeEngine{do: c.do})
 			call, _, err := parseCall([]string{"mount", target, with(nil)})
 			require.NoError(t, err)
 			call.deadline = c.deadline
-			got := d.answer(context.Background(), call)
+			got := h.answer(context.Background(), call)
 			require.Equal(t, statusFailure, got.Status)
 			require.Contains(t, got.Message, c.says)
 			require.Contains(t, log.String(), c.logs)

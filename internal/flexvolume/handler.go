@@ -53,8 +53,8 @@ const (
 	grace = 10 * time.Second
 )
 
-// A door answers one call.
-type door struct {
+// A handler answers one call.
+type handler struct {
 	engine Engine
 	log    logrus.FieldLogger
 	grace  time.Duration
@@ -203,10 +203,10 @@ func (r request) fields(target string) logrus.Fields {
 }
 
 // answer carries a call out and logs how it ended.
-func (d door) answer(ctx context.Context, c call) Reply {
+func (h handler) answer(ctx context.Context, c call) Reply {
 	start := time.Now()
-	err := d.run(ctx, c)
-	line := d.log.WithFields(c.fields).WithField("verb", c.verb).WithField("took", time.Since(start).Round(10*time.Microsecond))
+	err := h.run(ctx, c)
+	line := h.log.WithFields(c.fields).WithField("verb", c.verb).WithField("took", time.Since(start).Round(10*time.Microsecond))
 	if err != nil {
 		line.WithError(err).Error("call failed")
 		return failure(err)
@@ -221,18 +221,18 @@ var errPanic = errors.New("internal error in the driver; its log holds the detai
 // run calls the engine and comes back after a panic, and after the deadline too,
 // where the engine does not heed it. A thread that sleeps in the kernel and
 // cannot be woken keeps the process, and so kubelet, waiting all the same.
-func (d door) run(ctx context.Context, c call) error {
+func (h handler) run(ctx context.Context, c call) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.deadline, fmt.Errorf("%s did not end within %s", c.verb, c.deadline))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				d.log.WithField("verb", c.verb).Errorf("panic: %v\n%s", p, debug.Stack())
+				h.log.WithField("verb", c.verb).Errorf("panic: %v\n%s", p, debug.Stack())
 				done <- errPanic
 			}
 		}()
-		done <- c.do(ctx, d.engine)
+		done <- c.do(ctx, h.engine)
 	}()
 	select {
 	case err := <-done:
@@ -242,7 +242,7 @@ func (d door) run(ctx context.Context, c call) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(d.grace):
-		return fmt.Errorf("%w, nor within %s more; a device may hang: see the kernel's log", context.Cause(ctx), d.grace)
+	case <-time.After(h.grace):
+		return fmt.Errorf("%w, nor within %s more; a device may hang: see the kernel's log", context.Cause(ctx), h.grace)
 	}
 }
