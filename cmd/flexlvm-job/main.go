@@ -1,5 +1,5 @@
-// Command flexlvm-job tells shells what package jobvolume tells Go programs. It uses
-// no command-line library: it is copied into the pods of others, and stays small.
+// Command flexlvm-job is package jobvolume for shells. It uses no command-line library,
+// to stay small: it is copied into users' pods.
 package main
 
 import (

@@ -31,7 +31,7 @@ func (f *format) Set(s string) error {
 	return fmt.Errorf("it is %s or %s", asTable, asJSON)
 }
 
-// Type implements pflag.Value; it stands in the help text.
+// Type implements pflag.Value; the help text shows it.
 func (f *format) Type() string { return "table|json" }
 
 func (f *format) addFlag(cmd *cobra.Command) {

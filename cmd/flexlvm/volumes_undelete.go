@@ -197,5 +197,5 @@ func (p *reclaimPolicy) Set(s string) error {
 	return fmt.Errorf("it is %s or %s", policyRetain, policyDelete)
 }
 
-// Type implements pflag.Value; it stands in the help text.
+// Type implements pflag.Value; the help text shows it.
 func (p *reclaimPolicy) Type() string { return "Retain|Delete" }

@@ -1,6 +1,5 @@
-// Command gc is the node daemon of flexlvm: it takes back the volumes that nobody
-// wants any more, makes room when a pool runs full, and reports what the node
-// holds.
+// Command gc is the node daemon of flexlvm: it removes volumes that are no longer wanted,
+// makes room when a pool fills up, and reports what the node holds.
 package main
 
 import (

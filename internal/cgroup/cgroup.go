@@ -1,5 +1,5 @@
 // Package cgroup finds the control groups of pods and sets limits on their IO. It
-// knows cgroup v2 alone: in v1 what a pod writes through the page cache is nobody's.
+// supports only cgroup v2: v1 does not attribute writes through the page cache.
 package cgroup
 
 import (
@@ -22,7 +22,7 @@ var (
 	ErrVersion = errors.New("the node does not use cgroup v2, without which IO cannot be limited; boot it with systemd.unified_cgroup_hierarchy=1 and let the kubelet and its runtime use it")
 	// ErrNoController: the groups of pods have no io.max.
 	ErrNoController = errors.New("the io controller is not on for it; write +io into cgroup.subtree_control of each group above it, from the top, and see whether the node's kernel has CONFIG_BLK_DEV_THROTTLING")
-	// ErrGone: the pod or the device is there no more.
+	// ErrGone: the pod or the device no longer exists.
 	ErrGone = errors.New("gone meanwhile")
 )
 
@@ -35,11 +35,11 @@ type Tree struct {
 	root string
 }
 
-// New gives the tree that is mounted at root.
+// New returns the tree that is mounted at root.
 func New(root string) *Tree { return &Tree{root: root} }
 
-// Pods finds the groups of pods, by the pods' UIDs. A pod that has none is left
-// out: the kubelet has not made it yet, or has removed it.
+// Pods returns the groups of pods, by the pods' UIDs. A pod that has none is left out:
+// kubelet has not made it yet, or has removed it.
 func (t *Tree) Pods(uids map[string]bool) (map[string]string, error) {
 	if _, err := os.Stat(filepath.Join(t.root, "cgroup.controllers")); errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrVersion

@@ -18,8 +18,8 @@ import (
 // as "254:3 rbps=1048576 wbps=max riops=max wiops=max".
 const ioMax = "io.max"
 
-// IOLimits gives the limits of a pod's group, by the numbers of the devices, as in
-// stat's st_rdev. group is one that Pods has given.
+// IOLimits returns the limits of a pod's group, by device number, as in stat's st_rdev.
+// group is one that Pods returned.
 func (t *Tree) IOLimits(group string) (map[uint64]volume.IOLimits, error) {
 	content, err := os.ReadFile(filepath.Join(group, ioMax))
 	if err != nil {
@@ -36,8 +36,8 @@ func (t *Tree) IOLimits(group string) (map[uint64]volume.IOLimits, error) {
 	return out, nil
 }
 
-// SetIOLimits sets all limits of a group on a device; those that are 0 are lifted.
-// It is one write, which the kernel takes whole or not at all.
+// SetIOLimits sets all limits of a group on a device; 0 lifts a limit. It is one write,
+// which the kernel applies whole or not at all.
 func (t *Tree) SetIOLimits(group string, device uint64, limits volume.IOLimits) error {
 	f, err := os.OpenFile(filepath.Join(group, ioMax), os.O_WRONLY, 0)
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// Detach starts this very program once more, with other arguments, and does not
-// wait for it: it has a session of its own and nobody's input and output, and goes
-// on when we end.
+// Detach starts this program again with other arguments and does not wait for it: it has
+// its own session and no input or output, and outlives us.
 func Detach(args ...string) error {
 	cmd := exec.Cmd{
 		Path:        "/proc/self/exe", // also where the file was replaced meanwhile

@@ -1,4 +1,4 @@
-// Package command runs the host's programs. Nothing else in flexlvm executes.
+// Package command runs the host's programs. Nothing else in flexlvm does.
 //
 // Callers see k8s.io/utils/exec. Behind it are the rules that keep data safe: what a
 // program prints goes to a file in memory and not to a pipe, so that an LVM command
@@ -60,7 +60,7 @@ func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
 	return Programs{Unkillable: &r, Killable: &killable}
 }
 
-// Missing names those of the programs that run does not find.
+// Missing returns those of the programs that run does not find.
 func Missing(run exec.Interface, programs ...string) (missing []string) {
 	for _, name := range programs {
 		if _, err := run.LookPath(name); err != nil {

@@ -1,5 +1,5 @@
-// Package controlplane is what both provisioners share: the leader lease, how the
-// provisioning library loops, refusals, and what of the objects the caches keep.
+// Package controlplane is what both provisioners share: the leader lease, the options of
+// the provisioning library, refusals, and which parts of objects the caches keep.
 package controlplane
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Transform leaves out of the caches what nobody here looks at: in a large cluster they
-// are most of what this process holds.
+// Transform drops unused fields from the caches, which in a large cluster are most of
+// this process's memory.
 func Transform(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)

@@ -26,14 +26,14 @@ type Lease struct {
 	// Renew is how long the leader tries to renew before it gives up; less than
 	// Duration.
 	Renew time.Duration
-	// Retry is how often lease and leader are looked at; less than Renew.
+	// Retry is how often the lease is checked or renewed; less than Renew.
 	Retry time.Duration
 }
 
 // Lead waits for the lease, calls work while holding it, and returns when work has
-// returned, by itself or because ctx has ended; only then is the lease given back,
-// so that no two processes work at once and a successor need not wait. The context
-// of work ends with ctx. A lost lease is ErrLeaseLost, without waiting for work.
+// returned, by itself or because ctx has ended. It releases the lease only then, so that
+// no two processes work at once and a successor need not wait. The context of work ends
+// with ctx. If the lease is lost, Lead returns ErrLeaseLost without waiting for work.
 func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *leaderelection.HealthzAdaptor, work func(context.Context)) error {
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Resync is how often every claim and volume is looked at without a change.
+	// Resync is how often every claim and volume is looked at even without a change.
 	Resync = 15 * time.Minute
 	// What failed is tried again after firstRetry, doubled up to lastRetry. A Refusal is
 	// only looked up in memory until refusalRetry has passed.
@@ -19,11 +19,11 @@ const (
 	refusalRetry = 5 * time.Minute
 )
 
-// Option is one of the library's loop over claims and volumes.
+// Option is an option of the library's controller.
 type Option = func(*controller.ProvisionController) error
 
-// LibraryOptions are how every provisioner here has that loop: it gives no claim up,
-// and knows no leases, for the caller has them and gives them back.
+// LibraryOptions returns the options that both provisioners share: the library never
+// gives up on a claim, and holds no lease, because the caller does.
 func LibraryOptions(workers int, metrics librarymetrics.Metrics) []Option {
 	return []Option{
 		controller.LeaderElection(false),
@@ -36,13 +36,13 @@ func LibraryOptions(workers int, metrics librarymetrics.Metrics) []Option {
 	}
 }
 
-// RetryLimiter spaces the attempts at one thing.
+// RetryLimiter returns the backoff between attempts at one item.
 func RetryLimiter() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 }
 
-// WaitAtMost waits for a group, but no longer than the limit: a worker may hang on a
-// server that does not answer.
+// WaitAtMost waits for group, but no longer than limit: a worker may hang on a server
+// that does not answer.
 func WaitAtMost(group *sync.WaitGroup, limit time.Duration) {
 	done := make(chan struct{})
 	go func() {

@@ -7,18 +7,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Refusal says why a claim cannot be served as it and its class stand. Trying
-// again changes nothing: somebody has to make the claim or the class anew. Each
-// problem says what is wrong and what to do.
+// A Refusal says why a claim cannot be served as it and its class are. Retrying does not
+// help: somebody has to recreate the claim or the class. Each problem says what is wrong
+// and what to do.
 type Refusal struct {
 	Problems []string
 }
 
 func (r *Refusal) Error() string { return strings.Join(r.Problems, "; ") }
 
-// GRPCStatus makes the provisioning library take a Refusal for infeasible: it
-// tells the user in an event and comes back to the claim minutes later, or when
-// the class has been replaced, instead of every few seconds.
+// GRPCStatus makes the provisioning library treat a Refusal as infeasible: it reports it
+// in an event and retries the claim minutes later, or when the class has been replaced,
+// instead of after the usual backoff.
 func (r *Refusal) GRPCStatus() *status.Status {
 	return status.New(codes.InvalidArgument, r.Error())
 }
@@ -29,14 +29,14 @@ type Problems []string
 // Add notes a problem.
 func (p *Problems) Add(problem string) { *p = append(*p, problem) }
 
-// Check notes an error, if it is one.
+// Check notes err unless it is nil.
 func (p *Problems) Check(err error) {
 	if err != nil {
 		p.Add(err.Error())
 	}
 }
 
-// Refusal is nil where nothing is wrong.
+// Refusal returns the problems as a *Refusal, or nil if there are none.
 func (p Problems) Refusal() error {
 	if len(p) == 0 {
 		return nil

@@ -27,6 +27,6 @@ type Action struct {
 	Size        resource.Quantity
 	Node        string
 	Key         string // of the label
-	// Event that is told when it is done, as reason and message; may be empty.
+	// Reason and message of the event once it is done; may be empty.
 	Reason, Message string
 }

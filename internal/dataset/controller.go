@@ -50,7 +50,7 @@ const (
 	reportLength = 1 << 20     // no loader says more
 )
 
-// Config is what the controller works with.
+// Config configures the controller.
 type Config struct {
 	REST    *rest.Config
 	Image   string // of the loader
@@ -58,15 +58,15 @@ type Config struct {
 	Nodes   corelisters.NodeLister
 	Classes storagelisters.StorageClassLister
 	Events  record.EventRecorder
-	// Shares are the shares of NFS, as SERVER:/PATH, at or below which VolumeManagers
-	// may name one; empty: any.
+	// Shares are the NFS shares, as SERVER:/PATH, that VolumeManagers may use, with
+	// everything below them; empty: any.
 	Shares []string
-	// Progress asks the loader at an address how far it is; nil where it does not
-	// say. The default asks over HTTP.
+	// Progress asks the loader at an address for its progress; nil if it does not answer.
+	// The default asks over HTTP.
 	Progress func(ctx context.Context, podIP string) *protocol.Status
 }
 
-// Work carries out VolumeManagers until ctx ends. Only one process may at a time.
+// Work carries out VolumeManagers until ctx ends. Only one process may do so at a time.
 func Work(ctx context.Context, c Config) error {
 	if c.Progress == nil {
 		c.Progress = askLoader

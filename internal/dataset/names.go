@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// Finalizer keeps a VolumeManager until nothing is left of what was made for it:
-	// labels of nodes and PersistentVolumes have no owner in a namespace.
+	// Finalizer keeps a VolumeManager until all that was made for it is gone: labels of
+	// nodes and PersistentVolumes cannot have an owner in a namespace.
 	Finalizer = "flexlvm.io/dataset"
-	// AnnotationRetry on a VolumeManager, when its value changes, has failed loads
-	// tried again.
+	// AnnotationRetry on a VolumeManager: when its value changes, failed loads are
+	// retried.
 	AnnotationRetry = "flexlvm.io/retry"
 
 	// labelReplica holds the number of a replica, on its claim, its Job and its pods.

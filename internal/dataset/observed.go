@@ -15,18 +15,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Observed is all that is known of one volume of a VolumeManager: what is wanted, and
+// Observed is all that is known about one volume of a VolumeManager: what is wanted, and
 // what there is.
 type Observed struct {
 	Owner  *flexlvmv1.VolumeManager
 	Config flexlvmv1.VolumeConfig
 	Source Source
-	// Wanted is false for what is to be released: the VolumeManager is Completed or
-	// deleted, or no longer names the volume.
+	// Wanted is false if the volume is to be released: the VolumeManager is Completed or
+	// deleted, or no longer names it.
 	Wanted bool
-	// Dropped: the spec no longer names it, and nobody deletes the VolumeManager.
+	// Dropped: the spec no longer names it, and the VolumeManager is not being deleted.
 	Dropped bool
-	// Upload first what is in the volume, before it is released.
+	// Upload: the content of the volume is to be uploaded before the release.
 	Upload bool
 	// Image of the loader, UID of the cluster, parameters of the replicas' class.
 	Image, Cluster string
@@ -38,24 +38,23 @@ type Observed struct {
 	Readers  Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fit is on how many nodes replicas may come; Barred are nodes where the user's
-	// affinity does not let them stay. A node that is gone from the API is neither: the
-	// watch for lost nodes waits a while.
+	// Fit is the number of nodes that may have replicas; Barred are nodes where the
+	// user's affinity does not let them stay. A node that is gone from the API is
+	// neither: the watch for lost nodes waits a while.
 	Fit    int
 	Barred map[string]bool
-	// InUse are pods that use a claim of consumers; only looked up before an upload.
+	// InUse are the pods that use a consumers' claim; only looked up before an upload.
 	InUse []string
 	Now   time.Time
 }
 
-// Readers are the claim of all consumers and its PersistentVolume; nil where there is
-// none.
+// Readers are the claim of all consumers and its PersistentVolume; nil if there is none.
 type Readers struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
 }
 
-// Replica is what there is of one replica; nil where there is none.
+// Replica is what exists of one replica; fields are nil if there is none.
 type Replica struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
@@ -63,7 +62,7 @@ type Replica struct {
 	Job    *batchv1.Job
 	Pod    *corev1.Pod      // the last of the Job
 	Report *protocol.Status // what its loader says now
-	// Busy: a loader whose Job is gone has not ended yet.
+	// Busy: a loader is still running although its Job is gone.
 	Busy bool
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// When a volume is looked at again without a change.
+// When a volume is looked at again even without a change.
 const (
 	whileLoading = 3 * time.Second  // for its progress
 	whileIdle    = 30 * time.Second // nodes come and go
@@ -22,7 +22,7 @@ const (
 	betweenVisits = time.Minute
 )
 
-// Outcome is what is to be done for a volume, and how it stands.
+// Outcome is what to do for a volume, and its status.
 type Outcome struct {
 	Actions []Action
 	Status  flexlvmv1.VolumeStatus
@@ -33,10 +33,10 @@ type Outcome struct {
 	Again   time.Duration // when to look again
 }
 
-// Plan says what is to be done next. Actions are to be carried out in their order, and
-// none after one that failed, but for objects that the API server refuses: the others
-// do not depend on those. What depends on an action having taken effect comes in a
-// later plan, which sees that it has.
+// Plan returns what to do next. Actions are carried out in order, and none after one that
+// failed, except for objects that the API server refuses: the others do not depend on
+// those. What depends on the effect of an action comes in a later plan, which observes
+// it.
 func Plan(observed *Observed) Outcome {
 	p := &planner{Observed: observed, labels: map[string]bool{}}
 	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: observed.Config.Replicas}
@@ -52,9 +52,9 @@ func Plan(observed *Observed) Outcome {
 	return p.Outcome
 }
 
-// Evict says what is to be done next for evictions that have begun, and nothing else:
-// room was promised on the strength of them. It is for a volume whose spec cannot be
-// read.
+// Evict returns what to do next for evictions that have begun, and nothing else. It is
+// for a volume whose spec cannot be parsed: room was promised in reliance on these
+// evictions.
 func Evict(observed *Observed) []Action {
 	p := &planner{Observed: observed}
 	for _, index := range p.indexes() {

@@ -33,7 +33,7 @@ const afterAction = time.Second
 // whileRefused is when what the API server refused is tried again.
 const whileRefused = 10 * time.Second
 
-// Reconcile brings a VolumeManager one step nearer to what is wanted.
+// Reconcile brings a VolumeManager one step closer to what is wanted.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	owner := &flexlvmv1.VolumeManager{}
 	if err := r.cached.Get(ctx, request.NamespacedName, owner); err != nil {

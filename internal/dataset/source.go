@@ -49,8 +49,8 @@ type Source struct {
 	OutputURL      string
 }
 
-// Writable reports whether consumers write: then they use the claim of the one
-// replica itself.
+// Writable reports whether consumers write. They then use the claim of the only replica
+// itself.
 func (s Source) Writable() bool {
 	return s.Type == flexlvmv1.SourceS3Dev || s.Type == flexlvmv1.SourceAeon
 }
@@ -58,7 +58,7 @@ func (s Source) Writable() bool {
 // Copies reports whether there are replicas on nodes at all.
 func (s Source) Copies() bool { return s.Type != flexlvmv1.SourceNFS }
 
-// Load names what replica index holds: replicas with another Load are outdated.
+// Load identifies what replica index holds: one with another Load is outdated.
 func (s Source) Load(index int) string {
 	return digest(s.URL, s.Flags, s.Dir, s.include(index))
 }
@@ -105,7 +105,7 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }
 
-// ParseSource reads a volume. The error says what is wrong and what to write.
+// ParseSource parses a volume. The error says what is wrong and what to write.
 func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	options := map[string]string{}
 	for key, value := range v.Options {

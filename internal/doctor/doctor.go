@@ -1,6 +1,6 @@
-// Package doctor looks at a node and says what keeps flexlvm from working there,
-// or soon will, and what to do about it. It changes nothing, except that the
-// kernel may load its xfs module when it is asked for it.
+// Package doctor examines a node and reports what keeps flexlvm from working there, or
+// soon will, and what to do about it. It changes nothing, except that the kernel may load
+// its xfs module.
 package doctor
 
 import (
@@ -17,7 +17,7 @@ import (
 // Level says how bad a finding is.
 type Level string
 
-// The levels. A node with a FAIL cannot serve volumes, or not all.
+// The levels. A node with a FAIL cannot serve some or all volumes.
 const (
 	OK   Level = "OK"
 	Warn Level = "WARN"
@@ -32,7 +32,7 @@ type Finding struct {
 	Do     string `json:"do,omitempty"` // what to do about it
 }
 
-// Config says what is expected of the node.
+// Config is what is expected of the node.
 type Config struct {
 	Group   volume.Group
 	Place   install.Place
@@ -46,7 +46,7 @@ type Dir struct {
 	Path string
 }
 
-// Inventory is what is asked about LVM and the volumes.
+// Inventory reports on LVM and the volumes.
 type Inventory interface {
 	Groups(ctx context.Context) ([]lvm.VolumeGroup, error)
 	ThinPools(ctx context.Context) ([]lvm.ThinPool, error)
@@ -71,7 +71,7 @@ type Doctor struct {
 // New returns a doctor for this host.
 func New(cfg Config, host Host) *Doctor { return &Doctor{cfg: cfg, host: host} }
 
-// Examine makes every check. A check that cannot be made is a finding too.
+// Examine runs every check. A check that cannot be made is a finding too.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	checks := []func(context.Context) []Finding{
 		d.checkUser,
@@ -95,7 +95,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	return all
 }
 
-// Worst is the worst level among findings.
+// Worst returns the worst level among findings.
 func Worst(findings []Finding) Level {
 	worst := OK
 	for _, f := range findings {

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Shares of a group, in percent, below which an operator is told.
+// Free shares of a group, in percent, below which an operator is warned.
 const (
 	lowSpace        = 10
 	lowMetadata     = 25

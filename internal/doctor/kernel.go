@@ -14,15 +14,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/mount"
 )
 
-// Kernel is what the running kernel is asked directly.
+// Kernel is what the doctor asks the running kernel directly.
 type Kernel interface {
 	Release() (string, error) // as uname -r
 	Root() bool               // whether we are root
-	// OpenXFS asks the kernel's mount API for an XFS context, which loads the
-	// module where there is one.
+	// OpenXFS asks the kernel's mount API for an XFS context, which loads the module if
+	// there is one.
 	OpenXFS() error
-	// MapOwners asks the kernel to hide the owners of a mount's files. It returns nil,
-	// mount.ErrNoMapping, or why that cannot be found out.
+	// MapOwners checks whether the kernel can hide the owners of a mount's files. It
+	// returns nil, mount.ErrNoMapping, or why it cannot find out.
 	MapOwners() error
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// NextOfAge is when the next volume becomes old enough to be evicted, so that its
-// room may be promised; zero for never.
+// NextOfAge returns when the next volume becomes old enough to be evicted, so that its
+// room may be promised; zero if none will.
 func NextOfAge(view View, minAge time.Duration) (first time.Time) {
 	for i := range view.Volumes {
 		v := &view.Volumes[i]

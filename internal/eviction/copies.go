@@ -35,8 +35,8 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	return x.copied[KeyOfPersistentVolume(c)]
 }
 
-// Copies are the claims of volumes that are to begin as a copy of another and are to
-// be made now, in order of their PersistentVolumes' names.
+// Copies returns the claims of the volumes to make now as copies of others, in order of
+// their PersistentVolumes' names.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume

@@ -67,8 +67,8 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	return max(0, v.Takes(device, grain)-v.Device)
 }
 
-// Waiting are the claims of each pool that do not fit, even into what may be evicted:
-// the smallest are served first.
+// Waiting returns the claims of each pool that do not fit even with all evictable room.
+// The smallest are served first.
 func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume {
 	p := planner{view: view, index: newIndex(view)}
 	p.openPools()

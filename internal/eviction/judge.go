@@ -10,17 +10,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Action is what is to be done about a PersistentVolume.
+// An Action is what to do about a PersistentVolume.
 type Action string
 
 const (
-	// ActionRelease: move the volume to Verdict.To, then let the PersistentVolume
-	// go: delete it unless that has happened already (preconditions UID and
-	// resourceVersion), and drop our finalizer.
+	// ActionRelease: move the volume to Verdict.To, then delete the PersistentVolume
+	// unless that has happened already (preconditions UID and resourceVersion), and
+	// remove our finalizer.
 	ActionRelease Action = "release"
-	// ActionWait: do nothing yet; nobody need be told.
+	// ActionWait: do nothing yet; nobody needs to know.
 	ActionWait Action = "wait"
-	// ActionReport: do nothing and tell a person.
+	// ActionReport: do nothing and report it to a person.
 	ActionReport Action = "report"
 )
 
@@ -32,8 +32,8 @@ type Verdict struct {
 	Why              string       // in words, for events and logs
 }
 
-// Judge says what is to be done about each claim, in order of their
-// PersistentVolumes' names. Claims that are as they should be have no Verdict.
+// Judge returns what to do about each claim, in order of their PersistentVolumes' names.
+// Claims that are as they should be have no Verdict.
 func Judge(view View) []Verdict {
 	if view.Cluster == "" {
 		return nil // whose volumes these are cannot be told; Plan says so

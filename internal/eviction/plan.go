@@ -10,30 +10,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Reason is why a volume goes, in one word.
+// A Reason is why a volume is evicted, in one word.
 type Reason string
 
-// The reasons, in the order in which a plan serves them: what goes in any case
-// comes first, so that its room counts for the rest.
+// The reasons, in the order in which a plan serves them: volumes that go in any case come
+// first, so that their room counts for the rest.
 const (
-	// ReasonImmediate: its class says that it goes as soon as nobody wants it.
+	// ReasonImmediate: its class has it removed as soon as it is not wanted.
 	ReasonImmediate Reason = "Immediate"
 	// ReasonMaxAge: it has been unreferenced for longer than --max-age.
 	ReasonMaxAge Reason = "MaxAge"
 	// ReasonPromised: volumes promised on this node need its room.
 	ReasonPromised Reason = "Promised"
-	// ReasonHighThreshold: its pool is over --high-threshold-percent.
+	// ReasonHighThreshold: its pool is at or over --high-threshold-percent.
 	ReasonHighThreshold Reason = "HighThreshold"
 	// ReasonOrphan: there is pressure, nothing unreferenced is left, and
 	// --evict-orphans is set.
 	ReasonOrphan Reason = "Orphan"
-	// ReasonReplica: it is a replica of a dataset that was asked to go, because
-	// volumes promised on this node need its room, and that nobody used.
+	// ReasonReplica: it is an unused replica of a dataset that was asked to go because
+	// volumes promised on this node need its room.
 	ReasonReplica Reason = "Replica"
 )
 
-// An Eviction is a volume that is to go. They are meant to be removed in the
-// order of the plan; one that cannot be removed is no reason to keep the others.
+// An Eviction is a volume to remove. Evictions are carried out in the order of the plan;
+// if one fails, the others go on.
 type Eviction struct {
 	Volume  inventory.Volume
 	Reason  Reason
@@ -42,27 +42,27 @@ type Eviction struct {
 	Replica persistentvolume.Replica
 }
 
-// An Orphan is a flexlvm volume and of this cluster, in state creating or ready,
-// that no PersistentVolume explains.
+// An Orphan is a flexlvm volume of this cluster, in state creating or ready, that no
+// PersistentVolume explains.
 type Orphan struct {
 	Volume  inventory.Volume
 	Age     time.Duration // since it was made or last used, whichever is later
 	Message string
 }
 
-// A PoolResult is how a pool stands before anything of the plan is done.
+// A PoolResult is the state of a pool before the plan is carried out.
 type PoolResult struct {
 	Pool inventory.Pool
 	// Promised is what PersistentVolumes of this node still need.
 	Promised volume.Bytes
-	// Reclaimable is what volumes hold that may be evicted now, orphans not
-	// included. While Result.Blocked says why not, nothing of it is evicted.
+	// Reclaimable is what the volumes hold that may be evicted now, without orphans. If
+	// Result.Blocked is set, nothing of it is evicted.
 	Reclaimable volume.Bytes
-	// Replicas is how much of Reclaimable replicas of datasets hold.
+	// Replicas is the part of Reclaimable that replicas of datasets hold.
 	Replicas volume.Bytes
 	// Allocatable is what PersistentVolumes may take altogether; see allocatable.
 	Allocatable volume.Bytes
-	// Closed says why no new volume may be promised here; empty where one may.
+	// Closed says why no new volume may be promised here; empty if one may.
 	Closed string
 	// UsedPercent of the pool, whoever uses it, rounded down.
 	UsedPercent int
@@ -74,13 +74,13 @@ type PoolResult struct {
 	// than Promised.
 	Pressure        bool
 	PressureMessage string
-	// Shortfall is the room that is missing even if all that may be evicted were;
-	// 0 for none.
+	// Shortfall is the room that would be missing even after all possible evictions; 0
+	// for none.
 	Shortfall        volume.Bytes
 	ShortfallMessage string
 }
 
-// A Result is what Plan has decided and found. Every list is sorted.
+// A Result is what Plan has found and decided. Every list is sorted.
 type Result struct {
 	Evictions        []Eviction
 	ReplicaEvictions []ReplicaEviction  // by pool, in order; evictions that others take part in
@@ -88,15 +88,15 @@ type Result struct {
 	Orphans          []Orphan           // the oldest first
 	Foreign          []inventory.Volume // volumes of other clusters; never touched
 	Problems         []inventory.Volume // volumes with a Problem, which a person should look at
-	// Blocked says why nothing at all is evicted; empty where that is not so.
+	// Blocked says why nothing at all is evicted; empty if evictions are possible.
 	Blocked string
 }
 
-// Plan decides which volumes go. Candidates are volumes in state unreferenced
-// that nothing stands in the way of (see standing), the least recently used
-// first. They go at once where their class says so, when they are too old, and
-// as many as it takes when promised volumes need room or a pool is over its high
-// threshold. Orphans follow under pressure, where that is allowed.
+// Plan decides which volumes are evicted. Candidates are unreferenced volumes whose
+// eviction nothing prevents (see standing), the least recently used first. They go at
+// once if their class says so or they are too old, and as many as needed when promised
+// volumes need room or a pool reaches its high threshold. Orphans follow under pressure,
+// if that is allowed.
 func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
 	p.openPools()

@@ -9,30 +9,30 @@ import (
 // A Policy says when volumes are evicted. The thresholds and ages mean what they
 // mean in kubelet's image garbage collection.
 type Policy struct {
-	// HighPercent of a pool in use starts evicting; 100 never does.
+	// HighPercent is the use of a pool that starts evicting; 100 means never.
 	HighPercent int
-	// LowPercent in use ends it.
+	// LowPercent is the use at which evicting ends.
 	LowPercent int
-	// MinAge is how long a volume has been unreferenced before it may go, unless
-	// its class says that it goes at once.
+	// MinAge is how long a volume must have been unreferenced before it may be evicted,
+	// unless its class says that it goes at once.
 	MinAge time.Duration
-	// MaxAge is how long a volume may be unreferenced at most; 0 means for ever.
+	// MaxAge is how long a volume may be unreferenced at most; 0 means no limit.
 	MaxAge time.Duration
-	// EvictOrphans lets volumes that no PersistentVolume explains go under pressure,
-	// once nothing unreferenced is left.
+	// EvictOrphans allows evicting volumes that no PersistentVolume explains, under
+	// pressure and once nothing unreferenced is left.
 	EvictOrphans bool
-	// OrphanAge is how long an orphan has neither been made nor used before it may go.
+	// OrphanAge is the least time since an orphan was made or last used.
 	OrphanAge time.Duration
-	// OrphanShare is how many of the node's volumes, in percent, may go as orphans
-	// at one go; it always allows one.
+	// OrphanShare is the percentage of the cluster's volumes on the node that may be
+	// evicted as orphans within OrphanAge; it always allows one.
 	OrphanShare int
-	// ThinDataPercent and ThinMetadataPercent of a thin pool in use close it to new
-	// volumes; 100 does when it is full.
+	// ThinDataPercent and ThinMetadataPercent are the use of a thin pool that closes it
+	// to new volumes; 100 closes it when it is full.
 	ThinDataPercent     int
 	ThinMetadataPercent int
 }
 
-// DefaultPolicy is what the daemon does unless told otherwise.
+// DefaultPolicy returns the policy of the daemon without flags.
 func DefaultPolicy() Policy {
 	return Policy{
 		HighPercent: 85,
@@ -58,8 +58,8 @@ const (
 	flagThinMetadata = "--thin-metadata-watermark-percent"
 )
 
-// Validate checks what the flags say. The error names every flag that is wrong,
-// what it holds, and what to give instead.
+// Validate checks the policy. The error names every wrong flag, its value, and what to
+// give instead.
 func (p Policy) Validate() error {
 	wrong := p.wrongThresholds()
 	if p.MinAge < 0 {

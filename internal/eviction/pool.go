@@ -199,7 +199,7 @@ func percent(part, whole volume.Bytes) int {
 	return int(part * 100 / whole)
 }
 
-// MetadataUsedPercent is how full LVM's own metadata of a group is.
+// MetadataUsedPercent returns how full a group's LVM metadata is.
 func MetadataUsedPercent(p inventory.Pool) int {
 	return percent(p.MetadataSize-p.MetadataFree, p.MetadataSize)
 }

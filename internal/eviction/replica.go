@@ -13,9 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A ReplicaEviction is a replica that is to go because its room is needed. It goes in
-// steps, see Steps; what is asked for stays asked for only as long as every plan
-// names it.
+// A ReplicaEviction is a replica to evict because its room is needed. That takes several
+// steps (see Steps), and is withdrawn as soon as a plan does not name the replica.
 type ReplicaEviction struct {
 	Volume           inventory.Volume
 	PersistentVolume persistentvolume.Volume

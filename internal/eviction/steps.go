@@ -9,19 +9,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// A Step is the daemon's part in the eviction of a replica. The controller of
-// datasets has the others: it takes the label from the node once a replica was
-// asked to go (StepAsk), and deletes its claim once nobody uses it (StepConfirm).
+// A Step is the daemon's part in the eviction of a replica. The controller of datasets
+// does the rest: it takes the label from the node after StepAsk, and deletes the
+// replica's claim after StepConfirm.
 type Step string
 
 const (
 	// StepAsk: ask for the replica to go.
 	StepAsk Step = "ask"
-	// StepConfirm: no pod is sent here for the dataset any more. Where none of this
-	// node uses the replica, say so; it cannot be taken back after that.
+	// StepConfirm: no pod is sent here for the dataset any more. If no pod of this node
+	// uses the replica, record that; it cannot be withdrawn afterwards.
 	StepConfirm Step = "confirm"
-	// StepWithdraw: the room is not needed any more, or somebody uses the replica:
-	// take back what was asked.
+	// StepWithdraw: the room is no longer needed, or the replica is in use: withdraw the
+	// request.
 	StepWithdraw Step = "withdraw"
 )
 
@@ -32,9 +32,9 @@ type Move struct {
 	Why              string
 }
 
-// Steps says what is due for the replicas of a node, by what the plan wants of
-// them, in order of their PersistentVolumes' names. What is past its confirmation
-// goes its way; what is given up already is Judge's.
+// Steps returns the steps that are due for the replicas of a node under the plan r, in
+// order of their PersistentVolumes' names. Replicas past confirmation need none; released
+// ones are left to Judge.
 func Steps(view View, r Result) []Move {
 	if !view.PodsKnown || view.Cluster == "" {
 		return nil

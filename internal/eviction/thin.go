@@ -54,10 +54,10 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	return max(0, left-max(0, in.Size-in.Free-ours))
 }
 
-// ThinUsedPercent is how full the data of a thin pool are.
+// ThinUsedPercent returns how full a thin pool's data is.
 func ThinUsedPercent(p inventory.Pool) int { return percent(p.Size-p.Free, p.Size) }
 
-// ThinMetadataUsedPercent is how full its metadata are.
+// ThinMetadataUsedPercent returns how full its metadata is.
 func ThinMetadataUsedPercent(p inventory.Pool) int {
 	return percent(p.Thin.MetadataUsed, p.Thin.Metadata)
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A View is everything that one round knows. Who fills it answers for that it is
-// whole: with any list failed or stale there is no View and no round.
+// A View is everything that one round knows. The caller must make sure that it is
+// complete: if any list failed or is stale, there is no View and no round.
 type View struct {
 	Now               time.Time
 	Cluster           string // UID of the kube-system namespace
 	Pools             []inventory.Pool
 	Volumes           []inventory.Volume
 	PersistentVolumes []persistentvolume.Volume
-	// Unreadable holds what claim.NamesOf says of every PersistentVolume of this node
-	// that persistentvolume.Parse could not read. Volumes of these names count as wanted, in
-	// whichever group they are.
+	// Unreadable holds persistentvolume.NamesOf of every PersistentVolume of this node
+	// that persistentvolume.Parse could not read. Volumes of these names count as wanted,
+	// in any group.
 	Unreadable []string
 	// OrphansEvicted is how many orphans were evicted within the last OrphanAge, as
 	// far as the caller knows. They count against OrphanShare: a limit on one plan
 	// alone would only spread the loss over some rounds.
 	OrphansEvicted int
-	// Users are pods of this node that have not ended, by the claims that they name.
+	// Users holds pods of this node that have not ended, by the claims that they name.
 	Users map[ClaimKey]string
-	// PodsKnown: Users is what the API has shown. Else any volume may be in use.
+	// PodsKnown: Users comes from the API. Otherwise any volume may be in use.
 	PodsKnown bool
 }
 
@@ -44,10 +44,10 @@ type Key struct {
 
 func (k Key) String() string { return string(k.group) + "/" + string(k.name) }
 
-// KeyOf is the name of a volume that is there.
+// KeyOf returns the key of an existing volume.
 func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
 
-// KeyOfPersistentVolume is the name of the volume that a claim asks for.
+// KeyOfPersistentVolume returns the key of the volume that a claim asks for.
 func KeyOfPersistentVolume(c *persistentvolume.Volume) Key { return Key{c.Group, c.Volume} }
 
 // An index is a View by name.

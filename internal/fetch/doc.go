@@ -3,17 +3,16 @@
 //
 // What it promises:
 //
-//   - A file stands under its name only when it is complete and was verified
-//     against the strongest checksum that the source gives.
-//   - A file stands in the manifest only when it and its name are on disk.
-//   - The process may be killed at any instant. The next run trusts nothing but
-//     the manifest, and bytes on disk whose CRC is the one that was noted when
-//     they came.
-//   - Nothing outside the directory is read, made or changed, whatever the
-//     objects are called.
+//   - A file has its name only once it is complete and verified against the strongest
+//     checksum that the source gives.
+//   - A file is in the manifest only once it and its name are on disk.
+//   - The process may be killed at any instant. The next run trusts only the manifest,
+//     and bytes on disk whose CRC is the one recorded when they arrived.
+//   - Nothing outside the directory is read, created or changed, whatever the objects are
+//     named.
 //
-// The way of an object: Store.List → place (is its key a safe path?) → decide
-// (is it here already?) → a worker receives and verifies it into a temporary
-// file → the committer syncs the file system once for many files, renames
-// them, syncs again, and appends them to the manifest.
+// The path of an object: Store.List → place (is its key a safe path?) → decide (is it
+// here already?) → a worker receives it into a temporary file and verifies it → the
+// committer syncs the file system once for many files, renames them, syncs again, and
+// appends them to the manifest.
 package fetch

@@ -22,7 +22,7 @@ type note struct {
 	Temp     string    `json:"temp"`
 	store.Span
 	CRC64 uint64 `json:"crc64"`
-	// Check and Sum are set where the note is of a whole, verified object.
+	// Check and Sum are set if the note is about a whole, verified object.
 	Check string `json:"check,omitempty"`
 	Sum   string `json:"sum,omitempty"`
 }

@@ -64,7 +64,7 @@ func fold(name string) string {
 	}, norm.NFD.String(name))
 }
 
-// Refusal is an object that is not fetched, and why.
+// Refusal is an object that is not transferred, and why.
 type Refusal struct {
 	Key    string
 	Reason string

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Entry is one line of the manifest: a file that is complete, verified and
-// durable; or, with Deleted, one that is so no longer.
+// Entry is one line of the manifest: a file that is complete, verified and durable; or,
+// with Deleted, one that no longer is.
 type Entry struct {
 	Path      string    `json:"path"`
 	Bytes     int64     `json:"bytes"`

@@ -7,8 +7,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// Prepare makes sure that a directory is there and can be written to, as a cache
-// needs that others will fill.
+// Prepare makes sure that a directory exists and is writable, for a cache that others
+// will fill.
 func Prepare(name string, progress *Progress) error {
 	d, err := destination.Open(name)
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// ReadyAfter says when a destination is of use: after a count of files or of
-// bytes on disk. The zero value means: when it is complete.
+// ReadyAfter says when a destination is usable: after a number of files or of bytes on
+// disk. The zero value means when it is complete.
 type ReadyAfter struct{ Files, Bytes int64 }
 
 // rateWindow is over how long the rate is taken.
@@ -20,7 +20,7 @@ type sample struct {
 	bytes int64
 }
 
-// Progress is what a run counts. It may be read while the run goes on.
+// Progress holds the counters of a run. It may be read while the run goes on.
 type Progress struct {
 	after ReadyAfter
 
@@ -36,7 +36,7 @@ type Progress struct {
 	samples   []sample
 }
 
-// NewProgress makes the counters of a run that is about to begin.
+// NewProgress returns the counters of a run that is about to begin.
 func NewProgress(after ReadyAfter) *Progress {
 	return &Progress{after: after, state: protocol.StateListing}
 }
@@ -51,7 +51,7 @@ func (p *Progress) set(state, message string) {
 	}
 }
 
-// Fail notes how a run failed, or that it never began.
+// Fail records why a run failed, or never began.
 func (p *Progress) Fail(message string, retryable bool) {
 	p.set(protocol.StateFailed, message)
 	p.mu.Lock()
@@ -67,13 +67,13 @@ func (p *Progress) kept(bytes int64) {
 	}
 }
 
-// Ready reports whether the destination is of use.
+// Ready reports whether the destination is usable.
 func (p *Progress) Ready() bool { return p.ready.Load() }
 
-// Refused is how many keys were refused.
+// Refused returns how many keys were refused.
 func (p *Progress) Refused() int64 { return p.refused.Load() }
 
-// Status is how far the run is.
+// Status returns the progress of the run at now.
 func (p *Progress) Status(now time.Time) protocol.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()

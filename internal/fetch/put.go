@@ -19,17 +19,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// PutConfig says what to upload and whereto.
+// PutConfig says what to upload and where to.
 type PutConfig struct {
 	// Dir is the directory whose regular files are uploaded; .flexlvm at its top
 	// is left out, and links are refused.
 	Dir string
-	// Target is an s3:// or pachyderm:// URL; what is below it is overwritten where
-	// the names are the same, and nothing is removed.
+	// Target is an s3:// or pachyderm:// URL; objects of the same names below it are
+	// overwritten, and nothing is removed.
 	Target store.Source
 	S3     s3store.Config
-	// Parallel is how many files are on their way at once; 0 chooses. Memory bounds
-	// the bytes in flight.
+	// Parallel is how many files are uploaded at once; 0 chooses. Memory bounds the bytes
+	// in flight.
 	Parallel int
 	Memory   int64
 	Log      logrus.FieldLogger
@@ -48,10 +48,10 @@ type upload struct {
 	failures []error
 }
 
-// Put uploads a directory and verifies what the server has then: by its CRC64NVME
-// where the server gives one, else by the ETag. Files that are there already with
-// the same content are not sent again, so an upload that was ended goes on. Its
-// error is an *Error.
+// Put uploads a directory and verifies what the server then has: by its CRC64NVME if the
+// server gives one, else by the ETag. Files that the server already has with the same
+// content are not sent again, so an interrupted upload is resumed. Its error is a
+// *store.Error.
 func Put(ctx context.Context, config PutConfig, progress *Progress) ([]Refusal, error) {
 	u := &upload{PutConfig: config, progress: progress}
 	err := u.put(ctx)

@@ -103,7 +103,7 @@ func checkRoom(n, free need) error {
 	return nil
 }
 
-// Human is a size for people.
+// Human formats a size for people.
 func Human(bytes int64) string {
 	unit, n := "B", float64(bytes)
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {

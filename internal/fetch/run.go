@@ -18,30 +18,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Config says what to fetch, whereto and how. The zero value of a number means
-// that there is no bound, or that it is chosen by what there is to do.
+// Config says what to fetch, where to and how. A number that is zero means no bound, or
+// is chosen by the amount of work.
 type Config struct {
 	Source store.Source
-	// Endpoint and Version belong to the source; they tell one dataset from another
-	// and nothing else here.
+	// Endpoint and Version belong to the source; here they only distinguish datasets.
 	Endpoint, Version string
 	Dest              string
 	Store             store.Store
 	// Include and Exclude are globs on paths; on base names without a slash.
 	Include, Exclude []string
-	// Sync looks at the source although the destination is complete, and removes
-	// files that were fetched once and are wanted no longer.
+	// Sync looks at the source even if the destination is complete, and removes files
+	// that were fetched earlier and are no longer wanted.
 	Sync bool
 	// Parallel is how many requests are open at once; 0 chooses.
 	Parallel int
-	// Memory bounds the bytes in flight, Bandwidth those in a second.
+	// Memory bounds the bytes in flight, Bandwidth the bytes per second.
 	Memory, Bandwidth int64
 	// Order is OrderName, OrderSize or OrderList; OrderPaths is the list.
 	Order      string
 	OrderPaths []string
-	// IgnoreRoom starts although there seems to be too little room.
+	// IgnoreRoom starts even if there seems to be too little room.
 	IgnoreRoom bool
-	// Attempts is how often an object or a range is tried, at least once.
+	// Attempts is how often an object or a range is tried; at least once.
 	Attempts int
 	// Stall is how long a source may take for the next 64 KiB.
 	Stall time.Duration
@@ -94,9 +93,9 @@ type run struct {
 	inARow   int
 }
 
-// Run fills the destination and returns the keys that were refused. Its error is
-// an *Error. Whatever it returns, what is in the manifest is there, and the next
-// run goes on from it.
+// Run fills the destination and returns the keys that were refused. Its error is a
+// *store.Error. Whatever it returns, what is in the manifest is there, and the next run
+// goes on from it.
 func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
 	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}}
 	err := r.run(ctx)

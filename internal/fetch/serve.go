@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// Handler answers GET /progress with the status, and GET /ready with 200 once
-// the destination is of use and 503 before.
+// Handler answers GET /progress with the status, and GET /ready with 200 once the
+// destination is usable and 503 before.
 func Handler(progress *Progress) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, status int) {
@@ -32,8 +32,8 @@ func Handler(progress *Progress) http.Handler {
 	return mux
 }
 
-// Serve answers on address until the returned function is called. It tells the
-// address that it listens on.
+// Serve serves on address until the returned function is called. It returns the address
+// that it listens on.
 func Serve(ctx context.Context, address string, progress *Progress) (net.Addr, func(), error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

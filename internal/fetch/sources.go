@@ -32,7 +32,7 @@ func openBucket(s store.Source, config s3store.Config) (store.Store, error) {
 	return s3store.New(s, config)
 }
 
-// ParseSource reads s3://bucket/key, pachyderm://[project/]repo@branch/path and
+// ParseSource parses s3://bucket/key, pachyderm://[project/]repo@branch/path and
 // file:///path. Keys are taken as they are: nothing in them is decoded.
 func ParseSource(raw string) (store.Source, error) {
 	scheme, rest, found := strings.Cut(raw, "://")
@@ -58,7 +58,7 @@ func examples() string {
 	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
 }
 
-// OpenSource gives the store that a source names. config is for those that speak S3.
+// OpenSource opens the store of a source. config is for S3 and Pachyderm.
 func OpenSource(s store.Source, config s3store.Config) (store.Store, error) {
 	return kinds[s.Kind].open(s, config)
 }

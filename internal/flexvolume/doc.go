@@ -2,8 +2,8 @@
 // a program called with a verb and its arguments that answers with one line of
 // JSON on stdout.
 //
-// kubelet reads stdout and stderr together as one JSON document, sets no
-// deadline, and calls `init` under a lock of its own. So the real stdout is set
-// aside before anything else happens, whatever else would be printed goes to
-// the log, every call has a deadline here, and `init` is a constant.
+// kubelet reads stdout and stderr together as one JSON document, sets no deadline, and
+// calls `init` under a lock of its own. So the real stdout is set aside first and all
+// other output goes to the log, every call has a deadline here, and the reply to `init`
+// is a constant.
 package flexvolume

@@ -15,28 +15,27 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The verbs that are answered. Whatever else kubelet knows it does itself once
-// it has been told "Not supported".
+// The supported verbs. kubelet does the others itself once it gets "Not supported".
 const (
 	verbInit    = "init"
 	verbMount   = "mount"
 	verbUnmount = "unmount"
 	verbExpand  = "expandfs"
-	// VerbSettle is no verb of kubelet's: the driver calls itself with it behind a
-	// first mount (node.Config.Settle). It takes a group and the name of a volume.
+	// VerbSettle is not one of kubelet's verbs: after a first mount the driver calls
+	// itself with it (node.Config.Settle). It takes a group and the name of a volume.
 	VerbSettle = "settle"
 )
 
-// An Engine does what the calls ask for. It checks the directories itself, and
-// every method can be repeated after it was killed at any instant.
+// An Engine carries out the calls. It checks the directories itself, and every method can
+// be repeated after it was killed at any instant.
 type Engine interface {
 	Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error
-	// Unmount succeeds where nothing is mounted or nothing exists.
+	// Unmount succeeds if nothing is mounted or target does not exist.
 	Unmount(ctx context.Context, target string) error
-	// Expand grows the volume to size. The spec carries no namespace: kubelet does
-	// not tell it here.
+	// Expand grows the volume to size. The spec has no namespace: kubelet does not pass
+	// it here.
 	Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error
-	// Settle writes down for good that a first mount is done.
+	// Settle records durably that a first mount is done.
 	Settle(ctx context.Context, g volume.Group, n volume.Name) error
 }
 

@@ -13,7 +13,7 @@ const (
 	statusNotSupported = "Not supported"
 )
 
-// A Reply is what kubelet is told.
+// A Reply is the answer to kubelet.
 type Reply struct {
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
@@ -56,7 +56,7 @@ func failure(err error) Reply {
 	return Reply{Status: statusFailure, Message: msg}
 }
 
-// Line is the reply as it is printed: one line, with its line feed.
+// Line returns the reply as one line of JSON, with its line feed.
 func (r Reply) Line() []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -68,7 +68,7 @@ func (r Reply) Line() []byte {
 	return b.Bytes()
 }
 
-// ExitCode is what the process ends with.
+// ExitCode returns the exit code of the process.
 func (r Reply) ExitCode() int {
 	if r.Status == statusSuccess {
 		return 0

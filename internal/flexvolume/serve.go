@@ -17,10 +17,9 @@ type Config struct {
 	Engine func(logrus.FieldLogger) (Engine, error)
 }
 
-// Serve answers the call that args (without the program's name, and at least
-// one) make up: exactly one line on stdout, nothing on stderr. It returns what
-// the process must exit with. The process can do nothing else afterwards: its
-// stdout and stderr lead to the log.
+// Serve answers the call in args (at least one, without the program's name): exactly one
+// line on stdout, nothing on stderr. It returns the exit code. The process can do nothing
+// else afterwards: its stdout and stderr now go to the log.
 func Serve(cfg Config, args []string) (exitCode int) {
 	if len(args) == 1 && args[0] == verbInit {
 		_, _ = os.Stdout.WriteString(initReply)

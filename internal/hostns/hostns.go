@@ -1,11 +1,11 @@
 // Package hostns moves a whole process into the namespaces of its host.
 //
-// The node daemon's image holds nothing but our own programs, and there must be
-// one LVM, one udev and one lock directory on a node: the host's. A process with
-// several threads cannot change its mount namespace, and a Go program has several
-// threads before main begins. So one thread goes over alone and then executes the
-// program again, by file descriptor, because the image is out of its sight by
-// then; execve ends the other threads and keeps the namespaces of the caller.
+// The node daemon's image holds only our own programs, and there must be one LVM, one
+// udev and one lock directory on a node: the host's. A process with several threads
+// cannot change its mount namespace, and a Go program has several threads before main
+// begins. So one thread changes namespaces alone and then executes the program again, by
+// file descriptor, because it can no longer see the image; execve ends the other threads
+// and keeps the namespaces of the caller.
 package hostns
 
 import (
@@ -44,13 +44,13 @@ func namespaces() []namespace {
 	}
 }
 
-// Enter returns once the process is in the namespaces of its host. It gives the
-// path by which dir, a directory of the pod's, is found from there; empty where
-// there is no such directory. What changes in dir later is seen.
+// Enter returns once the process is in the namespaces of its host. It returns the path of
+// dir, a directory of the pod, as seen from there, or "" if there is no such directory.
+// Later changes in dir are visible.
 //
-// It may execute the program again, with the same arguments, and must therefore
-// be called before anything is begun that matters. A process that is in those
-// namespaces already, as when it was started by hand on the host, stays as it is.
+// It may execute the program again, with the same arguments, so it must be called before
+// anything that matters has begun. A process that is in those namespaces already, for
+// example started by hand on the host, is left as it is.
 func Enter(dir string) (string, error) {
 	if value, second := os.LookupEnv(carried); second {
 		return arrived(value)

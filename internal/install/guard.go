@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Check found.
+// Errors of Check.
 var (
-	// ErrReplaced: somebody has put another file in the driver's place since. It
-	// is left there: during an upgrade it is the newer installer's.
+	// ErrReplaced: another file is in the driver's place now. It is left there: during an
+	// upgrade it is the newer installer's.
 	ErrReplaced = errors.New("the driver was replaced by another installation")
 )
 
-// A Guard watches over a driver that was installed.
+// A Guard watches over an installed driver.
 type Guard struct {
 	place  Place
 	binary string
 	file   unix.Stat_t
 }
 
-// Guard starts watching over the driver, which Install has just made a copy of
-// binary. It may have gone since: the first Check installs it again.
+// Guard returns a Guard of the driver, which Install has just made a copy of binary. If
+// it has gone meanwhile, the first Check installs it again.
 func (p Place) Guard(binary string) (*Guard, error) {
 	g := &Guard{place: p, binary: binary}
 	if err := unix.Lstat(p.Driver(), &g.file); err != nil && !gone(err) {
@@ -33,8 +33,8 @@ func (p Place) Guard(binary string) (*Guard, error) {
 	return g, nil
 }
 
-// Check installs the driver again where it has gone or was damaged, and leaves
-// it alone, with ErrReplaced, where another file took its place.
+// Check reinstalls the driver if it is gone or damaged. If another file has taken its
+// place, Check leaves that alone and returns ErrReplaced.
 func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 	var now unix.Stat_t
 	err = unix.Lstat(g.place.Driver(), &now)

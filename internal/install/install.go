@@ -1,10 +1,9 @@
-// Package install puts the driver where kubelet looks for it, and takes it away
-// again.
+// Package install installs the driver where kubelet looks for it, and uninstalls it.
 //
-// kubelet watches the driver's directory and calls the driver on every change to
-// a name in it that does not begin with a dot. So the binary appears under its
-// name whole or not at all, nothing else ever stays in that directory, and what
-// is right already is left alone.
+// kubelet watches the driver's directory and calls the driver on every change to a name
+// in it that does not begin with a dot. So the binary appears under its name whole or not
+// at all, nothing else is left in that directory, and what is right already is not
+// touched.
 package install
 
 import (
@@ -33,13 +32,13 @@ const (
 	mode = 0o755
 )
 
-// A Place is where one driver is, or is to be, installed.
+// A Place is where a driver is, or will be, installed.
 type Place struct {
 	pluginDir string
 }
 
-// At returns the place of the driver under a plugin directory of kubelet's,
-// which must be absolute.
+// At returns the place of the driver in kubelet's plugin directory, which must be
+// absolute.
 func At(pluginDir string) (Place, error) {
 	if !filepath.IsAbs(pluginDir) {
 		return Place{}, fmt.Errorf("plugin directory %q is not absolute; give the directory of kubelet's --volume-plugin-dir", pluginDir)
@@ -47,22 +46,22 @@ func At(pluginDir string) (Place, error) {
 	return Place{pluginDir: filepath.Clean(pluginDir)}, nil
 }
 
-// PluginDir is the directory that kubelet watches.
+// PluginDir returns the directory that kubelet watches.
 func (p Place) PluginDir() string { return p.pluginDir }
 
-// Dir is the driver's own directory.
+// Dir returns the driver's own directory.
 func (p Place) Dir() string { return filepath.Join(p.pluginDir, driverDir) }
 
-// Driver is the path of the executable.
+// Driver returns the path of the executable.
 func (p Place) Driver() string { return filepath.Join(p.Dir(), driverFile) }
 
 func (p Place) temp() string { return filepath.Join(p.Dir(), tempFile) }
 
-// Install makes the driver a copy of binary. changed is false where it was one
-// already; kubelet notices nothing then.
+// Install makes the driver a copy of binary. changed is false if it was one already;
+// kubelet then notices nothing.
 //
-// It may be killed at any instant: what it leaves, if anything, is a file whose
-// name begins with a dot, which kubelet ignores and the next Install removes.
+// It may be killed at any instant: at most it leaves a file whose name begins with a dot,
+// which kubelet ignores and the next Install removes.
 func (p Place) Install(ctx context.Context, binary string) (changed bool, err error) {
 	source, err := os.Open(binary)
 	if err != nil {

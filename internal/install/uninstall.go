@@ -12,12 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMounted: flexlvm volumes are mounted, and kubelet would have nobody to
-// unmount them.
+// ErrMounted: flexlvm volumes are mounted, and kubelet needs the driver to unmount them.
 var ErrMounted = errors.New("volumes are mounted")
 
-// Uninstall removes the driver and its directory. changed is false where there
-// was none.
+// Uninstall removes the driver and its directory. changed is false if there was none.
 func (p Place) Uninstall(ctx context.Context) (changed bool, err error) {
 	if _, err := os.Lstat(p.Dir()); errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -39,8 +37,8 @@ func (p Place) Uninstall(ctx context.Context) (changed bool, err error) {
 	return true, syncDir(p.pluginDir)
 }
 
-// Foreign returns the names in the driver's directory that should not be there:
-// kubelet calls the driver again whenever one of them changes.
+// Foreign returns the names in the driver's directory that do not belong there: kubelet
+// calls the driver again whenever one of them changes.
 func (p Place) Foreign() ([]string, error) {
 	entries, err := os.ReadDir(p.Dir())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -65,8 +63,8 @@ func (p Place) Unfinished() bool {
 // (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
 const hostPIDNamespace = "pid:[4026531836]"
 
-// HostMounts is the file that lists the mounts of the host, as seen from proc,
-// where the proc file system is. It fails in a container that cannot see them.
+// HostMounts returns the path of the file that lists the host's mounts, given the mount
+// point of proc. It fails in a container that cannot see them.
 func HostMounts(proc string) (string, error) {
 	ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
 	if err != nil {
@@ -106,7 +104,7 @@ func ofDriver(path string) bool {
 	return filepath.Base(dir) == driverDir && strings.HasSuffix(filepath.Dir(dir), "/volumes")
 }
 
-// Refusal says that these volumes are in the way, and what to do.
+// Refusal returns the error that these volumes are in the way, and what to do.
 func Refusal(mounted []string) error {
 	const few = 3
 	list := strings.Join(mounted[:min(few, len(mounted))], ", ")

@@ -1,5 +1,5 @@
-// Package inventory says what a node holds: volumes and the pools that they are cut from,
-// as the engine reports them. No I/O.
+// Package inventory describes what a node holds: volumes and the pools that they are cut
+// from, as the engine reports them. No I/O.
 package inventory
 
 import (
@@ -8,14 +8,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Inventory is all that this node holds, as of one report of LVM's.
+// An Inventory is all that this node holds, from one report of LVM.
 type Inventory struct {
 	Pools   []Pool
 	Volumes []Volume
 }
 
-// A Pool is where volumes are cut from: a volume group, less the flexlvm thin pools
-// in it, or such a thin pool.
+// A Pool is what volumes are cut from: a volume group, without the flexlvm thin pools in
+// it, or such a thin pool.
 type Pool struct {
 	Name         volume.PoolName
 	UUID         string
@@ -26,8 +26,8 @@ type Pool struct {
 	MetadataFree volume.Bytes
 	LVs          int // logical volumes, whoever owns them
 	Missing      int // devices that LVM cannot find
-	// DeviceFree is what is free on each physical device that room can be taken
-	// from, the most first.
+	// DeviceFree is what is free on each physical device that LVM may allocate from, the
+	// most first.
 	DeviceFree []volume.Bytes
 	// Devices are the paths of these physical devices.
 	Devices []string
@@ -35,7 +35,7 @@ type Pool struct {
 	Thin *ThinPool
 }
 
-// GroupUUID is that of the volume group that the pool is, or lies in.
+// GroupUUID returns the UUID of the volume group that the pool is, or is in.
 func (p Pool) GroupUUID() string {
 	if p.Thin != nil {
 		return p.Thin.GroupUUID
@@ -43,16 +43,16 @@ func (p Pool) GroupUUID() string {
 	return p.UUID
 }
 
-// A ThinPool is what a pool is besides where it is a thin pool.
+// A ThinPool holds what only a thin pool has.
 type ThinPool struct {
 	GroupUUID string
-	// Known: LVM tells how full it is. Else Free and MetadataUsed mean nothing.
+	// Known: LVM reports how full it is. Otherwise Free and MetadataUsed mean nothing.
 	Known bool
 	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
-	// Unfit says why no volume may be made in it whatever room it has; empty where
-	// one may.
+	// Unfit says why no volume may be made in it, however much room it has; empty if one
+	// may.
 	Unfit string
 }
 
@@ -72,13 +72,12 @@ type Volume struct {
 	Cluster   string      `json:"cluster,omitempty"`
 	Kind      volume.Kind `json:"kind,omitempty"`
 	FS        string      `json:"filesystemUUID,omitempty"`
-	// Clone is the UUID of the file system whose copy the volume is to be, until that
-	// is done.
+	// Clone is the UUID of the file system that the volume is an unfinished copy of.
 	Clone    string    `json:"cloneOfFilesystemUUID,omitempty"`
 	Created  time.Time `json:"created"`
 	LastUsed time.Time `json:"lastUsed"` // Created where nothing else is known
-	// Released is when the volume left state ready: it became unreferenced or
-	// retained then. LastUsed where nothing else is known.
+	// Released is when the volume left state ready and became unreferenced or retained;
+	// LastUsed if nothing else is known.
 	Released time.Time      `json:"released"`
 	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
 	Wipe     volume.Wipe    `json:"wipe,omitempty"`
@@ -87,12 +86,12 @@ type Volume struct {
 	Open     bool           `json:"open"` // in any mount namespace
 	Mounts   []string       `json:"mounts,omitempty"`
 	Problem  string         `json:"problem,omitempty"` // what a person should look at
-	// Degraded: copies of the volume are lacking or behind, as Problem says. It can
-	// be used all the same.
+	// Degraded: copies of the volume are missing or out of date, as Problem says. It can
+	// still be used.
 	Degraded bool `json:"degraded,omitempty"`
-	// SyncPercent is how much of a RAID's copies is alike, as LVM prints it.
+	// SyncPercent is how much of a RAID is in sync, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
 
-// Pool is where the volume is cut from.
+// Pool returns the pool that the volume is cut from.
 func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.ThinPool) }

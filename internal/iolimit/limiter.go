@@ -1,6 +1,6 @@
-// Package iolimit keeps the limits on IO of pods' control groups what their volumes'
-// annotations say. What has to be written follows purely from what is desired and what
-// is observed (plan.go).
+// Package iolimit keeps the IO limits of pods' control groups as their volumes'
+// annotations say. What to write is a pure function of what is desired and what is
+// observed (plan.go).
 package iolimit
 
 import (
@@ -30,10 +30,10 @@ const (
 	groupPatience = 30 * time.Second
 )
 
-// Host is the node whose pods are limited. With the zero value none is.
+// Host is the node whose pods are limited. With the zero value no pod is.
 type Host struct {
 	Groups PodGroups
-	// Mounts gives every mount of the host, by the number of the device.
+	// Mounts returns every mount of the host, by device number.
 	Mounts func() (map[uint64][]mount.Point, error)
 	// Watch calls changed after each change of the host's mounts, until ctx ends.
 	Watch func(ctx context.Context, changed func()) error
@@ -42,18 +42,18 @@ type Host struct {
 // PodGroups are the control groups of the node's pods: *cgroup.Tree, in
 // production.
 type PodGroups interface {
-	// Pods gives the groups of those of the pods that have one, by UID.
+	// Pods returns the groups, by UID, of those pods that have one.
 	Pods(uids map[string]bool) (map[string]string, error)
-	// IOLimits gives a group's limits by the numbers of the devices.
+	// IOLimits returns a group's limits by device number.
 	IOLimits(group string) (map[uint64]volume.IOLimits, error)
 	// SetIOLimits sets all of a group's limits on one device.
 	SetIOLimits(group string, device uint64, limits volume.IOLimits) error
 }
 
-// A Limiter keeps the limits on IO that pods have what their volumes' annotations
-// say. It works beside the rounds of the daemon, so that what fails or takes long here
-// does not delay them, and between them whenever something is mounted, without LVM. The
-// kernel keeps what is in force: it lasts while no daemon runs.
+// A Limiter keeps the IO limits of pods as their volumes' annotations say. It runs beside
+// the daemon's rounds, so that failures and delays here do not hold them up, and also
+// between rounds whenever something is mounted, without LVM. The kernel keeps the limits,
+// so they last while no daemon runs.
 type Limiter struct {
 	host    Host
 	now     func() time.Time
@@ -72,22 +72,22 @@ type Desired struct {
 	PersistentVolumes []persistentvolume.Volume
 	// Partial: there are PersistentVolumes that cannot be read.
 	Partial bool
-	// Report takes the outcome of each pass, on the goroutine of Run.
+	// Report is called with the outcome of each pass, on the goroutine of Run.
 	Report func(context.Context, Outcome)
 }
 
-// An Outcome is what came of one pass.
+// An Outcome is the outcome of one pass.
 type Outcome struct {
 	Applied int              // pods' limits on volumes that are in force
 	Failed  map[string]error // by PersistentVolume
 }
 
-// New makes a limiter. It begins nothing.
+// New returns a limiter, which does nothing before Run.
 func New(host Host, now func() time.Time) *Limiter {
 	return &Limiter{host: host, now: now, wakeUps: make(chan struct{}, 1), left: true, missed: map[string]time.Time{}}
 }
 
-// Update takes what is desired from now on, and calls for a pass.
+// Update sets what is desired from now on, and requests a pass.
 func (l *Limiter) Update(d Desired) {
 	if l == nil {
 		return
@@ -105,7 +105,7 @@ func (l *Limiter) wake() {
 	}
 }
 
-// Run works until ctx ends. Mounts are watched from when the first limit is wanted.
+// Run works until ctx ends. It watches mounts once the first limit is wanted.
 func (l *Limiter) Run(ctx context.Context) {
 	if l == nil {
 		return

@@ -22,16 +22,16 @@ import (
 // server that does not answer is one that is away. Watches are not bound.
 const defaultTimeout = 15 * time.Second
 
-// A Client reads and writes the objects that the node daemon needs. Every read
-// comes from the API server itself, none from a cache. Errors are those of
-// client-go, for apierrors to tell apart.
+// A Client reads and writes the objects that the node daemon needs. Every read goes to
+// the API server itself, none to a cache. Errors are client-go's, to be examined with
+// apierrors.
 type Client struct {
 	core    rest.Interface
 	ours    rest.Interface
 	timeout time.Duration
 }
 
-// NewClient makes a client. config is not changed.
+// NewClient returns a client. It does not change config.
 func NewClient(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -75,7 +75,7 @@ func groupClient(config *rest.Config, transport *http.Client, codecs runtime.Neg
 	return client, nil
 }
 
-// Cluster gives the UID by which the cluster is known.
+// Cluster returns the UID that identifies the cluster.
 func (c *Client) Cluster(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -102,26 +102,26 @@ func (c *Client) send(ctx context.Context, request *rest.Request, out runtime.Ob
 	return result.Into(out)
 }
 
-// Node gives a node.
+// Node returns a node.
 func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	out := &corev1.Node{}
 	return out, c.do(ctx, "get node "+name, c.core.Get().Resource("nodes").Name(name), out)
 }
 
-// PersistentVolumeClaim gives a claim.
+// PersistentVolumeClaim returns a claim.
 func (c *Client) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	out := &corev1.PersistentVolumeClaim{}
 	request := c.core.Get().Namespace(namespace).Resource("persistentvolumeclaims").Name(name)
 	return out, c.do(ctx, fmt.Sprintf("get claim %s/%s", namespace, name), request, out)
 }
 
-// NodeStorage gives the object of a node.
+// NodeStorage returns the object of a node.
 func (c *Client) NodeStorage(ctx context.Context, name string) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
 	return out, c.do(ctx, "get NodeStorage "+name, c.ours.Get().Resource("nodestorages").Name(name), out)
 }
 
-// VolumeManager gives what every object has of a VolumeManager, and nothing else.
+// VolumeManager returns only the metadata of a VolumeManager.
 func (c *Client) VolumeManager(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -139,13 +139,13 @@ func (c *Client) VolumeManager(ctx context.Context, namespace, name string) (*me
 	return out, nil
 }
 
-// CreateNodeStorage makes the object of a node and gives it as it is then.
+// CreateNodeStorage creates the object of a node and returns the result.
 func (c *Client) CreateNodeStorage(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
 	return out, c.do(ctx, "create NodeStorage "+s.Name, c.ours.Post().Resource("nodestorages").Body(s), out)
 }
 
-// UpdateNodeStorageStatus writes the status of s, if s is what is there.
+// UpdateNodeStorageStatus writes the status of s, if s is up to date.
 func (c *Client) UpdateNodeStorageStatus(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
 	request := c.ours.Put().Resource("nodestorages").Name(s.Name).SubResource("status").Body(s)

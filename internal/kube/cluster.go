@@ -12,9 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ClusterUID asks for the UID of the kube-system namespace; it is the identity of
-// the cluster and stands in the volumes' tags. core is a client of the API's core
-// group.
+// ClusterUID asks for the UID of the kube-system namespace, which identifies the cluster
+// and is in the volumes' tags. core is a client of the core API group.
 func ClusterUID(ctx context.Context, core rest.Interface) (string, error) {
 	var namespace corev1.Namespace
 	if err := core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).Do(ctx).Into(&namespace); err != nil {
@@ -26,7 +25,7 @@ func ClusterUID(ctx context.Context, core rest.Interface) (string, error) {
 	return string(namespace.UID), nil
 }
 
-// AwaitClusterUID asks until it is told or ctx ends.
+// AwaitClusterUID calls ClusterUID until it succeeds or ctx ends.
 func AwaitClusterUID(ctx context.Context, core rest.Interface) (string, error) {
 	var uid string
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {

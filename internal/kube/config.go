@@ -1,7 +1,6 @@
-// Package kube is how the programs of flexlvm reach the API server. Its Client is
-// for the node daemon, which runs on every node and so has to be small: it knows
-// the handful of objects that the daemon needs and, unlike client-go's clientset,
-// not all the others.
+// Package kube is how the programs of flexlvm reach the API server. Its Client is for the
+// node daemon, which runs on every node and so has to be small: it knows only the few
+// kinds that the daemon needs, unlike client-go's clientset.
 package kube
 
 import (
@@ -16,13 +15,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ServiceAccountDir is where a pod finds its token and the authority that signed
-// the API server's certificate.
+// ServiceAccountDir is where a pod finds its token and the CA certificate of the API
+// server.
 const ServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Config says how to reach the API server: as the kubeconfig file says or, where
-// that is empty, as the service account whose files are in dir. The token is read
-// again and again, for it changes while the pod runs.
+// Config returns how to reach the API server: from the kubeconfig file or, if that is
+// empty, as the service account whose files are in dir. The token is reread regularly,
+// because it changes while the pod runs.
 func Config(kubeconfig, dir string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Events is where a record.EventBroadcaster may send its events.
+// Events returns a sink for a record.EventBroadcaster.
 func (c *Client) Events(ctx context.Context) record.EventSink { return sink{ctx, c} }
 
 // The broadcaster looks at the very type of an error, so none is wrapped.

@@ -2,7 +2,7 @@ package kube
 
 import corev1 "k8s.io/api/core/v1"
 
-// ClaimsOf are the claims that a pod uses, as namespace/name.
+// ClaimsOf returns the claims that a pod uses, as namespace/name.
 func ClaimsOf(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {

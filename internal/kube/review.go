@@ -12,8 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Reviewer asks the API server who has a token, and what he may do. It needs the right
-// to create tokenreviews and subjectaccessreviews (the ClusterRole system:auth-delegator).
+// A Reviewer asks the API server whose a token is, and what its bearer may do. It must be
+// allowed to create tokenreviews and subjectaccessreviews (ClusterRole
+// system:auth-delegator).
 type Reviewer struct {
 	authentication rest.Interface
 	authorization  rest.Interface
@@ -22,9 +23,8 @@ type Reviewer struct {
 // reviewTimeout is less than the time in which a scrape has to be answered.
 const reviewTimeout = 5 * time.Second
 
-// NewReviewer makes a reviewer with connections and a bound on requests of its own:
-// strangers make it ask, and that must not hold up the daemon's work. config is not
-// changed.
+// NewReviewer returns a reviewer with its own connections and rate limit: anybody can
+// cause its requests, which must not delay the daemon's work. It does not change config.
 func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
@@ -49,8 +49,8 @@ func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	return r, nil
 }
 
-// MayGet reports whether the API server knows the token, and lets its bearer get a path
-// that is no resource.
+// MayGet reports whether the API server knows the token, and allows its bearer to get a
+// non-resource path.
 func (r *Reviewer) MayGet(ctx context.Context, token, path string) (known, allowed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()

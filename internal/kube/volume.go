@@ -14,14 +14,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// Volumes lists the PersistentVolumes of a node, as of a moment after the call:
-// without a resourceVersion the API server asks etcd's quorum.
+// Volumes lists the PersistentVolumes of a node, as of a moment after the call: without a
+// resourceVersion the read is a quorum read from etcd.
 func (c *Client) Volumes(ctx context.Context, node string) ([]corev1.PersistentVolume, error) {
 	return c.volumes(ctx, "list the PersistentVolumes of node "+node, ofNode(node))
 }
 
-// VolumesOfNoNode lists those that do not say of which node they are, other drivers'
-// among them, as of a moment after the call.
+// VolumesOfNoNode lists the PersistentVolumes without our node label, including other
+// drivers', as of a moment after the call.
 func (c *Client) VolumesOfNoNode(ctx context.Context) ([]corev1.PersistentVolume, error) {
 	return c.volumes(ctx, "list the PersistentVolumes of no node", "!"+pv.LabelNode)
 }
@@ -36,14 +36,14 @@ func (c *Client) volumes(ctx context.Context, what, labels string) ([]corev1.Per
 	return out.Items, nil
 }
 
-// Volume gives a PersistentVolume.
+// Volume returns a PersistentVolume.
 func (c *Client) Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	out := &corev1.PersistentVolume{}
 	return out, c.do(ctx, "get PersistentVolume "+name, c.core.Get().Resource("persistentvolumes").Name(name), out)
 }
 
-// Annotate writes annotations of a PersistentVolume if it is still exactly what the
-// caller saw; nil takes one away.
+// Annotate sets annotations of a PersistentVolume if it is still exactly what the caller
+// saw; nil removes one.
 func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, annotations map[string]*string) error {
 	what := "annotate PersistentVolume " + seen.Name
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -55,8 +55,8 @@ func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, an
 	return c.do(ctx, what, c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(seen.Name).Body(patch), nil)
 }
 
-// Pods lists the pods that run on a node, or with an empty name those that have none
-// yet, as of a moment after the call.
+// Pods lists the pods of a node, or with an empty name those that have none yet, as of a
+// moment after the call.
 func (c *Client) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	out := &corev1.PodList{}
 	options := &metav1.ListOptions{FieldSelector: onNode(node)}
@@ -69,13 +69,13 @@ func (c *Client) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 
 func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(node) }
 
-// LetGo lets a PersistentVolume go whose volume the node has taken back: it
-// deletes the object, unless that has happened already and if it is still exactly
-// what the caller saw, and then takes our finalizer off it. An object that is
-// gone, or another of the same name, is success.
+// LetGo removes a PersistentVolume whose volume the node has released: it deletes the
+// object, unless that has happened already and if it is still exactly what the caller
+// saw, and then removes our finalizer. It succeeds if the object is gone or another has
+// its name.
 //
-// Killed in between it leaves an object that is being deleted and carries our
-// finalizer; the next call goes on from there.
+// Killed in between, it leaves an object that is being deleted and has our finalizer; the
+// next call goes on from there.
 func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.DeletionTimestamp == nil {
 		if err := c.deleteVolume(ctx, seen); apierrors.IsNotFound(err) {

@@ -6,14 +6,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// WatchVolumes follows the PersistentVolumes of a node.
+// WatchVolumes watches the PersistentVolumes of a node.
 func (c *Client) WatchVolumes(node string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = ofNode(node)
 	})
 }
 
-// WatchPods follows the pods that run on a node.
+// WatchPods watches the pods that run on a node.
 func (c *Client) WatchPods(node string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.core, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = onNode(node)
@@ -22,12 +22,12 @@ func (c *Client) WatchPods(node string) *cache.ListWatch {
 
 func onNode(node string) string { return fields.OneTermEqualSelector("spec.nodeName", node).String() }
 
-// WatchNodeStorages follows those of all nodes.
+// WatchNodeStorages watches the NodeStorages of all nodes.
 func (c *Client) WatchNodeStorages() *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
-// WatchNodeStorage follows one NodeStorage.
+// WatchNodeStorage watches one NodeStorage.
 func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()

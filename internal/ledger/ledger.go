@@ -23,20 +23,19 @@ const (
 	// been written, by this process or by its predecessor, and has not been seen.
 	ReservationTime = 5 * time.Minute
 	// CompanionTime is the same for one that only waits for its turn: the scheduler
-	// gives the claims of a pod their node within seconds.
+	// assigns the node to all claims of a pod within seconds.
 	CompanionTime = time.Minute
 	// holdTime is how long a node offers less than it has, see hold.
 	holdTime = time.Minute
 )
 
-// A Ledger knows what every pool of the cluster can promise and what is promised
-// there: the reports of the nodes, all PersistentVolumes, and those that are about
-// to be written and have not been seen back. Nothing is promised twice because
-// every promise is reserved here first, under one lock, and one process works at a
-// time.
+// A Ledger knows what every pool of the cluster can promise and what is promised there:
+// from the reports of the nodes, all PersistentVolumes, and those that are about to be
+// written and not yet seen in the watch. Nothing is promised twice because every promise
+// is reserved here first, under one lock, and one process works at a time.
 //
-// Nodes go by the value of their label (pv.NodeLabelValue), by which their
-// PersistentVolumes know them.
+// Nodes are identified by the value of their label (pv.NodeLabelValue), as in their
+// PersistentVolumes.
 type Ledger struct {
 	now     func() time.Time
 	changed func(node string)
@@ -46,8 +45,8 @@ type Ledger struct {
 	where    map[string]string // label of the account that carries a PersistentVolume, by its name
 }
 
-// New makes an empty ledger. changed is called, without the lock, when the
-// room of a node may have changed.
+// New returns an empty ledger. changed is called, without the lock, when the room of a
+// node may have changed.
 func New(now func() time.Time, changed func(node string)) *Ledger {
 	return &Ledger{now: now, changed: changed, accounts: map[string]*account{}, where: map[string]string{}}
 }
@@ -142,7 +141,7 @@ func (l *Ledger) account(label string) *account {
 	return a
 }
 
-// Report takes what a node says of itself.
+// Report records what a node reports about itself.
 func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
@@ -159,7 +158,7 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	}
 }
 
-// Forget drops the report of a node that is gone.
+// Forget removes the report of a node that is gone.
 func (l *Ledger) Forget(node string) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -211,9 +210,9 @@ func ailingNode(storage *flexlvmv1.NodeStorage) string {
 	return ""
 }
 
-// Written takes a PersistentVolume that is in the API; what was reserved for it is
-// in its charge from now on. One that cannot be read takes nothing: its node
-// counts its volume as a stranger's.
+// Written records a PersistentVolume that is in the API. Its charge replaces what was
+// reserved for it. One that cannot be parsed is charged nothing here: its node takes its
+// volume off what can be promised.
 func (l *Ledger) Written(object *corev1.PersistentVolume) {
 	if !persistentvolume.IsOurs(object) {
 		return
@@ -239,7 +238,7 @@ func (l *Ledger) Written(object *corev1.PersistentVolume) {
 	}
 }
 
-// Gone drops a PersistentVolume.
+// Gone removes a PersistentVolume.
 func (l *Ledger) Gone(name string) {
 	l.mu.Lock()
 	before := l.drop(name)
@@ -252,8 +251,8 @@ func (l *Ledger) Gone(name string) {
 	}
 }
 
-// Inherited reserves for a PersistentVolume that was in the API when this process
-// began to work, until it is seen: a watch may begin with an older state.
+// Inherited reserves room for a PersistentVolume that was in the API when this process
+// began to work, until the watch shows it: a watch may begin with an older state.
 func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	c, err := persistentvolume.Parse(object)
 	label := object.Labels[pv.LabelNode]
@@ -304,7 +303,7 @@ func (l *Ledger) reserveFor(label, name string, c charge, lasts time.Duration) {
 	l.where[name] = label
 }
 
-// Nodes are the names of the nodes that have reported, sorted.
+// Nodes returns the sorted names of the nodes that have reported.
 func (l *Ledger) Nodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Want is a volume that room is asked for.
+// A Want is a volume to reserve room for.
 type Want struct {
 	PV    string // name that its PersistentVolume will have
 	Claim string // name of its claim, for people
@@ -29,7 +29,7 @@ func (w Want) charge() charge {
 	return out
 }
 
-// NoRoom says why a node cannot hold what was asked of it, in numbers.
+// NoRoom is the error that says, in numbers, why a node cannot hold what was asked of it.
 type NoRoom struct {
 	Node string
 	Why  string
@@ -39,14 +39,13 @@ func (e *NoRoom) Error() string {
 	return fmt.Sprintf("node %q %s; the scheduler is asked for another node", e.Node, e.Why)
 }
 
-// Reserve keeps room on a node for all wants or for none, and tells the UUIDs of
-// the volume groups that the pools are, or lie in. The first want is about to be
-// written, the others are its
-// companions, which will be reserved again when their turn comes. A want that has a
-// reservation already, here or elsewhere, moves; one whose PersistentVolume is
-// written needs nothing. reads are the volumes of the datasets that the pod of these
-// wants reads: it keeps their replicas by being there, so they make no room for it. The
-// error is a *NoRoom, and then no want has a reservation.
+// Reserve reserves room on a node for all wants or for none, and returns the UUIDs of the
+// pools' volume groups. The first want is about to be written; the others are its
+// companions, which will be reserved again when their turn comes. A reservation that a
+// want already has, on any node, is replaced; a want whose PersistentVolume is written
+// needs none. reads are the volumes of the datasets that the pod of these wants reads:
+// the pod keeps their replicas in use, so they cannot make room for it. The error is a
+// *NoRoom, and then no want has a reservation.
 func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -294,18 +293,18 @@ func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {
 	return fmt.Sprintf("has no room %s: %s are needed and %s %q can still promise %s", whom, AmountOf(need), in.Noun(), in, AmountOf(room))
 }
 
-// AmountOf is a number of bytes for people and for those who compare.
+// AmountOf formats an amount both exactly and for people.
 func AmountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64(b), b) }
 
-// An Offer is what a node can give volumes of one class.
+// An Offer is what a node can offer to volumes of one class.
 type Offer struct {
 	Most volume.Bytes // the largest that a volume may be, to its user
 	Room volume.Bytes // what the pool can still promise, overhead included
 	Busy int          // percent of time in which the pool's disks have something to do
 }
 
-// Offer tells what a node can give volumes of a class; false where it
-// has not the pool, or has not reported.
+// Offer returns what a node can offer to volumes of a class; false if it lacks the pool
+// or has not reported.
 func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -340,8 +339,8 @@ func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 	return o, true
 }
 
-// Lapses forgets what was reserved or held on a node and has ended by itself, and
-// tells when the next of it will; zero for never.
+// Lapses drops the expired reservations and holds on a node, and returns when the next
+// one expires; zero if none will.
 func (l *Ledger) Lapses(label string) (next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -372,8 +371,8 @@ func (l *Ledger) Lapses(label string) (next time.Time) {
 	return next
 }
 
-// NodeOf is the name of the node with this label value that has reported, with the
-// UID of its report; false where there is none.
+// NodeOf returns the name of the node with this label value that has reported, and the
+// UID of its report; false if there is none.
 func (l *Ledger) NodeOf(label string) (name string, report string, reported bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

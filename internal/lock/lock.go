@@ -1,9 +1,8 @@
 // Package lock serialises the processes of flexlvm on one node.
 //
-// A lock is an open-file-description lock on one byte of a file, chosen by a
-// hash of the key. So one file serves any number of volumes and none is left
-// behind for each, the kernel drops a dead holder's lock by itself, and two
-// keys that share a byte (once in 2^62) only wait for each other.
+// A lock is an open-file-description lock on one byte of a file, chosen by a hash of the
+// key. So one file serves any number of volumes, the kernel drops a dead holder's lock by
+// itself, and two keys that share a byte (once in 2^62) only wait for each other.
 package lock
 
 import (
@@ -21,7 +20,7 @@ import (
 // A Dir holds lock files.
 type Dir string
 
-// ErrBusy is a lock that was not free before the deadline.
+// ErrBusy: the lock was not free before the deadline.
 var ErrBusy = errors.New("another call holds the lock")
 
 // Polls go from first to most, doubling: the common wait is for a call of some

@@ -1,5 +1,5 @@
-// Package logging makes the logger of the daemons and puts client-go and its
-// kin on the same one, so that a process writes lines of one shape.
+// Package logging makes the logger of the daemons and redirects client-go and the like to
+// it, so that all lines of a process have one format.
 package logging
 
 import (
@@ -16,8 +16,8 @@ const (
 	FormatJSON = "json"
 )
 
-// New makes a logger that writes lines of the given format ("text" or "json")
-// from the given level ("error", "warning", "info", "debug", "trace") upwards.
+// New returns a logger that writes lines of the given format ("text" or "json") from the
+// given level ("error", "warning", "info", "debug", "trace") upwards.
 func New(out io.Writer, format, level string) (*logrus.Logger, error) {
 	threshold, err := logrus.ParseLevel(level)
 	if err != nil {
@@ -37,7 +37,7 @@ func New(out io.Writer, format, level string) (*logrus.Logger, error) {
 	return log, nil
 }
 
-// Logr is log as the Kubernetes libraries want it.
+// Logr returns log as the logr.Logger that the Kubernetes libraries use.
 func Logr(log *logrus.Logger) logr.Logger {
 	return logr.New(&sink{entry: logrus.NewEntry(log)})
 }

@@ -19,10 +19,10 @@ import (
 // ErrNotBlank: the device holds something, or somebody uses it.
 var ErrNotBlank = errors.New("not blank")
 
-// CheckBlank fails unless every device is a block device of at least least bytes that
-// nobody uses and that carries no signature of anything. Whatever cannot be found
-// out counts against the device: a probe that finds nothing proves little, so
-// many are asked and all must agree.
+// CheckBlank fails unless every device is an unused block device of at least least bytes
+// that carries no signature of anything. Whatever cannot be determined counts against the
+// device: a probe that finds nothing proves little, so several are used and all must
+// agree.
 func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least volume.Bytes) error {
 	p := prober{run: run, sys: "/sys", proc: "/proc"}
 	seen := map[uint64]string{}

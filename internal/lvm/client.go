@@ -1,7 +1,6 @@
-// Package lvm speaks to the host's LVM: one method a command, typed reports,
-// and no policy. After a failure it asks LVM what is really there and does not
-// read its prose: exit codes are categories (5 is "failed") and messages change
-// from release to release.
+// Package lvm runs the host's LVM: one method per command, typed reports, and no policy.
+// After a failure it asks LVM what is really there instead of parsing its messages: exit
+// codes are categories (5 is "failed") and messages change from release to release.
 package lvm
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What callers may ask an error for with errors.Is.
+// Errors that callers may test for with errors.Is.
 var (
 	// ErrNoGroup: LVM does not see the volume group.
 	ErrNoGroup = errors.New("volume group not found")
@@ -28,7 +27,7 @@ var (
 	ErrNoVolume = errors.New("logical volume not found")
 	// ErrExists: the group holds a volume of that name already.
 	ErrExists = errors.New("logical volume exists")
-	// ErrNoSpace: the group has fewer free bytes than the volume needs.
+	// ErrNoSpace: too little is free in the group, on its devices or in the thin pool.
 	ErrNoSpace = errors.New("not enough free space in the volume group")
 )
 
@@ -44,8 +43,8 @@ type Client struct {
 	sync  func(device string) error // flushes its disk
 }
 
-// New returns a client that runs commands with run, one at a time on this node. It
-// must not kill them.
+// New returns a client that runs commands with run, one at a time on this node. run must
+// not kill them.
 func New(run exec.Interface, locks lock.Dir) *Client {
 	return &Client{run: run, locks: locks, sync: syncDevice}
 }
@@ -91,9 +90,9 @@ func (c *Client) groups(ctx context.Context, args []string) ([]VolumeGroup, erro
 	return parseGroups(out)
 }
 
-// Volume returns one logical volume of a group, whoever owns it. ErrNoVolume
-// means that LVM sees the group, with all its devices, and no such volume;
-// ErrPartial that devices are missing, ErrNoGroup that the group is.
+// Volume returns one logical volume of a group, whoever owns it. ErrNoVolume means that
+// LVM sees the group with all its devices and no such volume, ErrPartial that devices are
+// missing, ErrNoGroup that the group is missing.
 func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvs", volumeArgs(g, n)...)
 	if err != nil {
@@ -142,7 +141,7 @@ func withoutPools(all []LogicalVolume) []LogicalVolume {
 	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.Pool && volume.OwnedPool(lv.Tags) })
 }
 
-// An Overview is what LVM says of one moment.
+// An Overview is what LVM reports as of one moment.
 type Overview struct {
 	Groups    []VolumeGroup   // of the host
 	ThinPools []ThinPool      // of ours
@@ -175,8 +174,7 @@ func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	return nil
 }
 
-// MakeNode makes the node in /dev of an active volume that has lost it. It may be
-// called again.
+// MakeNode creates the missing node in /dev of an active volume. It may be called again.
 func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
 	if _, err := c.lvm(ctx, "vgmknodes", "--", lv.path()); err != nil {
 		return fmt.Errorf("make the device node of logical volume %s: %w", lv.path(), err)
@@ -184,9 +182,9 @@ func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
 	return nil
 }
 
-// Retag takes away and adds tags in one write of LVM's metadata, on the volume
-// that has this UUID and carries the tags that are to go, and makes that last (Flush).
-// It may be called again.
+// Retag removes and adds tags in one write of LVM's metadata and makes it durable
+// (Flush). The volume must have lv's UUID and carry the tags to be removed. It may be
+// called again.
 func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {
 	out, err := c.lvm(ctx, "lvchange", retagArgs(lv, del, add)...)
 	if err != nil {
@@ -209,8 +207,8 @@ func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string)
 	return c.Flush(ctx, lv.Group, lv.Name)
 }
 
-// Rename gives the volume another name. It is one write of LVM's metadata, which
-// lasts (Flush).
+// Rename renames the volume, in one write of LVM's metadata, and makes it durable
+// (Flush).
 func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) error {
 	if err := c.despiteHalf(ctx, lv, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
 		return fmt.Errorf("rename logical volume %s to %s: %w", lv.path(), to, err)
@@ -218,10 +216,10 @@ func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) e
 	return c.Flush(ctx, lv.Group, to)
 }
 
-// Remove removes the volume that has this name, this UUID and our tag, and
-// nothing else: LVM itself selects, so a name that changed hands meanwhile is
-// safe. LVM refuses a volume whose device is open. Success means that LVM, asked
-// again, says the volume is gone.
+// Remove removes the volume that has this name, this UUID and our tag, and nothing else:
+// LVM itself selects it, so another volume that has taken the name meanwhile is safe. LVM
+// refuses a volume whose device is open. Success means that LVM, asked again, says the
+// volume is gone.
 func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 	if err := c.despiteHalf(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
 		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)

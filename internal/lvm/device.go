@@ -14,10 +14,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Device is the block device of an active logical volume. Its identity comes
-// from the kernel (device-mapper's UUID in sysfs, which LVM makes of the group's
-// and the volume's), so finding it runs no program and a node in /dev that is
-// stale is noticed.
+// A Device is the block device of an active logical volume. Its identity comes from the
+// kernel (device-mapper's UUID in sysfs, which LVM composes from the group's and the
+// volume's), so finding it runs no program and a stale node in /dev is noticed.
 type Device struct {
 	Path       string // /dev/mapper/…
 	Number     uint64 // as in stat's st_rdev
@@ -59,8 +58,8 @@ func FindDevice(g volume.Group, n volume.Name) (Device, error) {
 	return d, nil
 }
 
-// DeviceByNumber identifies a device by its number, as mountinfo and stat give
-// it. ErrNoDevice where there is none or it is no plain logical volume.
+// DeviceByNumber identifies a device by its number, as mountinfo and stat give it. The
+// error is ErrNoDevice if there is none or it is not a plain logical volume.
 func DeviceByNumber(number uint64) (Device, error) {
 	dir := fmt.Sprintf("/sys/dev/block/%d:%d/dm/", unix.Major(number), unix.Minor(number))
 	uuid, err := readLine(dir + "uuid")
@@ -85,8 +84,8 @@ func DeviceByNumber(number uint64) (Device, error) {
 	return d, nil
 }
 
-// Thin reports whether a device is a volume in a thin pool, whatever anybody believes
-// of it: device-mapper's UUID of what it stands on ends as LVM marks such a pool.
+// Thin reports whether, to the kernel, a device is a volume in a thin pool: the
+// device-mapper UUID of the device beneath it has LVM's suffix for such a pool.
 func Thin(number uint64) (bool, error) {
 	return thin(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(number), unix.Minor(number)))
 }
@@ -111,9 +110,9 @@ func thin(dir string) (bool, error) {
 	return false, nil
 }
 
-// IOTime is how long a block device has had something to do since the node's boot.
-// The field is the tenth of Linux' Documentation/block/stat.rst, io_ticks, in
-// milliseconds; device is a path in /dev, and may be a symbolic link.
+// IOTime returns how long a block device has been busy since the node's boot. The field
+// is the tenth of Linux' Documentation/block/stat.rst, io_ticks, in milliseconds; device
+// is a path in /dev, and may be a symbolic link.
 func IOTime(device string) (time.Duration, error) {
 	path, err := filepath.EvalSymlinks(device)
 	if err != nil {

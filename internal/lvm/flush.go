@@ -9,17 +9,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Flush makes what LVM has changed in a group last over a power cut. LVM writes its
-// metadata past the page cache and leaves it in the cache of the disk (seen with
-// 2.03.16 on dm-log-writes): a volume that was released could be ready again, and
-// nobody would release it once more.
+// Flush makes LVM's changes in a group survive a power cut. LVM writes its metadata past
+// the page cache and leaves it in the cache of the disk (seen with 2.03.16 on
+// dm-log-writes): a released volume could be ready again, and would never be released a
+// second time.
 //
-// Every disk of a group holds the metadata, and LVM goes by the newest after a boot, so
-// the disks of one volume will do: its device passes the flush on. Where it has none, or
-// fails, as in a thin pool whose metadata is full, one disk of the group is enough.
+// Every disk of a group holds the metadata, and after a boot LVM uses the newest copy, so
+// the disks of one volume are enough: its device passes the flush on. If it has none, or
+// that fails, as in a thin pool with full metadata, one disk of the group will do.
 //
-// What makes or extends a volume needs no Flush: the file system that comes next on it
-// flushes the same disks before anybody is told.
+// Creating or extending a volume needs no Flush: the file system that is then made or
+// grown on it flushes the same disks before the call succeeds.
 func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error {
 	if d, err := FindDevice(g, n); err == nil && c.sync(d.Path) == nil {
 		return nil

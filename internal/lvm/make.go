@@ -12,11 +12,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Create makes a logical volume of lv's group, name, size, shape and tags,
-// active, with old signatures wiped. It fails with ErrExists where the name is
-// taken and touches nothing then, so it may be called before any look. Killed at
-// any instant it leaves either nothing or the volume with all its tags: LVM commits
-// both in one write of its metadata.
+// Create makes a logical volume with lv's group, name, size, shape and tags, active, with
+// old signatures wiped. If the name is taken, it fails with ErrExists and touches
+// nothing, so the caller need not check first. Killed at any instant it leaves either
+// nothing or the volume with all its tags: LVM commits both in one write of its metadata.
 func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	on, err := c.place(ctx, lv)
 	if err == nil {
@@ -25,9 +24,9 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	return c.whyNotMade(ctx, lv, err)
 }
 
-// Snapshot makes a logical volume of lv's name and tags that holds what the thin
-// volume origin holds at this moment, and is as large. LVM freezes a file system
-// that is mounted there for as long as that takes. Else it is as Create is.
+// Snapshot makes a logical volume with lv's name and tags, and with the size and the
+// present content of the thin volume origin. LVM freezes a file system mounted from
+// origin meanwhile. Otherwise it is like Create.
 func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
 	_, err := c.place(ctx, lv)
 	if err == nil {
@@ -111,8 +110,8 @@ func (c *Client) devices(ctx context.Context, g volume.Group) ([]device, error) 
 	return all, nil
 }
 
-// Extend makes a volume at least size large, in the shape that it has; one that
-// is that large already is left alone. ErrNoSpace where the group cannot.
+// Extend makes a volume at least size large, keeping its shape; one that is large enough
+// is left alone. The error is ErrNoSpace if there is too little room.
 func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
 	if lv.Size >= size {
 		return nil

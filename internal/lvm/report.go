@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A LogicalVolume is what LVM reports of one, whoever owns it.
+// A LogicalVolume is what LVM reports about a logical volume, whoever owns it.
 type LogicalVolume struct {
 	Group     volume.Group
 	GroupUUID string
@@ -32,7 +32,7 @@ type LogicalVolume struct {
 	Sync      string // per cent of a RAID's copies that are alike
 }
 
-// Takes is what the volume takes from its pool: a thin one what was written to it.
+// Takes returns what the volume takes from its pool: if thin, what was written to it.
 func (lv LogicalVolume) Takes() volume.Bytes {
 	if lv.Shape.Layout == volume.Thin {
 		return lv.Data
@@ -42,7 +42,7 @@ func (lv LogicalVolume) Takes() volume.Bytes {
 
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
 
-// A VolumeGroup is what LVM reports of one.
+// A VolumeGroup is what LVM reports about a volume group.
 type VolumeGroup struct {
 	Name         volume.Group
 	UUID         string
@@ -54,8 +54,8 @@ type VolumeGroup struct {
 	Volumes      int
 	Devices      int
 	Missing      int // devices LVM cannot find
-	// DeviceFree is what is free on each device that LVM may take room from, the
-	// most first. Only Client.Everything tells.
+	// DeviceFree is what is free on each device that LVM may allocate from, the most
+	// first. Only Client.Everything sets it.
 	DeviceFree []volume.Bytes
 	// DeviceNames are these devices, as LVM calls them: paths in /dev.
 	DeviceNames []string

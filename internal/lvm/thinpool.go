@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// DefaultThinPool is the name of a thin pool that is given none.
+// DefaultThinPool is the default name of a thin pool.
 const DefaultThinPool = "thinpool"
 
 // What a thin pool is made of. Its metadata takes 64 bytes for each chunk that it
@@ -25,7 +25,7 @@ const (
 // ErrPoolExists: the group holds a logical volume of the thin pool's name already.
 var ErrPoolExists = errors.New("thin pool exists")
 
-// A NewThinPool is a thin pool that is to be made in a group.
+// A NewThinPool describes a thin pool to make in a group.
 type NewThinPool struct {
 	Group volume.Group
 	Name  volume.Name
@@ -77,9 +77,8 @@ func (n NewThinPool) argv(p thinPlan) []string {
 	return append(argv, "--thinpool", string(n.Name), "--", string(n.Group))
 }
 
-// CreateThinPool makes a thin pool. Killed at any instant it leaves nothing, or the
-// pool with its tags; a pool that LVM was kept from finishing is an error of the
-// next call (ErrPoolExists).
+// CreateThinPool makes a thin pool. Killed at any instant, it leaves nothing, or the pool
+// with its tags; if LVM could not finish the pool, the next call fails (ErrPoolExists).
 func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, error) {
 	g, err := c.Group(ctx, n.Group)
 	if err != nil {
@@ -106,7 +105,7 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	return pool, pool.unfit()
 }
 
-// A ThinPool is what LVM reports of one that carries our tags.
+// A ThinPool is what LVM reports about a thin pool that carries our tags.
 type ThinPool struct {
 	Group     volume.Group
 	GroupUUID string
@@ -116,7 +115,7 @@ type ThinPool struct {
 	Size      volume.Bytes // of its data
 	Used      volume.Bytes // of it; Size where LVM does not tell
 	Metadata  volume.Bytes // size of its metadata
-	// MetadataUsed of it; Metadata where LVM does not tell.
+	// MetadataUsed is the used part of Metadata; all of it if LVM does not say.
 	MetadataUsed  volume.Bytes
 	Chunk         volume.Bytes
 	Volumes       int  // in it, whoever owns them
@@ -126,10 +125,10 @@ type ThinPool struct {
 	Health        string // what LVM says is wrong with it; empty for nothing
 }
 
-// Path is the pool's name for LVM's programs, and for people.
+// Path returns the pool's name for LVM's programs, and for people.
 func (p ThinPool) Path() string { return string(volume.PoolOf(p.Group, p.Name)) }
 
-// Takes is what it takes of its group, less the reserve that it shares with others.
+// Takes returns what it takes from its group, without the spare metadata shared by pools.
 func (p ThinPool) Takes() volume.Bytes { return p.Size + p.Metadata }
 
 // unfit is why no volume may be made in the pool whatever room it has, or nil.
@@ -140,8 +139,8 @@ func (p ThinPool) unfit() error {
 	return nil
 }
 
-// Unfit says why no volume may be made in the pool, whatever room it has, and what
-// to do about it; empty where one may.
+// Unfit says why no volume may be made in the pool, however much room it has, and what to
+// do about it; empty if one may.
 func (p ThinPool) Unfit() string {
 	switch {
 	case p.Health != "":

@@ -12,21 +12,20 @@ import (
 // default of 1 MiB holds some 500 volumes and cannot be enlarged later.
 const MinMetadataSize = 16 * volume.MiB
 
-// MaxMetadataSize is more than any node's volumes need; a larger number is a slip
-// of the hand.
+// MaxMetadataSize is more than any node's volumes need; a larger number is a mistake.
 const MaxMetadataSize = volume.GiB
 
 // ErrGroupExists: the host has a volume group of that name already.
 var ErrGroupExists = errors.New("volume group exists")
 
-// A NewGroup is a volume group that is to be made.
+// A NewGroup describes a volume group to make.
 type NewGroup struct {
 	Name         volume.Group
 	Devices      []string
 	MetadataSize volume.Bytes // MinMetadataSize to MaxMetadataSize
 }
 
-// Validate checks what can be told without looking at the host. The error is a
+// Validate checks what can be checked without looking at the host. The error is a
 // *volume.FieldError; its fields are the flags of `flexlvm vg create`.
 func (n NewGroup) Validate() error {
 	switch {
@@ -42,9 +41,9 @@ func (n NewGroup) Validate() error {
 	return nil
 }
 
-// Argv is the command that makes the group. It answers no question of LVM's beforehand,
-// and a program that is run by flexlvm has no terminal to be asked on: where
-// LVM finds anything on a device after all, it gives up.
+// Argv returns the command that makes the group. It has no --yes, and programs run by
+// flexlvm have no terminal to be prompted on: if LVM finds anything on a device after
+// all, it gives up.
 func (n NewGroup) Argv() []string {
 	argv := []string{
 		"vgcreate", "--metadatasize", bytesArg(n.MetadataSize),
@@ -54,10 +53,10 @@ func (n NewGroup) Argv() []string {
 	return append(argv, n.Devices...)
 }
 
-// CreateGroup makes a volume group on devices that Blank has nothing to say
-// against. It looks at them again itself, because making a group overwrites what
-// they hold. Killed at any instant it leaves devices without a group (which LVM
-// knows as physical volumes then, and `pvremove` clears), or the group.
+// CreateGroup makes a volume group on devices that pass CheckBlank. It checks them again
+// itself, because making a group overwrites what they hold. Killed at any instant, it
+// leaves devices without a group (then physical volumes to LVM, which `pvremove` clears),
+// or the group.
 func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, error) {
 	if err := n.Validate(); err != nil {
 		return VolumeGroup{}, err
@@ -79,7 +78,7 @@ func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, erro
 	return g, nil
 }
 
-// CheckNewGroup fails unless the group can be made and nothing is lost by it.
+// CheckNewGroup fails unless the group can be made without losing anything.
 func (c *Client) CheckNewGroup(ctx context.Context, n NewGroup) error {
 	groups, err := c.Groups(ctx)
 	if err != nil {

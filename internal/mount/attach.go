@@ -1,9 +1,9 @@
-// Package mount puts file systems into the tree and takes them out of it, with
-// the kernel's own mount calls and nothing forked.
+// Package mount mounts and unmounts file systems with the kernel's own mount calls; it
+// runs no program.
 //
-// It uses the mount API of Linux 5.2 (fsopen, fsmount, move_mount): a file system
-// is attached to a descriptor first, made right there, and moved onto its target
-// in one last step. A call that dies before that leaves nothing mounted.
+// It uses the mount API of Linux 5.2 (fsopen, fsmount, move_mount): a file system is
+// first attached to a descriptor, set up there, and moved onto its target as the last
+// step. A call that dies before that leaves nothing mounted.
 package mount
 
 import (
@@ -18,25 +18,24 @@ import (
 // ErrBusy: the device or the mount is in use.
 var ErrBusy = errors.New("in use")
 
-// Attached is a mounted file system that is not in any tree. It goes when it is
-// closed, unless MoveTo has put it somewhere.
+// Attached is a mounted file system that is not in any tree. Close unmounts it unless
+// MoveTo has put it somewhere.
 type Attached struct {
 	fd       int
 	root     *os.File
 	unmapped error
 }
 
-// AttachXFS mounts the XFS file system on device with project quota, read-only
-// for whoever comes through this mount if readOnly (the file system itself is
-// always writable: a log that is dirty after a crash must be replayed). Several
-// mounts of one device share one file system.
+// AttachXFS mounts the XFS file system on device with project quota. readOnly makes this
+// mount read-only; the file system itself is always writable, because a log that is dirty
+// after a crash must be replayed. Several mounts of one device share one file system.
 func AttachXFS(device string, readOnly bool) (*Attached, error) {
 	return attach(device, readOnly, "prjquota")
 }
 
-// AttachXFSCopy is AttachXFS for a file system that carries the UUID of another which
-// may be mounted beside it. It is to replay the log of a copy before that gets a UUID
-// of its own, and for nothing else.
+// AttachXFSCopy is like AttachXFS but allows another file system with the same UUID to be
+// mounted. It serves only to replay the log of a copy before the copy gets a UUID of its
+// own.
 func AttachXFSCopy(device string) (*Attached, error) {
 	return attach(device, false, "prjquota", "nouuid")
 }
@@ -100,10 +99,10 @@ func kernelSays(ctx int) string {
 	return " (" + strings.Join(all, "; ") + ")"
 }
 
-// Root is the root directory of the file system; it is closed with the mount.
+// Root returns the root directory of the file system; Close closes it.
 func (a *Attached) Root() *os.File { return a.root }
 
-// MoveTo puts the mount onto target. It is the last step of a mount, and atomic.
+// MoveTo moves the mount onto target. It is the last step of a mount, and atomic.
 func (a *Attached) MoveTo(target *Target) error {
 	const flags = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
 	if err := unix.MoveMount(a.fd, "", int(target.dir.Fd()), "", flags); err != nil {
@@ -112,7 +111,7 @@ func (a *Attached) MoveTo(target *Target) error {
 	return nil
 }
 
-// Close releases the mount; where MoveTo has not put it somewhere, it is gone.
+// Close releases the mount, and unmounts it unless MoveTo has put it somewhere.
 func (a *Attached) Close() error {
 	return errors.Join(a.root.Close(), unix.Close(a.fd))
 }

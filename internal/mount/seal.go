@@ -14,16 +14,15 @@ import (
 // knows this one alone.
 const noOwner = 0xfffffffd
 
-// AttachXFSForReaders is AttachXFS for those who only read, whatever a container
-// runtime makes of the mount. That a mount is read-only a runtime takes away which
-// mounts it once more as "rw", as kubelet asks for where a pod does not say readOnly
-// (runc does so from 1.2 on, crun 1.8 does). What it cannot take away is a mapping of
-// owners in which nobody owns what is there: the kernel lets nobody write to, make or
-// remove what has no owner, root neither (inode_permission, may_create and may_delete
-// in Linux's fs/namei.c). Files are read by the rights of others.
+// AttachXFSForReaders is AttachXFS for a mount that stays read-only whatever a container
+// runtime does to it. A runtime can drop the read-only flag by remounting "rw", as
+// kubelet asks if a pod does not say readOnly (runc since 1.2 and crun 1.8 do). It cannot
+// drop an ID mapping in which no file has an owner: the kernel then lets nobody, not even
+// root, write, create or remove files (inode_permission, may_create and may_delete in
+// Linux's fs/namei.c). Files are readable by the permissions for others.
 //
-// Where this machine maps no owners, the mount is read-only and no more, and its
-// Unmapped says why.
+// If this machine cannot map owners, the mount is only flagged read-only, and Unmapped
+// says why.
 func AttachXFSForReaders(device string) (*Attached, error) {
 	a, err := AttachXFS(device, true)
 	if err != nil {
@@ -39,16 +38,16 @@ func AttachXFSForReaders(device string) (*Attached, error) {
 	return a, nil
 }
 
-// Unmapped is why a mount for readers has owners that may write, for a container runtime
-// can take read-only away; nil where it has none. It is an ErrNoMapping.
+// Unmapped says why owners are not mapped in a mount for readers, so that a container
+// runtime can make it writable; nil if they are mapped. The error is an ErrNoMapping.
 func (a *Attached) Unmapped() error { return a.unmapped }
 
-// ErrNoMapping: this machine will not map owners today or tomorrow.
+// ErrNoMapping: this machine cannot map owners; trying again does not help.
 var ErrNoMapping = errors.New("owners cannot be mapped")
 
-// CheckReaders reports whether AttachXFSForReaders can do more on this machine than mount
-// read-only: nil, ErrNoMapping with the cause and what to do about it, or why it could
-// not be found out. It mounts nothing.
+// CheckReaders checks whether AttachXFSForReaders can map owners on this machine. It
+// returns nil, ErrNoMapping with the cause and what to do about it, or why it could not
+// find out. It mounts nothing.
 func CheckReaders() error {
 	// The kernel reads the mapping before it looks at what is to be mounted, which is
 	// nothing here (mount_setattr in Linux's fs/namespace.c).

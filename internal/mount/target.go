@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Target is a directory that something is to be mounted on. It is held open,
-// so what was checked is what is mounted on.
+// A Target is a directory to mount on. It is held open, so the mount goes onto the very
+// directory that was checked.
 type Target struct {
 	Path string
 	dir  *os.File
@@ -82,8 +82,8 @@ type Point struct {
 	Number uint64 // of the device, as in stat's st_rdev
 }
 
-// At returns what is mounted at path, the topmost last; empty where nothing is,
-// also where path does not exist.
+// At returns what is mounted at path, the topmost last; it is empty if nothing is mounted
+// or path does not exist.
 func At(path string) ([]Point, error) {
 	path = filepath.Clean(path)
 	// The kernel's paths have their links resolved.
@@ -93,8 +93,7 @@ func At(path string) ([]Point, error) {
 	return points(func(i *mountinfo.Info) bool { return i.Mountpoint == path })
 }
 
-// ByDevice returns every mount of this mount namespace, by the number of what is
-// mounted.
+// ByDevice returns every mount of this mount namespace, by device number.
 func ByDevice() (map[uint64][]Point, error) {
 	all, err := points(func(*mountinfo.Info) bool { return true })
 	if err != nil {
@@ -121,8 +120,8 @@ func points(match func(*mountinfo.Info) bool) ([]Point, error) {
 
 func deviceOf(i *mountinfo.Info) uint64 { return unix.Mkdev(uint32(i.Major), uint32(i.Minor)) }
 
-// Unmount takes away what is mounted on top at path, a path as At gives it. It
-// never forces and is never lazy: ErrBusy means that somebody still uses it.
+// Unmount unmounts the topmost mount at path, a path as At returns it. It is never forced
+// or lazy: ErrBusy means that it is still in use.
 func Unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed whenever something was mounted or unmounted in this mount
-// namespace, until ctx ends. Several changes may make one call.
+// Watch calls changed after every mount or unmount in this mount namespace, until ctx
+// ends. One call may cover several changes.
 func Watch(ctx context.Context, changed func()) error {
 	// Not os.Open, which hands the file to the runtime's poller as well: the kernel
 	// reports a change once for each open file, and the runtime would take some.

@@ -1,7 +1,7 @@
-// Package nfs is the control side for volumes that pods of several nodes share:
-// it makes one directory for each PersistentVolume in an export of an NFS server,
-// and removes it or keeps it when the claim is gone. Pods mount the directory
-// through their kubelets; this process sees the export in a directory of its own.
+// Package nfs is the control side for volumes that pods of several nodes share: it makes
+// one directory for each PersistentVolume in an export of an NFS server, and removes or
+// keeps it when the claim is gone. Pods mount the directory through their kubelets; this
+// process has the export mounted itself.
 package nfs
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Export is what an NFS server exports, and where this process sees it.
+// An Export is an export of an NFS server, and where this process has it mounted.
 type Export struct {
-	// Server is a host name or an address, as StorageClasses and PersistentVolumes
-	// name it: IPv6 without brackets.
+	// Server is a host name or an address, as in StorageClasses and PersistentVolumes:
+	// IPv6 without brackets.
 	Server string
 	// Path is the exported directory on the server: absolute, without "..".
 	Path string
@@ -24,7 +24,7 @@ type Export struct {
 	Dir string
 }
 
-// String is the export as mount(8) takes it.
+// String formats the export for mount(8).
 func (e Export) String() string {
 	if strings.Contains(e.Server, ":") {
 		return "[" + e.Server + "]:" + e.Path
@@ -35,7 +35,7 @@ func (e Export) String() string {
 // remote is the path of one of its directories on the server.
 func (e Export) remote(directory string) string { return path.Join(e.Path, directory) }
 
-// ParseExport reads SERVER:/PATH=/DIR. The error is a *volume.FieldError.
+// ParseExport parses SERVER:/PATH=/DIR. The error is a *volume.FieldError.
 func ParseExport(s string) (Export, error) {
 	const field = "--export"
 	remote, dir, found := cutLast(s, "=/")
@@ -93,10 +93,10 @@ func checkPath(field, s string) error {
 	return nil
 }
 
-// Exports are all that a process serves.
+// Exports are all exports that a process serves.
 type Exports []Export
 
-// ParseExports reads the flags of a process: one export at least, each once. The
+// ParseExports parses the flags of a process: at least one export, and none twice. The
 // error is a *volume.FieldError.
 func ParseExports(flags []string) (Exports, error) {
 	var out Exports
@@ -128,7 +128,7 @@ func (all Exports) find(server, exported string) (Export, bool) {
 	return Export{}, false
 }
 
-// String names them all, for people.
+// String lists them all, for people.
 func (all Exports) String() string {
 	names := make([]string, len(all))
 	for i, e := range all {

@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// Metrics is what this control side tells Prometheus.
+// Metrics holds the Prometheus metrics of this control side.
 type Metrics struct {
 	Registry *prometheus.Registry
 
@@ -17,7 +17,7 @@ type Metrics struct {
 	leader   prometheus.Gauge
 }
 
-// NewMetrics makes the metrics in a registry of their own.
+// NewMetrics returns the metrics in a registry of their own.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		Registry: serve.NewRegistry(),
@@ -43,7 +43,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Leading reports whether this process holds the lease.
+// Leading records whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) {
 	m.leader.Set(0)
 	if yes {

@@ -28,12 +28,11 @@ var (
 	directoryForm = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]*$`)
 )
 
-// DirectoryName is the name of a volume's directory in its export:
-// <namespace>-<claim>-<PersistentVolume>. The first two are for people, and the
-// claim's is cut where the whole would be too long; the name of the
-// PersistentVolume holds the claim's UID, so that no two claims, also of one name
-// and one after the other, have the same directory. The error is a
-// *volume.FieldError.
+// DirectoryName returns the name of a volume's directory in its export:
+// <namespace>-<claim>-<PersistentVolume>. The first two are for people, and the claim's
+// is cut if the whole would be too long. The name of the PersistentVolume contains the
+// claim's UID, so no two claims share a directory, not even successive ones of the same
+// name. The error is a *volume.FieldError.
 func DirectoryName(namespace, claim, volumeName string) (string, error) {
 	if !namespaceForm.MatchString(namespace) {
 		return "", &volume.FieldError{Field: "metadata.namespace", Value: namespace, Reason: "cannot be the name of a namespace"}
@@ -103,7 +102,7 @@ func (all Exports) locate(v *corev1.PersistentVolume) (place, error) {
 	return place{export: export, name: name, volume: v.Name}, nil
 }
 
-// String is the place as the server's administrator knows it.
+// String returns the place as the server's administrator knows it.
 func (p place) String() string {
 	e := p.export
 	e.Path = e.remote(p.name)

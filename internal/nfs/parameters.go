@@ -25,13 +25,13 @@ const (
 // knownParameters in the order in which people are told of them.
 var knownParameters = []string{parameterServer, parameterPath, parameterOnDelete, parameterMode, parameterGroup}
 
-// OnDelete is what becomes of a directory when its PersistentVolume is released
-// and has the reclaim policy Delete.
+// OnDelete says what happens to a directory when its PersistentVolume, with the reclaim
+// policy Delete, is released.
 type OnDelete string
 
 const (
-	// Archive renames it, and keeps what is in it until a person removes it. It is
-	// the default: a class that says nothing must not lose anything.
+	// Archive renames it, and keeps what is in it until a person removes it. It is the
+	// default: a class that does not set onDelete must not lose anything.
 	Archive OnDelete = "archive"
 	// Remove removes it with all that is in it.
 	Remove OnDelete = "delete"
@@ -49,8 +49,7 @@ func parseOnDelete(field, s string) (OnDelete, error) {
 	return "", &volume.FieldError{Field: field, Value: s, Reason: fmt.Sprintf("is not known; it is one of %s, %s, %s", Archive, Remove, Retain)}
 }
 
-// Access is who may use a directory, by the mode and the group that the server
-// knows.
+// Access is who may use a directory: its mode and its group on the server.
 type Access struct {
 	Mode  fs.FileMode // permissions, and perhaps fs.ModeSetgid
 	Group int         // -1: the one that the server gives it
@@ -68,9 +67,9 @@ type Parameters struct {
 	Access   Access
 }
 
-// parseParameters reads the parameters of a StorageClass. One that is not known is
-// an error, for it is a word that somebody relies on. The error is a
-// *provision.Refusal that names everything that is wrong.
+// parseParameters reads the parameters of a StorageClass. One that is not known is an
+// error, for it is a word that somebody relies on. The error is a *controlplane.Refusal
+// that names everything that is wrong.
 func (all Exports) parseParameters(given map[string]string) (Parameters, error) {
 	out := Parameters{OnDelete: Archive, Access: everybody}
 	var wrong []string

@@ -26,18 +26,18 @@ const (
 // Parts are what a provisioner works with.
 type Parts struct {
 	Exports Exports
-	// Patience is how long a server may take for one step.
+	// Patience is the time limit of a server for one step.
 	Patience time.Duration
-	// MostWaiting is how many steps may wait for one server.
+	// MostWaiting is the maximum number of steps that wait for one server.
 	MostWaiting int
 	Events      record.EventRecorder
-	// Volume gives a PersistentVolume by the API server's own word.
+	// Volume gets a PersistentVolume from the API server itself, not from a cache.
 	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	Refused func(*controlplane.Refusal) // told of every refusal
 	Now     func() time.Time
 }
 
-// Provisioner implements controller.Provisioner: a directory for each volume.
+// Provisioner implements controller.Provisioner with a directory for each volume.
 type Provisioner struct {
 	Parts
 	gates map[string]*gate // by export
@@ -48,7 +48,7 @@ var (
 	_ controller.BlockProvisioner = (*Provisioner)(nil)
 )
 
-// NewProvisioner makes a provisioner. It looks at no export before it has to.
+// NewProvisioner returns a provisioner. It does not access any export yet.
 func NewProvisioner(parts Parts) *Provisioner {
 	p := &Provisioner{Parts: parts, gates: map[string]*gate{}}
 	for _, e := range parts.Exports {
@@ -61,11 +61,11 @@ func NewProvisioner(parts Parts) *Provisioner {
 // would refuse them without saying what to do, so Provision does it.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Provision makes the directory for a claim and gives its PersistentVolume. A
-// *provision.Refusal is final; all else is tried again. Where the server does not
-// answer the directory may be there already, so the claim is not released before
-// that is known, also if it is deleted: its PersistentVolume comes to be, and
-// takes the directory along when it goes.
+// Provision makes the directory for a claim and returns its PersistentVolume. A
+// *controlplane.Refusal is final; all other errors are retried. If the server does not
+// answer, the directory may exist already, so the library keeps trying even if the claim
+// is deleted: in the end the PersistentVolume exists, and its deletion disposes of the
+// directory.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	r, err := p.Exports.read(o.PVName, o.PVC, o.StorageClass)
 	if err != nil {
@@ -88,10 +88,10 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 
 func (p *Provisioner) gate(at place) *gate { return p.gates[at.export.String()] }
 
-// Delete disposes of the directory of a released volume as its class said when it
-// was made. The API server is asked again first: what the watch shows may be old,
-// and somebody may have decided to keep the volume in this moment. Anything that
-// is not as this provisioner made it is an error, and nothing is touched.
+// Delete disposes of the directory of a released volume as its class said when it was
+// made. It asks the API server again first: the watch may be behind, and somebody may
+// have just decided to keep the volume. Anything that is not as this provisioner made it
+// is an error, and nothing is touched.
 func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.UID == "" {
 		return nil // the API server never had it; the claim is still served by that directory

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// Name is what a StorageClass names as its provisioner; the Lease and the
-	// events of this control side carry it, too.
+	// Name is the provisioner that a StorageClass names. It is also the name in the Lease
+	// and the events of this control side.
 	Name = "nfs.flexlvm.io"
-	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may be
-	// gone when the volume goes.
+	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may be gone
+	// by the time the volume is deleted.
 	AnnotationOnDelete = "nfs.flexlvm.io/on-delete"
 )
 
@@ -30,7 +30,7 @@ type request struct {
 	mounts []string
 }
 
-// read checks a claim and its class. The error is a *provision.Refusal that names
+// read checks a claim and its class. The error is a *controlplane.Refusal that names
 // everything that is wrong.
 func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (request, error) {
 	wrong := claimProblems(claim)

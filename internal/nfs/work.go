@@ -26,7 +26,7 @@ const (
 	drain = 10 * time.Second
 )
 
-// Config is what the control side for NFS works with.
+// Config configures the control side for NFS.
 type Config struct {
 	Client   kubernetes.Interface
 	Exports  Exports
@@ -35,8 +35,8 @@ type Config struct {
 	Metrics  *Metrics
 }
 
-// Work provisions until ctx ends, and returns when every worker has finished what
-// it had begun, or a server keeps one from it. Only one process may work at a time.
+// Work provisions until ctx ends, and then waits for the workers, but not forever: a
+// server may hang. Only one process may work at a time.
 func Work(ctx context.Context, config Config) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()

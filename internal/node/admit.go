@@ -10,9 +10,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
-// What callers may ask an error for with errors.Is.
+// Errors that callers may test for with errors.Is.
 var (
-	// ErrRefused: the volume exists and this call may not have it.
+	// ErrRefused: the volume exists, but this call may not use it.
 	ErrRefused = errors.New("refused")
 	// ErrDamaged: the volume does not hold what it should; a person must look.
 	ErrDamaged = errors.New("damaged")

@@ -15,10 +15,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
-// MakeClone makes the volume of a spec that begins as a copy of another
-// (Spec.CloneOf), ahead of its first mount, so that it holds what the other holds
-// now. A volume that is there and whole is left alone. A mount does the same where
-// nobody has called.
+// MakeClone makes a volume that starts as a copy of another (Spec.CloneOf) ahead of its
+// first mount, so that it holds what the other holds now. A volume that exists and is
+// whole is left alone. Without this call, the first mount makes the copy.
 func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Heal puts right what a boot or a crash has left of a volume that is wanted: a
-// ready volume whose device is not there gets it, and one that was handed out
-// while its tags still say creating becomes ready. An unreferenced volume that is
-// active gets its device node, without which nobody can tell whether it is mounted. It
-// formats nothing and removes nothing; what the next mount does anyhow is left to it.
+// Heal repairs a volume that is wanted after a boot or a crash: a ready volume whose
+// device is missing gets it, and one that was handed out while its tags still say
+// creating becomes ready. An unreferenced volume that is active gets its device node,
+// without which nobody can tell whether it is mounted. Heal formats nothing and removes
+// nothing; what the next mount does anyway is left to the mount.
 func (e *Engine) Heal(ctx context.Context, ref Ref) error {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Inventory reports every volume group of the host, and every thin pool and volume
-// of ours in them, of one moment.
+// Inventory returns every volume group of the host, and all our thin pools and volumes in
+// them, as of one moment.
 func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	all, err := e.lvm.Everything(ctx)
 	if err != nil {
@@ -29,5 +29,5 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	return in, nil
 }
 
-// Disposal is what becomes of a volume that nobody wants any more.
+// Disposal says what happens to a volume that is no longer wanted.
 type Disposal = volume.Disposal

@@ -12,9 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// List returns every flexlvm volume on this node, also those whose tags make no
-// sense; those carry a Problem. Logical volumes without our tag are nobody's
-// business here.
+// List returns every flexlvm volume on this node. Those whose tags cannot be parsed have
+// a Problem. Logical volumes without our tag are ignored.
 func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	lvs, err := e.lvm.Volumes(ctx)
 	if err != nil {

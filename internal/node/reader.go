@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrNoReplica: this node has no replica of the dataset, or none any more.
+// ErrNoReplica: this node has no replica of the dataset, or no longer has one.
 var ErrNoReplica = errors.New("no replica")
 
 func noReplica(spec volume.Spec, why string) error {

@@ -9,17 +9,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// SetState is for a person who knows better: it moves a volume to another state,
-// without asking the API.
+// SetState moves a volume to another state without asking the API, for a person who knows
+// better.
 //
 //   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
 //     That counts as a use: until its PersistentVolume is there, it is an orphan.
-//   - to Retained: from ready or unreferenced; nothing but a person removes it then.
+//   - to Retained: from ready or unreferenced; only a person removes it then.
 //   - to Unreferenced: from creating, ready or retained (forget); its room may be taken
 //     back.
 //
-// A volume that is in that state already is left alone. One whose device is open
-// cannot be forgotten (ErrInUse); one that is doomed is refused.
+// A volume already in that state keeps it. One whose device is open cannot be forgotten
+// (ErrInUse); a doomed one is refused.
 func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package nodeagent is the node daemon (cmd/gc): it takes back the volumes that nobody
-// wants any more, makes room when a pool runs full, and reports what it sees.
+// Package nodeagent is the node daemon (cmd/gc): it removes volumes that are no longer
+// wanted, makes room when a pool fills up, and reports what it sees.
 //
-// What is to be done is decided by internal/eviction. This package observes the node and
-// the API server, and carries the decisions out.
+// Package eviction decides what to do. This package observes the node and the API server,
+// and carries the decisions out.
 package nodeagent

@@ -9,21 +9,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Engine is what the daemon asks of its node: *node.Engine, in production. Every
-// call may be repeated, and may be made by two daemons at once.
+// Engine is what the daemon needs of its node: *node.Engine, in production. Every call
+// may be repeated, and may be made by two daemons at once.
 type Engine interface {
-	// Inventory gives everything that LVM shows, as of one moment.
+	// Inventory returns everything that LVM shows, as of one moment.
 	Inventory(ctx context.Context) (inventory.Inventory, error)
-	// Heal puts right what a boot or a crash has left of a volume that is wanted.
+	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error
-	// Release moves a volume on whose PersistentVolume is gone for good. Once it has
-	// returned nil this lasts, also over a power cut.
+	// Release changes the state of a volume whose PersistentVolume is gone for good. Once
+	// it has returned nil, the new state survives even a power cut.
 	Release(ctx context.Context, ref node.Ref, to volume.State, d volume.Disposal) error
-	// Remove takes an unreferenced volume away, and finishes what it or another has
-	// begun to. It may take as long as wiping takes.
+	// Remove removes an unreferenced volume, and finishes removals begun earlier. It may
+	// take as long as wiping takes.
 	Remove(ctx context.Context, ref node.Ref) error
-	// MakeClone makes a volume that begins as a copy of another, with all that it holds
-	// by then, where it is not there yet.
+	// MakeClone makes a volume as a copy of another, with what that holds now, if it does
+	// not exist yet.
 	MakeClone(ctx context.Context, spec volume.Spec) error
 }
 

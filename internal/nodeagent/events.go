@@ -22,13 +22,13 @@ const (
 // mostMessage bounds what one message may hold; events of the newer API end there.
 const mostMessage = 1000
 
-// Component is who the daemon's events are from.
+// Component is the source of the daemon's events.
 const Component = "flexlvm-gc"
 
-// NewRecorder sends events to the API until ctx ends; close waits for nothing.
-// The library's bounds are for controllers that stutter: after ten events of a
-// kind it would count instead of telling, and after 25 fall silent, but every
-// eviction is to be told.
+// NewRecorder returns a recorder that sends events to the API until ctx ends; closeAll
+// does not wait. The library's default limits are for controllers that repeat themselves:
+// it merges events after ten of a kind and drops them after 25, but every eviction needs
+// its event.
 func NewRecorder(ctx context.Context, api *kube.Client, node string) (recorder record.EventRecorder, closeAll func()) {
 	const burst, perMinute = 1000, 60
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Metrics is what the daemon tells Prometheus.
+// Metrics holds the daemon's Prometheus metrics.
 type Metrics struct {
 	pools        map[string]*prometheus.GaugeVec
 	known        []volume.PoolName // the pools that they are of; only the rounds look at it

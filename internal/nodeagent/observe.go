@@ -19,7 +19,7 @@ import (
 // nothing that it would act on.
 const confirmEvery = 5 * time.Minute
 
-// Reasons of the condition Ready where it is not true.
+// Reasons of the condition Ready when it is not true.
 const (
 	reasonAPI     = "APIUnavailable"
 	reasonLVM     = flexlvmv1.ReasonLVMFailed

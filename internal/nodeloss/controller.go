@@ -1,5 +1,5 @@
 // Package nodeloss releases or keeps the claims of nodes that are gone from the API, as
-// their class says. What is done is decided purely (judge.go).
+// their class says. The decision is a pure function (judge.go).
 package nodeloss
 
 import (
@@ -38,7 +38,7 @@ const (
 	nodePage = 500
 )
 
-// Config is what the watch for lost nodes works with.
+// Config configures the watch for lost nodes.
 type Config struct {
 	Client  kubernetes.Interface
 	Events  record.EventRecorder
@@ -48,8 +48,8 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// A Controller carries out what judge says. All that it remembers is when it
-// first missed a node, so that a new process begins the grace period again.
+// A Controller carries out what judge decides. It remembers only when it first missed a
+// node, so a new process begins the grace period again.
 type Controller struct {
 	Config
 	nodes   corelisters.NodeLister
@@ -69,7 +69,7 @@ type announcement struct {
 	reason string
 }
 
-// New follows nodes, volumes and claims by the factory's watches.
+// New returns a controller that watches nodes, volumes and claims through factory.
 func New(config Config, factory informers.SharedInformerFactory) *Controller {
 	core := factory.Core().V1()
 	return &Controller{
@@ -85,7 +85,7 @@ func New(config Config, factory informers.SharedInformerFactory) *Controller {
 	}
 }
 
-// Run looks for lost nodes until ctx ends.
+// Run watches for lost nodes until ctx ends.
 func (l *Controller) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
 		return

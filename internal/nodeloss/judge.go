@@ -58,7 +58,7 @@ const (
 	lossGiveUp action = "give up"
 )
 
-// Reasons of the events, which are part of what people search for.
+// Reasons of the events. People search for them.
 const (
 	eventNodeLost      = "NodeLost"
 	eventNodeLossDoubt = "NodeLossInDoubt"

@@ -6,7 +6,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// Metrics is what the watch for lost nodes tells Prometheus.
+// Metrics holds the Prometheus metrics of the watch for lost nodes.
 type Metrics struct {
 	lostNodes      prometheus.Gauge
 	lossInDoubt    prometheus.Gauge

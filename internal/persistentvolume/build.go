@@ -14,7 +14,7 @@ func IsOurs(object *corev1.PersistentVolume) bool {
 	return flex != nil && flex.Driver == pv.Driver
 }
 
-// Options are what the driver is given; nil where the PersistentVolume is not ours.
+// Options returns the driver's options; nil if the PersistentVolume is not ours.
 func Options(object *corev1.PersistentVolume) map[string]string {
 	if !IsOurs(object) {
 		return nil
@@ -22,15 +22,15 @@ func Options(object *corev1.PersistentVolume) map[string]string {
 	return object.Spec.FlexVolume.Options
 }
 
-// Source is how the driver is asked for a volume with these options. Of a read-only one
-// kubelet does not give the files to each pod's fsGroup.
+// Source returns the volume source with these options. If it is read-only, kubelet does
+// not change the group of the files to each pod's fsGroup.
 func Source(options map[string]string, readOnly bool) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{
 		FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, ReadOnly: readOnly, Options: options},
 	}
 }
 
-// New is the PersistentVolume that d describes, not bound to a claim yet.
+// New returns the PersistentVolume that d describes, not bound to a claim yet.
 func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
 	return &corev1.PersistentVolume{
@@ -51,8 +51,8 @@ func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy cor
 	}
 }
 
-// OnlyOn ties a volume to its node. The hostname label is what the scheduler and
-// people's own affinity rules know a node by.
+// OnlyOn returns the affinity that ties a volume to its node. It uses the hostname label,
+// by which the scheduler and people's own affinity rules know a node.
 func OnlyOn(hostname string) *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -65,8 +65,8 @@ func OnlyOn(hostname string) *corev1.VolumeNodeAffinity {
 	}}
 }
 
-// Hostnames are the values of the label kubernetes.io/hostname that a PersistentVolume
-// is tied to, its node's in those that New makes.
+// Hostnames returns the values of the label kubernetes.io/hostname that a
+// PersistentVolume is tied to; in those that New makes, its node's.
 func Hostnames(object *corev1.PersistentVolume) (out []string) {
 	affinity := object.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {

@@ -1,7 +1,6 @@
-// Package persistentvolume says whether a PersistentVolume is ours, reads it, strictly,
-// and builds it. It is the only place but the driver itself (internal/flexvolume) and
-// the names that they share (internal/pv) which knows that volumes are reached through
-// a FlexVolume.
+// Package persistentvolume recognises, strictly parses and builds our PersistentVolumes.
+// Only it, the driver itself (internal/flexvolume) and the names that they share
+// (internal/pv) know that volumes are reached through a FlexVolume.
 package persistentvolume
 
 import (
@@ -16,8 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Volume is what the API says of one flexlvm PersistentVolume, and of the claim that
-// it is for.
+// A Volume is what the API says about one flexlvm PersistentVolume and its claim.
 type Volume struct {
 	PV        string
 	UID       types.UID
@@ -30,7 +28,7 @@ type Volume struct {
 	Inodes    int64        // 0: no limit
 	Shape     volume.Shape // as it is to be made; what it has become, LVM knows
 	// Charged is what the volume takes from its pool when it is made: what its
-	// provisioner charged, or more where the claim has grown since.
+	// provisioner charged, or more if the claim has grown since.
 	Charged        volume.Bytes
 	CloneOf        volume.Name // the volume whose copy it begins as, or empty
 	ClaimNamespace string      // empty where no claim is named
@@ -40,19 +38,19 @@ type Volume struct {
 	Deleting       bool
 	HasFinalizer   bool // ours
 	Disposal       volume.Disposal
-	// IOLimits is the annotation as it stands: one that cannot be read must not keep
-	// the volume from anything but its limits.
+	// IOLimits is the annotation, not parsed: a malformed one must not affect anything
+	// but the limits.
 	IOLimits string
-	// Replica is zero where the volume is no replica of a dataset.
+	// Replica is zero if the volume is not a replica of a dataset.
 	Replica Replica
 }
 
-// Pool is where the volume is cut from.
+// Pool returns the pool that the volume is cut from.
 func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.Shape.ThinPool) }
 
-// Parse reads a PersistentVolume strictly: what is not understood is an error,
-// not a guess. A PersistentVolume that it cannot read is for a person to look
-// at, and the volumes it may mean (NamesOf) count as wanted.
+// Parse parses a PersistentVolume strictly: what it does not understand is an error, not
+// a guess. A person has to look at a PersistentVolume that it cannot parse; the volumes
+// that it may mean (NamesOf) count as wanted.
 func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	v, err := parse(object)
 	if err != nil {
@@ -61,8 +59,8 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	return v, nil
 }
 
-// Reads reports whether Of reads an annotation of a PersistentVolume: caches may leave
-// the others out.
+// Reads reports whether Parse reads an annotation of a PersistentVolume. Caches may drop
+// the others.
 func Reads(annotation string) bool {
 	switch annotation {
 	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
@@ -71,8 +69,8 @@ func Reads(annotation string) bool {
 	return slices.Contains(replicaAnnotations, annotation)
 }
 
-// NamesOf are the names of the volumes that a PersistentVolume may mean which
-// Parse could not read.
+// NamesOf returns the names of the volumes that a PersistentVolume that Parse could not
+// read may mean.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
 	if flex := object.Spec.FlexVolume; flex != nil { // whosever: a name more protects

@@ -9,8 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Replica is what a PersistentVolume says of the replica of a dataset that it
-// is, and of its eviction.
+// A Replica is what a PersistentVolume says about its dataset's replica and its eviction.
 type Replica struct {
 	Dataset string                // replica.Hash; empty: it is none, or none that may be evicted
 	Policy  volume.EvictionPolicy // EvictNever also where it cannot be read
@@ -20,21 +19,21 @@ type Replica struct {
 	Owner    string // its VolumeManager, in the same namespace
 	OwnerUID string
 
-	// How far its eviction has come; zero: not so far.
+	// When its eviction reached each step; zero: not yet.
 	Asked      time.Time
 	Unlabelled time.Time
 	Evictable  time.Time
-	// Garbled: one of these times is there and cannot be read.
+	// Garbled: one of these times cannot be parsed.
 	Garbled bool
 }
 
-// Allowed reports whether the dataset of a replica lets it be evicted, and can bring it
-// back.
+// Allowed reports whether the dataset of a replica allows its eviction and can restore
+// it.
 func (r Replica) Allowed() bool {
 	return r.Policy == volume.EvictLRU && r.Complete && !r.Garbled
 }
 
-// Begun reports whether the eviction of a replica has begun, or nobody can tell.
+// Begun reports whether the eviction of a replica has begun, or may have.
 func (r Replica) Begun() bool { return r.Garbled || !r.Asked.IsZero() }
 
 // Going reports whether the eviction of a replica is past its last look at the pods.

@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Leaving reports whether a PersistentVolume is on its way out, whosever it is. One that a
-// claim is bound to is not, whoever has deleted it and taken other finalizers off.
+// Leaving reports whether a PersistentVolume, of whichever cluster, is being removed. A
+// bound one is not, even if somebody has deleted it and removed its other finalizers.
 func (v *Volume) Leaving() bool {
 	switch {
 	case v.Deleting:
@@ -20,7 +20,7 @@ func (v *Volume) Leaving() bool {
 	return false
 }
 
-// Evidence says how the API has given the volume up.
+// Evidence describes how the API has given the volume up.
 func (v *Volume) Evidence() string {
 	switch {
 	case v.Deleting:
@@ -31,7 +31,7 @@ func (v *Volume) Evidence() string {
 	return fmt.Sprintf("PersistentVolume %s was released: %s is gone", v.PV, v.User())
 }
 
-// User is who asked for the volume.
+// User describes the claim that asked for the volume.
 func (v *Volume) User() string {
 	if v.ClaimName == "" {
 		return "its claim"
@@ -39,26 +39,25 @@ func (v *Volume) User() string {
 	return fmt.Sprintf("claim %s/%s", v.ClaimNamespace, v.ClaimName)
 }
 
-// Usable reports whether a pod may come and mount the volume.
+// Usable reports whether a pod may still mount the volume.
 func (v *Volume) Usable() bool {
 	return v.Phase == corev1.VolumePending || v.Phase == corev1.VolumeAvailable || v.Phase == corev1.VolumeBound
 }
 
-// A Charge is what a volume takes of its pool, whatever the size of the pool's
-// extents.
+// A Charge is what a volume takes from its pool, for any extent size.
 type Charge struct {
 	Noted  volume.Bytes // for extents of LVM's default size, as the provisioner has noted it
 	Shape  volume.Shape
 	Device volume.Bytes // the logical volume's size
 }
 
-// Charge of a volume that is not made yet.
+// Charge returns the charge of a volume that is not made yet.
 func (v *Volume) Charge() Charge {
 	return Charge{Noted: v.Charged, Shape: v.Shape, Device: volume.DeviceSize(v.Size, v.Inodes)}
 }
 
-// In is the charge in a pool with extents of this size: larger ones cost more, and
-// that on each device.
+// In returns the charge in a pool with this extent size: larger extents cost more, on
+// each device.
 func (c Charge) In(extent volume.Bytes) volume.Bytes {
 	extent = max(extent, 1)
 	more := c.Shape.Takes(c.Device, extent) - c.Shape.Takes(c.Device, volume.DefaultExtent).RoundUp(extent)

@@ -186,8 +186,8 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	return spec, node, finished, nil
 }
 
-// Elsewhere says that a claim was to be on a node, and another claim of its pod has
-// to be, or is, on another one.
+// Elsewhere is the error that a claim was meant for one node, but another claim of its
+// pod is, or has to be, on a different one.
 type Elsewhere struct {
 	Claim string // the other one
 	Why   string

@@ -34,7 +34,7 @@ const (
 	drain = 15 * time.Second
 )
 
-// Config is what the control side works with.
+// Config configures the control side.
 type Config struct {
 	Client    kubernetes.Interface
 	Storage   *kube.Client // for NodeStorage
@@ -42,18 +42,18 @@ type Config struct {
 	Namespace string       // of the CSIStorageCapacity objects
 	Metrics   *Metrics
 	Workers   int // claims worked on at the same time
-	// AvoidBusy lets the capacity of a node sink with the load of its disks, so that
-	// the scheduler prefers quieter ones.
+	// AvoidBusy lowers the published capacity of nodes with busy disks, so that the
+	// scheduler prefers others.
 	AvoidBusy bool
-	// NodeLossGrace is how long a node is missing from the API before it is lost.
+	// NodeLossGrace is how long a lost node must have been missing from the API.
 	NodeLossGrace time.Duration
-	// Beside runs beside all that, with the same watches, until ctx ends; nil: nothing
-	// does. When it fails, so does Work.
+	// Beside, unless nil, runs beside the rest, with the same watches, until ctx ends. If
+	// it fails, so does Work.
 	Beside func(ctx context.Context, seen Listers, events record.EventRecorder) error
 }
 
-// Work provisions until ctx ends, and returns when every worker has finished
-// what it had begun. Only one process may work at a time.
+// Work provisions until ctx ends, and then waits for the workers, at most drain. Only one
+// process may work at a time.
 func Work(ctx context.Context, config Config) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()

@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// Metrics is what the provisioner tells Prometheus.
+// Metrics holds the provisioner's Prometheus metrics.
 type Metrics struct {
 	Registry *prometheus.Registry
 
@@ -20,7 +20,7 @@ type Metrics struct {
 	nodeLoss *nodeloss.Metrics
 }
 
-// NewMetrics makes the metrics in a registry of their own.
+// NewMetrics returns the metrics in a registry of their own.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		Registry: serve.NewRegistry(),
@@ -56,5 +56,5 @@ func (m *Metrics) Refused(*controlplane.Refusal) { m.refused.Inc() }
 // published counts a write of a capacity.
 func (m *Metrics) published() { m.written.Inc() }
 
-// Leading reports whether this process holds the lease.
+// Leading records whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) { m.leader.Set(serve.Bool(yes)) }

@@ -81,9 +81,9 @@ func knownParameters() []parameter {
 	return append(all, classParameters[:]...)
 }
 
-// ParseParameters reads the parameters of a StorageClass. A parameter that is
-// not known is an error, for it is a word that somebody relies on. The error is
-// a *Refusal that names everything that is wrong.
+// ParseParameters parses the parameters of a StorageClass. An unknown parameter is an
+// error, because somebody relies on it. The error is a *controlplane.Refusal that names
+// everything that is wrong.
 func ParseParameters(given map[string]string) (Parameters, error) {
 	out := Parameters{
 		Spec:    volume.Spec{Group: volume.DefaultGroup, Layout: volume.Linear, Kind: volume.Claim},

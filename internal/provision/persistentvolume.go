@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Request is all that a PersistentVolume is made from.
+// Request holds all that a PersistentVolume is made from.
 type Request struct {
 	PVName  string
 	Claim   *corev1.PersistentVolumeClaim
@@ -28,8 +28,8 @@ type Node struct {
 	Hostname string // the value of its label kubernetes.io/hostname
 }
 
-// Check reads claim and class into what the node will be asked for. The error
-// is a *Refusal that names everything that is wrong.
+// Check turns claim and class into what the node will be asked for. The error is a
+// *controlplane.Refusal that names everything that is wrong.
 func (r Request) Check() (volume.Spec, Parameters, error) {
 	var wrong controlplane.Problems
 	checkClaim(r.Claim, &wrong)
@@ -58,7 +58,7 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	return spec, parameters, wrong.Refusal()
 }
 
-// PersistentVolume is the object for a request that Check has passed, on node.
+// PersistentVolume returns the object on node for a request that has passed Check.
 func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node Node) *corev1.PersistentVolume {
 	policy := corev1.PersistentVolumeReclaimDelete
 	if r.Class.ReclaimPolicy != nil {

@@ -1,7 +1,7 @@
 // Package provision is the control side: it turns claims of flexlvm classes into
-// PersistentVolumes on the nodes that the scheduler chose. Nothing is created on
-// a node here; the driver does that at the first mount, from the options of the
-// PersistentVolume alone.
+// PersistentVolumes on the nodes that the scheduler chose. It creates nothing on a node;
+// the driver does that at the first mount, from the options of the PersistentVolume
+// alone.
 package provision
 
 import (
@@ -32,9 +32,9 @@ import (
 // released and whose node has not taken the volume back yet.
 const eventReleased = "WaitingForNode"
 
-// Provisioner implements controller.Provisioner. Its only effect is the
-// PersistentVolume that Provision returns, so it may be killed at any instant:
-// the object is there in whole or not at all.
+// Provisioner implements controller.Provisioner. Its only lasting effect is the
+// PersistentVolume that Provision returns, so it may be killed at any instant: the object
+// exists whole or not at all.
 type Provisioner struct {
 	Parts
 }
@@ -58,28 +58,28 @@ type Parts struct {
 	given   *rescheduleGuard            // nil: the library's cache is not guarded
 }
 
-// Listers show what the API says.
+// Listers read the API.
 type Listers struct {
 	Nodes   corelisters.NodeLister
 	Claims  corelisters.PersistentVolumeClaimLister
 	Classes storagelisters.StorageClassLister
 	Volumes corelisters.PersistentVolumeLister
-	// Claim gives a claim as it is now, where Claims may be behind.
+	// Claim returns a claim as it is now; Claims may be behind.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
-	// Owner gives what is known of a VolumeManager, as it is now.
+	// Owner returns the metadata of a VolumeManager as it is now.
 	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
-	// Pods gives the pods without a node that use a claim.
+	// Pods returns the pods without a node that use a claim.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 }
 
-// Interfaces by which the library asks more of a provisioner than it must have.
+// Interfaces of the library, some of them optional.
 var (
 	_ controller.Provisioner      = (*Provisioner)(nil)
 	_ controller.BlockProvisioner = (*Provisioner)(nil)
 	_ controller.Qualifier        = (*Provisioner)(nil)
 )
 
-// NewProvisioner makes a provisioner.
+// NewProvisioner returns a provisioner.
 func NewProvisioner(parts Parts) *Provisioner {
 	if parts.Refused == nil {
 		parts.Refused = func(*controlplane.Refusal) {}
@@ -87,8 +87,8 @@ func NewProvisioner(parts Parts) *Provisioner {
 	return &Provisioner{parts}
 }
 
-// ShouldProvision passes over claims that are being deleted, for a volume of one
-// would be released before anybody could use it, and over what is out of date.
+// ShouldProvision skips claims that are being deleted, because their volumes would be
+// released before anybody could use them, and claims that are out of date.
 func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp == nil && (p.given == nil || !p.given.outdated(claim))
 }
@@ -97,13 +97,13 @@ func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.Persisten
 // would refuse them without saying what to do, so Provision does it.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Provision gives the PersistentVolume for a claim, once room is reserved for it
-// and for the claims that a pod needs together with it.
+// Provision returns the PersistentVolume for a claim, once room is reserved for it and
+// for the other claims of its pod.
 //
-//   - What the claim and its class say decides first: a Refusal is final.
-//   - A node that is gone, or has no room, gives the claim back to the scheduler.
-//   - A node without a hostname is for a person to mend, an API server that does
-//     not answer will recover: both are tried again.
+//   - The claim and its class are checked first: a Refusal is final.
+//   - If the node is gone or has no room, the claim goes back to the scheduler.
+//   - If the node has no hostname label, which a person must fix, or the API server does
+//     not answer, the claim is tried again.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster}
 	spec, parameters, err := request.Check()
@@ -301,14 +301,13 @@ func (p *Provisioner) node(name string) (Node, controller.ProvisioningState, err
 	return Node{Name: name, Hostname: hostname}, controller.ProvisioningFinished, nil
 }
 
-// Delete never removes anything: the logical volume is on a node, and what runs
-// there takes it back and then drops the finalizer. Saying that it was deleted
-// would let the PersistentVolume go and leave the disk full.
+// Delete never removes anything: the logical volume is on a node, whose daemon releases
+// it and then removes the finalizer. If Delete reported success, the PersistentVolume
+// would be deleted and the disk stay full.
 //
-// The library also calls it for a PersistentVolume that it could not create.
-// Such a one has no UID, no node has ever seen it, and there is nothing to undo.
-// Its reservation lapses by itself: the API server may have taken the object and
-// not have said so.
+// The library also calls it for a PersistentVolume that it could not create. That has no
+// UID, no node has ever seen it, and there is nothing to undo. Its reservation is left to
+// lapse: the API server may have stored the object without saying so.
 func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume) error {
 	if volume.UID == "" {
 		return nil

@@ -67,7 +67,7 @@ type guardedClaims struct {
 	given *rescheduleGuard
 }
 
-// GetStore gives the store that is written to; the library reads from GetIndexer.
+// GetStore returns the store that the library writes to; it reads from GetIndexer.
 func (c guardedClaims) GetStore() cache.Store {
 	return guardedStore{c.SharedIndexInformer.GetStore(), c.given}
 }

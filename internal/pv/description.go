@@ -6,9 +6,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Description is all that a flexlvm PersistentVolume says of its volume, without the
-// types of Kubernetes: the driver, which also writes PersistentVolumes (`flexlvm volumes
-// undelete`), would take twice as long for each call if it linked them.
+// A Description is all that a flexlvm PersistentVolume says about its volume, without the
+// types of Kubernetes: linking them would double the time of each call of the driver,
+// which also writes PersistentVolumes (`flexlvm volumes undelete`).
 type Description struct {
 	Name     string // of the PersistentVolume
 	Node     string // the node's name
@@ -21,13 +21,13 @@ type Description struct {
 	IOLimits   volume.IOLimits
 }
 
-// Labels of the PersistentVolume.
+// Labels returns the labels of the PersistentVolume.
 func (d Description) Labels() map[string]string {
 	return map[string]string{LabelNode: NodeLabelValue(d.Node)}
 }
 
-// Annotations of the PersistentVolume, but for the one by which Kubernetes knows its
-// provisioner.
+// Annotations returns the annotations of the PersistentVolume, without Kubernetes' own
+// that names the provisioner.
 func (d Description) Annotations() map[string]string {
 	out := map[string]string{
 		AnnotationCharged:    strconv.FormatInt(int64(d.Charged), 10),
@@ -44,8 +44,8 @@ func (d Description) Annotations() map[string]string {
 	return out
 }
 
-// Options are what the driver is given when the volume is mounted. They name the volume
-// only where it is not called as its PersistentVolume.
+// Options returns the options that the driver gets on a mount. They name the volume only
+// if its name differs from the PersistentVolume's.
 func (d Description) Options() map[string]string {
 	out := d.Spec.Options()
 	if string(d.Spec.Name) != d.Name {

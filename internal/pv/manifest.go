@@ -75,7 +75,7 @@ spec:
       storage: ${capacity}
 `
 
-// YAML are the two objects as the provisioner and the user would have written them.
+// YAML returns the two objects as the provisioner and the user would have written them.
 func (m Manifest) YAML() string {
 	lines := map[string]string{
 		"labels":      entries("    ", m.Labels()),

@@ -8,18 +8,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The rules of the API server for names, written down here because the driver
-// needs them too, and links none of Kubernetes' packages so that it starts fast.
+// The API server's rules for names. They are repeated here because the driver needs them
+// too, and links none of Kubernetes' packages so that it starts fast.
 const (
 	maxLabelValue = 63
 	maxObjectName = 253
 )
 
-// NodeLabelValue is the value of LabelNode for a node. A node's name may have
-// 253 characters and a label's value 63, so a longer name is cut and closed
-// with a hash of the whole. The hash tells apart the nodes of one cluster, whose
-// names nobody makes up to collide; a cryptographic one would slow the driver's
-// start.
+// NodeLabelValue returns the value of LabelNode for a node. A node's name may have 253
+// characters and a label's value 63, so a longer name is cut and a hash of the whole
+// appended. The hash only has to distinguish the nodes of one cluster, whose names are
+// not chosen to collide; a cryptographic one would slow the driver's start.
 func NodeLabelValue(node string) string {
 	if isLabelValue(node) {
 		return node
@@ -46,8 +45,7 @@ func isLabelValue(s string) bool {
 	return len(s) <= maxLabelValue && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
 }
 
-// ParseLabelValue checks what a label of a node may hold. The error is a
-// *volume.FieldError.
+// ParseLabelValue checks a label value. The error is a *volume.FieldError.
 func ParseLabelValue(field, s string) (string, error) {
 	if s == "" || !isLabelValue(s) {
 		return "", &volume.FieldError{Field: field, Value: s, Reason: "cannot be the value of a label; it has up to 63 letters, digits, hyphens, underscores and dots, and a letter or digit at either end"}
@@ -55,9 +53,8 @@ func ParseLabelValue(field, s string) (string, error) {
 	return s, nil
 }
 
-// ParseObjectName checks a name as most objects carry it, PersistentVolumes,
-// claims, classes and nodes among them: a subdomain of RFC 1123. The error is a
-// *volume.FieldError.
+// ParseObjectName checks an object name as most kinds have it, such as PersistentVolumes,
+// claims, classes and nodes: an RFC 1123 subdomain. The error is a *volume.FieldError.
 func ParseObjectName(field, s string) (string, error) {
 	good := len(s) <= maxObjectName
 	for part := range strings.SplitSeq(s, ".") {

@@ -1,5 +1,5 @@
-// Package recipe makes, from a few settings, the objects of a distributed job whose
-// workers share one volume: an Indexed Job and one claim.
+// Package recipe makes the objects of a distributed job whose workers share one volume
+// from a few settings: an Indexed Job and one claim.
 package recipe
 
 import (
@@ -24,18 +24,18 @@ type Settings struct {
 	Workers   int
 	Image     string
 	Command   []string // of each worker
-	// Class is the StorageClass of the claim; empty: the cluster's default.
+	// Class is the StorageClass of the claim; empty means the cluster's default.
 	Class string
-	// SizePerWorker times the workers is the size of the claim. 0 is a job without
-	// persistent storage.
+	// SizePerWorker times the number of workers is the size of the claim. 0 means a job
+	// without persistent storage.
 	SizePerWorker resource.Quantity
 	AccessMode    corev1.PersistentVolumeAccessMode
 	MountPath     string // of the volume, in every worker
-	// KeepSeconds is how long job and claim stay when the job has finished; less than
-	// 0: until somebody deletes the job.
+	// KeepSeconds is how long job and claim are kept after the job has finished; if
+	// negative, until somebody deletes the job.
 	KeepSeconds int
-	// ToolsImage has flexlvm-job, which every worker then finds in ToolsDir; empty:
-	// none.
+	// ToolsImage contains flexlvm-job, which every worker then finds in ToolsDir; may be
+	// empty.
 	ToolsImage string
 }
 
@@ -52,8 +52,8 @@ const (
 	mostWorkers = 100000 // as many as an Indexed Job may have at once
 )
 
-// Check says what is wrong with the settings, by the names of the flags that set
-// them, and what to do.
+// Check validates the settings. The error names the flags that are wrong and says what to
+// do.
 func (s Settings) Check() error {
 	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 || len(s.Name) > longestName {
 		return fmt.Errorf("--name %q cannot be the name of a job: up to %d lower-case letters, digits and hyphens, with a letter or digit at either end", s.Name, longestName)
@@ -90,12 +90,12 @@ func (s Settings) size() resource.Quantity {
 	return *resource.NewQuantity(s.SizePerWorker.Value()*int64(s.Workers), resource.BinarySI)
 }
 
-// ClaimName is the name of a job's claim.
+// ClaimName returns the name of a job's claim.
 func ClaimName(job string) string { return "job-" + job }
 
-// Claim is the claim of a job that is there: the job owns it, so that it goes when the
-// job goes, and what becomes of the files the class says. It is nil where the job has
-// no persistent storage.
+// Claim returns the claim of an existing job. The job owns it, so it is deleted with the
+// job; the class decides what happens to the files. It is nil if the job has no
+// persistent storage.
 func (s Settings) Claim(job *batchv1.Job) *corev1.PersistentVolumeClaim {
 	if !s.persistent() {
 		return nil
@@ -121,9 +121,8 @@ func (s Settings) labels() map[string]string {
 	return map[string]string{"app.kubernetes.io/name": s.Name, "app.kubernetes.io/component": "job"}
 }
 
-// Job is the Indexed Job: each worker runs once to its end, in any order and on any
-// node, and knows its number by JOB_COMPLETION_INDEX. Its pods wait until the claim
-// is there.
+// Job returns the Indexed Job: each worker completes once, in any order and on any node,
+// and finds its number in JOB_COMPLETION_INDEX. Its pods wait until the claim exists.
 func (s Settings) Job() *batchv1.Job {
 	workers, mode := int32(s.Workers), batchv1.IndexedCompletion
 	job := &batchv1.Job{

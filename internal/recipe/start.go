@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Start makes the job and then its claim, so that there never is a claim that nobody
-// owns. Killed in between, it leaves a job whose pods wait; called again with the same
-// settings, it makes what is missing. A job that is there already is left as it is.
+// Start creates the job and then its claim, so that there is never a claim without an
+// owner. Killed in between, it leaves a job whose pods wait; called again with the same
+// settings, it creates what is missing. An existing job is left as it is.
 func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batchv1.Job, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

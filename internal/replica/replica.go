@@ -1,11 +1,11 @@
-// Package replica is what the controller of datasets, the provisioner and the node
-// daemon owe each other: how the replicas of a dataset, their labels and their
-// annotations are called. It does no I/O.
+// Package replica is the contract between the controller of datasets, the provisioner and
+// the node daemon: the names of the replicas of a dataset, their labels and their
+// annotations. It does no I/O.
 //
-// A dataset is one volume of one VolumeManager. Its replicas are volumes of one
-// name on different nodes; each has a claim and a PersistentVolume of its own. One
-// more PersistentVolume, which is tied to no node but to a label of nodes, serves
-// everybody who reads the dataset.
+// A dataset is one volume of one VolumeManager. Its replicas are volumes of the same name
+// on different nodes, each with its own claim and PersistentVolume. One more
+// PersistentVolume, tied to a node label instead of a node, serves all readers of the
+// dataset.
 package replica
 
 import (
@@ -25,33 +25,32 @@ const (
 )
 
 const (
-	// LabelDataset holds the Hash of the dataset. It makes a claim that of a replica,
-	// and is on all PersistentVolumes of the dataset.
+	// LabelDataset holds the Hash of the dataset. It marks the claim of a replica, and is
+	// on all PersistentVolumes of the dataset.
 	LabelDataset = "flexlvm.io/dataset"
 	// LabelOwner holds the UID of the VolumeManager; it is on the claims of replicas.
 	LabelOwner = "flexlvm.io/volumemanager"
-	// AnnotationVolumeID is on the claim of a replica: which volume of its owner it
-	// is.
+	// AnnotationVolumeID is on the claim of a replica: the id of the volume in its owner.
 	AnnotationVolumeID = "flexlvm.io/volume-id"
-	// AnnotationEviction holds a volume.EvictionPolicy. It is on the claim of a
-	// replica, and its PersistentVolume is born with it.
+	// AnnotationEviction holds a volume.EvictionPolicy. It is on the claim of a replica,
+	// and is copied to its PersistentVolume on creation.
 	AnnotationEviction = "flexlvm.io/eviction-policy"
 	// AnnotationWritable is Writable on the claim of a replica that consumers write to:
-	// its data are nowhere else.
+	// there is no other copy of its data.
 	AnnotationWritable = "flexlvm.io/writable"
-	// AnnotationReaders is on the PersistentVolume of a replica: the name of the claim
-	// in its namespace by which the dataset is read.
+	// AnnotationReaders is on the PersistentVolume of a replica: the name of the readers'
+	// claim, in the namespace of the replica's claim.
 	AnnotationReaders = "flexlvm.io/readers-claim"
 	// AnnotationOwner is on the PersistentVolume of a replica: the name of its
 	// VolumeManager, in the namespace of its claim.
 	AnnotationOwner = "flexlvm.io/volumemanager-name"
 )
 
-// How a replica comes and goes, told on its PersistentVolume. The node daemon and the
-// controller write in turn, and either may end it by taking annotations away.
+// The progress of a replica's load and eviction, on its PersistentVolume. The node daemon
+// and the controller write in turn, and either may withdraw by removing annotations.
 const (
-	// AnnotationComplete is Complete from when the controller knows that all of the
-	// dataset is there. Without it a replica is not evicted.
+	// AnnotationComplete is Complete once the controller knows that all of the dataset is
+	// there. Without it a replica is not evicted.
 	AnnotationComplete = "flexlvm.io/complete"
 	// AnnotationEvict is when the daemon asked for the replica to go, in RFC 3339.
 	AnnotationEvict = "flexlvm.io/evict"
@@ -63,10 +62,10 @@ const (
 	AnnotationEvictable = "flexlvm.io/evictable"
 )
 
-// Complete is the one value of AnnotationComplete.
+// Complete is the only value of AnnotationComplete.
 const Complete = "true"
 
-// Writable is the one value of AnnotationWritable.
+// Writable is the only value of AnnotationWritable.
 const Writable = "true"
 
 // NodeLabelValue is the value of the label that NodeLabel names.
@@ -79,9 +78,9 @@ const (
 	hashDigits    = 16
 )
 
-// Hash names a dataset: 16 hexadecimal digits made of its VolumeManager's namespace and
-// UID, and of the id of the volume there. Users choose ids, so it must be one that
-// nobody can make collide.
+// Hash identifies a dataset: 16 hexadecimal digits made from its VolumeManager's
+// namespace and UID, and the id of the volume there. It is cryptographic, because users
+// choose the ids and must not be able to cause collisions.
 func Hash(namespace, uid, id string) string {
 	// Neither a namespace nor a UID holds a slash, so no two datasets read the same.
 	sum := sha256.Sum256([]byte(namespace + "/" + uid + "/" + id))
@@ -93,7 +92,7 @@ func IsHash(s string) bool {
 	return len(s) == hashDigits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// VolumeName is the name of every replica's logical volume.
+// VolumeName returns the name of every replica's logical volume.
 func VolumeName(hash string) volume.Name { return volume.Name(volumePrefix + hash) }
 
 // IsVolumeName reports whether a name may be a VolumeName.
@@ -102,14 +101,14 @@ func IsVolumeName(name string) bool {
 	return is && IsHash(hash)
 }
 
-// NodeLabel is the label that nodes carry which have the dataset.
+// NodeLabel returns the label of the nodes that have the dataset.
 func NodeLabel(hash string) string { return nodePrefix + hash }
 
-// ReadersPV is the name of the PersistentVolume by which the dataset is read.
+// ReadersPV returns the name of the readers' PersistentVolume.
 func ReadersPV(hash string) string { return readersPrefix + hash }
 
-// ReadBy is the Hash of the dataset that is read by the PersistentVolume of this name;
-// false where none is.
+// ReadBy returns the Hash of the dataset whose readers' PersistentVolume has this name;
+// false if there is none.
 func ReadBy(persistentVolume string) (hash string, is bool) {
 	hash, is = strings.CutPrefix(persistentVolume, readersPrefix)
 	return hash, is && IsHash(hash)
@@ -119,12 +118,12 @@ func ReadBy(persistentVolume string) (hash string, is bool) {
 // them, and some copy the name into a label.
 const maxReadersClaim = 63
 
-// ReadersClaim is the name of the claim by which the volume of this id of a
-// VolumeManager is read: both names, cut and closed with a hash where that is too long.
+// ReadersClaim returns the name of the readers' claim for the volume of this id of a
+// VolumeManager: both names, shortened by Short if necessary.
 func ReadersClaim(owner, id string) string { return Short(owner+"-"+id, maxReadersClaim) }
 
-// Short is name where it has at most most characters, and otherwise its beginning,
-// closed with a hash of the whole. most is 16 or more.
+// Short returns name if it has at most most characters, and otherwise its beginning and a
+// hash of the whole. most is 16 or more.
 func Short(name string, most int) string {
 	const digits = 8
 	if len(name) <= most {

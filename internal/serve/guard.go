@@ -20,8 +20,8 @@ var errUnknown = errors.New("not authenticated: send a token of this cluster as 
 // errForbidden: who has this token may not read metrics.
 var errForbidden = errors.New("not authorized to get /metrics; the ClusterRole flexlvm-metrics-reader allows it")
 
-// How long an answer of the API server counts, how many are kept, and how many
-// questions may be under way: who sends tokens must not take the API server's time.
+// How long an answer of the API server is cached, how many are, and how many requests may
+// be in flight: senders of tokens must not load the API server.
 const (
 	allowedFor   = time.Minute
 	refusedFor   = 10 * time.Second

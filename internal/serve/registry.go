@@ -7,8 +7,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// NewRegistry makes a registry with what every daemon tells of itself: its
-// runtime, its process and its release.
+// NewRegistry returns a registry with the metrics that every daemon has: of its runtime,
+// its process and its release.
 func NewRegistry() *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "flexlvm_build_info",
@@ -21,7 +21,7 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Bool is what a gauge shows of a fact: 1 where it holds, else 0.
+// Bool returns the value of a gauge for a fact: 1 if it holds, else 0.
 func Bool(holds bool) float64 {
 	if holds {
 		return 1

@@ -1,6 +1,6 @@
 // Package serve is the HTTP side of the daemons: /healthz, /readyz and /metrics. By
-// default whoever reaches the port may ask, so it sees to it that asking, however often,
-// costs the daemon little.
+// default it answers anybody who reaches the port, so it makes sure that requests,
+// however many, cost the daemon little.
 package serve
 
 import (
@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What one listener carries. A daemon has one kubelet and a Prometheus or two; what is
-// beyond that must not take its memory. With 4,096 connections in the kernel's queue
-// (net.core.somaxconn) a probe that may take five seconds is answered in time.
+// Limits of one listener. A daemon has one kubelet and a Prometheus or two; other clients
+// must not use up its memory. With 4,096 connections in the kernel's queue
+// (net.core.somaxconn), a probe with a timeout of five seconds is answered in time.
 const (
 	mostConnections = 256
 	pace            = time.Millisecond
@@ -33,9 +33,9 @@ const (
 	idleTimeout     = time.Minute      // Prometheus keeps its connection
 )
 
-// Health is how a process tells that it is well.
+// Health is the health of a process.
 type Health struct {
-	// Check fails where the process should be ended and started again.
+	// Check fails if the process should be restarted.
 	Check func(*http.Request) error
 	// Unready is what /readyz says until Ready is called.
 	Unready string
@@ -49,8 +49,8 @@ type Server struct {
 	ready   atomic.Bool
 }
 
-// New makes the server. /healthz answers with health.Check; /readyz fails until
-// Ready is called.
+// New returns a server. /healthz answers with health.Check; /readyz fails until Ready is
+// called.
 func New(metrics prometheus.Gatherer, health Health) *Server {
 	s := &Server{}
 	unready := errors.New(health.Unready)
@@ -96,18 +96,18 @@ func answer(w http.ResponseWriter, err error) {
 	fmt.Fprintln(w, "ok")
 }
 
-// Ready lets /readyz succeed.
+// Ready makes /readyz succeed.
 func (s *Server) Ready() { s.ready.Store(true) }
 
-// Addresses are where a server is reached.
+// Addresses are the addresses that a server listens on.
 type Addresses struct {
 	Metrics string
 	Health  string
 }
 
-// Listen takes the addresses, so that a port in use is told at start, and serves
-// until Close. The API server that config leads to is asked about tokens where o.Auth
-// is set; else config may be nil.
+// Listen listens on the addresses, so that a port in use is reported at start, and serves
+// until Close. If o.Auth is set, it asks the API server of config about tokens; else
+// config may be nil.
 func (s *Server) Listen(ctx context.Context, o Options, config *rest.Config) (at Addresses, err error) {
 	if err := o.Check(); err != nil {
 		return at, err
@@ -170,7 +170,7 @@ func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.C
 	return listener.Addr().String(), nil
 }
 
-// Close ends the server, giving answers that have begun a moment.
+// Close ends the server, but lets answers that have begun finish for a moment.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

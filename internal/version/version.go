@@ -1,4 +1,4 @@
-// Package version carries the release that a binary was built from.
+// Package version holds the release that a binary was built from.
 package version
 
 // String is set when a release is linked:

@@ -17,16 +17,16 @@ const (
 	TiB Bytes = 1 << 40
 )
 
-// Block is XFS's block size, which mkfs is told, and with it the grain of a
-// quota: the kernel rounds a limit up to whole blocks (xfs_qm_scall_setqlim).
+// Block is the XFS block size that mkfs is given. It is also the granularity of a quota:
+// the kernel rounds a limit up to whole blocks (xfs_qm_scall_setqlim).
 const Block = 4 * KiB
 
-// MaxSize is the largest size a volume may ask for. It is far above any node's
-// disks and far below where the arithmetic on sizes could overflow; a request
-// above it is a slip of the hand.
+// MaxSize is the largest size a volume may ask for. It is far above any node's disks and
+// far below where the arithmetic on sizes could overflow; a request above it is a
+// mistake.
 const MaxSize = 500 * TiB
 
-// ParseBytes reads a size as options and tags carry it: decimal digits, no sign,
+// ParseBytes parses a size in the form used in options and tags: decimal digits, no sign,
 // no unit, no leading zero, 1 to MaxSize. The error is a *FieldError.
 func ParseBytes(field, s string) (Bytes, error) {
 	n, err := parseCount(field, s, int64(MaxSize))
@@ -60,8 +60,8 @@ func (b Bytes) RoundUp(grain Bytes) Bytes {
 	return (b + grain - 1) / grain * grain
 }
 
-// String gives a size for people: the largest binary unit that leaves no
-// fraction where there is one, else two decimals.
+// String formats the size for people: in the largest binary unit that leaves no fraction,
+// if there is one, else with two decimals.
 func (b Bytes) String() string {
 	units := []struct {
 		size Bytes

@@ -2,12 +2,12 @@ package volume
 
 import "sort"
 
-// MaxCharge bounds what any volume takes from its group: the largest one and its
-// overhead, in as many copies as there can be.
+// MaxCharge bounds what any volume takes from its group: the largest volume and its
+// overhead, in as many copies as possible.
 const MaxCharge = 2 * MaxSize * (maxMirrors + 1)
 
-// Charge is what a volume of this spec takes from its group: the one number that
-// is charged to a pool. A group with larger extents than LVM's default takes more
+// Charge returns what a volume of this spec takes from its group: the one number that is
+// charged to a pool. A group with larger extents than LVM's default takes more
 // (ChargeIn).
 func (s Spec) Charge() Bytes { return s.ChargeIn(DefaultExtent) }
 
@@ -16,19 +16,19 @@ func (s Spec) ChargeIn(extent Bytes) Bytes {
 	return s.Shape().Takes(DeviceSize(s.Size, s.Inodes), extent)
 }
 
-// Devices is how many distinct physical devices of its group a volume of this
-// spec needs.
+// Devices returns how many distinct physical devices of its group a volume of this spec
+// needs.
 func (s Spec) Devices() int { return s.Shape().Devices() }
 
-// Fits reports whether a group has room for a volume of this spec: free are the
-// free bytes of each of its physical devices, extent is the size of its extents.
-// It errs on the safe side, see Shape.Holds.
+// Fits reports whether a group has room for a volume of this spec. free holds the free
+// bytes of each physical device of the group; extent is its extent size. It errs on the
+// safe side, see Shape.Holds.
 func Fits(free []Bytes, spec Spec, extent Bytes) bool {
 	return spec.Shape().Holds(free, DeviceSize(spec.Size, spec.Inodes), extent)
 }
 
-// Largest is the largest size, in whole blocks, that a volume of this spec could
-// have in such a group, whatever size the spec itself asks for; 0 for none.
+// Largest returns the largest size, in whole blocks, that a volume of this spec could
+// have in such a group, whatever size the spec itself asks for; 0 if none fits.
 func Largest(free []Bytes, spec Spec, extent Bytes) Bytes {
 	tooMany := sort.Search(int(MaxSize/Block), func(i int) bool {
 		spec.Size = Bytes(i+1) * Block

@@ -1,7 +1,7 @@
 package volume
 
-// Disposal is what becomes of a volume that nobody wants any more, as its class
-// said. It stands in the volume's tags, because the class may be gone by then.
+// Disposal says what happens to a volume that is no longer wanted, as its class had it.
+// It is kept in the volume's tags, because the class may be gone by then.
 type Disposal struct {
 	Reclaim Reclaim
 	Wipe    Wipe

@@ -1,14 +1,13 @@
 package volume
 
-// EvictionPolicy is whether a dataset's replica may be evicted while its dataset is
-// wanted.
+// EvictionPolicy says whether a replica may be evicted while its dataset is wanted.
 type EvictionPolicy string
 
 const (
 	// EvictNever keeps a replica as long as its dataset is wanted.
 	EvictNever EvictionPolicy = "Never"
-	// EvictLRU lets a replica that no pod uses go when its pool needs the room, the
-	// least recently used first.
+	// EvictLRU evicts replicas that no pod uses when their pool needs the room, the least
+	// recently used first.
 	EvictLRU EvictionPolicy = "LRU"
 )
 

@@ -2,9 +2,9 @@ package volume
 
 import "fmt"
 
-// A FieldError says which field of a request is wrong, what it held, and what
-// to do about it. Field carries the name the caller knows: an option of the
-// PersistentVolume, a parameter of the StorageClass, a flag.
+// A FieldError says which field of a request is wrong, what it held, and what to do about
+// it. Field is the name that the caller knows: an option of the PersistentVolume, a
+// parameter of the StorageClass, a flag.
 type FieldError struct {
 	Field  string
 	Value  string

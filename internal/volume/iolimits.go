@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// IOLimits bound what a pod may read from a volume and write to it in a second; 0
-// is no limit.
+// IOLimits bounds what a pod may read from a volume and write to it per second; 0 means
+// no limit.
 type IOLimits struct {
 	ReadBps   Bytes
 	WriteBps  Bytes
@@ -29,8 +29,8 @@ const (
 // unlimited is the kernel's word for no limit.
 const unlimited = "max"
 
-// ParseBps reads a rate in bytes per second: a whole number, with one of
-// Kubernetes' suffixes or none. The error is a *FieldError.
+// ParseBps parses a rate in bytes per second: a whole number with an optional Kubernetes
+// suffix. The error is a *FieldError.
 func ParseBps(field, s string) (Bytes, error) {
 	digits := strings.TrimRight(s, "KMGTik")
 	unit, known := bpsUnits[s[len(digits):]]
@@ -51,7 +51,7 @@ var bpsUnits = map[string]Bytes{
 	"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": KiB, "Mi": MiB, "Gi": GiB, "Ti": TiB,
 }
 
-// ParseIOPS reads a rate in operations per second. The error is a *FieldError.
+// ParseIOPS parses a rate in operations per second. The error is a *FieldError.
 func ParseIOPS(field, s string) (int64, error) { return parseCount(field, s, maxIOPS) }
 
 // ioWords are the kernel's words for the limits, in the order in which io.max shows
@@ -61,7 +61,7 @@ var ioWords = []string{"rbps", "wbps", "riops", "wiops"}
 // IsZero reports whether nothing is limited.
 func (l IOLimits) IsZero() bool { return l == IOLimits{} }
 
-// String gives the limits in the words of io.max, always all four.
+// String formats the limits as in io.max, always all four.
 func (l IOLimits) String() string {
 	var b strings.Builder
 	for i, n := range l.numbers() {
@@ -84,9 +84,9 @@ func (l *IOLimits) numbers() []*int64 {
 	return []*int64{(*int64)(&l.ReadBps), (*int64)(&l.WriteBps), &l.ReadIOPS, &l.WriteIOPS}
 }
 
-// ParseIOLimits reads what String writes. Words may come in any order, and what is
-// left out is not limited; a word that is not known, that comes twice or whose
-// value no class could have is an error. The error is a *FieldError.
+// ParseIOLimits parses what String writes. Keys may come in any order, and what is left
+// out is not limited. A key that is unknown, that is repeated, or whose value no class
+// could have is an error. The error is a *FieldError.
 func ParseIOLimits(field, s string) (IOLimits, error) {
 	var l IOLimits
 	seen := map[string]bool{}

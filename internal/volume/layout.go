@@ -2,18 +2,18 @@ package volume
 
 import "math/bits"
 
-// Layout is how a volume lies on its pool's devices.
+// Layout is how a volume is laid out on its pool's devices.
 type Layout string
 
 // The layouts of the design.
 const (
-	// Linear volumes lie wherever the group has room.
+	// Linear volumes are placed wherever the group has room.
 	Linear Layout = "linear"
 	// Striped volumes are spread over several devices, a little on each in turn.
 	Striped Layout = "striped"
-	// Raid1 volumes lie whole on each of several devices.
+	// Raid1 volumes have a whole copy on each of several devices.
 	Raid1 Layout = "raid1"
-	// Thin volumes take of a thin pool what is written to them.
+	// Thin volumes take from a thin pool only what is written to them.
 	Thin Layout = "thin"
 )
 
@@ -28,7 +28,7 @@ func ParseLayout(field, s string) (Layout, error) {
 	return "", invalid(field, s, "is not a layout; it is one of linear, striped, raid1, thin")
 }
 
-// What a layout is where its options are not set.
+// Defaults of the layouts' options.
 const (
 	DefaultStripes   = 2
 	DefaultStripeKiB = 64 // LVM's own
@@ -45,7 +45,7 @@ const (
 	maxMirrors   = 9
 )
 
-// ParseStripes reads over how many devices a volume is striped. The error is a
+// ParseStripes parses the number of devices that a volume is striped over. The error is a
 // *FieldError.
 func ParseStripes(field, s string) (int, error) {
 	n, err := parseCount(field, s, maxStripes)
@@ -55,7 +55,7 @@ func ParseStripes(field, s string) (int, error) {
 	return int(n), err
 }
 
-// ParseStripeKiB reads the size of a stripe. The error is a *FieldError.
+// ParseStripeKiB parses a stripe size in KiB. The error is a *FieldError.
 func ParseStripeKiB(field, s string) (int, error) {
 	n, err := parseCount(field, s, int64(maxStripeKiB))
 	if err == nil && (n < minStripeKiB || bits.OnesCount64(uint64(n)) != 1) {
@@ -64,27 +64,27 @@ func ParseStripeKiB(field, s string) (int, error) {
 	return int(n), err
 }
 
-// ParseMirrors reads how many copies a volume has besides the first. The error
+// ParseMirrors parses the number of copies that a volume has besides the first. The error
 // is a *FieldError.
 func ParseMirrors(field, s string) (int, error) {
 	n, err := parseCount(field, s, maxMirrors)
 	return int(n), err
 }
 
-// A Shape is a layout with its numbers; those of other layouts are 0. Only
-// Spec.Shape and LVM's reports make one, so there are no defaults left in it.
+// A Shape is a layout with its numbers; those of other layouts are 0. It comes only from
+// Spec.Shape or LVM's reports, so no defaults are left in it.
 type Shape struct {
 	Layout    Layout `json:"layout,omitempty"`
 	Stripes   int    `json:"stripes,omitempty"`
 	StripeKiB int    `json:"stripeSizeKiB,omitempty"`
 	Mirrors   int    `json:"mirrors,omitempty"`
 	ThinPool  Name   `json:"thinPool,omitempty"`
-	// Ratio is how many times over its pool's data a thin volume is promised. LVM does
-	// not know it.
+	// Ratio is how far the pool of a thin volume may be overcommitted. LVM does not know
+	// it.
 	Ratio Ratio `json:"-"`
 }
 
-// Shape is the layout of s, with the defaults put in.
+// Shape returns the layout of s with the defaults filled in.
 func (s Spec) Shape() Shape {
 	out := Shape{Layout: s.Layout, Stripes: s.Stripes, StripeKiB: s.StripeKiB, Mirrors: s.Mirrors}
 	switch s.Layout {
@@ -132,7 +132,7 @@ func (s Spec) validateLayout() error {
 	return nil
 }
 
-// Devices is how many distinct physical devices a volume of this shape needs.
+// Devices returns how many distinct physical devices a volume of this shape needs.
 func (h Shape) Devices() int {
 	switch h.Layout {
 	case Striped:
@@ -143,9 +143,9 @@ func (h Shape) Devices() int {
 	return 1
 }
 
-// Extents rounds the size of a logical volume up to what LVM makes of it: whole
-// extents, and of a striped one as many on every device. Here and below, a size
-// of extents that is not known (0) counts as DefaultExtent.
+// Extents rounds the size of a logical volume up to what LVM makes of it: whole extents
+// and, if it is striped, equally many on every device. Here and below, an unknown extent
+// size (0) counts as DefaultExtent.
 func (h Shape) Extents(size, extent Bytes) Bytes {
 	extent = grain(extent)
 	if h.Layout == Striped {
@@ -154,8 +154,9 @@ func (h Shape) Extents(size, extent Bytes) Bytes {
 	return size.RoundUp(extent)
 }
 
-// Share is what each of its devices gives to a logical volume of this size; of a
-// linear one any number of devices give it together, and of a thin one its pool.
+// Share returns what each device contributes to a logical volume of this size. For a
+// linear volume it is the sum over any number of devices, for a thin one what its pool is
+// charged.
 func (h Shape) Share(size, extent Bytes) Bytes {
 	switch size = h.Extents(size, extent); h.Layout {
 	case Striped:
@@ -168,8 +169,8 @@ func (h Shape) Share(size, extent Bytes) Bytes {
 	return size
 }
 
-// Takes is what a logical volume of this size takes from its group; a thin one of
-// its pool, once all of it is written, over its ratio.
+// Takes returns what a logical volume of this size takes from its group. For a thin one
+// it is what its pool is charged: the size over the ratio.
 func (h Shape) Takes(size, extent Bytes) Bytes {
 	return h.Share(size, extent) * Bytes(h.Devices())
 }
@@ -185,9 +186,9 @@ func grain(extent Bytes) Bytes {
 	return extent
 }
 
-// Holds reports whether devices with so much free space each have room for a
-// logical volume of this size. It errs on the safe side: LVM may stripe a volume
-// over other devices where the first are full, and is not counted on to do so.
+// Holds reports whether devices with this much free space each have room for a logical
+// volume of this size. It errs on the safe side: LVM may stripe a volume over other
+// devices where the first are full, but this is not relied on.
 func (h Shape) Holds(free []Bytes, size, extent Bytes) bool {
 	share, sum, wide := h.Share(size, extent), Bytes(0), 0
 	for _, f := range free {

@@ -11,8 +11,8 @@ type Name string
 // input.
 type Group string
 
-// DefaultGroup is the volume group of a class that names none, of commands that are
-// told none, and of the StorageClass that is shipped.
+// DefaultGroup is the volume group of classes and commands that name none, and of the
+// StorageClass that is shipped.
 const DefaultGroup Group = "flexlvm"
 
 // doomedPrefix marks a volume whose removal has committed. Names of
@@ -87,21 +87,21 @@ func nameRune(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.+-", c)
 }
 
-// Doomed is the name a volume carries once its removal has committed. No mount
-// can find it by then: no PersistentVolume can have this name.
+// Doomed returns the name of a volume once its removal has committed. No mount can find
+// it then, because no PersistentVolume can have this name.
 func (n Name) Doomed() Name { return doomedPrefix + n }
 
-// IsDoomed reports whether the removal of the volume of this name has committed.
+// IsDoomed reports whether the removal of the volume with this name has committed.
 func (n Name) IsDoomed() bool { return strings.HasPrefix(string(n), doomedPrefix) }
 
-// Undoomed is the name a doomed volume bore in life.
+// Undoomed returns the name that a doomed volume had before.
 func (n Name) Undoomed() Name { return Name(strings.TrimPrefix(string(n), doomedPrefix)) }
 
 // maxDeviceName is DM_NAME_LEN less its closing NUL (linux/dm-ioctl.h).
 const maxDeviceName = 127
 
-// DeviceName is what device-mapper calls the volume: group and name joined by a
-// hyphen, with the hyphens inside both doubled.
+// DeviceName returns device-mapper's name for the volume: group and name joined by a
+// hyphen, with the hyphens in both doubled.
 func DeviceName(g Group, n Name) string {
 	return doubled(string(g)) + "-" + doubled(string(n))
 }

@@ -1,12 +1,12 @@
 package volume
 
-// OnNodeLoss is what becomes of a claim whose Node was deleted from the API.
+// OnNodeLoss says what happens to a claim whose Node was deleted from the API.
 type OnNodeLoss string
 
 const (
 	// OnNodeLossKeep leaves the claim: the node may come back with its disk.
 	OnNodeLossKeep OnNodeLoss = "keep"
-	// OnNodeLossRelease gives the claim up, so that its pod can start elsewhere.
+	// OnNodeLossRelease releases the claim, so that its pod can start elsewhere.
 	OnNodeLossRelease OnNodeLoss = "release"
 )
 

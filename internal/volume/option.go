@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Option names, as the PersistentVolume's flexVolume.options carry them; errors
-// about a Spec speak of these.
+// Option names as in the PersistentVolume's flexVolume.options. Errors about a Spec use
+// them too.
 const (
 	OptionGroup     = "volumeGroup"
 	OptionGroupUUID = "volumeGroupUUID"
@@ -27,7 +27,7 @@ const (
 	OptionVolume    = "volume"
 )
 
-// An Option is a field of a Spec in the words of a PersistentVolume's
+// An Option is a field of a Spec as it appears in a PersistentVolume's
 // flexVolume.options.
 type Option struct {
 	Name     string
@@ -114,10 +114,10 @@ func number[T int | int64](n T) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// Options are all options that there are.
+// Options returns all options.
 func Options() []Option { return slices.Clone(options[:]) }
 
-// OptionNames are the names of those options that keep accepts.
+// OptionNames returns the names of the options that keep accepts.
 func OptionNames(keep func(Option) bool) []string {
 	var names []string
 	for _, o := range options {
@@ -133,12 +133,12 @@ func IsOption(name string) bool {
 	return slices.ContainsFunc(options[:], func(o Option) bool { return o.Name == name })
 }
 
-// Parse reads the option's text into s. The error is a *FieldError.
+// Parse parses the option's text into s. The error is a *FieldError.
 func (o Option) Parse(s *Spec, text string) error { return o.parse(s, o.Name, text) }
 
-// ParseOptions reads a PersistentVolume's flexVolume.options strictly: what is not
-// known, or belongs to another layout, is refused, for it may change what the volume
-// is. Left to the caller are the name, where no option gives it, the namespace, and
+// ParseOptions parses a PersistentVolume's flexVolume.options strictly: an option that is
+// unknown or belongs to another layout is refused, because it may change what the volume
+// is. The caller adds the name, where no option gives it, and the namespace, and calls
 // Validate. The error is a *FieldError.
 func ParseOptions(given map[string]string) (Spec, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -165,9 +165,9 @@ func ParseOptions(given map[string]string) (Spec, error) {
 	return s, nil
 }
 
-// Options is s in the words of a PersistentVolume's flexVolume.options: what
-// ParseOptions reads back as s. Left out are what is not set, the name, which is that
-// of the PersistentVolume, and the namespace; kubelet tells both.
+// Options returns s as a PersistentVolume's flexVolume.options, which ParseOptions reads
+// back as s. It includes the layout's default numbers, but not what else is unset, nor
+// the name (the PersistentVolume's) and the namespace, because kubelet passes both.
 func (s Spec) Options() map[string]string {
 	out := map[string]string{}
 	for _, o := range options {

@@ -6,7 +6,8 @@ import "strings"
 // thin pool in one. Only PoolOf and ParsePool make one.
 type PoolName string
 
-// PoolOf is the pool of a group; of the group itself where no thin pool is named.
+// PoolOf returns the name of a thin pool in a group, or of the group itself if thinPool
+// is empty.
 func PoolOf(g Group, thinPool Name) PoolName {
 	if thinPool == "" {
 		return PoolName(g)
@@ -14,7 +15,7 @@ func PoolOf(g Group, thinPool Name) PoolName {
 	return PoolName(string(g) + "/" + string(thinPool))
 }
 
-// ParsePool reads the name of a pool. The error is a *FieldError.
+// ParsePool parses the name of a pool. The error is a *FieldError.
 func ParsePool(field, s string) (PoolName, error) {
 	group, thin, isThin := strings.Cut(s, "/")
 	g, err := ParseGroup(field, group)
@@ -28,16 +29,16 @@ func ParsePool(field, s string) (PoolName, error) {
 	return PoolOf(g, n), nil
 }
 
-// Group is the volume group that the pool is, or lies in.
+// Group returns the volume group that the pool is, or is in.
 func (p PoolName) Group() Group {
 	group, _, _ := strings.Cut(string(p), "/")
 	return Group(group)
 }
 
-// Thin reports whether it is a thin pool.
+// Thin reports whether the pool is a thin pool.
 func (p PoolName) Thin() bool { return strings.Contains(string(p), "/") }
 
-// Noun is what the pool is, for messages that name it next.
+// Noun returns "thin pool" or "volume group", for messages in which the name follows.
 func (p PoolName) Noun() string {
 	if p.Thin() {
 		return "thin pool"
@@ -53,7 +54,7 @@ func ParseThinPool(field, s string) (Name, error) { return ParseName(field, s) }
 // never taken for a volume.
 const tagPool = tagKind + "pool"
 
-// PoolTags are the tags of a thin pool that flexlvm volumes may be made in.
+// PoolTags returns the tags of a thin pool that flexlvm volumes may be made in.
 func PoolTags() []string { return []string{TagOwned, tagPool} }
 
 // OwnedPool reports whether a thin pool with these tags is for flexlvm volumes.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A Ratio is how many times over a thin pool may be promised, in thousandths; 0 is
-// the same as 1: never more is promised than there is.
+// A Ratio is how many times its size a thin pool may promise, in thousandths. 0 means 1:
+// the pool is never overcommitted.
 type Ratio int
 
 const (
@@ -15,7 +15,7 @@ const (
 	maxRatio = 100
 )
 
-// ParseRatio reads a ratio: 1 or more, with at most three decimals, as 1.5. The
+// ParseRatio parses a ratio: 1 or more, with at most three decimals, such as 1.5. The
 // error is a *FieldError.
 func ParseRatio(field, s string) (Ratio, error) {
 	whole, part, pointed := strings.Cut(s, ".")
@@ -34,16 +34,16 @@ func ParseRatio(field, s string) (Ratio, error) {
 	return r, nil
 }
 
-// Of is what a volume of this size is charged with, rounded up.
+// Of returns what a volume of this size is charged, rounded up.
 func (r Ratio) Of(size Bytes) Bytes {
 	n := Bytes(max(int(r), ratioOne))
 	return size/n*ratioOne + (size%n*ratioOne+n-1)/n
 }
 
-// Over reports whether more is promised than there is.
+// Over reports whether the ratio allows overcommitment.
 func (r Ratio) Over() bool { return r > ratioOne }
 
-// String is the ratio as ParseRatio reads it.
+// String formats the ratio as ParseRatio reads it.
 func (r Ratio) String() string {
 	n := max(int(r), ratioOne)
 	text := strconv.Itoa(n / ratioOne)

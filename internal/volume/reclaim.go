@@ -1,6 +1,6 @@
 package volume
 
-// Reclaim is when a volume that nobody references gives its room back.
+// Reclaim says when an unreferenced volume is removed.
 type Reclaim string
 
 const (

@@ -1,7 +1,7 @@
 package volume
 
-// DefaultExtent is LVM's default extent size, and the grain in which a device
-// is asked for; a group with larger extents rounds up further by itself.
+// DefaultExtent is LVM's default extent size, to which device sizes are rounded up. A
+// group with larger extents rounds up further by itself.
 const DefaultExtent = 4 * MiB
 
 // minDevice is XFS's least size since xfsprogs 5.19 (mkfs.xfs: "Filesystem must
@@ -27,20 +27,20 @@ const (
 	inodeShare = 64
 )
 
-// LogSize is the size of the XFS log for a volume of this size. It is fixed
-// here, not left to mkfs, because its default depends on the release of
-// xfsprogs and the pool is charged before mkfs runs.
+// LogSize returns the size of the XFS log for a volume of this size. It is not left to
+// mkfs, because mkfs's default depends on the release of xfsprogs and the pool is charged
+// before mkfs runs.
 func LogSize(size Bytes) Bytes {
 	return min(max(size/logShare, minLog), maxLog).RoundUp(Block)
 }
 
-// DeviceSize is what a volume of this size takes from its pool: the data, and
-// XFS's log, metadata and reserves on top, rounded up to extents. inodes is the
+// DeviceSize returns the size of the logical volume that holds a volume of this size: the
+// data, and XFS's log, metadata and reserves on top, rounded up to extents. inodes is the
 // limit on inodes, 0 for none.
 //
-// It is the one place where overhead is computed: the provisioner charges it
-// and the driver creates it. It errs on the large side; after mkfs the driver
-// checks on the file system itself that size really fits.
+// It is the only place where the overhead of the file system is computed, for the
+// provisioner's charge and for the driver alike. It errs on the large side; after mkfs
+// the driver checks on the file system itself that size really fits.
 func DeviceSize(size Bytes, inodes int64) Bytes {
 	data := size.RoundUp(Block)
 	forInodes := max(data/inodeShare, inodeRoom(inodes))
@@ -48,9 +48,8 @@ func DeviceSize(size Bytes, inodes int64) Bytes {
 	return max(total, minDevice).RoundUp(DefaultExtent)
 }
 
-// AllocationGroups is how many allocation groups mkfs is to make: four, as it
-// does by default on a plain disk, or as many as hold the device, for a group has
-// at most 1 TiB.
+// AllocationGroups returns how many allocation groups mkfs makes: four, its default on a
+// plain disk, or as many as the device needs, because a group has at most 1 TiB.
 func AllocationGroups(size Bytes, inodes int64) int {
 	return max(4, int(DeviceSize(size, inodes)/TiB)+1)
 }
@@ -62,8 +61,8 @@ func inodeRoom(n int64) Bytes {
 	return b + b/16
 }
 
-// InodePercent is the share of the file system that mkfs must let inodes take,
-// in percent, so that the limit can be reached; 0 leaves mkfs's default.
+// InodePercent returns the percentage of the file system that mkfs must allow for inodes,
+// so that the limit can be reached; 0 leaves mkfs's default.
 func InodePercent(size Bytes, inodes int64) int {
 	// mkfs.xfs's defaults (man 8 mkfs.xfs, maxpct): 25 % below 1 TiB, 5 % below
 	// 50 TiB, 1 % above.

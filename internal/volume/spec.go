@@ -2,8 +2,8 @@ package volume
 
 import "strings"
 
-// Spec is what a caller asks of the node: which volume, how large, and on whose
-// behalf. The zero value is not valid.
+// Spec is what a caller asks the node for: which volume, how large, and on whose behalf.
+// The zero value is not valid.
 type Spec struct {
 	Group     Group
 	GroupUUID string // as LVM prints it, or empty: any group of that name will do
@@ -15,8 +15,8 @@ type Spec struct {
 	Mirrors   int  // raid1: copies besides the first; 0 means DefaultMirrors
 	ThinPool  Name // thin: the pool that it lies in
 	CloneOf   Name // thin: the volume in the same pool whose copy it begins as, or empty
-	// Ratio is how many times over a thin pool is promised. It is the provisioner's
-	// alone and no option: the node makes the volume just the same.
+	// Ratio is how far the thin pool may be overcommitted. Only the provisioner uses it,
+	// and it is not an option: it makes no difference to the volume on the node.
 	Ratio     Ratio
 	Inodes    int64 // hard limit on inodes; 0 means none
 	Kind      Kind
@@ -29,11 +29,10 @@ type Spec struct {
 // would need 512 TiB.
 const MaxInodes = 1 << 40
 
-// ParseInodes reads a limit on inodes. The error is a *FieldError.
+// ParseInodes parses a limit on inodes. The error is a *FieldError.
 func ParseInodes(field, s string) (int64, error) { return parseCount(field, s, MaxInodes) }
 
-// ParseReadOnly reads whether a volume is only to be read. The error is a
-// *FieldError.
+// ParseReadOnly parses whether a volume is read-only. The error is a *FieldError.
 func ParseReadOnly(field, s string) (bool, error) {
 	switch s {
 	case "true":
@@ -72,8 +71,8 @@ func notAlphanumeric(c rune) bool {
 	return !alphanumeric
 }
 
-// ParseCluster checks the UID of a cluster; empty is allowed where an option is
-// optional, so the caller decides whether to call. The error is a *FieldError.
+// ParseCluster checks the UID of a cluster. Where the UID is optional, the caller handles
+// the empty string. The error is a *FieldError.
 func ParseCluster(field, s string) (string, error) {
 	if s == "" || len(s) > 64 || strings.IndexFunc(s, func(c rune) bool { return notAlphanumeric(c) && c != '-' }) >= 0 {
 		return "", invalid(field, s, "is not a UID; give the UID of the kube-system namespace")
@@ -103,8 +102,8 @@ func ParseNamespace(field, s string) (string, error) {
 	return s, nil
 }
 
-// Validate checks what no single field can tell. Fields made by the Parse
-// functions of this package are taken as good.
+// Validate checks the fields against each other. It trusts fields made by the Parse
+// functions of this package.
 func (s Spec) Validate() error {
 	switch {
 	case s.Group == "":
@@ -122,5 +121,5 @@ func (s Spec) Validate() error {
 	return checkDeviceName(OptionVolume, s.Group, s.Name, s.Layout)
 }
 
-// Pool is where the volume is cut from.
+// Pool returns the pool that the volume is cut from.
 func (s Spec) Pool() PoolName { return PoolOf(s.Group, s.ThinPool) }

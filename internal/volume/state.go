@@ -1,6 +1,6 @@
 package volume
 
-// State is where a volume stands in its life; it is kept in an LV tag.
+// State is a stage in the life of a volume; it is kept in an LV tag.
 type State string
 
 const (
@@ -9,7 +9,7 @@ const (
 	Creating State = "creating"
 	// Ready: formatted, and it may hold data.
 	Ready State = "ready"
-	// Unreferenced: positively known to be wanted by nobody; may be evicted.
+	// Unreferenced: positively known to be no longer wanted; may be evicted.
 	Unreferenced State = "unreferenced"
 	// Retained: its PV is gone, its policy was Retain; only a person removes it.
 	Retained State = "retained"

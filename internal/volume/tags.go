@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// TagOwned is the tag without which flexlvm touches no logical volume.
+// TagOwned marks our logical volumes; flexlvm touches none without it.
 const TagOwned = "flexlvm"
 
 const (
@@ -20,8 +20,8 @@ const (
 	tagClone     = "flexlvm.clone="
 )
 
-// Tags is what a volume says of itself in LVM's metadata. They are short: the
-// metadata area is finite.
+// Tags describes a volume in LVM's metadata. The tags are short because the metadata area
+// is finite.
 type Tags struct {
 	State     State
 	FS        string // UUID of its file system, chosen before it is made
@@ -29,14 +29,14 @@ type Tags struct {
 	Namespace string
 	Cluster   string // may be empty
 	Kind      Kind
-	// Reclaim and Wipe are what its class said, written down when the volume is
-	// released. Their defaults take no tag.
+	// Reclaim and Wipe come from its class and are written when the volume is released.
+	// Their defaults take no tag.
 	Reclaim Reclaim
 	Wipe    Wipe
-	// Clone is the UUID of the file system whose copy the volume is, from the moment
-	// that the copy is taken until it is a volume of its own. While it is there, the
-	// volume holds that file system, perhaps under its UUID: it is neither formatted
-	// nor given to a pod.
+	// Clone is the UUID of the file system that the volume is a copy of, from the moment
+	// the copy is taken until it is a volume of its own. While it is set, the volume
+	// holds that file system, perhaps still with its UUID, and is neither formatted nor
+	// given to a pod.
 	Clone string
 }
 
@@ -69,10 +69,10 @@ func (t Tags) Strings() []string {
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
 
-// CloneTag is the tag of a copy of the file system with this UUID that is being made.
+// CloneTag returns the tag of an unfinished copy of the file system with this UUID.
 func CloneTag(fs string) string { return tagClone + fs }
 
-// DisposalTags are the tags that carry r and w; the defaults take none.
+// DisposalTags returns the tags for r and w; the defaults take none.
 func DisposalTags(r Reclaim, w Wipe) []string {
 	var out []string
 	if r != "" && r != ReclaimLazy {
@@ -84,21 +84,21 @@ func DisposalTags(r Reclaim, w Wipe) []string {
 	return out
 }
 
-// TellsState reports whether a tag of a volume carries its state or its disposal,
-// which change together.
+// TellsState reports whether a tag carries a volume's state or disposal, which change
+// together.
 func TellsState(tag string) bool {
 	return strings.HasPrefix(tag, tagState) || strings.HasPrefix(tag, tagReclaim) || strings.HasPrefix(tag, tagWipe)
 }
 
-// Tag is the tag that carries the state.
+// Tag returns the tag for the state.
 func (s State) Tag() string { return tagState + string(s) }
 
-// SizeTag is the tag that carries the size.
+// SizeTag returns the tag for the size.
 func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
 
-// ParseTags reads the tags of a flexlvm volume. Tags of others beside ours are
-// no error; any flexlvm tag that is missing, doubled, unknown or nonsense is,
-// and such a volume is for a person to look at. The error is a *FieldError.
+// ParseTags parses the tags of a flexlvm volume. Other tags beside ours are allowed. A
+// flexlvm tag that is missing, repeated, unknown or malformed is an error, and a person
+// has to look at such a volume. The error is a *FieldError.
 func ParseTags(tags []string) (Tags, error) {
 	if !Owned(tags) {
 		return Tags{}, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not ours", TagOwned)

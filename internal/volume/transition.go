@@ -2,7 +2,7 @@ package volume
 
 import "slices"
 
-// An Authority is on whose word a volume moves from one state to another.
+// An Authority is who may move a volume from one state to another.
 type Authority string
 
 const (
@@ -14,12 +14,11 @@ const (
 	ByPerson Authority = "person"
 )
 
-// A Transition is a step that a volume may take in its life.
+// A Transition is a change of state that a volume may make.
 type Transition struct {
 	From, To State
 	By       Authority
-	// Requires is what must hold beside that. The engine checks it; it stands here for
-	// those who read.
+	// Requires is what else must hold. The engine checks it; the text is for readers.
 	Requires string
 }
 
@@ -47,11 +46,11 @@ var transitions = [...]Transition{
 	{Retained, Ready, ByPerson, whole},
 }
 
-// Transitions are all steps that a volume may take in its life.
+// Transitions returns all changes of state that a volume may make.
 func Transitions() []Transition { return slices.Clone(transitions[:]) }
 
-// MayMove reports whether a volume may move from one state to another on such a word.
-// What is doomed stays so, and formatting is no move: only a volume that is Creating
+// MayMove reports whether a volume may move from one state to another on this authority.
+// A doomed volume stays doomed. Formatting is not a move: only a volume that is Creating
 // may be formatted.
 func MayMove(from, to State, by Authority) bool {
 	return slices.ContainsFunc(transitions[:], func(t Transition) bool { return t.From == from && t.To == to && t.By == by })

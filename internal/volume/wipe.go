@@ -1,8 +1,8 @@
 package volume
 
-// Wipe is what happens to a volume's content before its extents go back to the
-// group. The content never reaches another volume's users in any case: XFS does
-// not show blocks that were not written through it.
+// Wipe is what happens to a volume's content before its extents go back to the group.
+// Another volume's users never see it anyway: XFS does not show blocks that were not
+// written through it.
 type Wipe string
 
 const (
@@ -14,8 +14,7 @@ const (
 	WipeZero Wipe = "zero"
 )
 
-// ParseWipe checks a way to wipe; empty means WipeNone. The error is a
-// *FieldError.
+// ParseWipe checks a Wipe; empty means WipeNone. The error is a *FieldError.
 func ParseWipe(field, s string) (Wipe, error) {
 	return oneOf(field, s, WipeNone, WipeDiscard, WipeZero)
 }

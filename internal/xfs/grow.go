@@ -42,14 +42,14 @@ const (
 	ioctlGrow     = 0x4010586e // XFS_IOC_FSGROWFSDATA
 )
 
-// A Space is how large a mounted file system is and how much of it is free for
-// data, whatever the quota says.
+// A Space is the size of a mounted file system and how much of it is free for data,
+// regardless of quotas.
 type Space struct {
 	Size volume.Bytes
 	Free volume.Bytes
 }
 
-// ReadSpace asks the file system that root, any directory of it, lies on.
+// ReadSpace returns the space of the file system that contains the directory root.
 func ReadSpace(root *os.File) (Space, error) {
 	g, err := readGeometry(root)
 	if err != nil {
@@ -63,10 +63,10 @@ func ReadSpace(root *os.File) (Space, error) {
 	return Space{Size: volume.Bytes(g.dataBlocks) * block, Free: volume.Bytes(c.freeData) * block}, nil
 }
 
-// Grow makes the mounted file system fill a device of the given size; it may be
-// called again, and never shrinks. Where it fills the device already its copies of the
-// superblock are written once more: XFS does not log them, so that a power cut may have
-// left them as they were before, and xfs_repair would go by them.
+// Grow makes the mounted file system fill a device of the given size; it may be called
+// again, and never shrinks. If it fills the device already, its copies of the superblock
+// are written again: XFS does not log them, so a power cut may have left the old ones,
+// which xfs_repair would use.
 func Grow(root *os.File, device volume.Bytes) error {
 	g, err := readGeometry(root)
 	if err != nil {

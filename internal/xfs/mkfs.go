@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Format is what mkfs is told.
+// A Format is what mkfs is given.
 type Format struct {
 	Device string
 	UUID   string
@@ -18,10 +18,9 @@ type Format struct {
 	Inodes int64        // limit on inodes, 0 for none
 }
 
-// Mkfs makes the file system. The caller answers for the volume being in state
-// creating: whatever the device holds is gone. mkfs.xfs opens the device
-// exclusively, so it fails on one that is mounted, and one that another mkfs of
-// a killed call still works on.
+// Mkfs makes the file system. The caller must be sure that the volume is in state
+// creating: whatever the device holds is lost. mkfs.xfs opens the device exclusively, so
+// it fails if the device is mounted or the mkfs of a killed call still works on it.
 //
 // Killed at any instant it leaves a superblock that ReadSuperblock refuses, or a
 // whole file system, so run may kill it.

@@ -14,7 +14,7 @@ import (
 // project is the ID of the one project of a volume. Project 0 is never limited.
 const project = 1
 
-// A Limit is a project's hard limits; 0 is none.
+// A Limit holds a project's hard limits; 0 means none.
 type Limit struct {
 	Size   volume.Bytes
 	Inodes int64
@@ -36,10 +36,9 @@ const (
 	projectInherit = 0x00000200 // FS_XFLAG_PROJINHERIT
 )
 
-// EnsureProject makes root, the root directory of a volume, carry the project,
-// and everything made below it inherit it. Without that nothing is counted. It
-// writes only where something is missing: a tenant who is root in his container
-// may have cleared it.
+// EnsureProject assigns the project to root, the root directory of a volume, so that
+// everything made below inherits it; without it nothing is counted. It writes only if
+// something is missing: a tenant who is root in the container may have cleared it.
 func EnsureProject(root *os.File) error {
 	var a fsXAttr
 	if err := ioctl(root, fsGetXAttr, unsafe.Pointer(&a)); err != nil {
@@ -109,7 +108,7 @@ type quotaStatus struct {
 	_       [7]uint64
 }
 
-// Usage is what the project has and may have.
+// Usage is what the project uses and its limits.
 type Usage struct {
 	Limit Limit
 	Used  volume.Bytes
@@ -147,9 +146,9 @@ func SetLimit(device string, l Limit) error {
 	return nil
 }
 
-// CheckEnforced fails unless the kernel enforces project quota on the mounted
-// device. It does not where somebody else mounted the device first without
-// prjquota: that option counts for the first mount only.
+// CheckEnforced fails unless the kernel enforces project quota on the mounted device. It
+// does not if the device was first mounted without prjquota: the option takes effect on
+// the first mount only.
 func CheckEnforced(device string) error {
 	s := quotaStatus{version: quotaStateOne}
 	if err := quotactl(quotaState, device, 0, unsafe.Pointer(&s)); err != nil {

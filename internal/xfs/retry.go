@@ -14,11 +14,11 @@ import (
 // it gives the file system up.
 const metadataRetries = 5
 
-// BoundRetries makes XFS give a file system up whose device takes no more metadata,
-// as that of a thin pool that is full. By default it tries for ever, and whoever
-// waits for it cannot be killed. It holds for as long as the file system is mounted
-// anywhere, so it is to be called after every mount. device is its number, as in
-// stat's st_rdev. See Linux' Documentation/admin-guide/xfs.rst, on error handling.
+// BoundRetries makes XFS give up on a file system whose device accepts no more metadata,
+// as in a full thin pool. By default XFS retries forever, and processes waiting for it
+// cannot be killed. The setting lasts as long as the file system is mounted anywhere, so
+// call this after every mount. device is its number, as in stat's st_rdev. See Linux'
+// Documentation/admin-guide/xfs.rst, on error handling.
 func BoundRetries(device uint64) error { return boundRetries("/sys", device) }
 
 func boundRetries(sys string, device uint64) error {

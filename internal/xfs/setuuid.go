@@ -7,13 +7,13 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// SetUUID gives the file system on device, which is not mounted and whose log is
-// clean, another UUID, and writes its log anew under it. The caller answers for what
-// the device holds being a copy that can be taken again: killed at any instant this
-// may leave a log that neither is whole nor says so.
+// SetUUID changes the UUID of the file system on device, which must be unmounted with a
+// clean log, and rewrites its log under the new one. The caller must be sure that the
+// device holds a copy that can be made again: killed at any instant, this may leave a
+// broken log that is not marked as such.
 //
-// It is what xfs_admin(8) does, without the shell script that this is. The program
-// exits 0 whatever comes of it, so the caller reads the superblock afterwards.
+// It does what xfs_admin(8), a shell script, does. xfs_db exits with 0 even if it fails,
+// so the caller must read the superblock afterwards.
 func SetUUID(ctx context.Context, run exec.Interface, device, uuid string) error {
 	if err := run.CommandContext(ctx, "xfs_db", setUUIDArgs(device, uuid)...).Run(); err != nil {
 		return fmt.Errorf("give the file system on %s a UUID: %w", device, err)

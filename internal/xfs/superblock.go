@@ -1,7 +1,6 @@
-// Package xfs makes, checks, grows and limits XFS file systems. Only mkfs runs a
-// program, the host's own, so that it never makes a file system which the host's
-// kernel cannot mount; all else is system calls, which the mount of an existing
-// volume can afford.
+// Package xfs makes, checks, grows and limits XFS file systems. Only Mkfs and SetUUID run
+// programs, the host's own, so that the host's kernel can always mount the result; all
+// else is system calls, which are cheap enough for the mount of an existing volume.
 package xfs
 
 import (
@@ -11,12 +10,12 @@ import (
 	"io"
 )
 
-// ErrNoFilesystem: what was read is not the superblock of a whole XFS file
-// system. It does not say that the device is blank: only the state of the volume
-// can tell whether something is missing there.
+// ErrNoFilesystem: what was read is not the superblock of a whole XFS file system. This
+// does not mean that the device is blank: only the volume's state shows whether a file
+// system is missing.
 var ErrNoFilesystem = errors.New("no valid XFS superblock")
 
-// A Superblock is what identifies a file system.
+// A Superblock holds what identifies a file system.
 type Superblock struct {
 	UUID string // canonical, lower case
 }
@@ -40,9 +39,9 @@ const (
 	minSector   = 512
 )
 
-// ReadSuperblock reads and checks the primary superblock: magic, version 5 with
-// its CRC, and that mkfs came to its end (it clears sb_inprogress last). It
-// returns ErrNoFilesystem where a check fails, another error where reading does.
+// ReadSuperblock reads and checks the primary superblock: magic, version 5 with its CRC,
+// and that mkfs finished (it clears sb_inprogress last). It returns ErrNoFilesystem if a
+// check fails, another error if reading does.
 func ReadSuperblock(r io.ReaderAt) (Superblock, error) {
 	head := make([]byte, minSector)
 	if _, err := r.ReadAt(head, 0); err != nil {

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewUUID chooses a UUID for a file system, at random (RFC 9562, version 4).
+// NewUUID returns a random UUID (RFC 9562, version 4) for a file system.
 //
-// No library does it here: those that there are link crypto and net, whose
-// initialisation would take every start of the driver a fifth of a millisecond,
-// a tenth of the whole of `init`.
+// It uses no library: the existing ones link crypto and net, whose initialisation would
+// cost every start of the driver a fifth of a millisecond, a tenth of the whole of
+// `init`.
 func NewUUID() (string, error) {
 	var b [16]byte
 	// Up to 256 bytes are never cut short (man 2 getrandom).

@@ -1,17 +1,17 @@
-// Package jobvolume is for the workers of a distributed job that share one volume:
-// it knows where the job's directory lies, gives each worker a directory of its own,
-// made when it is first asked for, and a log file.
+// Package jobvolume is for the workers of a distributed job that share one volume: it
+// finds the job's directory, and gives each worker its own directory, made on first use,
+// and a log file.
 //
-// The volume is mounted in every worker, at /persistent where the environment
-// variable FLEXLVM_JOB_DIR names no other directory. In it:
+// The volume is mounted in every worker, at /persistent unless the environment variable
+// FLEXLVM_JOB_DIR names another directory. In it:
 //
 //	/persistent              the job's directory, which all workers share
 //	/persistent/worker-3     the directory of worker 3
 //	/persistent/logs         log files that outlive the pods
 //	/persistent/logs/worker-3.log
 //
-// Everything here may be called by any number of workers, and goroutines, at the
-// same time. Nothing is ever removed.
+// Everything here may be called by any number of workers and goroutines at the same time.
+// Nothing is ever removed.
 package jobvolume
 
 import (
@@ -26,26 +26,26 @@ import (
 const (
 	// DefaultDir is where the volume is mounted.
 	DefaultDir = "/persistent"
-	// EnvDir is the environment variable that says where else.
+	// EnvDir is the environment variable that overrides DefaultDir.
 	EnvDir = "FLEXLVM_JOB_DIR"
 	// EnvWorker is the environment variable with the worker's number; Kubernetes sets
 	// it in the pods of an Indexed Job.
 	EnvWorker = "JOB_COMPLETION_INDEX"
 )
 
-// ErrNoVolume says that the worker has no volume: the job was started without one,
-// or the volume is mounted elsewhere.
+// ErrNoVolume means that the worker has no volume: the job was started without one, or
+// the volume is mounted elsewhere.
 var ErrNoVolume = errors.New("there is no volume")
 
-// A Volume is the shared volume of a job as one worker sees it. The zero value is of
-// no use; New and FromEnvironment make one.
+// A Volume is the shared volume of a job as one worker sees it. The zero value is not
+// usable; call New or FromEnvironment.
 type Volume struct {
 	dir    string
 	worker int
 }
 
-// New gives the volume that is mounted at dir, an absolute path, for the worker of
-// that number, from 0. It looks at nothing yet.
+// New returns the volume that is mounted at dir, an absolute path, for the worker of that
+// number, from 0. It does not access dir yet.
 func New(dir string, worker int) (Volume, error) {
 	if !filepath.IsAbs(dir) {
 		return Volume{}, fmt.Errorf("job volume: directory %q is not an absolute path", dir)
@@ -56,8 +56,8 @@ func New(dir string, worker int) (Volume, error) {
 	return Volume{dir: filepath.Clean(dir), worker: worker}, nil
 }
 
-// FromEnvironment gives the volume of this pod: at $FLEXLVM_JOB_DIR, or /persistent
-// where that is not set, for worker $JOB_COMPLETION_INDEX.
+// FromEnvironment returns the volume of this pod: at $FLEXLVM_JOB_DIR, or /persistent if
+// that is not set, for worker $JOB_COMPLETION_INDEX.
 func FromEnvironment() (Volume, error) {
 	dir := os.Getenv(EnvDir)
 	if dir == "" {
@@ -71,30 +71,30 @@ func FromEnvironment() (Volume, error) {
 	return New(dir, worker)
 }
 
-// Worker is the number of this worker.
+// Worker returns the number of this worker.
 func (v Volume) Worker() int { return v.worker }
 
-// JobDirPath is the path of the job's directory, whether it is there or not.
+// JobDirPath returns the path of the job's directory, whether it exists or not.
 func (v Volume) JobDirPath() string { return v.dir }
 
-// WorkerDirPath is the path of this worker's directory, whether it is there or not.
+// WorkerDirPath returns the path of this worker's directory, whether it exists or not.
 func (v Volume) WorkerDirPath() string { return filepath.Join(v.dir, v.name()) }
 
-// LogFileName is the path of this worker's log file, whether it is there or not.
+// LogFileName returns the path of this worker's log file, whether it exists or not.
 func (v Volume) LogFileName() string { return filepath.Join(v.dir, "logs", v.name()+".log") }
 
 func (v Volume) name() string { return "worker-" + strconv.Itoa(v.worker) }
 
-// JobDirExists reports whether the worker has the job's directory. The error says why
-// that cannot be known, as when the server of the volume gives one.
+// JobDirExists reports whether the job's directory exists. The error says why that is
+// unknown, such as an error of the volume's server.
 func (v Volume) JobDirExists() (bool, error) { return isDir(v.dir) }
 
 // WorkerDirExists reports whether this worker's directory has been made, by this
 // process or by an earlier one.
 func (v Volume) WorkerDirExists() (bool, error) { return isDir(v.WorkerDirPath()) }
 
-// JobDir gives the path of the job's directory, which is there. The error wraps
-// ErrNoVolume where it is not.
+// JobDir returns the path of the job's directory, which exists. If it does not, the error
+// wraps ErrNoVolume.
 func (v Volume) JobDir() (string, error) {
 	there, err := v.JobDirExists()
 	if err != nil {
@@ -106,13 +106,13 @@ func (v Volume) JobDir() (string, error) {
 	return v.dir, nil
 }
 
-// WorkerDir gives the path of this worker's directory, and makes it where it is not
-// there yet. The error wraps ErrNoVolume where there is no volume to make it in: a
-// directory in the container itself would be lost with it.
+// WorkerDir returns the path of this worker's directory, and makes it if necessary. If
+// there is no volume to make it in, the error wraps ErrNoVolume: a directory in the
+// container itself would be lost with it.
 func (v Volume) WorkerDir() (string, error) { return v.within(v.name()) }
 
-// LogFile is LogFileName, in a directory that is there: it makes the directory of the
-// log files, and leaves the file to the one who writes it.
+// LogFile returns LogFileName, and makes the directory of the log files if necessary. It
+// does not create the file.
 func (v Volume) LogFile() (string, error) {
 	if _, err := v.within("logs"); err != nil {
 		return "", err
@@ -120,8 +120,8 @@ func (v Volume) LogFile() (string, error) {
 	return v.LogFileName(), nil
 }
 
-// OpenLog opens this worker's log file for appending, so that a worker that is
-// started again goes on in it.
+// OpenLog opens this worker's log file for appending, so that a restarted worker
+// continues it.
 func (v Volume) OpenLog() (*os.File, error) {
 	name, err := v.LogFile()
 	if err != nil {

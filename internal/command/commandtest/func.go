@@ -1,4 +1,4 @@
-// Package commandtest stands in for the host's programs in tests.
+// Package commandtest replaces the host's programs in tests.
 package commandtest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 )
 
-// A Func answers for every program: what it prints, and how it ends. It implements
+// A Func plays every program: what it prints, and how it ends. It implements
 // exec.Interface.
 type Func func(argv ...string) (stdout string, err error)
 
@@ -40,7 +40,7 @@ func (f Func) CommandContext(_ context.Context, name string, args ...string) exe
 // LookPath implements exec.Interface: every program is there.
 func (f Func) LookPath(name string) (string, error) { return name, nil }
 
-// Missing is how a program ends that is not on the host.
+// Missing returns the error of a program that the host does not have.
 func Missing(argv ...string) error {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// Cluster is whose volumes a scene has.
+	// Cluster is the cluster of a scene's volumes.
 	Cluster = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
-	// GroupUUID is that of every volume group of a scene.
+	// GroupUUID is the UUID of every volume group of a scene.
 	GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 )
 
@@ -31,7 +31,7 @@ type Scene struct {
 	Policy eviction.Policy
 }
 
-// New makes a scene with one claim and its volume.
+// New returns a scene with one claim and its volume.
 func New() *Scene {
 	s := &Scene{View: eviction.View{Now: Now, Cluster: Cluster}, Policy: eviction.DefaultPolicy()}
 	s.Pool("flexlvm", 100)
@@ -49,13 +49,13 @@ func (s *Scene) Pool(name string, size int) {
 	})
 }
 
-// Group is the pool of that name.
+// Group returns the pool of that name.
 func (s *Scene) Group(name volume.PoolName) *inventory.Pool {
 	i := slices.IndexFunc(s.View.Pools, func(p inventory.Pool) bool { return p.Name == name })
 	return &s.View.Pools[i]
 }
 
-// Others are logical volumes that are nobody's business here.
+// Others adds count logical volumes that are not flexlvm's.
 func (s *Scene) Others(count, size int) {
 	g := s.Group("flexlvm")
 	g.LVs += count
@@ -115,7 +115,7 @@ func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume,
 	s.Group("flexlvm").Free -= v.Device - free
 }
 
-// Plan plans by the scene's policy.
+// Plan plans with the scene's policy.
 func (s *Scene) Plan() eviction.Result { return eviction.Plan(s.View, s.Policy) }
 
 // HoursAgo is h hours before Now.
@@ -136,7 +136,7 @@ func ReleasedAgo(d time.Duration) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.Released = Now.Add(-d) }
 }
 
-// Immediate makes a volume one of a class that says reclaim: immediate.
+// Immediate gives a volume a class with reclaim: immediate.
 func Immediate(v *inventory.Volume) { v.Reclaim = volume.ReclaimImmediate }
 
 // InGroup puts a volume into another group.
@@ -144,7 +144,7 @@ func InGroup(g volume.Group) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.Group = g }
 }
 
-// Evicted is what a plan does, in the form "Reason name".
+// Evicted returns what a plan evicts, in the form "Reason name".
 func Evicted(r eviction.Result) []string {
 	out := []string{}
 	for _, e := range r.Evictions {
@@ -153,24 +153,24 @@ func Evicted(r eviction.Result) []string {
 	return out
 }
 
-// Phase is that of the PersistentVolume.
+// Phase sets the phase of the PersistentVolume.
 func Phase(p corev1.PersistentVolumePhase) func(*persistentvolume.Volume) {
 	return func(c *persistentvolume.Volume) { c.Phase = p }
 }
 
-// Retain makes the reclaim policy Retain.
+// Retain sets the reclaim policy Retain.
 func Retain(c *persistentvolume.Volume) { c.ReclaimPolicy = corev1.PersistentVolumeReclaimRetain }
 
-// Deleting has the PersistentVolume deleted, and kept by its finalizer.
+// Deleting marks the PersistentVolume as deleted, but kept by its finalizer.
 func Deleting(c *persistentvolume.Volume) { c.Deleting = true }
 
-// NoCluster makes a claim one that names no cluster.
+// NoCluster removes the cluster from a claim.
 func NoCluster(c *persistentvolume.Volume) { c.Cluster = "" }
 
-// OtherCluster makes a claim another cluster's.
+// OtherCluster gives a claim another cluster.
 func OtherCluster(c *persistentvolume.Volume) { c.Cluster = "another" }
 
-// OtherGroup makes a claim one in another group of the same name.
+// OtherGroup gives a claim another group of the same name.
 func OtherGroup(c *persistentvolume.Volume) { c.GroupUUID = "another" }
 
 // CopyOf makes a claim's volume a copy of another.

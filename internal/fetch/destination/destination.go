@@ -1,5 +1,5 @@
-// Package destination is the directory that is filled: nothing that is done here leaves
-// it, whatever files are called.
+// Package destination is the directory that is filled: nothing here touches anything
+// outside it, whatever files are named.
 package destination
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// What lies in the control directory.
+// Files in the control directory.
 const (
 	TmpDir       = store.ControlDir + "/tmp"
 	ManifestFile = store.ControlDir + "/manifest.jsonl"
@@ -29,8 +29,8 @@ const (
 // ErrBusy: another fetch holds the destination.
 var ErrBusy = errors.New("another fetch is at work in this directory")
 
-// Dir is the destination. Nothing that it does leaves the directory, and it
-// walks through no symbolic link in it.
+// Dir is the destination. It touches nothing outside the directory, and follows no
+// symbolic link in it.
 type Dir struct {
 	Root *os.Root
 	Tmp  *os.Root
@@ -45,8 +45,7 @@ type Dir struct {
 	shelves map[string]*os.File
 }
 
-// Open makes the directory where it is missing, and takes it for this
-// process alone.
+// Open makes the directory if it is missing, and locks it for this process.
 func Open(name string) (*Dir, error) {
 	if err := os.MkdirAll(name, 0o755); err != nil {
 		return nil, fmt.Errorf("make destination: %w", err)
@@ -105,8 +104,8 @@ func (d *Dir) Close() {
 	_ = d.Root.Close()
 }
 
-// Mkdir makes a directory and those above it. What is there already must be a
-// directory itself, not a link to one.
+// Mkdir makes a directory and its parents. What exists already must be a directory
+// itself, not a link to one.
 func (d *Dir) Mkdir(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,8 +133,8 @@ func (d *Dir) mkdirLocked(name string) error {
 	return nil
 }
 
-// Lstat tells of what stands at path, and nothing where a link or a file stands
-// in the place of a directory above it.
+// Lstat describes what is at name. The error is fs.ErrNotExist if a directory above it is
+// really a link or a file.
 func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,9 +154,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.Root.Lstat(name)
 }
 
-// Create makes a new temporary file of the given size; the room for a size
-// above 0 is taken at once, so that a full disk is noticed before anything is
-// fetched.
+// Create makes a new temporary file of the given size. It allocates the room at once, so
+// that a full disk is noticed before anything is fetched.
 func (d *Dir) Create(temp string, size int64) (*os.File, error) {
 	file, err := d.createEmpty(temp)
 	if err != nil || size == 0 {
@@ -207,7 +205,7 @@ func (d *Dir) Reopen(temp string) (*os.File, error) {
 	return d.Tmp.OpenFile(temp, os.O_RDWR, 0)
 }
 
-// Taken is how many bytes of the disk a temporary file has; 0 where there is none.
+// Taken returns how many bytes of disk a temporary file takes; 0 if there is none.
 func (d *Dir) Taken(temp string) int64 {
 	info, err := d.Tmp.Lstat(temp)
 	if err != nil {
@@ -216,8 +214,8 @@ func (d *Dir) Taken(temp string) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// OpenDir makes a directory where it is missing and opens it, to publish files in
-// it. What is opened is a real directory of the destination, not a link.
+// OpenDir opens a directory to publish files in, and makes it if it is missing. It is a
+// real directory of the destination, not a link.
 func (d *Dir) OpenDir(name string) (*os.File, error) {
 	if err := d.Mkdir(name); err != nil {
 		return nil, err
@@ -228,7 +226,7 @@ func (d *Dir) OpenDir(name string) (*os.File, error) {
 	return d.Root.Open(name)
 }
 
-// Publish gives a temporary file its name in a directory that openDir opened.
+// Publish gives a temporary file its name in a directory that OpenDir opened.
 func (d *Dir) Publish(temp string, dir *os.File, name string) error {
 	from, file, err := d.onShelf(temp)
 	if err != nil {
@@ -251,8 +249,8 @@ func (d *Dir) onShelf(temp string) (*os.File, string, error) {
 	return dir, file, err
 }
 
-// Shelf opens a directory of temporary files, once. Workers have shelves of their
-// own: many that make files in one directory wait for each other.
+// Shelf opens a directory of temporary files, once. Each worker has its own: workers that
+// create files in one directory wait for each other.
 func (d *Dir) Shelf(name string) (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -271,7 +269,7 @@ func (d *Dir) Shelf(name string) (*os.File, error) {
 	return dir, err
 }
 
-// OpenFile opens a regular file at its name for reading.
+// OpenFile opens the regular file of this name for reading.
 func (d *Dir) OpenFile(name string) (*os.File, error) {
 	info, err := d.Lstat(name)
 	if err != nil {
@@ -283,8 +281,8 @@ func (d *Dir) OpenFile(name string) (*os.File, error) {
 	return d.Root.Open(name)
 }
 
-// Sync makes everything durable that was written and named so far: one call for
-// any number of files.
+// Sync makes everything written and named so far durable: one call for any number of
+// files.
 func (d *Dir) Sync() error {
 	if err := unix.Syncfs(int(d.Dir.Fd())); err != nil {
 		return fmt.Errorf("sync destination: %w", err)
@@ -292,7 +290,7 @@ func (d *Dir) Sync() error {
 	return nil
 }
 
-// Sweep removes temporary files that keep does not name, and tells how many.
+// Sweep removes temporary files that are not in keep, and returns how many.
 func (d *Dir) Sweep(keep map[string]bool) (removed int, err error) {
 	err = fs.WalkDir(d.Tmp.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || keep[name] {
@@ -307,7 +305,7 @@ func (d *Dir) Sweep(keep map[string]bool) (removed int, err error) {
 	return removed, err
 }
 
-// Clear removes all that is temporary, once nothing is.
+// Clear removes all temporary files and shelves.
 func (d *Dir) Clear() error {
 	if _, err := d.Sweep(nil); err != nil {
 		return err

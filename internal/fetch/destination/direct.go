@@ -12,11 +12,11 @@ import (
 // DirectBlock is what direct writes are aligned to: no disk has larger sectors.
 const DirectBlock = 4096
 
-// OpenDirect opens a temporary file a second time, for writes that go from a
-// worker's buffer to the disk. A large object must be on disk before it has its
-// name; the way through the page cache costs the processor another copy, and
-// takes from others what they have there. It is nil where the file system has
-// no such writes. What is read again to be verified is not written so.
+// OpenDirect opens a temporary file a second time, for writes that go from a worker's
+// buffer directly to the disk. A large object must be on disk before it gets its name;
+// going through the page cache costs another copy and evicts what others have there. It
+// returns nil if the file system does not support direct writes. They are not used for
+// what is read again to be verified.
 func (d *Dir) OpenDirect(temp string) *os.File {
 	file, err := d.Tmp.OpenFile(path.Clean(temp), os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil {

@@ -24,7 +24,7 @@ type Directory struct {
 	root *os.Root
 }
 
-// Parse reads what follows file:// in a source.
+// Parse parses what follows file:// in a source.
 func Parse(s *store.Source, rest string) error {
 	if !filepath.IsAbs(rest) {
 		return fmt.Errorf("is not absolute; give file:///path")
@@ -33,7 +33,7 @@ func Parse(s *store.Source, rest string) error {
 	return nil
 }
 
-// New makes the Store of a file:// source.
+// New returns the Store of a file:// source.
 func New(source store.Source) (store.Store, error) {
 	dir := filepath.Dir(source.Key)
 	if strings.HasSuffix(source.Key, "/") {
@@ -46,7 +46,7 @@ func New(source store.Source) (store.Store, error) {
 	return &Directory{source: source, root: root}, nil
 }
 
-// Readable adds what to do where a file's mode, and nothing else, forbids to read it.
+// Readable adds what to do if err says that permissions forbid reading a file.
 func Readable(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -54,7 +54,7 @@ func Readable(err error) error {
 	return fmt.Errorf("%w: make it readable for user %d or group %d, as which fetch runs: %w", store.ErrUnreadable, os.Geteuid(), os.Getegid(), err)
 }
 
-// Name is where key is in root.
+// Name returns the path of key in root.
 func (d *Directory) Name(key string) string { return strings.TrimPrefix(key, d.source.Prefix) }
 
 // objectOf is what a file is. Its inode and its change time tell changes, and another
@@ -153,8 +153,7 @@ func (d *Directory) Open(_ context.Context, object store.Object, part store.Span
 // Parts implements store.Store: files have none.
 func (d *Directory) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
-// Pinned reads a span of a file, and looks at its end whether it is still the
-// same file.
+// Pinned reads a span of a file, and checks at the end whether it is still the same file.
 type Pinned struct {
 	File     *os.File
 	at, left int64

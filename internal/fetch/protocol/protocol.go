@@ -1,6 +1,6 @@
-// Package protocol is what the loader of a dataset and whoever runs it have agreed
-// upon: how far it is, how it ends, and where it says so. It imports the standard
-// library alone, so that the controller of datasets need not link the loader.
+// Package protocol is the contract between the loader of a dataset and its callers: its
+// progress, its result, and where it reports them. It imports only the standard library,
+// so that the controller of datasets need not link the loader.
 package protocol
 
 import (
@@ -21,7 +21,7 @@ const (
 const (
 	// ProgressPath answers with the Status.
 	ProgressPath = "/progress"
-	// ReadyPath answers 200 once the destination is of use, and 503 before.
+	// ReadyPath answers 200 once the destination is usable, and 503 before.
 	ReadyPath = "/ready"
 )
 
@@ -33,13 +33,13 @@ const (
 	StateFailed   = "failed"
 )
 
-// Status is how far a run is; the JSON of ProgressPath, of progress lines and of
-// the result.
+// Status is the progress of a run: the JSON of ProgressPath, of progress lines and of the
+// result.
 type Status struct {
 	State      string `json:"state"`
 	FilesDone  int64  `json:"filesDone"`
 	FilesTotal int64  `json:"filesTotal"`
-	// BytesDone counts what has arrived and what was there before.
+	// BytesDone counts bytes that have arrived or were there before.
 	BytesDone      int64  `json:"bytesDone"`
 	BytesTotal     int64  `json:"bytesTotal"`
 	BytesPerSecond int64  `json:"bytesPerSecond"`
@@ -53,8 +53,8 @@ type Status struct {
 // MaxResult is how much of a termination message Kubernetes keeps, in bytes.
 const MaxResult = 4096
 
-// Result is the status as one line of JSON of at most MaxResult bytes; a message
-// that is too long loses its end.
+// Result returns the status as one line of JSON of at most MaxResult bytes; too long a
+// message is truncated.
 func (s Status) Result() ([]byte, error) {
 	for {
 		data, err := json.Marshal(s)

@@ -1,5 +1,5 @@
-// Package s3store reads objects from S3 and what speaks like it, Pachyderm's gateway
-// among them, and uploads to it.
+// Package s3store reads objects from, and uploads them to, S3 and compatible servers such
+// as Pachyderm's gateway.
 package s3store
 
 import (
@@ -45,8 +45,8 @@ func (c Config) credentials(kind string) *credentials.Credentials {
 	return credentials.New(NewChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: PlainAnswers{http.DefaultTransport}}}))
 }
 
-// NewChain is in the order in which AWS' own tools look. Where the environment sets the
-// platform's provider up, that comes before the shared files, and has credentials.
+// NewChain returns a Chain in the order of AWS' own tools. If the environment configures
+// the platform's provider, that comes before the shared files, and is Certain.
 func NewChain(iam *credentials.IAM) *Chain {
 	env, files := &credentials.EnvAWS{}, &credentials.FileAWSCredentials{}
 	if environment("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" {
@@ -55,12 +55,11 @@ func NewChain(iam *credentials.IAM) *Chain {
 	return &Chain{providers: []credentials.Provider{env, files, iam}}
 }
 
-// Chain asks providers in turn and, unlike minio's, does not go on without
-// credentials where none has any.
+// Chain asks providers in turn and, unlike minio's, fails if none has credentials.
 type Chain struct {
 	providers []credentials.Provider
-	// Certain is the provider that has credentials, as it is set up or gave some before:
-	// where it cannot be reached no other takes its place.
+	// Certain is the provider that is configured or has given credentials before: if it
+	// cannot be reached, no other takes its place.
 	Certain credentials.Provider
 }
 
@@ -108,8 +107,8 @@ func passing(err error) bool {
 // mostAnswer bounds an answer with credentials, in bytes.
 const mostAnswer = store.MiB
 
-// PlainAnswers makes each failure that may pass one of the request, of the type
-// url.Error: minio's providers lose the status of an answer, and read it piece by piece.
+// PlainAnswers turns every failure that may pass into a failed request (url.Error):
+// minio's providers lose the status of an answer, and read it piece by piece.
 type PlainAnswers struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

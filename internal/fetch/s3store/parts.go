@@ -13,8 +13,8 @@ import (
 // partsAtOnce is how many parts are asked for side by side: there may be 10,000.
 const partsAtOnce = 8
 
-// Parts asks for each part by its number. Only what may pass is an error: a server that
-// does not know part numbers may answer with anything.
+// Parts asks for each part by its number. Only failures that may pass are errors: a
+// server that does not know part numbers may answer with anything.
 func (b *Bucket) Parts(ctx context.Context, object store.Object, n int) ([]int64, error) {
 	sizes := make([]int64, n)
 	ask := func(ctx context.Context, i int) (err error) {

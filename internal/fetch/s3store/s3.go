@@ -31,25 +31,25 @@ const (
 type Config struct {
 	// Endpoint is http[s]://host[:port]; empty for AWS.
 	Endpoint string
-	// Region is the environment's if it is empty, else found out at Amazon, and
+	// Region, if empty, is taken from the environment, else looked up at Amazon, and
 	// us-east-1 elsewhere.
 	Region    string
 	Style     AddressStyle
 	Anonymous bool
 	// CredentialsDir is a directory of files awsAccessKeyID and so on.
 	CredentialsDir string
-	// CAFile holds certificates that are trusted beside the system's.
+	// CAFile holds certificates to trust in addition to the system's.
 	CAFile string
-	// Version is that of the one object that is asked for.
+	// Version is the version of the only object to read.
 	Version string
-	// ReadBuffer bounds what waits in the kernel for each connection, in bytes; 0
-	// leaves it to the kernel.
+	// ReadBuffer bounds what the kernel buffers for each connection, in bytes; 0 leaves
+	// it to the kernel.
 	ReadBuffer int
-	// Attempts and Stall are as in Config; they hold for listing and for uploads.
+	// Attempts and Stall are as in fetch.Config; they apply to listing and to uploads.
 	Attempts int
 	Stall    time.Duration
-	// Patience is how long beyond Stall a server may take to answer an upload whose
-	// last byte was sent; 0 is answerPatience.
+	// Patience is how long beyond Stall a server may take to answer after the last byte
+	// of an upload; 0 means answerPatience.
 	Patience time.Duration
 }
 
@@ -68,8 +68,7 @@ type Bucket struct {
 // pachydermRegion is what its gateway wants requests to be signed for.
 const pachydermRegion = "PACHYDERM"
 
-// New makes the Store of an s3:// or pachyderm:// source. It does not ask the
-// server for anything yet.
+// New returns the Store of an s3:// or pachyderm:// source. It sends no request yet.
 func New(source store.Source, config Config) (store.Store, error) {
 	core, err := config.connect(source)
 	if err != nil {

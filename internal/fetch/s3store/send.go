@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Headers of S3 that say which checksum an upload has.
+// S3 headers for the checksum of an upload.
 const (
 	HeaderCRC64     = "X-Amz-Checksum-Crc64nvme"
 	headerAlgorithm = "X-Amz-Checksum-Algorithm"
@@ -65,7 +65,7 @@ func (s *sending) sent(n int64) {
 	}
 }
 
-// Verify asks what the server has, which it may first have to read.
+// Verify returns what the server has, which the server may first have to read.
 func (b *Bucket) Verify(ctx context.Context, key string, size int64) (o store.Object, sums store.Sums, err error) {
 	err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
 		o, sums, err = b.Stat(ctx, key, "")
@@ -74,8 +74,8 @@ func (b *Bucket) Verify(ctx context.Context, key string, size int64) (o store.Ob
 	return o, sums, err
 }
 
-// Upload uploads a file whose CRC64NVME is known, in one request or in parts. The
-// server refuses what arrives otherwise.
+// Upload uploads a file whose CRC64NVME is known, in one request or in parts. The server
+// rejects anything that does not match.
 func (b *Bucket) Upload(ctx context.Context, key string, file io.ReaderAt, size int64, crc []byte) error {
 	if size > UploadPart {
 		return b.sendParts(ctx, key, file, size, crc)
@@ -172,11 +172,11 @@ func (b *Bucket) onePart(ctx context.Context, key, id string, number int, part *
 	return done, err
 }
 
-// UploadPart is the part size of multipart uploads, in bytes. Large files get
-// larger parts: S3 takes 10,000.
+// UploadPart is the part size of multipart uploads, in bytes. Large files get larger
+// parts: S3 allows 10,000.
 const UploadPart = 16 * store.MiB
 
-// PartSize is the part size, in bytes, with which a file of size bytes is uploaded.
+// PartSize returns the part size, in bytes, for uploading a file of size bytes.
 func PartSize(size int64) int64 {
 	return max(UploadPart, (size/9000+store.MiB-1)/store.MiB*store.MiB)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Parse reads what follows s3:// in a source.
+// Parse parses what follows s3:// in a source.
 func Parse(s *store.Source, rest string) error {
 	s.Bucket, s.Key, _ = strings.Cut(rest, "/")
 	if s.Bucket == "" {
@@ -20,7 +20,7 @@ func Parse(s *store.Source, rest string) error {
 	return checkBucket(s.Bucket)
 }
 
-// ParsePachyderm reads what follows pachyderm:// in a source.
+// ParsePachyderm parses what follows pachyderm:// in a source.
 func ParsePachyderm(s *store.Source, rest string) (err error) {
 	if s.Bucket, s.Key, err = parsePachyderm(rest); err != nil {
 		return err

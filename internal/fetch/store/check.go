@@ -13,18 +13,18 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// ErrChecksum: the content that came is not the one that the source has.
+// ErrChecksum: the content received is not what the source has.
 var ErrChecksum = errors.New("checksum does not match")
 
-// Sums are what a source tells of an object's whole content, beside its ETag.
+// Sums are a source's checksums of an object's whole content, beside its ETag.
 type Sums struct {
 	// CRC64NVME and the others are in base64, as S3 has them; empty if not given.
 	CRC64NVME, CRC32C, CRC32, SHA256, SHA1 string
-	// Opaque is set where the ETag is no hash of the content: for encrypted
-	// objects, and for sources that are not S3.
+	// Opaque: the ETag is not a hash of the content, as for encrypted objects and for
+	// sources that are not S3.
 	Opaque bool
-	// PartSize is that of the first part of a multipart upload in bytes; 0 if
-	// nobody told.
+	// PartSize is the size of the first part of a multipart upload in bytes; 0 if
+	// unknown.
 	PartSize int64
 }
 
@@ -43,8 +43,8 @@ const (
 // Check is how the content of one object is verified.
 type Check struct {
 	Kind string
-	// Want is what the content must hash to: base64 for what S3 calls checksums,
-	// hex for MD5, the ETag for a composite one.
+	// Want is the expected hash of the content: base64 for S3 checksums, hex for MD5, the
+	// ETag for a composite one.
 	Want string
 	// parts and partSize belong to composite ETags.
 	parts    int
@@ -56,9 +56,9 @@ var (
 	compositeETag = regexp.MustCompile(`^[0-9a-f]{32}-([0-9]{1,5})$`)
 )
 
-// ChooseCheck picks the best check that the source allows: a checksum of the
-// whole object, those first that can be put together from ranges; else the MD5
-// in a simple ETag; else the composite ETag; else nothing but the size.
+// ChooseCheck picks the best check that the source allows: a checksum of the whole
+// object, preferably one that can be combined from ranges; else the MD5 in a simple ETag;
+// else the composite ETag; else only the size.
 func ChooseCheck(sums Sums, etag string) Check {
 	for _, c := range []Check{
 		{Kind: CheckCRC64, Want: sums.CRC64NVME},
@@ -91,14 +91,14 @@ var types = map[string]minio.ChecksumType{
 	checkSHA1:   minio.ChecksumSHA1,
 }
 
-// Combines reports whether the checksum of a whole can be had from those of its
+// Combines reports whether the checksum of a whole can be computed from those of its
 // ranges.
 func (c Check) Combines() bool { return types[c.Kind].CanMergeCRC() }
 
-// Streams reports whether the check can be made while the bytes come in order.
+// Streams reports whether the check can be made while bytes arrive in order.
 func (c Check) Streams() bool { return c.Kind != CheckComposite && c.Kind != CheckSize }
 
-// Hasher makes what hashes a stream for this check; nil where none does.
+// Hasher returns the hash of a stream for this check; nil if it has none.
 func (c Check) Hasher() hash.Hash {
 	switch {
 	case c.Kind == CheckMD5:
@@ -109,7 +109,7 @@ func (c Check) Hasher() hash.Hash {
 	return nil
 }
 
-// Verify compares what a hasher of this check has seen.
+// Verify compares the sum from a Hasher of this check.
 func (c Check) Verify(sum []byte) error {
 	got := Encode(sum)
 	if c.Kind == CheckMD5 {
@@ -155,10 +155,10 @@ func (c Check) Combine(sums []SumOf) error {
 	return c.Verify(whole.Raw())
 }
 
-// Encode writes a checksum as S3 does.
+// Encode encodes a checksum as S3 does.
 func Encode(sum []byte) string { return base64.StdEncoding.EncodeToString(sum) }
 
-// NewCRC64 makes the hash that S3 calls CRC64NVME.
+// NewCRC64 returns the hash that S3 calls CRC64NVME.
 func NewCRC64() hash.Hash64 {
 	return minio.ChecksumCRC64NVME.Hasher().(hash.Hash64)
 }

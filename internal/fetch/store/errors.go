@@ -12,38 +12,38 @@ import (
 )
 
 var (
-	// ErrChanged: the object is not the one any more that was listed.
+	// ErrChanged: the object is no longer the one that was listed.
 	ErrChanged = errors.New("the object changed while it was fetched")
 	// ErrStalled: bytes came or went too slowly, or not at all.
 	ErrStalled = errors.New("the server stalled")
 	// ErrGone: the object is not there any more.
 	ErrGone = errors.New("the object does not exist")
-	// ErrNoCredentials: none of the places where credentials may be has any.
+	// ErrNoCredentials: no credentials were found in any of the usual places.
 	ErrNoCredentials = errors.New("no credentials")
-	// ErrInTheWay: something that is not fetch's stands where a file or a directory
-	// must go.
+	// ErrInTheWay: something that fetch did not make is where a file or a directory must
+	// go.
 	ErrInTheWay = errors.New("is in the way")
-	// ErrUnreadable: a file of the directory may not be read by whom the program runs as.
+	// ErrUnreadable: the program's user may not read a file of the directory.
 	ErrUnreadable = errors.New("it cannot be read")
 )
 
-// Class is what an error means for its object.
+// Class says what an error means for its object.
 type Class int
 
 const (
-	// Transient: the same may succeed when it is tried again.
+	// Transient: a retry may succeed.
 	Transient Class = iota
-	// Changed: it may succeed once the object was looked at anew.
+	// Changed: a retry may succeed after another look at the object.
 	Changed
 	// Gone: the object is not there.
 	Gone
-	// Denied: this object cannot be had; others may.
+	// Denied: this object cannot be read; others may be.
 	Denied
-	// Fatal: no object can be had, or no byte kept.
+	// Fatal: no object can be read, or nothing can be written.
 	Fatal
 )
 
-// Codes of S3 that are not told by their HTTP status alone.
+// Codes are the S3 error codes that the HTTP status does not determine.
 var Codes = map[string]Class{
 	"InvalidAccessKeyId":           Fatal,
 	"SignatureDoesNotMatch":        Fatal,
@@ -73,7 +73,7 @@ var Codes = map[string]Class{
 var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
 	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG}
 
-// Classify tells what err means.
+// Classify returns the class of err.
 func Classify(err error) Class {
 	var response minio.ErrorResponse
 	var certificate *tls.CertificateVerificationError
@@ -126,8 +126,8 @@ const (
 	MostPause  = 20 * time.Second
 )
 
-// Pause is how long to wait before attempt n (the second is 1); it doubles, and
-// random, from 0 to 1, spreads those who fail together over its second half.
+// Pause returns how long to wait before attempt n (the second is 1). It doubles each
+// time, and random, from 0 to 1, spreads simultaneous failures over its second half.
 func Pause(n int, random float64) time.Duration {
 	d := MostPause
 	if n < 8 {
@@ -148,7 +148,7 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Error is how a run fails.
+// Error is the error of a run.
 type Error struct {
 	// Retryable: the same call may succeed later.
 	Retryable bool
@@ -157,11 +157,11 @@ type Error struct {
 	Err   error
 }
 
-// Usage makes the error of a call that is wrong in itself.
+// Usage returns the error of a call that is itself wrong.
 func Usage(err error) *Error { return &Error{Usage: true, Err: err} }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Failure makes an error of the program that uses the package.
+// Failure returns an error of the program that uses the package.
 func Failure(err error, retryable bool) *Error { return &Error{Retryable: retryable, Err: err} }

@@ -49,12 +49,12 @@ func guessParts(size int64, n int) []int64 {
 	return guesses
 }
 
-// AskParts asks for the sizes of an object's n parts; nil where nobody knows them.
+// AskParts asks for the sizes of an object's n parts; nil if they are unknown.
 type AskParts func(ctx context.Context, n int) ([]int64, error)
 
-// VerifyComposite hashes a file in parts: with the part size that the source told, or
-// with those that it may be, and where none of them fits, with the sizes of all parts,
-// if ask has them. known is false where nothing was proved either way.
+// VerifyComposite hashes a file in parts: with the part size from the source, or with
+// likely ones, and if none fits, with the sizes of all parts from ask, if it has them.
+// known is false if nothing was proved either way.
 func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte, ask AskParts) (known bool, err error) {
 	guesses := guessParts(size, c.parts)
 	told := c.partSize > 0 && c.partSize*int64(c.parts-1) < size && size <= c.partSize*int64(c.parts)
@@ -90,7 +90,7 @@ func (c Check) fits(ctx context.Context, file io.ReaderAt, sizes []int64, buf []
 	return etag == c.Want, err
 }
 
-// EqualParts are the sizes of the parts of size bytes: all but the last have the same.
+// EqualParts returns the part sizes of size bytes: all but the last are equal.
 func EqualParts(size, part int64) []int64 {
 	sizes := []int64{min(part, size)}
 	for left := size - part; left > 0; left -= part {
@@ -99,7 +99,7 @@ func EqualParts(size, part int64) []int64 {
 	return sizes
 }
 
-// Total is the sum of sizes.
+// Total returns the sum of sizes.
 func Total(sizes []int64) (total int64) {
 	for _, size := range sizes {
 		total += size

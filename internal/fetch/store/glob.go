@@ -115,7 +115,7 @@ func unescape(key string) string {
 	return b.String()
 }
 
-// Selection is what --include and --exclude leave of a listing.
+// Selection selects the paths that --include and --exclude leave of a listing.
 type Selection struct{ include, exclude []scoped }
 
 // scoped is a glob on whole paths, or on base names where it holds no slash.

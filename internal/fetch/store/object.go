@@ -1,5 +1,5 @@
-// Package store is what every source of objects is to the loader: objects and spans of
-// them, how their content is verified, what errors mean, and when a server has stalled.
+// Package store is the loader's interface to all sources: objects and spans of them, how
+// their content is verified, what errors mean, and when a server has stalled.
 package store
 
 import (
@@ -23,16 +23,15 @@ type Object struct {
 	ETag string
 	// Version is set where one version was asked for.
 	Version string
-	// Modified is when the source says that it was changed last.
+	// Modified is when it last changed, according to the source.
 	Modified time.Time
 	// Flaw says why it cannot be fetched although it is listed, such as "is a
 	// symbolic link".
 	Flaw string
 }
 
-// Same reports whether a and b are the same content, as far as names of content
-// tell. Without ETags it cannot be known, and the answer is the size's and the
-// time's.
+// Same reports whether o and b have the same content, judging by size, version and ETag,
+// or, if they have no ETags, by size, version and time.
 func (o Object) Same(b Object) bool {
 	if o.Size != b.Size || o.Version != b.Version {
 		return false
@@ -50,35 +49,35 @@ type Span struct {
 	Length int64 `json:"length"`
 }
 
-// End is the first byte after the span.
+// End returns the offset of the first byte after the span.
 func (s Span) End() int64 { return s.Offset + s.Length }
 
-// Stream is the content of an object, or a span of it, on its way.
+// Stream is the content of an object, or of a span of it.
 type Stream struct {
 	Body io.ReadCloser
-	// Size is that of the whole object, as the answer has it.
+	// Size is the size of the whole object, from the answer.
 	Size int64
-	// Sums are what the answer tells of the whole object.
+	// Sums are the answer's checksums of the whole object.
 	Sums Sums
 }
 
-// Store is where objects come from. Its errors are those of the source;
-// classify tells what they mean.
+// Store is where objects come from. Its errors are those of the source; Classify
+// classifies them.
 type Store interface {
-	// List calls each with every object of the source, in no promised order, and
-	// ends with each's error if there is one.
+	// List calls each with every object of the source, in no particular order, and stops
+	// with each's error if there is one.
 	List(ctx context.Context, each func(Object) error) error
-	// Stat asks what an object is now, with its checksums.
+	// Stat returns an object as it is now, with its checksums.
 	Stat(ctx context.Context, key, version string) (Object, Sums, error)
-	// Open begins to read a span of an object, or all of it if the span covers
-	// it, and fails with errChanged if it is not the one with that ETag any more.
+	// Open begins to read a span of an object, or all of it if the span covers it, and
+	// fails with ErrChanged if it no longer has that ETag.
 	Open(ctx context.Context, object Object, part Span) (Stream, error)
-	// Parts tells the sizes of the n parts in which an object was uploaded, in order;
-	// nil where the source does not tell.
+	// Parts returns the sizes of the n parts in which an object was uploaded, in order;
+	// nil if the source does not say.
 	Parts(ctx context.Context, object Object, n int) ([]int64, error)
 }
 
-// NewSection is what a span holds.
+// NewSection returns a reader of a span.
 func NewSection(file io.ReaderAt, s Span) *io.SectionReader {
 	return io.NewSectionReader(file, s.Offset, s.Length)
 }

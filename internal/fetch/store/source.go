@@ -14,18 +14,18 @@ const (
 
 // Source is a parsed SOURCE.
 type Source struct {
-	// URL is it as it was given.
+	// URL is the source as it was given.
 	URL string
 	// Kind is "s3", "pachyderm" or "file".
 	Kind string
-	// Bucket of S3, and of Pachyderm's gateway.
+	// Bucket is the bucket of S3 or of Pachyderm's gateway.
 	Bucket string
-	// Key is what is asked for: one object if it is not empty and does not end in
-	// a slash, else all below it. For a directory or a file, its path.
+	// Key is what to read: one object if it is not empty and does not end in a slash,
+	// else all below it. For a directory or a file, its path.
 	Key string
-	// Glob is set where Key has wildcards; Prefix is then what is listed.
+	// Glob is set if Key has wildcards.
 	Glob *glob
-	// Prefix is what keys lose to become paths.
+	// Prefix is stripped from keys to make paths.
 	Prefix string
 }
 
@@ -34,7 +34,7 @@ func (s Source) Single() bool {
 	return s.Glob == nil && s.Key != "" && !strings.HasSuffix(s.Key, "/")
 }
 
-// Resolve finds out what keys lose to become paths, and the glob.
+// Resolve sets Prefix and Glob from Key.
 func (s *Source) Resolve() error {
 	start := globStart(s.Key)
 	if start >= 0 && s.Kind != KindFile {
@@ -53,7 +53,7 @@ func (s *Source) Resolve() error {
 	return nil
 }
 
-// Path is where key goes; whether it is wanted at all is the glob's word.
+// Path returns the path of key; false if the source does not include key.
 func (s Source) Path(key string) (string, bool) {
 	if !strings.HasPrefix(key, s.Prefix) || s.Glob != nil && !s.Glob.match(key) {
 		return "", false
@@ -61,7 +61,7 @@ func (s Source) Path(key string) (string, bool) {
 	return key[len(s.Prefix):], true
 }
 
-// ListPrefix is the longest prefix of all keys that are asked for.
+// ListPrefix returns the longest prefix of all keys to read.
 func (s Source) ListPrefix() string {
 	if s.Glob == nil {
 		return s.Key

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Watchdog ends a request whose bytes come too slowly: each stretch of
-// watchBytes must come within the limit.
+// Watchdog ends a request whose bytes come too slowly: each watchBytes of them must come
+// within the limit.
 type Watchdog struct {
 	limit time.Duration
 	timer *time.Timer
@@ -18,7 +18,7 @@ type Watchdog struct {
 
 const watchBytes = 64 * KiB
 
-// WatchStall starts a watchdog on a context that it makes. The caller calls stop.
+// WatchStall starts a watchdog on a new context. The caller calls the function.
 func WatchStall(ctx context.Context, limit time.Duration) (context.Context, *Watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &Watchdog{limit: limit, left: watchBytes}
@@ -33,7 +33,7 @@ func WatchStall(ctx context.Context, limit time.Duration) (context.Context, *Wat
 	}
 }
 
-// Seen tells the watchdog of n more bytes.
+// Seen counts n more bytes.
 func (w *Watchdog) Seen(n int64) {
 	if w.left -= n; w.left <= 0 {
 		w.left = watchBytes
@@ -46,7 +46,7 @@ type fed struct {
 	dog *Watchdog
 }
 
-// Feed makes a reader that tells the watchdog of what comes.
+// Feed returns a reader of r that calls Seen.
 func (w *Watchdog) Feed(r io.Reader) io.Reader { return fed{r, w} }
 
 func (f fed) Read(p []byte) (int, error) {
@@ -55,29 +55,29 @@ func (f fed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Reset gives the full time again; after a pause that was not the source's.
+// Reset restarts the full time, after a delay that the source did not cause.
 func (w *Watchdog) Reset() {
 	if w.timer != nil {
 		w.timer.Reset(w.limit)
 	}
 }
 
-// Pause lets no time count until reset: what is waited for is not the source.
+// Pause stops the clock until Reset: the delay is not the source's.
 func (w *Watchdog) Pause() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// Await gives the full time and more: all was sent, and the answer may take a while.
+// Await restarts the full time plus more: all was sent, and the answer may take a while.
 func (w *Watchdog) Await(more time.Duration) {
 	if w.timer != nil {
 		w.timer.Reset(w.limit + more)
 	}
 }
 
-// Cause is why a request on ctx failed with err: the watchdog's reason, or that
-// of whoever ended the run, comes before what the connection made of it.
+// Cause returns why a request on ctx failed with err: the reason of the watchdog, or of
+// whoever ended the run, comes before the connection's own error.
 func Cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
 		return fmt.Errorf("%w (%w)", why, err)
