@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -43,11 +44,16 @@ func forPeople(args []string) bool {
 	return false
 }
 
+// roomPatience is how long a call waits for room that the node daemon makes. It is far
+// below the deadline of the call, so that what the pod's events say, if there is none, is
+// that, with numbers.
+const roomPatience = time.Minute
+
 // onHost is the engine of this host. What a first mount leaves to be done is done
 // behind the reply, by another run of this program: kubelet waits for one command
 // of LVM's less. If that run dies, the next call makes up for it.
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
-	return node.New(node.Config{Log: log, Settle: func(g volume.Group, n volume.Name) {
+	return node.New(node.Config{Log: log, RoomPatience: roomPatience, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
 			log.WithError(err).Warn("the volume's next call will settle it")
 		}

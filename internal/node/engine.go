@@ -1,9 +1,9 @@
-// Package node is the engine of one node: it makes volumes, mounts, grows and
-// removes them, and knows nothing of the door through which the call came.
+// Package node is the engine of one node: it makes, mounts, grows and removes volumes,
+// and does not know through which door a call came.
 //
-// Every method may be killed at any instant and converges when it is called
-// again. What a volume is stands in its LVM tags; the records under the state
-// directory only save the question (see record.go).
+// Every method may be killed at any instant and converges when it is called again. A
+// volume's LVM tags say what it is; the records under the state directory only save
+// asking LVM (see record.go).
 package node
 
 import (
@@ -36,14 +36,17 @@ type Config struct {
 	Now      func() time.Time
 	// WipeRate bounds how many bytes a second a removal wipes; 0 is no bound.
 	WipeRate volume.Bytes
-	// Settle is told of a volume whose first mount is done, and sees to it that
-	// Engine.Settle is called soon, so that kubelet need not wait for that. Without
-	// it Mount settles the volume itself before it hands it out.
+	// Settle is called after a volume's first mount and arranges for Engine.Settle to be
+	// called soon, so that kubelet need not wait for that. If it is nil, Mount settles
+	// the volume itself before handing it out.
 	Settle func(volume.Group, volume.Name)
-	// Log is told what is less than an error, and what an operator can mend.
+	// RoomPatience is how long Mount and Expand wait for the node daemon to evict what
+	// keeps them from the room they need; 0 is not at all.
+	RoomPatience time.Duration
+	// Log receives what is less than an error, and what an operator can fix.
 	Log logrus.FieldLogger
-	// After is told the name of every step that has changed the machine, as soon
-	// as it has. Tests die there.
+	// After is called with the name of every step that has changed the machine, right
+	// after it. Tests kill the process there.
 	After func(step string)
 }
 
@@ -59,6 +62,9 @@ type Engine struct {
 	settle  func(volume.Group, volume.Name) // nil: Mount does it itself
 	log     logrus.FieldLogger
 	rate    volume.Bytes
+
+	stateDir            string
+	patience, roomRetry time.Duration
 }
 
 // New returns an engine that runs the programs of host.
@@ -99,6 +105,9 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		settle:  cfg.Settle,
 		log:     cfg.Log,
 		rate:    cfg.WipeRate,
+
+		stateDir: cfg.StateDir,
+		patience: cfg.RoomPatience, roomRetry: roomRetry,
 	}, nil
 }
 

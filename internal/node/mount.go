@@ -11,12 +11,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Mount mounts the volume on target, read-only for those who come through there
-// if readOnly, and makes it first where it does not exist. Where this very
-// volume is mounted there already it succeeds and changes nothing.
+// Mount mounts the volume on target, making it first if it does not exist. With readOnly,
+// this one mount is read-only. If this very volume is mounted there already, Mount
+// succeeds and changes nothing. If there is no room for a new volume, Mount waits for it as
+// Config.RoomPatience says.
 //
-// With a spec that is ReadOnly itself it never makes a volume: where the node has
-// no such replica the error is ErrNoReplica.
+// If spec.ReadOnly is set, it never makes a volume: if the node has no such replica, the
+// error is ErrNoReplica.
 //
 // The mount onto target is its last step and atomic: whenever it is killed
 // before, target is as it was.
@@ -27,6 +28,10 @@ func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, rea
 	if spec.Namespace == "" {
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
+	return e.withRoom(ctx, func() error { return e.mount(ctx, spec, target, readOnly) })
+}
+
+func (e *Engine) mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
 	t, err := mount.OpenTarget(target)
 	if err != nil {
 		return err
@@ -143,8 +148,8 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	return nil
 }
 
-// Settle makes the tags of a volume say ready that this node has handed out. It
-// may be called at any time, for any volume: where there is nothing to settle it
+// Settle sets the state in a volume's tags to ready if this node has handed the volume
+// out. It may be called at any time, for any volume; if there is nothing to settle, it
 // does nothing.
 func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, err := e.lockVolume(ctx, g, n)
@@ -194,10 +199,10 @@ func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
 	return rec.VolumeUUID == lv.UUID, nil
 }
 
-// Unmount unmounts the flexlvm volume that is mounted at target. Nothing mounted, or
-// no such directory, is success: kubelet calls for directories that were never
-// mounted. A volume in use is an error that wraps mount.ErrBusy, and kubelet
-// calls again.
+// Unmount unmounts the flexlvm volume that is mounted at target. It succeeds if nothing
+// is mounted there or the directory does not exist, because kubelet also calls for
+// directories that were never mounted. If the volume is in use, the error wraps
+// mount.ErrBusy, and kubelet calls again.
 func (e *Engine) Unmount(ctx context.Context, target string) error {
 	for {
 		points, err := mount.At(target)

@@ -131,17 +131,18 @@ func deviceSize(path string) (volume.Bytes, error) {
 	return volume.Bytes(end), nil
 }
 
-// Expand makes the volume hold at least size bytes, mounted or not. One that is
-// larger already stays as it is, for XFS does not shrink: Kubernetes lets users
-// ask for less again after a growth that did not come to its end here, and then
-// calls with that until it succeeds. Where the group is full the error wraps
-// lvm.ErrNoSpace and nothing has changed.
+// Expand makes the volume hold at least size bytes, mounted or not. One that is larger
+// already stays as it is, because XFS does not shrink: Kubernetes lets users ask for less
+// after an expansion that did not finish here, and repeats the call with the smaller size
+// until it succeeds. If the group is full, Expand waits for room as Config.RoomPatience
+// says; then the error wraps lvm.ErrNoSpace and nothing has changed.
 //
-// A reader has nothing to grow: the replica grows for whoever fills it.
+// For a reader (spec.ReadOnly) it does nothing: the replica grows through the claim of
+// whoever fills it.
 //
-// The device is extended first, then the promise is written to the tags, then
-// file system and quota follow; a call that dies in between is put right by the
-// next call or the next mount.
+// The device is extended first, then the promise is written to the tags, then file system
+// and quota follow; if a call dies in between, the next call or the next mount completes
+// it.
 func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -149,6 +150,10 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if spec.ReadOnly {
 		return nil
 	}
+	return e.withRoom(ctx, func() error { return e.expand(ctx, spec, size) })
+}
+
+func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {
 		return err

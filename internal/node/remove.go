@@ -10,16 +10,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Ref names a volume on this node, and the cluster that answers for it.
+// A Ref names a volume on this node, and the cluster that it belongs to.
 type Ref struct {
 	Group   volume.Group
 	Name    volume.Name
 	Cluster string
-	// Kind matters where the volume does not exist: the name of a dataset's replica
-	// may be used again, that of a claim's volume (empty) never is.
+	// Kind matters if the volume does not exist: the name of a dataset's replica may be
+	// used again, that of a claim's volume (empty) never is.
 	Kind volume.Kind
-	// UUID, where it is given, is LVM's of the one that is meant: Release and Remove
-	// begin with no other that has come under its name.
+	// UUID, if given, is the LVM UUID of the volume that is meant: Release and Remove do
+	// not touch another one that has taken its name.
 	UUID string
 }
 
@@ -28,14 +28,14 @@ func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
 // ErrInUse: the volume's device is open, in this mount namespace or another.
 var ErrInUse = errors.New("in use")
 
-// Release moves a volume on when its PersistentVolume is gone for good: to
-// Unreferenced, so that its space may be taken back as d says, or to Retained.
-// The caller answers for the evidence. A volume that is there already is left
-// alone. One that is unreferenced may become retained, as long as it is there; else
-// one in any state but creating and ready is refused.
+// Release changes a volume's state when its PersistentVolume is gone for good: to
+// Unreferenced, so that its space may be reclaimed as d says, or to Retained. The caller
+// is responsible for the evidence. A volume already in that state is left alone. An
+// unreferenced volume may still become retained; otherwise a volume in any state but
+// creating and ready is refused.
 //
-// A volume that was never made cannot be made any more afterwards: a mount that
-// is under way when its claim is deleted comes too late.
+// A volume that was never made can no longer be made afterwards, so a mount that is under
+// way when its claim is deleted fails.
 func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Disposal) error {
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
@@ -146,17 +146,16 @@ func (r Ref) meant(lv lvm.LogicalVolume) error {
 	return nil
 }
 
-// Remove takes an unreferenced volume away: it renames it, which commits the
-// removal and hides it from every mount, wipes it as its tags say, and removes
-// it. A volume that is gone already is success: LVM was asked and sees the group
-// without it. One whose device is open is refused with ErrInUse and untouched;
-// one in any state but unreferenced is refused.
+// Remove removes an unreferenced volume: it renames it, which commits the removal and
+// hides it from every mount, wipes it as its tags say, and removes it. It succeeds if the
+// volume is gone already: LVM sees the group without it. A volume whose device is open is
+// refused with ErrInUse and untouched; one in any state but unreferenced is refused.
 //
-// Killed before the rename it has changed nothing but the node's record of the
-// volume, which LVM's tags outweigh; killed after, the next call
-// goes on from there. Nobody waits for the wiping but the caller: the name is
-// free as soon as the volume is doomed. A ref to a doomed volume is to that one alone,
-// for a dataset's replica may have its name by now.
+// Killed before the rename, it has changed nothing but the node's record of the volume,
+// which the tags in LVM override; killed after it, the next call goes on from there. Only
+// the caller waits for the wiping: the name is free as soon as the volume is doomed. A
+// ref with a doomed name means that volume alone, because a new replica of the dataset
+// may have its former name by now.
 func (e *Engine) Remove(ctx context.Context, ref Ref) error {
 	if ref.Name.IsDoomed() {
 		ref.Name = ref.Name.Undoomed()
@@ -255,6 +254,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return err
 	}
 	e.after("lvremove")
+	e.announceRoom()
 	return e.records.remove(lv.Group, lv.Name)
 }
 

@@ -23,7 +23,7 @@ const (
 	// mostSettle bounds what a slow machine waits: as long as its rounds take.
 	mostSettle = 5 * time.Second
 	// callCheck is how often to see whether somebody has called.
-	callCheck = time.Second
+	callCheck = 200 * time.Millisecond
 	// firstRetry is when a round that failed is made again; doubled up to the
 	// interval.
 	firstRetry = time.Second
@@ -35,31 +35,31 @@ const (
 	syncTime = 5 * time.Second
 )
 
-// Config says what a daemon is to do.
+// Config configures a Daemon.
 type Config struct {
 	Node     string // name of the Node that it runs on
 	Policy   eviction.Policy
 	Interval time.Duration // between rounds that nothing has called for
 	DryRun   bool          // say what would be done and do nothing
 	Now      func() time.Time
-	// Called tells when somebody on the node last asked for a round; nil: nobody can.
+	// Called returns when somebody on the node last asked for a round; nil: nobody can.
 	Called func() time.Time
-	// Missing names the programs that the host lacks.
+	// Missing returns the programs that the host lacks.
 	Missing func() []string
 	IO      iolimit.Host // limits on it; a dry run sets none
-	// IOTime is how long a disk has had something to do; nil: nobody asks.
+	// IOTime returns how long a disk has been busy; nil: it is not measured.
 	IOTime func(device string) (time.Duration, error)
 }
 
-// Outlets is where a daemon tells what it does.
+// Outlets is where a daemon reports what it does.
 type Outlets struct {
 	Events  record.EventRecorder
 	Metrics *Metrics
 	Ready   func() // called when a round has succeeded for the first time
 }
 
-// A Daemon looks after the volumes of one node. It remembers nothing that it
-// could not find out again.
+// A Daemon manages the volumes of one node. It remembers nothing that it could not find
+// out again.
 type Daemon struct {
 	cfg     Config
 	engine  Engine
@@ -94,7 +94,7 @@ type Daemon struct {
 	unlabelled map[unlabelling]time.Time
 }
 
-// New makes a daemon. It begins nothing.
+// New returns a daemon, which does nothing before Run.
 func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, error) {
 	if err := cfg.Policy.Validate(); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (d *Daemon) kick() {
 	}
 }
 
-// Healthy reports whether rounds come to an end, well or not.
+// Healthy fails if no round, successful or not, has ended for too long.
 func (d *Daemon) Healthy(*http.Request) error {
 	since := d.cfg.Now().Sub(time.Unix(0, d.ended.Load()))
 	if since > max(hungIntervals*d.cfg.Interval, leastHung) {
@@ -152,7 +152,7 @@ func (d *Daemon) Healthy(*http.Request) error {
 	return nil
 }
 
-// Run works until ctx ends, and returns when what it had begun has come to an end.
+// Run works until ctx ends, and returns when all that it had begun has ended.
 func (d *Daemon) Run(ctx context.Context) error {
 	var err error
 	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {

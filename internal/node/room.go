@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+)
+
+const (
+	// roomFile is touched whenever a volume is gone.
+	roomFile = "room"
+	// roomCheck is how often a call that waits for room looks whether there may be some.
+	roomCheck = 100 * time.Millisecond
+	// roomRetry is how often it tries even if no volume has gone: a person may have
+	// added a disk.
+	roomRetry = 10 * time.Second
+)
+
+// withRoom repeats a call that has failed for lack of room whenever a volume is gone,
+// for Config.RoomPatience at most. The provisioner promises what the node daemon can
+// evict, so room is usually a second away; kubelet, whose calls fail, comes back only
+// after a backoff of up to two minutes. call returns without any lock, so nothing waits
+// for this but the pod.
+func (e *Engine) withRoom(ctx context.Context, call func() error) error {
+	deadline := time.Now().Add(e.patience)
+	for first := true; ; first = false {
+		seen := e.roomMade()
+		err := call()
+		if !errors.Is(err, lvm.ErrNoSpace) || !time.Now().Before(deadline) {
+			return err
+		}
+		if first {
+			e.log.WithError(err).WithField("for", e.patience).Info("waiting for room")
+			if err := WakeDaemon(e.stateDir); err != nil {
+				e.log.WithError(err).Warn("the node daemon makes room in its next round")
+			}
+		}
+		if !e.awaitRoom(ctx, seen, deadline) {
+			return err
+		}
+	}
+}
+
+// awaitRoom reports whether it is worth another try: a volume has gone since seen, or
+// some time has passed.
+func (e *Engine) awaitRoom(ctx context.Context, seen, deadline time.Time) bool {
+	ticker := time.NewTicker(roomCheck)
+	defer ticker.Stop()
+	for retry := time.Now().Add(e.roomRetry); ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+		if !e.roomMade().Equal(seen) || time.Now().After(retry) || !time.Now().Before(deadline) {
+			return true
+		}
+	}
+}
+
+// announceRoom tells the calls that wait for room that a volume is gone.
+func (e *Engine) announceRoom() {
+	path := filepath.Join(e.stateDir, roomFile)
+	if err := touch(path); err != nil {
+		e.log.WithError(err).Warn("calls that wait for room try again a little later")
+	}
+}
+
+// roomMade is when announceRoom was last called; zero if never, or if that is unknown.
+func (e *Engine) roomMade() time.Time { return touchedAt(filepath.Join(e.stateDir, roomFile)) }
+
+// touch makes an empty file, or makes it new.
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	now := time.Now()
+	return os.Chtimes(path, now, now)
+}
+
+// touchedAt is when a file was last touched; zero if it is not there, or unreadable.
+func touchedAt(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}

@@ -1,0 +1,69 @@
+//go:build vm
+
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// unreferenced is a volume that may be evicted.
+func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
+	m.t.Helper()
+	s := m.volume(name, size)
+	m.unmount(m.mount(s, name))
+	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	return s
+}
+
+// A first mount and a growth on a full group wake the daemon, hold no lock while they
+// wait, and go on as soon as it has evicted what was in the way.
+func TestCallsWaitForRoom(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 512*volume.MiB)
+	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
+	m.fillDevices(0, 0, 0, 0)
+	m.patience, m.roomRetry = time.Minute, time.Hour // only a volume that goes wakes it
+	target := m.target("a")
+	for i, call := range []func() error{
+		func() error { return m.Mount(m.ctx(), s, target, false) },
+		func() error { return m.Expand(m.ctx(), s, volume.GiB) },
+	} {
+		before := WokenAt(m.stateDir)
+		done := make(chan error, 1)
+		go func() { done <- call() }()
+		require.Eventually(t, func() bool { return !WokenAt(m.stateDir).Equal(before) }, time.Minute, time.Millisecond)
+		release, err := m.lockVolume(m.ctx(), s.Group, s.Name)
+		require.NoError(t, err, "no lock is held")
+		release()
+		select {
+		case err := <-done:
+			t.Fatalf("call %d did not wait: %v", i, err)
+		default:
+		}
+		require.NoError(t, m.Remove(m.ctx(), refOf(evicted[i])))
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, volume.GiB, allocate(t, target+"/data"))
+}
+
+// Where nobody makes room the call fails in time, with the numbers.
+func TestCallsDoNotWaitForEver(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("huge", volume.TiB)
+	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace)
+	require.Zero(t, WokenAt(m.stateDir), "nobody waits by default")
+	m.patience = time.Second
+	began := time.Now()
+	err := m.Mount(m.ctx(), s, m.target("a"), false)
+	require.ErrorIs(t, err, lvm.ErrNoSpace)
+	require.ErrorContains(t, err, "flexlvm-test has")
+	require.GreaterOrEqual(t, time.Since(began), m.patience)
+	require.NotZero(t, WokenAt(m.stateDir))
+	require.Empty(t, lvs())
+}
