@@ -1,4 +1,4 @@
-// Package await waits in tests for what others bring about.
+// Package await waits for conditions in tests.
 package await
 
 import (

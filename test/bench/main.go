@@ -1,7 +1,7 @@
-// Bench takes the figures of docs/benchmarks.md: ratios of medians, measured side
-// by side in one run, natively, in a virtual node, before a real API server or a
-// real S3 server. Run it on an idle machine. Its arguments are the parts to take:
-// nodes, users, control, fetch, nfs; without any it takes them all.
+// Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
+// side in one run, natively, in a virtual node, against a real API server or a real S3
+// server. Run it on an idle machine. Its arguments are the parts to run: nodes, users,
+// control, fetch, nfs; the default is all.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package built keeps what is costly to build in the cache folder: a folder for
-// each thing, named after a key of what it was built from.
+// Package built keeps what is costly to build in the cache folder: one folder for each
+// result, named after a key of its inputs.
 package built
 
 import (

@@ -2,11 +2,10 @@
 // etcd, API server, controller manager and scheduler, and virtual machines
 // with a real containerd and kubelet as its nodes.
 //
-// A supervisor process holds the cluster together. It is the first process of
-// a PID namespace and owns a network namespace of its own, so however it ends,
-// the kernel takes every process, bridge and tap device with it. What the
-// cluster keeps on disk is one folder, removed by the supervisor or, where it
-// was killed, at the next start.
+// A supervisor process runs the cluster. It is the first process of a PID namespace and
+// has its own network namespace, so however it ends, the kernel removes every process,
+// bridge and tap device with it. On disk the cluster has one folder, removed by the
+// supervisor or, if it was killed, at the next start.
 //
 // The parts of the network, all inside that namespace:
 //

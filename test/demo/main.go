@@ -1,9 +1,8 @@
-// Command demo shows flexlvm at work on a cluster that it makes for itself: the
-// commands that a user would type, and what they really print. It fails where
-// they do not show what it says they show.
+// Command demo shows flexlvm at work on a cluster of its own: the commands that a user
+// would type, and what they really print. It fails if they do not show what it claims.
 //
-// KEEP=1 in the environment leaves the cluster up, without the S3 server of the
-// dataset, which ends as soon as that is loaded.
+// KEEP=1 in the environment leaves the cluster up, without the dataset's S3 server, which
+// ends once the dataset is loaded.
 package main
 
 import (

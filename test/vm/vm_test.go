@@ -120,7 +120,7 @@ func TestDiskOfTheCallerStays(t *testing.T) {
 func TestWritableRoot(t *testing.T) {
 	t.Parallel()
 	m := start(t, Config{Root: filepath.Join(t.TempDir(), "root"), Udev: true})
-	shell(t, m, "touch /stays; sync; test -w /; command -v containerd crun nft mount.nfs dropbear >/dev/null")
+	shell(t, m, "touch /stays; sync; test -w /; command -v containerd crun runc nft mount.nfs dropbear >/dev/null")
 	require.NoError(t, m.PowerOff())
 	require.NoError(t, m.Boot(t.Context()))
 	shell(t, m, "test -e /stays")

@@ -1,5 +1,5 @@
-// Package control takes the figures of the control side: the real provisioner
-// before a real API server, with nodes that are simulated.
+// Package control measures the control side: the real provisioner against a real API
+// server, with simulated nodes.
 package control
 
 import (

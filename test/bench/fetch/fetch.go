@@ -1,5 +1,5 @@
-// Package fetch takes the figures of the loader: the real program beside rclone,
-// aws s3 sync and a plain copy, from a real S3 server on the same machine.
+// Package fetch measures the loader: the real program beside rclone, aws s3 sync and a
+// plain copy, from a real S3 server on the same machine.
 package fetch
 
 import (

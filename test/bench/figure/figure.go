@@ -1,4 +1,4 @@
-// Package figure takes times side by side and makes ratios of them.
+// Package figure measures times side by side and computes their ratios.
 package figure
 
 import (

@@ -1,6 +1,6 @@
-// Inside takes the figures that need real volumes. `make bench` runs it in a
-// virtual node with two blank disks, /dev/vda and /dev/vdb, the driver at /flexlvm
-// and test/bench/peak at /peak.
+// Inside measures what needs real volumes. `make bench` runs it in a virtual node with
+// two blank disks, /dev/vda and /dev/vdb, the driver at /flexlvm and test/bench/peak at
+// /peak.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package start measures what a user waits for: from a claim and its pod to the pod
-// Running, on a virtual cluster.
+// Package start measures how long a user waits from creating a claim and its pod to the
+// pod Running, on a virtual cluster.
 package start
 
 import (

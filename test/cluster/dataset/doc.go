@@ -1,4 +1,4 @@
-// Package dataset holds the tests that prove VolumeManagers on a real API server,
-// controller manager and scheduler. Nodes are objects without a kubelet: the tests
-// say what a kubelet would of the loaders' pods.
+// Package dataset holds the tests of VolumeManagers on a real API server, controller
+// manager and scheduler. Nodes are objects without a kubelet: the tests report the
+// loaders' pods as a kubelet would.
 package dataset

@@ -1,6 +1,6 @@
-// Command kubernetes is every program of a small Kubernetes cluster in one
-// static binary. It runs the one whose name it was started under, so that a
-// cluster is this file and six links to it.
+// Command kubernetes is every program of a small Kubernetes cluster in one static binary.
+// It runs the one by whose name it was started, so a cluster is this file and six links
+// to it.
 package main
 
 import (

@@ -1,13 +1,13 @@
 //go:build linux
 
-// Command crash runs in a virtual node. It records a life of volumes on a disk below
-// their group, and then takes the power away from that disk at many points: after each
-// of its flushes, after each promise, and in between, with what the disk had in its
-// cache lost. At each point the node is started again, and everything that had been
-// promised by then must be there, and nothing else.
+// Command crash runs in a virtual node. It records the life of some volumes on the disk
+// below their group, and then cuts the power of that disk at many points: after each
+// flush, after each promise, and in between, losing what the disk had in its cache. At
+// each point it starts the node again, and everything promised by then must be there, and
+// nothing else.
 //
-// It wants four disks: the one that is recorded, the log of it, one as large as the
-// first to replay it onto, and one for what a check changes there.
+// It needs four disks: the recorded one, its log, one as large as the first to replay it
+// onto, and one for what a check changes there.
 package main
 
 import (

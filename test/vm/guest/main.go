@@ -1,11 +1,10 @@
 //go:build linux
 
-// Command guest is process 1 of the test bed's virtual machines. It finds the
-// root disk, makes the place fit to work in, and runs what the host tells it
-// through a network link of their own.
+// Command guest is process 1 of the test bed's virtual machines. It finds the root disk,
+// sets up the system, and runs what the host sends over their own network link.
 //
-// Process 1 stays in a loop that reaps orphans. A copy of itself, the server,
-// speaks to the host, so that it alone waits for the commands it started.
+// Process 1 stays in a loop that reaps orphans. A copy of itself, the server, talks to
+// the host, so that only the server waits for the commands that it started.
 package main
 
 import (

@@ -1,13 +1,12 @@
 // Package logwrites reads what the device-mapper target log-writes has recorded of a
-// disk, and makes of it the disks that a power cut may have left: it loses what the
-// disk had in its cache, which neither killing a virtual machine nor any kill of a
-// process does.
+// disk, and reconstructs the disks that a power cut may have left: it loses what the disk
+// had in its cache, which killing a virtual machine or a process does not.
 //
-// The target notes every write when it is complete. What was not flushed comes into
-// its log with the flush that made it durable, right before that; a FUA write and a
-// mark, which is a note of the writer's, come at once. So the log up to any entry is
-// what a disk holds whose cache was lost there, and a mark stands before whatever was
-// not durable when it was set (Linux, Documentation/admin-guide/device-mapper/log-writes.rst).
+// The target records every write when it is complete. Writes enter its log right before
+// the flush that makes them durable; a FUA write and a mark, which is a note of the
+// writer, enter at once. So the log up to any entry is what a disk holds whose cache was
+// lost there, and a mark comes before everything that was not durable when it was set
+// (Linux, Documentation/admin-guide/device-mapper/log-writes.rst).
 package logwrites
 
 import (

@@ -1,7 +1,7 @@
 //go:build vm
 
-// Package suite runs what needs a real node, in virtual ones: the tests of the
-// engine, the smoke tests that operators run, and power cuts.
+// Package suite runs what needs a real node in virtual ones: the tests of the engine, the
+// smoke tests that operators run, and power cuts.
 package suite
 
 import (

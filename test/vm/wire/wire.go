@@ -1,8 +1,7 @@
-// Package wire is the language between the host and the program that runs as
-// process 1 of a guest: frames over one TCP connection, on a link that nothing else
-// uses. Output, exit codes and input travel in frames of their own, so nothing that a
-// command prints can be taken for anything else, and the exit code always follows the
-// last byte of output.
+// Package wire is the protocol between the host and process 1 of a guest: frames over one
+// TCP connection, on a link that nothing else uses. Output, exit codes and input have
+// separate frames, so nothing that a command prints can be mistaken for anything else,
+// and the exit code always follows the last byte of output.
 package wire
 
 import (
