@@ -205,7 +205,7 @@ type frail struct {
 	disk  string
 }
 
-const frailSize = 900 // MiB
+const frailSize = 2000 // MiB
 
 func newFrail(m *machine) frail {
 	f := frail{machine: m, group: "frail", disk: testDisks()[len(testDisks())-1]}

@@ -32,7 +32,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	target := m.target("a")
 	for i, call := range []func() error{
 		func() error { return m.Mount(m.ctx(), s, target, false) },
-		func() error { return m.Expand(m.ctx(), s, volume.GiB) },
+		func() error { return m.Expand(m.ctx(), s, 1536*volume.MiB) },
 	} {
 		before := WokenAt(m.stateDir)
 		done := make(chan error, 1)
@@ -49,7 +49,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 		require.NoError(t, m.Remove(m.ctx(), refOf(evicted[i])))
 		require.NoError(t, <-done)
 	}
-	require.Equal(t, volume.GiB, allocate(t, target+"/data"))
+	require.Equal(t, 1536*volume.MiB, allocate(t, target+"/data"))
 }
 
 // Where nobody makes room the call fails in time, with the numbers.
