@@ -13,7 +13,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test check setup lint generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
+.PHONY: help build image demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -30,17 +30,16 @@ image: setup build ## build the container image into bin/image.tar
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
-# Two suites side by side, no more nodes at once than processors: those that keep the
-# processors busy first, and then those that wait most of the time.
+# Two suites side by side, and never both that have virtual nodes: each has two of them.
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 on-host test-vm kubernetes && \
-		$(MAKE) --no-print-directory -j2 test-control test-cluster && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 BEFORE_CLUSTER=test-vm on-host test-vm test-control test-cluster && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 on-host:
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-s3
+	@$(MAKE) --no-print-directory deadcode
 
 check: setup ## check what changed, for the inner loop: form, vet, linter, unit tests of what depends on it, three tests on a virtual node
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
@@ -59,6 +58,13 @@ lint: setup generated ## check the code's and the scripts' form
 	@go build -o $(TOOLS)/golangci-lint -modfile=tools/go.mod github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@$(TOOLS)/golangci-lint run ./...
 	@shellcheck $(SCRIPTS)
+
+# Some packages are there for tests, so what only tests call is alive.
+deadcode: setup ## find functions that nothing calls
+	@echo "== functions that nothing calls"
+	@go build -o $(TOOLS)/deadcode -modfile=tools/go.mod golang.org/x/tools/cmd/deadcode
+	@dead=$$($(TOOLS)/deadcode -test -tags vm,cluster,s3 ./...) && \
+		{ [ -z "$$dead" ] || { echo "$$dead" >&2; echo "remove what nothing calls" >&2; exit 1; }; }
 
 GENERATED = .
 
@@ -91,7 +97,7 @@ test-control: setup kubernetes ## test the provisioner and the controller of dat
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
-test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
+test-cluster: setup kubernetes $(BEFORE_CLUSTER) ## test everything on a real Kubernetes with virtual nodes
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %))
 
 campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, an emulated processor, SOAK_CLAIMS claims

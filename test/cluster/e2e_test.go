@@ -141,6 +141,8 @@ type pod struct {
 	readOnly    bool
 	security    string // a securityContext, as YAML in one line
 	command     string // what the shell does before it sleeps
+	runtime     string // a RuntimeClass; containerd's default, if empty
+	limits      string // of the container, as YAML in one line
 }
 
 func (p pod) manifest() string {
@@ -155,12 +157,21 @@ func (p pod) manifest() string {
 	if p.security != "" {
 		security = p.security
 	}
+	runtime := ""
+	if p.runtime != "" {
+		runtime = "runtimeClassName: " + p.runtime
+	}
+	limits := "{}"
+	if p.limits != "" {
+		limits = p.limits
+	}
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata:
   name: %s
 spec:
+  %s
   nodeSelector: {%s}
   securityContext: %s
   terminationGracePeriodSeconds: 0
@@ -168,10 +179,11 @@ spec:
   - name: main
     image: %s
     command: [sh, -c, %q]
+    resources: {limits: %s}
     volumeMounts:
     - {name: data, mountPath: /data}
   volumes:
   - name: data
     persistentVolumeClaim: {claimName: %s, readOnly: %t}
-`, p.name, node, security, cluster.BusyboxImage, command+"; exec sleep 86400", p.claim, p.readOnly)
+`, p.name, runtime, node, security, cluster.BusyboxImage, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
 }

@@ -18,17 +18,17 @@ type Func func(argv ...string) (stdout string, err error)
 
 // Command implements exec.Interface.
 func (f Func) Command(name string, args ...string) exec.Cmd {
-	answer := func() ([]byte, []byte, error) {
-		out, err := f(append([]string{name}, args...)...)
-		return []byte(out), nil, err
+	script := func(printed bool) []testingexec.FakeAction {
+		return []testingexec.FakeAction{func() (stdout, stderr []byte, err error) {
+			out, err := f(append([]string{name}, args...)...)
+			if printed {
+				stdout = []byte(out)
+			}
+			return stdout, nil, err
+		}}
 	}
-	end := func() ([]byte, []byte, error) {
-		_, _, err := answer()
-		return nil, nil, err
-	}
-	once := func(a testingexec.FakeAction) []testingexec.FakeAction { return []testingexec.FakeAction{a} }
 	return testingexec.InitFakeCmd(&testingexec.FakeCmd{
-		OutputScript: once(answer), CombinedOutputScript: once(answer), RunScript: once(end),
+		OutputScript: script(true), CombinedOutputScript: script(true), RunScript: script(false),
 	}, name, args...)
 }
 

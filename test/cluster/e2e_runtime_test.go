@@ -1,0 +1,51 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Volumes do not depend on the container runtime: one claim in pods of two of them,
+// and what they leave on it outlives a change from the one to the other.
+func TestRuncBesideCrun(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t, "runtimes")
+	require.NoError(t, n.apply("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: runc}\nhandler: runc\n"))
+	n.run(claim("data", "64Mi"), pod{name: "crun", claim: "data"}.manifest())
+	n.run(pod{name: "runc", claim: "data", runtime: "runc"}.manifest(),
+		pod{name: "reader", claim: "data", runtime: "runc", readOnly: true}.manifest())
+	n.exec("crun", "echo from crun >/data/file; mkdir /data/dir")
+	n.exec("runc", "echo from runc >>/data/file; rmdir /data/dir")
+	require.Equal(t, "from crun\nfrom runc\n", n.exec("reader", "cat /data/file"))
+	require.Contains(t, n.execFails("reader", "echo from reader >>/data/file"), "Read-only file system")
+	total, _ := n.df("runc")
+	require.EqualValues(t, 64<<20, total)
+
+	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=128Mi", "--timeout=240s")
+	total, _ = n.df("runc")
+	require.EqualValues(t, 128<<20, total, "grown in use")
+	n.kubectl("delete", "pod", "crun")
+	n.exec("runc", "echo again from runc >>/data/file")
+}
+
+// A database that the kernel kills for its memory finds what it had made durable, in the
+// container that kubelet starts again, on the mount that was there before.
+func TestVolumeOutlivesAContainerOutOfMemory(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t, "oom")
+	const hungry = `if [ -e /data/sum ]; then exec sleep 86400; fi
+dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random >/data/sum; sync
+exec tail /dev/zero`
+	require.NoError(t, n.apply(claim("data", "64Mi")+"\n---\n"+
+		pod{name: "main", claim: "data", command: hungry, limits: "{memory: 32Mi}"}.manifest()))
+	const last = "jsonpath={.status.containerStatuses[0].lastState.terminated.reason}"
+	require.Eventually(t, func() bool { return n.kubectl("get", "pod", "main", "-o", last) == "OOMKilled" }, patience, time.Second)
+	n.kubectl("wait", "--for=condition=Ready", "pod/main", "--timeout=240s")
+	n.exec("main", "md5sum -c /data/sum")
+	n.exec("main", "echo more >/data/more")
+}
