@@ -100,3 +100,25 @@ func TestNamedFilesExist(t *testing.T) {
 		}
 	}
 }
+
+// The table of what is installed has every object that a reader would look for.
+func TestInstalledObjectsAreListed(t *testing.T) {
+	text, err := os.ReadFile("install.md")
+	require.NoError(t, err)
+	object := regexp.MustCompile(`(?m)^kind: (CustomResourceDefinition|CSIDriver|DaemonSet|Deployment|Namespace|StorageClass|ValidatingAdmissionPolicy)\nmetadata:\n(?:  .*\n)*?  name: (\S+)$`)
+	kinds := map[string]int{}
+	for _, folder := range []string{"base", "base/crd", "node", "gc"} {
+		files, err := filepath.Glob("../installer/" + folder + "/*.yaml")
+		require.NoError(t, err)
+		for _, file := range files {
+			manifest, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range object.FindAllStringSubmatch(string(manifest), -1) {
+				kinds[m[1]]++
+				require.True(t, strings.Contains(string(text), "`"+m[2]+"`"), "%s %s of %s", m[1], m[2], file)
+			}
+		}
+	}
+	require.Len(t, kinds, 7, "%v", kinds)
+	require.Greater(t, kinds["ValidatingAdmissionPolicy"], 5)
+}

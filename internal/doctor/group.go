@@ -13,11 +13,13 @@ import (
 
 // Free shares of a group, in percent, below which an operator is warned.
 const (
-	lowSpace        = 10
-	lowMetadata     = 25
-	noMetadataLeft  = 5
-	devicesFileName = "etc/lvm/devices/system.devices"
+	lowSpace       = 10
+	lowMetadata    = 25
+	noMetadataLeft = 5
 )
+
+// devicesFileName is LVM's list of the devices that it may use, below the root.
+const devicesFileName = "etc/lvm/devices/system.devices"
 
 func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 	check := "group " + string(d.cfg.Group)
