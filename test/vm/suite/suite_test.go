@@ -113,8 +113,8 @@ const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/v
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
-	const half = "Killed|AtOnce|Race|Layout|Damaged"
-	nodes := map[string]string{"kills, races, layouts, damage": "-test.run=" + half, "all else": "-test.skip=" + half}
+	const half = "Killed|AtOnce|Race|Layout|Damaged|Clone|Wipe"
+	nodes := map[string]string{"kills, races, layouts, copies, damage": "-test.run=" + half, "all else": "-test.skip=" + half}
 	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
 		nodes = map[string]string{"some": "-test.run=" + some}
 	}
