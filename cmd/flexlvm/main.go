@@ -44,10 +44,10 @@ func forPeople(args []string) bool {
 	return false
 }
 
-// roomPatience is how long a call waits for room that the node daemon makes. It is far
-// below the deadline of the call, so that what the pod's events say, if there is none, is
-// that, with numbers.
-const roomPatience = time.Minute
+// roomPatience is how long a call waits for room that the node daemon makes: for a volume
+// to go that nobody waits for, and for a replica of a dataset, which takes some 15 s. What
+// takes longer, or never comes, a pod's events should say soon, with numbers.
+const roomPatience = 30 * time.Second
 
 // onHost is the engine of this host. What a first mount leaves to be done is done
 // behind the reply, by another run of this program: kubelet waits for one command
