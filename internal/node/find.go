@@ -29,11 +29,14 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 		return f, err
 	}
 	if err := e.records.sweep(spec.Group, e.now()); err != nil {
-		return found{}, err
+		e.log.WithError(err).Warn("old records of this node stay for now")
 	}
 	known, err := e.records.exists(spec.Group, spec.Name)
 	if err != nil {
-		return found{}, err
+		// As long as nobody can tell, the volume is one that this node has served: it may
+		// be there, and is not made anew.
+		e.log.WithError(err).Warn("this node's records cannot be read")
+		known = true
 	}
 	if !known && spec.CloneOf != "" {
 		// To make a copy takes what it is a copy of; one that is there needs that no more.
@@ -138,13 +141,18 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 		return found{}, err
 	}
 	f := found{device: d, tags: tags}
-	handed, err := e.handedOut(lv)
-	if err != nil {
-		return f, err
-	}
+	// A record that cannot be read counts as one of this volume, so nothing is formatted;
+	// and it need not be read where the device holds the file system of the tags.
+	handed, unread := e.handedOut(lv)
 	whole, err := checkFilesystem(lv, tags, d, handed)
-	if err != nil || whole {
-		return f, err
+	switch {
+	case err != nil:
+		return f, errors.Join(err, unread)
+	case unread != nil:
+		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume is of no use and is written anew")
+	}
+	if whole {
+		return f, nil
 	}
 	return f, e.format(ctx, spec, d, tags)
 }

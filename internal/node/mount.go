@@ -102,9 +102,7 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 		return err
 	}
 	g, n := f.device.Group, f.device.Name
-	if err := e.records.touch(g, n, e.now()); err != nil {
-		return err
-	}
+	e.touch(g, n)
 	if err := fs.MoveTo(t); err != nil {
 		return err
 	}
@@ -116,18 +114,41 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 }
 
 // handOut writes the volume down, and settles it unless that is done behind us.
+//
+// Only while the tags say creating does anything hang on the record: it alone keeps
+// the volume from being formatted once more. One that is ready is handed out all the
+// same where the directory of the records is full, or read-only.
 func (e *Engine) handOut(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
-		if err := e.records.write(g, n, newRecord(f.device.VolumeUUID, f.tags)); err != nil {
-			return err
+		err := e.records.write(g, n, newRecord(f.device.VolumeUUID, f.tags))
+		switch {
+		case err == nil:
+			e.after("write record")
+		case f.tags.State == volume.Creating:
+			return fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", g, n, err)
+		default:
+			e.unrecorded(g, n, err)
 		}
-		e.after("write record")
 	}
 	if f.tags.State == volume.Creating && e.settle == nil {
 		return e.makeReady(ctx, lvm.LogicalVolume{Group: g, Name: n, UUID: f.device.VolumeUUID}, f.tags)
 	}
 	return nil
+}
+
+// touch stamps a volume's last use. A stamp that cannot be written makes the volume
+// look idle for longer than it was; that is no reason to keep its users from it.
+func (e *Engine) touch(g volume.Group, n volume.Name) {
+	if err := e.records.touch(g, n, e.now()); err != nil {
+		e.unrecorded(g, n, err)
+	}
+}
+
+// unrecorded logs that the record of a volume could not be written which nothing hangs on.
+func (e *Engine) unrecorded(g volume.Group, n volume.Name, err error) {
+	e.log.WithError(err).WithField("volume", string(g)+"/"+string(n)).
+		Warn("this node's record of the volume could not be written; make room in its directory, or make that writable")
 }
 
 // makeReady moves a volume in state creating that is on record to ready, in its
@@ -142,7 +163,8 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	e.after("tag ready")
 	t.State = volume.Ready
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, t)); err != nil {
-		return err
+		e.unrecorded(lv.Group, lv.Name, err) // it says creating, as good as ready for a mount
+		return nil
 	}
 	e.after("record ready")
 	return nil
@@ -175,9 +197,15 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 // settled returns the tags that a volume has once it is settled: a volume in
 // state creating that is on record is ready in all but its tags.
 func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
+	if tags.State != volume.Creating {
+		return tags, nil
+	}
 	handed, err := e.handedOut(lv)
-	if err != nil || !handed || tags.State != volume.Creating {
-		return tags, err
+	if err != nil {
+		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
+	}
+	if !handed {
+		return tags, nil
 	}
 	if err := e.makeReady(ctx, lv, tags); err != nil {
 		return tags, err
@@ -187,7 +215,8 @@ func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 }
 
 // handedOut reports whether this node has ever handed out this very volume, so
-// that it may hold data. A record that cannot be read counts as one.
+// that it may hold data. A record that cannot be read counts as one of this volume:
+// it is true then, beside the error.
 func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	switch {
@@ -244,5 +273,6 @@ func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stac
 	if len(points) >= stacked {
 		return fmt.Errorf("unmount %s: the kernel reported success and it is still mounted", path)
 	}
-	return e.records.touch(d.Group, d.Name, e.now())
+	e.touch(d.Group, d.Name)
+	return nil
 }

@@ -63,12 +63,14 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 
 // replicaIn is the replica that a logical volume with these tags is.
 func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
-	handed, err := e.handedOut(lv)
-	if err != nil {
-		return found{}, err
-	}
-	if tags.State == volume.Creating && !handed {
-		return found{}, noReplica(spec, "it is being made")
+	if tags.State == volume.Creating {
+		handed, err := e.handedOut(lv)
+		if err != nil {
+			return found{}, err
+		}
+		if !handed {
+			return found{}, noReplica(spec, "it is being made")
+		}
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {

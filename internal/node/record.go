@@ -66,6 +66,9 @@ func (d records) read(g volume.Group, n volume.Name) (record, error) {
 	if r.State == "" {
 		r.State = volume.Ready
 	}
+	if r.VolumeUUID == "" && r.State != volume.Doomed {
+		return record{}, fmt.Errorf("read record %s: volumeUUID is empty, so it does not say which volume it is of", d.file(g, n))
+	}
 	return r, nil
 }
 

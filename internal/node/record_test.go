@@ -1,0 +1,75 @@
+package node
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Whatever is left of a record, it stands for a volume that a pod has had.
+func TestRecordsThatAreTorn(t *testing.T) {
+	d := records(t.TempDir())
+	e := &Engine{records: d}
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "some-uuid"}
+	handed, err := e.handedOut(lv)
+	require.NoError(t, err)
+	require.False(t, handed)
+
+	require.NoError(t, d.write(lv.Group, lv.Name, newRecord(lv.UUID, sourceTags())))
+	whole, err := os.ReadFile(d.file(lv.Group, lv.Name))
+	require.NoError(t, err)
+	for name, left := range map[string][]byte{
+		"empty":            {},
+		"torn":             whole[:len(whole)/2],
+		"zeroes":           make([]byte, len(whole)),
+		"of no volume":     []byte("{}\n"),
+		"of nothing":       []byte("null\n"),
+		"something else's": []byte("ready\n"),
+	} {
+		require.NoError(t, os.WriteFile(d.file(lv.Group, lv.Name), left, 0o600))
+		handed, err := e.handedOut(lv)
+		require.ErrorContains(t, err, "read record", name)
+		require.True(t, handed, name)
+
+		// Whether a volume in state creating was handed out is not known then.
+		tags := sourceTags()
+		tags.State = volume.Creating
+		_, err = e.settled(t.Context(), lv, tags)
+		require.ErrorContains(t, err, "its next mount writes it anew", name)
+		tags.State = volume.Ready
+		got, err := e.settled(t.Context(), lv, tags)
+		require.NoError(t, err, "a volume that is ready is settled, whatever its record is")
+		require.Equal(t, tags, got)
+	}
+}
+
+// A record that cannot be written keeps nobody from a volume that is ready. One that is
+// new is handed out only on record: nothing else keeps it from being formatted again.
+func TestRecordsThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	var logged bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&logged)
+	e, err := New(Config{StateDir: file, LockDir: t.TempDir(), Log: log, Settle: func(volume.Group, volume.Name) {}}, noPrograms(t))
+	require.NoError(t, err)
+	f := found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
+
+	require.NoError(t, e.handOut(t.Context(), f))
+	require.Contains(t, logged.String(), "could not be written")
+	logged.Reset()
+	e.touch("flexlvm", "data")
+	require.Contains(t, logged.String(), "could not be written")
+
+	f.tags.State = volume.Creating
+	require.ErrorContains(t, e.handOut(t.Context(), f), "volume flexlvm/data is new and is not handed out before it is on record")
+	f.recorded = true
+	require.NoError(t, e.handOut(t.Context(), f), "a pod has had it before")
+}
