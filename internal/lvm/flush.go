@@ -15,13 +15,13 @@ import (
 // second time.
 //
 // Every disk of a group holds the metadata, and after a boot LVM uses the newest copy, so
-// the disks of one volume are enough: its device passes the flush on. If it has none, or
-// that fails, as in a thin pool with full metadata, one disk of the group will do.
+// the disks of one volume are enough: its device passes the flush on. If it has none, is
+// suspended, or fails, as in a thin pool with full metadata, one disk of the group will do.
 //
 // Creating or extending a volume needs no Flush: the file system that is then made or
 // grown on it flushes the same disks before the call succeeds.
 func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error {
-	if d, err := FindDevice(g, n); err == nil && c.sync(d.Path) == nil {
+	if d, err := FindDevice(g, n); err == nil && d.CheckResumed() == nil && c.sync(d.Path) == nil {
 		return nil
 	}
 	out, err := c.lvm(ctx, "pvs", devicesArgs(g)...)

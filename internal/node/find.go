@@ -24,7 +24,7 @@ var errAskLVM = errors.New("ask LVM")
 
 // find returns the volume of a spec, and makes it where it does not exist.
 func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
-	f, err := e.remembered(spec)
+	f, err := e.remembered(ctx, spec)
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
@@ -64,15 +64,19 @@ func (e *Engine) there(ctx context.Context, spec volume.Spec) (bool, error) {
 	return err == nil, err
 }
 
-// remembered answers from the record and the kernel, or with errAskLVM. Any
-// doubt is LVM's to settle.
-func (e *Engine) remembered(spec volume.Spec) (found, error) {
-	rec, err := e.records.read(spec.Group, spec.Name)
-	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating {
+// remembered answers from the record and the kernel, or with errAskLVM. Any doubt is
+// LVM's to settle, but for a device that is suspended (lvm.ErrSuspended): LVM cannot
+// help there, and may wait for it.
+func (e *Engine) remembered(ctx context.Context, spec volume.Spec) (found, error) {
+	d, err := e.usable(ctx, spec.Group, spec.Name)
+	if errors.Is(err, lvm.ErrSuspended) {
+		return found{}, err
+	}
+	if err != nil {
 		return found{}, errAskLVM
 	}
-	d, err := lvm.FindDevice(spec.Group, spec.Name)
-	if err != nil || d.VolumeUUID != rec.VolumeUUID {
+	rec, err := e.records.read(spec.Group, spec.Name)
+	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
 		return found{}, errAskLVM
 	}
 	if sb, err := superblock(d.Path); err != nil || sb.UUID != rec.FS {
@@ -113,9 +117,9 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 		return found{}, err
 	}
 	e.after("lvcreate")
-	d, err := lvm.FindDevice(spec.Group, spec.Name)
+	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if err != nil {
-		return found{}, fmt.Errorf("LVM created %s/%s and its device did not appear: %w", spec.Group, spec.Name, err)
+		return found{}, fmt.Errorf("LVM created %s/%s and its device is of no use: %w", spec.Group, spec.Name, err)
 	}
 	return found{device: d, tags: tags}, e.format(ctx, spec, d, tags)
 }
@@ -216,7 +220,7 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, d lvm.Device, tag
 // activeDevice returns the device of a volume; after a reboot LVM may have to be
 // told to make it.
 func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.Device, error) {
-	d, err := lvm.FindDevice(lv.Group, lv.Name)
+	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {
 		appear := e.lvm.Activate
 		if lv.Active { // only its node in /dev is missing
@@ -226,7 +230,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 			return lvm.Device{}, err
 		}
 		e.after("activate")
-		if d, err = lvm.FindDevice(lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
+		if d, err = e.usable(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
 			err = fmt.Errorf("LVM has activated %s/%s and its device did not appear; run `vgmknodes %s`: %w", lv.Group, lv.Name, lv.Group, err)
 		}
 	}

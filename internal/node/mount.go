@@ -263,6 +263,9 @@ func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stac
 	if err != nil || len(points) < stacked {
 		return err // another call was faster
 	}
+	if err := awaitResumed(ctx, d); err != nil { // the last unmount writes to it
+		return err
+	}
 	if err := mount.Unmount(path); err != nil {
 		return err
 	}

@@ -159,6 +159,9 @@ func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 		return err
 	}
 	defer release()
+	if _, err := e.usable(ctx, spec.Group, spec.Name); errors.Is(err, lvm.ErrSuspended) {
+		return err
+	}
 	lv, tags, err := e.lookUp(ctx, spec)
 	if err != nil {
 		return err

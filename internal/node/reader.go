@@ -45,7 +45,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 // findReplica returns the volume of a reader's spec where this node has handed it
 // out before, or LVM says that it is ready: nothing else can hold a dataset.
 func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, error) {
-	f, err := e.remembered(spec)
+	f, err := e.remembered(ctx, spec)
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
