@@ -138,6 +138,24 @@ func parseIOTime(device, line string) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
+// IOSizes are the sizes in which the kernel would have the device used, where it knows
+// of any: what programs take for the unit and the width of its stripes.
+func (d Device) IOSizes() ([]volume.Bytes, error) {
+	var sizes []volume.Bytes
+	for _, which := range []string{"minimum_io_size", "optimal_io_size"} {
+		line, err := readLine(fmt.Sprintf("/sys/dev/block/%d:%d/queue/%s", unix.Major(d.Number), unix.Minor(d.Number), which))
+		if err != nil {
+			return nil, fmt.Errorf("read how device %s is used best: %w", d.Path, err)
+		}
+		size, err := strconv.ParseInt(line, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("read how device %s is used best: %w", d.Path, err)
+		}
+		sizes = append(sizes, volume.Bytes(size))
+	}
+	return sizes, nil
+}
+
 func readLine(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	return strings.TrimSpace(string(b)), err

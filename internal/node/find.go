@@ -158,6 +158,9 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 	if whole {
 		return f, nil
 	}
+	if err := neverServed(spec, lv, tags, d); err != nil {
+		return f, err
+	}
 	return f, e.format(ctx, spec, d, tags)
 }
 
@@ -198,6 +201,42 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, hande
 		return false, damaged(lv, tags, sb, err)
 	}
 	return false, nil
+}
+
+// neverServed is the last look before a volume in state creating is formatted of which
+// there is no record: the records of this node may be lost, and the superblock as well.
+//
+// Before a volume is handed out it was mounted, and grown, if only by nothing (setQuota),
+// which leaves copies of its superblock that mkfs never does (xfs.FindCopy): with one, the
+// volume is damaged and may hold data. Without one, no pod has had it, whatever a killed
+// mkfs has left. A crash alone never leads here: the superblock is on the disk before the
+// kernel writes the first of those copies.
+func neverServed(spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device) error {
+	f, err := os.Open(d.Path)
+	if err != nil {
+		return fmt.Errorf("open device: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	size, err := deviceSize(d.Path)
+	if err != nil {
+		return err
+	}
+	aligns, err := d.IOSizes()
+	if err != nil {
+		return err
+	}
+	at, err := xfs.FindCopy(f, size, tags.FS, xfs.Groups{
+		Count:  volume.AllocationGroups(tags.Size, spec.Inodes),
+		Sizes:  []volume.Bytes{size, lv.Shape.Extents(volume.DeviceSize(tags.Size, spec.Inodes), lv.Extent)}, // makeRoom may have extended it
+		Aligns: aligns,
+	})
+	switch {
+	case errors.Is(err, xfs.ErrNoFilesystem):
+		return nil
+	case err != nil:
+		return err
+	}
+	return damaged(lv, tags, xfs.Superblock{}, fmt.Errorf("%w, and a copy of it, at byte %d, shows that it was in use", xfs.ErrNoFilesystem, int64(at)))
 }
 
 // format makes the file system. Only create and adopt call it, and only in state
