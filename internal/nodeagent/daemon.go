@@ -78,6 +78,7 @@ type Daemon struct {
 	cluster   string
 	confirmed time.Time
 	orphans   map[eviction.Key]bool // of the last confirmed round
+	ahead     eviction.Ahead
 	meter     *meter
 
 	dedupe         *dedupe

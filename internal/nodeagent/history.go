@@ -39,8 +39,8 @@ func newHistory(orphanAge time.Duration) *history {
 }
 
 // begin takes over what an earlier process has left in the NodeStorage. It counts
-// once.
-func (h *history) begin(earlier []flexlvmv1.Eviction) {
+// once. What lies ahead of the clock counts as if it were now.
+func (h *history) begin(now time.Time, earlier []flexlvmv1.Eviction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.begun {
@@ -50,12 +50,19 @@ func (h *history) begin(earlier []flexlvmv1.Eviction) {
 	h.list = append(h.list, earlier...)
 	for _, e := range earlier {
 		if e.Reason == string(eviction.ReasonOrphan) {
-			h.orphans = append(h.orphans, e.Time.Time)
+			h.orphans = append(h.orphans, notAfter(e.Time.Time, now))
 		}
 	}
 	if len(h.orphans) >= keptEvictions {
 		h.uncounted = h.orphans[len(h.orphans)-1]
 	}
+}
+
+func notAfter(t, now time.Time) time.Time {
+	if t.After(now) {
+		return now
+	}
+	return t
 }
 
 func (h *history) hasBegun() bool {

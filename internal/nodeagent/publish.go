@@ -25,11 +25,11 @@ func (d *Daemon) remember(ctx context.Context) error {
 	own, err := d.api.NodeStorage(ctx, d.cfg.Node)
 	switch {
 	case apierrors.IsNotFound(err):
-		d.history.begin(nil)
+		d.history.begin(d.cfg.Now(), nil)
 	case err != nil && d.cfg.Policy.EvictOrphans:
 		return err
 	case err == nil:
-		d.history.begin(own.Status.Evictions)
+		d.history.begin(d.cfg.Now(), own.Status.Evictions)
 	}
 	return nil
 }
@@ -52,7 +52,8 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	for range 3 {
 		next := own.DeepCopy()
 		next.Status = statusOf(own.Status, f, r)
-		if sameStatus(own.Status, next.Status) && r.now.Sub(own.Status.ObservedTime.Time) < publishEvery {
+		age := r.now.Sub(own.Status.ObservedTime.Time) // negative where the clock was ahead
+		if sameStatus(own.Status, next.Status) && age >= 0 && age < publishEvery {
 			d.onRecord(changes)
 			return nil
 		}

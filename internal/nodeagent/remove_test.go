@@ -232,3 +232,18 @@ func TestFailedRemovalHoldsTheNext(t *testing.T) {
 	require.Equal(t, []string{"big ready", "first unreferenced", "second unreferenced", "settled ready"}, r.engine.names())
 	require.Empty(t, r.engine.called("remove flexlvm/second"))
 }
+
+// Released while the clock was ahead, a volume goes all the same, when this daemon has
+// seen it for as long as one has to be unreferenced.
+func TestReleasedInTheFuture(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 70)
+	future := evictiontest.Now.AddDate(73, 0, 0)
+	r.volume("future", volume.Unreferenced, 15, func(v *inventory.Volume) { v.LastUsed, v.Released = future, future })
+	r.start()
+	r.rounds(3)
+	require.Contains(t, r.engine.names(), "future unreferenced", "not before --min-age")
+	r.clock.pass(r.config.Policy.MinAge)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "future unreferenced") }, "it stays until 2099")
+}

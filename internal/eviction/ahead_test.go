@@ -1,0 +1,62 @@
+package eviction_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+)
+
+// A clock that was ahead when a volume was released must not keep it until that day.
+func TestTimesAhead(t *testing.T) {
+	now := evictiontest.Now
+	future := now.AddDate(73, 0, 0)
+	hour := now.Add(-time.Hour)
+	listed := func() []inventory.Volume {
+		return []inventory.Volume{
+			{UUID: "a", Created: hour, LastUsed: future, Released: future.Add(time.Minute)},
+			{UUID: "b", Created: future, LastUsed: future, Released: future},
+			{UUID: "c", Created: hour, LastUsed: hour, Released: now},
+			{UUID: "d"},
+		}
+	}
+	var ahead eviction.Ahead
+	want := []inventory.Volume{
+		{UUID: "a", Created: hour, LastUsed: now, Released: now},
+		{UUID: "b", Created: now, LastUsed: now, Released: now},
+		{UUID: "c", Created: hour, LastUsed: hour, Released: now},
+		{UUID: "d"},
+	}
+	for _, later := range []time.Duration{0, time.Minute, time.Hour} {
+		got := listed()
+		ahead.Replace(now.Add(later), got)
+		require.Equal(t, want, got, "first seen, %s later", later)
+	}
+
+	// What was seen before counts from when it was: it has been used again since.
+	again := listed()
+	again[0].LastUsed = future.Add(time.Hour)
+	ahead.Replace(now.Add(2*time.Hour), again)
+	require.Equal(t, now.Add(2*time.Hour), again[0].LastUsed)
+	require.Equal(t, now, again[0].Released)
+
+	// One that went is forgotten, and so is all when the process ends.
+	ahead.Replace(now.Add(3*time.Hour), nil)
+	got := listed()
+	ahead.Replace(now.Add(3*time.Hour), got)
+	require.Equal(t, now.Add(3*time.Hour), got[1].Released)
+
+	// Set back once more, nothing is older than this moment, nor ahead of it.
+	got = listed()
+	ahead.Replace(now, got)
+	require.Equal(t, want, got)
+
+	// When the day has come, the time is what it says.
+	got = listed()
+	ahead.Replace(future.Add(time.Hour), got)
+	require.Equal(t, listed(), got)
+}

@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// tombstoneLife is how long a removed volume's record keeps a late call from
+// making it again: kubelet stops within minutes of the pod's end.
+const tombstoneLife = time.Hour
+
+// bury leaves a tombstone: the volume of this name is gone for good, and nobody
+// may make it again. A pod that was deleted by force takes its claim along, and
+// kubelet, which has not heard of it yet, would make the volume once more, for
+// nobody.
+func (d records) bury(g volume.Group, n volume.Name, now time.Time) error {
+	return d.write(g, n, record{State: volume.Doomed, Since: now})
+}
+
+// buried reports whether a tombstone stands for the volume, and since when. The clock
+// may have been set back since.
+func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
+	r, err := d.read(g, n)
+	if err != nil || r.State != volume.Doomed || now.Sub(r.Since) > tombstoneLife {
+		return time.Time{}, false
+	}
+	return r.Since, true
+}
+
+// sweep removes tombstones of a group whose time is over. One that lies ahead of the
+// clock would stand until its day comes: it begins anew. The caller holds the lock of the
+// volume held; of one that somebody else works on the tombstone stays for now.
+func (e *Engine) sweep(ctx context.Context, g volume.Group, held volume.Name) error {
+	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for old records: %w", err)
+	}
+	for _, entry := range entries {
+		n := volume.Name(entry.Name())
+		if n.IsDoomed() || !e.records.outlived(g, n, e.now()) {
+			continue
+		}
+		if n == held {
+			err = e.records.renew(g, n, e.now())
+		} else {
+			err = e.sweepOne(ctx, g, n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outlived reports whether a tombstone stands that is too old, or ahead of the clock.
+func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
+	r, err := d.read(g, n)
+	if err != nil || r.State != volume.Doomed {
+		return false
+	}
+	age := now.Sub(r.Since)
+	return age < 0 || age > tombstoneLife
+}
+
+// sweepOne takes the volume's lock, if that is free, and looks again: a volume of the
+// same name may have been made meanwhile.
+func (e *Engine) sweepOne(ctx context.Context, g volume.Group, n volume.Name) error {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel() // for no wait
+	release, err := e.lockVolume(ctx, g, n)
+	if errors.Is(err, lock.ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	return e.records.renew(g, n, e.now())
+}
+
+// renew removes a tombstone that is too old, and lets one that is ahead begin anew.
+func (d records) renew(g volume.Group, n volume.Name, now time.Time) error {
+	if !d.outlived(g, n, now) {
+		return nil
+	}
+	if _, stands := d.buried(g, n, now); stands {
+		return d.bury(g, n, now)
+	}
+	return d.remove(g, n)
+}
