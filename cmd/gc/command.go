@@ -171,18 +171,23 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	recorder, forget := nodeagent.NewRecorder(ctx, api, o.node)
 	defer forget()
 	var server *serve.Server
+	ours := turn(node.DaemonTurn)
+	if o.dryRun {
+		ours = nil // it changes nothing, and may run beside the daemon
+	}
 	daemon, err := nodeagent.New(nodeagent.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
+		Turn:    ours,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 	}, engine, api, nodeagent.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
 	}
-	server = serve.New(registry, serve.Health{Check: daemon.Healthy, Unready: "no round has succeeded yet"})
-	at, err := server.Listen(ctx, o.http, config)
+	server = serve.New(registry, serve.Health{Check: daemon.Healthy, Unready: daemon.Unready})
+	at, err := listen(ctx, ours, func() (serve.Addresses, error) { return server.Listen(ctx, o.http, config) })
 	if err != nil {
 		return err
 	}

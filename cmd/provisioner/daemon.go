@@ -85,7 +85,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	// The health check tolerates an API server that is away a little longer than
 	// the leader does, which ends itself.
 	health := leaderelection.NewLeaderHealthzAdaptor(d.lease.Duration)
-	server := serve.New(s.registry, serve.Health{Check: health.Check, Unready: "the API server has not answered yet"})
+	server := serve.New(s.registry, serve.Health{Check: health.Check, Unready: func() string { return "the API server has not answered yet" }})
 	at, err := server.Listen(ctx, d.http, c.config)
 	if err != nil {
 		return err

@@ -33,6 +33,43 @@ const (
 // Acquire waits until it holds the lock on key in the named file, or ctx ends.
 // The caller must call release; death does it too.
 func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err error) {
+	f, err := d.checked(file, key)
+	if err != nil {
+		return nil, err
+	}
+	for poll := firstPoll; ; poll = min(2*poll, mostPoll) {
+		held, err := try(f, key)
+		if held {
+			return func() { _ = f.Close() }, nil
+		}
+		if err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w (%w)", key, ErrBusy, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}
+
+// Try is Acquire without a wait: taken is false where somebody else holds the lock.
+func (d Dir) Try(file, key string) (release func(), taken bool, err error) {
+	f, err := d.checked(file, key)
+	if err != nil {
+		return nil, false, err
+	}
+	if taken, err = try(f, key); !taken {
+		_ = f.Close()
+		return nil, false, err
+	}
+	return func() { _ = f.Close() }, true, nil
+}
+
+// checked opens a lock file in a directory that is nobody else's.
+func (d Dir) checked(file, key string) (*os.File, error) {
 	f, err := d.open(file)
 	if err == nil {
 		if err = d.check(); err != nil {
@@ -42,22 +79,7 @@ func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", key, err)
 	}
-	for poll := firstPoll; ; poll = min(2*poll, mostPoll) {
-		err := try(f, key)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s in %s: %w", key, f.Name(), err)
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w (%w)", key, ErrBusy, context.Cause(ctx))
-		case <-time.After(poll):
-		}
-	}
+	return f, nil
 }
 
 func (d Dir) open(file string) (*os.File, error) {
@@ -86,13 +108,21 @@ func (d Dir) check() error {
 	return nil
 }
 
-func try(f *os.File, key string) error {
+// try takes the lock, and returns false without an error where somebody else holds it.
+func try(f *os.File, key string) (bool, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key))
-	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{
+	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{
 		Type:   unix.F_WRLCK,
 		Whence: 0,
 		Start:  int64(h.Sum64() >> 2),
 		Len:    1,
 	})
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("lock %s in %s: %w", key, f.Name(), err)
+	}
+	return true, nil
 }

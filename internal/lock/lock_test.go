@@ -63,10 +63,17 @@ func TestHolderInAnotherProcess(t *testing.T) {
 	defer cancel()
 	_, err = Dir(dir).Acquire(ctx, "f", "key")
 	require.ErrorIs(t, err, ErrBusy)
+	_, taken, err := Dir(dir).Try("f", "key")
+	require.NoError(t, err)
+	require.False(t, taken)
 	require.NoError(t, holder.Kill())
 	_, err = holder.Wait()
 	require.NoError(t, err)
-	release, err := Dir(dir).Acquire(t.Context(), "f", "key")
+	release, taken, err := Dir(dir).Try("f", "key")
+	require.NoError(t, err)
+	require.True(t, taken)
+	release()
+	release, err = Dir(dir).Acquire(t.Context(), "f", "key")
 	require.NoError(t, err)
 	release()
 }
@@ -76,6 +83,9 @@ func TestDirectoryOfOthersIsRefused(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o777))
 	_, err := Dir(dir).Acquire(t.Context(), "f", "key")
 	require.ErrorContains(t, err, "only user")
+	_, taken, err := Dir(dir).Try("f", "key")
+	require.ErrorContains(t, err, "only user")
+	require.False(t, taken)
 }
 
 func TestDeadlineNamesTheLock(t *testing.T) {

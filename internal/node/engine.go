@@ -118,5 +118,16 @@ func OnHost(log logrus.FieldLogger) (*Engine, error) {
 
 // lockVolume serialises all that happens to one volume on this node.
 func (e *Engine) lockVolume(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
-	return e.locks.Acquire(ctx, "volumes.lock", "volume "+string(g)+"/"+string(n))
+	file, key := volumeLock(g, n)
+	return e.locks.Acquire(ctx, file, key)
+}
+
+func volumeLock(g volume.Group, n volume.Name) (file, key string) {
+	return "volumes.lock", "volume " + string(g) + "/" + string(n)
+}
+
+// DaemonTurn takes this node for its one node daemon, until release or the end of the
+// process; taken is false while another daemon has it.
+func DaemonTurn() (release func(), taken bool, err error) {
+	return lock.Dir(DefaultLockDir).Try("daemon.lock", "node daemon")
 }

@@ -28,7 +28,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
-	if err := e.sweep(ctx, spec.Group, spec.Name); err != nil {
+	if err := e.sweep(spec.Group, spec.Name); err != nil {
 		e.log.WithError(err).Warn("old records of this node stay for now")
 	}
 	known, err := e.records.exists(spec.Group, spec.Name)

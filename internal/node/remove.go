@@ -47,7 +47,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 	defer release()
 	lv, tags, err := e.refer(ctx, ref, ref.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		return e.forget(ctx, ref, ref.Kind)
+		return e.forget(ref, ref.Kind)
 	}
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	case lv.Open:
 		return false, fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
 	}
-	if err := e.forget(ctx, ref, tags.Kind); err != nil {
+	if err := e.forget(ref, tags.Kind); err != nil {
 		return false, err
 	}
 	e.after("remove record")
@@ -207,8 +207,8 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 // forget takes a volume off the record before it goes. The name of a claim's
 // volume is never used again, and calls that are late are kept out; a dataset's
 // replica may come back under its name.
-func (e *Engine) forget(ctx context.Context, ref Ref, kind volume.Kind) error {
-	if err := e.sweep(ctx, ref.Group, ref.Name); err != nil {
+func (e *Engine) forget(ref Ref, kind volume.Kind) error {
+	if err := e.sweep(ref.Group, ref.Name); err != nil {
 		return err
 	}
 	if kind == volume.Dataset {

@@ -1,14 +1,12 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -37,7 +35,7 @@ func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since tim
 // sweep removes tombstones of a group whose time is over. One that lies ahead of the
 // clock would stand until its day comes: it begins anew. The caller holds the lock of the
 // volume held; of one that somebody else works on the tombstone stays for now.
-func (e *Engine) sweep(ctx context.Context, g volume.Group, held volume.Name) error {
+func (e *Engine) sweep(g volume.Group, held volume.Name) error {
 	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -53,7 +51,7 @@ func (e *Engine) sweep(ctx context.Context, g volume.Group, held volume.Name) er
 		if n == held {
 			err = e.records.renew(g, n, e.now())
 		} else {
-			err = e.sweepOne(ctx, g, n)
+			err = e.sweepOne(g, n)
 		}
 		if err != nil {
 			return err
@@ -74,14 +72,9 @@ func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
 
 // sweepOne takes the volume's lock, if that is free, and looks again: a volume of the
 // same name may have been made meanwhile.
-func (e *Engine) sweepOne(ctx context.Context, g volume.Group, n volume.Name) error {
-	ctx, cancel := context.WithCancel(ctx)
-	cancel() // for no wait
-	release, err := e.lockVolume(ctx, g, n)
-	if errors.Is(err, lock.ErrBusy) {
-		return nil
-	}
-	if err != nil {
+func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
+	release, free, err := e.locks.Try(volumeLock(g, n))
+	if err != nil || !free {
 		return err
 	}
 	defer release()

@@ -42,6 +42,9 @@ type Config struct {
 	Interval time.Duration // between rounds that nothing has called for
 	DryRun   bool          // say what would be done and do nothing
 	Now      func() time.Time
+	// Turn takes the node for this daemon until release; taken is false while another
+	// daemon has it. nil: there is no other.
+	Turn func() (release func(), taken bool, err error)
 	// Called returns when somebody on the node last asked for a round; nil: nobody can.
 	Called func() time.Time
 	// Missing returns the programs that the host lacks.
@@ -72,6 +75,7 @@ type Daemon struct {
 	copier      *serialQueue[copyJob]
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	kicks       chan struct{}
+	waits       atomic.Bool  // for another daemon of this node to end
 	ended       atomic.Int64 // when a round last ended, in nanoseconds
 
 	// What follows belongs to the goroutine of the rounds.
@@ -145,7 +149,11 @@ func (d *Daemon) kick() {
 }
 
 // Healthy fails if no round, successful or not, has ended for too long.
+// Waiting for another daemon is healthy.
 func (d *Daemon) Healthy(*http.Request) error {
+	if d.waits.Load() {
+		return nil
+	}
 	since := d.cfg.Now().Sub(time.Unix(0, d.ended.Load()))
 	if since > max(hungIntervals*d.cfg.Interval, leastHung) {
 		return fmt.Errorf("no round has ended for %s; a program of the host's may hang", since.Round(time.Second))
@@ -154,8 +162,13 @@ func (d *Daemon) Healthy(*http.Request) error {
 }
 
 // Run works until ctx ends, and returns when all that it had begun has ended.
+// It begins when it is this daemon's turn.
 func (d *Daemon) Run(ctx context.Context) error {
-	var err error
+	release, ours, err := d.awaitTurn(ctx)
+	if err != nil || !ours {
+		return err
+	}
+	defer release()
 	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}

@@ -21,6 +21,7 @@ type Metrics struct {
 	problems     prometheus.Gauge
 	attention    prometheus.Gauge
 	blocked      prometheus.Gauge
+	standby      prometheus.Gauge
 	limited      prometheus.Gauge
 	unlimited    prometheus.Gauge
 	lastRound    prometheus.Gauge
@@ -66,6 +67,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		problems:  gauge("flexlvm_problem_volumes", "Volumes of flexlvm with a problem that a person should look at."),
 		attention: gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
 		blocked:   gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost its memory."),
+		standby:   gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
 		limited:   gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
 		unlimited: gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
 		lastRound: gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
@@ -87,7 +89,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
 		registerer.MustRegister(m.pools[name])
 	}
-	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.limited, m.unlimited,
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.standby, m.limited, m.unlimited,
 		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands)
 	m.zero()
 	return m
@@ -118,6 +120,8 @@ func (m *Metrics) moved(s eviction.Step)     { m.replicaSteps.WithLabelValues(st
 func (m *Metrics) released(s volume.State)   { m.releases.WithLabelValues(string(s)).Inc() }
 func (m *Metrics) releaseFailed()            { m.failed.WithLabelValues("release").Inc() }
 func (m *Metrics) removalFailed()            { m.failed.WithLabelValues("removal").Inc() }
+
+func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }
 
 func (m *Metrics) ioLimited(applied, failed int) {
 	m.limited.Set(float64(applied))

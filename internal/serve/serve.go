@@ -37,8 +37,8 @@ const (
 type Health struct {
 	// Check fails if the process should be restarted.
 	Check func(*http.Request) error
-	// Unready is what /readyz says until Ready is called.
-	Unready string
+	// Unready is what /readyz says until Server.Ready is called.
+	Unready func() string
 }
 
 // Server answers /healthz, /readyz and /metrics.
@@ -53,14 +53,13 @@ type Server struct {
 // called.
 func New(metrics prometheus.Gatherer, health Health) *Server {
 	s := &Server{}
-	unready := errors.New(health.Unready)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, health.Check(r))
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.Load() {
-			answer(w, unready)
+			answer(w, errors.New(health.Unready()))
 			return
 		}
 		answer(w, nil)

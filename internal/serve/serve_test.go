@@ -16,7 +16,7 @@ func TestServer(t *testing.T) {
 	var ill error
 	health := serve.Health{
 		Check:   func(*http.Request) error { return ill },
-		Unready: "the API server has not answered yet",
+		Unready: func() string { return "the API server has not answered yet" },
 	}
 	server := serve.New(serve.NewRegistry(), health)
 	at, err := server.Listen(t.Context(), serve.Options{Address: "127.0.0.1:0"}, nil)

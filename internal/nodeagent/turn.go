@@ -1,0 +1,54 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// turnPoll is how often a daemon that waits looks whether the other has ended.
+const turnPoll = time.Second
+
+// awaitTurn waits until no other daemon works on this node, as there may be two for a
+// moment while a DaemonSet is updated. It returns false when ctx has ended before.
+func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err error) {
+	if d.cfg.Turn == nil {
+		return func() {}, true, nil
+	}
+	log := klog.FromContext(ctx)
+	for {
+		release, taken, err := d.cfg.Turn()
+		if err != nil {
+			return nil, false, fmt.Errorf("take this node for the one daemon that works on it: %w", err)
+		}
+		if taken {
+			if d.waits.Swap(false) {
+				log.Info("The other node daemon has ended; this one takes over")
+			}
+			d.ended.Store(d.cfg.Now().UnixNano())
+			d.out.Metrics.waits(false)
+			return release, true, nil
+		}
+		if !d.waits.Swap(true) {
+			log.Info("Another node daemon works on this node; this one does nothing until that has ended")
+			d.out.Metrics.waits(true)
+		}
+		poll := time.NewTimer(turnPoll)
+		select {
+		case <-ctx.Done():
+			poll.Stop()
+			return nil, false, nil
+		case <-poll.C:
+		}
+	}
+}
+
+// Unready says why the daemon is not ready, before it is.
+func (d *Daemon) Unready() string {
+	if d.waits.Load() {
+		return "another node daemon works on this node; this one does nothing until that has ended"
+	}
+	return "no round has succeeded yet"
+}
