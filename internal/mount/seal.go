@@ -22,9 +22,10 @@ const noOwner = 0xfffffffd
 // Linux's fs/namei.c). Files are readable by the permissions for others.
 //
 // If this machine cannot map owners, the mount is only flagged read-only, and Unmapped
-// says why.
+// says why. The mapping also keeps programs from running as their owners (setuid), so
+// without it the mount is nosuid.
 func AttachXFSForReaders(device string) (*Attached, error) {
-	a, err := AttachXFS(device, true)
+	a, err := attach(device, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_RDONLY, "prjquota")
 	if err != nil {
 		return nil, err
 	}
