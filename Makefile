@@ -5,7 +5,9 @@ MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= flexlvm/flexlvm:$(VERSION)
 PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
-LINK     = -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.String=$(VERSION)"
+FLAGS    = -s -w -X $(MODULE)/internal/version.String=$(VERSION)
+ENTRY    = $(if $(filter amd64 arm64,$(shell go env GOARCH)),-E main.entry)
+LINK     = -trimpath -ldflags "$(FLAGS)" -ldflags "$(MODULE)/cmd/flexlvm=$(FLAGS) $(ENTRY)"
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
 SHELL       := /bin/bash

@@ -39,7 +39,7 @@ func buildAndRun(m *testing.M) int {
 	defer func() { _ = os.RemoveAll(dir) }()
 	program = built{path: filepath.Join(dir, "flexlvm"), log: filepath.Join(dir, "log", "driver.log")}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags",
-		"-s -w -X main.logFile="+program.log+" -X github.com/flexlvm/flexlvm/internal/version.String=v0.0.0-test", "-o", program.path, ".")
+		"-s -w -E main.entry -X main.logFile="+program.log+" -X github.com/flexlvm/flexlvm/internal/version.String=v0.0.0-test", "-o", program.path, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
@@ -114,6 +114,29 @@ func TestInit(t *testing.T) {
 	_ = os.RemoveAll(filepath.Dir(program.log))
 	require.Equal(t, outcome{want, "", 0}, run(t, "init"))
 	require.NoDirExists(t, filepath.Dir(program.log), "init touches nothing")
+}
+
+// Kubelet's environment is ours, and what is in it prints nothing: kubelet would take it
+// for a part of the answer.
+func TestEnvironmentPrintsNothing(t *testing.T) {
+	want := run(t, "init")
+	for _, value := range []string{"inittrace=1", "inittrace=1,schedtrace=1,gctrace=1", ""} {
+		for _, after := range []string{"", "X=1"} {
+			t.Setenv("GODEBUG", value)
+			t.Setenv("ZZ", after)
+			require.Equal(t, want, run(t, "init"), value)
+		}
+	}
+	// With nothing in it there is nothing to read, either.
+	cmd := exec.Command(program.path, "init")
+	cmd.Env = []string{}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err)
+	require.Equal(t, want.stdout, string(out))
+
+	makefile, err := os.ReadFile("../../Makefile")
+	require.NoError(t, err)
+	require.Contains(t, string(makefile), "/cmd/flexlvm=$(FLAGS) $(ENTRY)", "what is released is linked as this test's program")
 }
 
 // TestLeanBinary: kubelet waits for `init` under a lock. A program in which

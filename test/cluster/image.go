@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/flexlvm/flexlvm/test/built"
@@ -80,8 +81,11 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 	inputs := [][]byte{dockerfile, []byte(release)}
 	for name := range strings.FieldsSeq(string(names[1])) {
 		binary := filepath.Join(tmp, name)
-		if err := built.Go(ctx, root, binary, "./cmd/"+name,
-			"-trimpath", "-ldflags", "-s -w -X github.com/flexlvm/flexlvm/internal/version.String="+release); err != nil {
+		link := "-s -w -X github.com/flexlvm/flexlvm/internal/version.String=" + release
+		if name == "flexlvm" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
+			link += " -E main.entry" // as the Makefile has it
+		}
+		if err := built.Go(ctx, root, binary, "./cmd/"+name, "-trimpath", "-ldflags", link); err != nil {
 			return "", err
 		}
 		content, err := os.ReadFile(binary)
