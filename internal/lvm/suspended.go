@@ -23,13 +23,11 @@ func (d Device) CheckResumed() error {
 // checkResumed looks at a device, at its directory in sysfs, and at what it stands on.
 func checkResumed(dir, path string) error {
 	suspended, err := readLine(dir + "/dm/suspended")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // no device-mapper's, so neither is what is below
-	}
-	if err != nil {
+	other := errors.Is(err, os.ErrNotExist) // not device-mapper's; what it stands on may be, as with md
+	if err != nil && !other {
 		return fmt.Errorf("see whether device %s is suspended: %w", path, err)
 	}
-	if suspended != "0" {
+	if !other && suspended != "0" {
 		name, err := readLine(dir + "/dm/name")
 		if err != nil {
 			return fmt.Errorf("see which device is suspended: %w", err)
@@ -37,8 +35,11 @@ func checkResumed(dir, path string) error {
 		return fmt.Errorf("device %s is of no use: %s is %w, and whoever opens it waits for ever; when nobody works on it any more, run `dmsetup resume %s`; it is tried again",
 			path, name, ErrSuspended, name)
 	}
+	if _, err := os.Stat(dir + "/partition"); err == nil {
+		dir += "/.." // its disk
+	}
 	below, err := os.ReadDir(dir + "/slaves")
-	if err != nil {
+	if err != nil && !(other && errors.Is(err, os.ErrNotExist)) {
 		return fmt.Errorf("see what device %s stands on: %w", path, err)
 	}
 	for _, d := range below {

@@ -30,6 +30,12 @@ func TestCheckResumed(t *testing.T) {
 	require.ErrorIs(t, err, ErrSuspended)
 	require.ErrorContains(t, err, "run `dmsetup resume flexlvm-pool_tdata`", "what it stands on")
 
+	md := filepath.Join(sys, "md0")
+	require.NoError(t, os.MkdirAll(md+"/md0p1/partition", 0o755))
+	device("md0/slaves/dm-3", "crypt", "1")
+	require.ErrorContains(t, checkResumed(md, path), "run `dmsetup resume crypt`", "md is no device-mapper's, and stands on one")
+	require.ErrorContains(t, checkResumed(md+"/md0p1", path), "run `dmsetup resume crypt`", "as a partition of it does")
+
 	device("volume", "flexlvm-data", "1")
 	err = checkResumed(volume, path)
 	require.ErrorIs(t, err, ErrSuspended)

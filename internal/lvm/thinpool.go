@@ -177,6 +177,11 @@ func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Byte
 	return nil
 }
 
+// CheckRoom fails unless a thin volume could be made size large now, or a copy of it.
+func (c *Client) CheckRoom(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
+	return c.fitPool(ctx, lv, max(size-lv.Size, 1))
+}
+
 // activePool is ThinPool of one that is active, if LVM can make it so: after a boot
 // it may not be, and then nobody can tell how full it is.
 func (c *Client) activePool(ctx context.Context, g volume.Group, n volume.Name) (ThinPool, error) {

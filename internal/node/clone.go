@@ -164,6 +164,10 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
 		return fail(err)
 	}
+	// Each try freezes the source and takes half a copy away, so not without the room.
+	if err := e.lvm.CheckRoom(ctx, lv, volume.DeviceSize(spec.Size, spec.Inodes)); err != nil {
+		return fail(err)
+	}
 	return lv, tags, d, nil
 }
 

@@ -75,6 +75,21 @@ func requireClone(t *testing.T, s volume.Spec) {
 	require.NotEqual(t, tagsOf(t, s.CloneOf).FS, sb.UUID)
 }
 
+// A copy that its pool has no room for is not begun: each try would freeze the source.
+func TestCloneWithoutRoomIsNotBegun(t *testing.T) {
+	m := newMachine(t)
+	m.shape = volume.Shape{Layout: volume.Thin, ThinPool: testPool}
+	m.thinPool(2 * volume.GiB)
+	s := m.volume("source", 64*volume.MiB)
+	m.mount(s, "source")
+	c := m.cloneOf(s, "copy", 8*volume.GiB)
+	var steps []string
+	m.after = func(step string) { steps = append(steps, step) }
+	require.ErrorIs(t, m.MakeClone(m.ctx(), c), lvm.ErrNoSpace)
+	require.Empty(t, steps)
+	require.Equal(t, []string{"source"}, lvs())
+}
+
 // What was synced is in the copy, also while others write; both are mounted at once
 // and nothing of the one is seen in the other.
 func TestCloneOfAVolumeInUse(t *testing.T) {

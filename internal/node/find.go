@@ -28,9 +28,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
-	if err := e.sweep(spec.Group, spec.Name); err != nil {
-		e.log.WithError(err).Warn("old records of this node stay for now")
-	}
+	e.sweep(spec.Group, spec.Name)
 	known, err := e.records.exists(spec.Group, spec.Name)
 	if err != nil {
 		// As long as nobody can tell, the volume is one that this node has served: it may
@@ -82,7 +80,9 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec) (found, error
 	if sb, err := superblock(d.Path); err != nil || sb.UUID != rec.FS {
 		return found{}, errAskLVM
 	}
-	f := found{device: d, tags: rec.tags(), recorded: true}
+	// A record can be seen before it is durable, by the call after one that died in
+	// between. Until the tags say ready everything hangs on it, so it is written again.
+	f := found{device: d, tags: rec.tags(), recorded: rec.State == volume.Ready}
 	return f, admit(spec, f.tags, d.GroupUUID)
 }
 

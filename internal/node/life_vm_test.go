@@ -50,6 +50,23 @@ func TestHandedOutIsNeverFormatted(t *testing.T) {
 	require.Equal(t, sum, m.shell("md5sum < %s", device))
 }
 
+// What is on record of a new volume may be there for all to see and not be durable, if
+// the call that wrote it died: each call writes it again, until the volume is settled.
+func TestRecordOfANewVolumeIsMadeDurable(t *testing.T) {
+	m := newMachine(t)
+	behind(m)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	var steps []string
+	m.after = func(step string) { steps = append(steps, step) }
+	m.unmount(m.mount(s, "a"))
+	require.Contains(t, steps, "write record")
+	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name))
+	steps = nil
+	m.unmount(m.mount(s, "a"))
+	require.NotContains(t, steps, "write record")
+}
+
 func TestSettle(t *testing.T) {
 	m := newMachine(t)
 	behind(m)
@@ -62,6 +79,14 @@ func TestSettle(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, volume.Ready, rec.State)
 	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name), "again changes nothing")
+
+	// One that died after the tags were written is finished.
+	rec.State = volume.Creating
+	require.NoError(t, m.records.write(s.Group, s.Name, rec))
+	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name))
+	rec, err = m.records.read(s.Group, s.Name)
+	require.NoError(t, err)
+	require.Equal(t, volume.Ready, rec.State)
 
 	// One that was released meanwhile stays released.
 	other := m.volume("other", 64*volume.MiB)

@@ -28,7 +28,7 @@ func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, rea
 	if spec.Namespace == "" {
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
-	return e.withRoom(ctx, func() error { return e.mount(ctx, spec, target, readOnly) })
+	return e.withRoom(ctx, spec.Group, func() error { return e.mount(ctx, spec, target, readOnly) })
 }
 
 func (e *Engine) mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
@@ -128,7 +128,8 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 		case f.tags.State == volume.Creating:
 			return fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", g, n, err)
 		default:
-			e.unrecorded(g, n, err)
+			// An empty record says that the volume was there; it fits on most full disks.
+			e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
 		}
 	}
 	if f.tags.State == volume.Creating && e.settle == nil {
@@ -179,7 +180,8 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 		return err
 	}
 	defer release()
-	if rec, err := e.records.read(g, n); err != nil || rec.State != volume.Creating {
+	rec, err := e.records.read(g, n)
+	if err != nil || rec.State != volume.Creating {
 		return nil // never handed out, settled already, or released meanwhile
 	}
 	lv, err := e.lvm.Volume(ctx, g, n)
@@ -189,6 +191,9 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 	tags, err := ours(lv)
 	if err != nil {
 		return err
+	}
+	if tags.State == volume.Ready && rec.VolumeUUID == lv.UUID { // the call that tagged it got no further
+		return e.records.write(g, n, newRecord(lv.UUID, tags))
 	}
 	_, err = e.settled(ctx, lv, tags)
 	return err

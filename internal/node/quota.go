@@ -150,7 +150,7 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if spec.ReadOnly {
 		return nil
 	}
-	return e.withRoom(ctx, func() error { return e.expand(ctx, spec, size) })
+	return e.withRoom(ctx, spec.Group, func() error { return e.expand(ctx, spec, size) })
 }
 
 func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
@@ -202,9 +202,12 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 	old := f.tags.Size
 	f.tags.Size = size
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {
-		return err
+		// The pod starts all the same: no quota is ever lowered, and kubelet repeats the
+		// growth until it has come to its end.
+		e.unrecorded(lv.Group, lv.Name, err)
+	} else {
+		e.after("write record")
 	}
-	e.after("write record")
 	if size == old {
 		return nil
 	}

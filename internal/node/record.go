@@ -115,6 +115,23 @@ func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Ti
 	return nil
 }
 
+// mark leaves an empty record where a volume has none. It cannot be read, so it counts as
+// one of a volume that a pod has had.
+func (d records) mark(g volume.Group, n volume.Name) error {
+	file := d.file(g, n)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("mark record: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("mark record: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file))); err != nil {
+		return fmt.Errorf("mark record: %w", err)
+	}
+	return nil
+}
+
 // syncDirs makes what happened to the names in a directory last over a power
 // cut, and the directory itself: the tags that change next are on another disk,
 // and a record that came back from the past would say what is not so any more.

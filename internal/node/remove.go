@@ -208,9 +208,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 // volume is never used again, and calls that are late are kept out; a dataset's
 // replica may come back under its name.
 func (e *Engine) forget(ref Ref, kind volume.Kind) error {
-	if err := e.sweep(ref.Group, ref.Name); err != nil {
-		return err
-	}
+	e.sweep(ref.Group, ref.Name)
 	if kind == volume.Dataset {
 		return e.records.remove(ref.Group, ref.Name)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -20,46 +21,58 @@ const (
 	roomRetry = 10 * time.Second
 )
 
-// withRoom repeats a call that has failed for lack of room whenever a volume is gone,
-// for Config.RoomPatience at most. The provisioner promises what the node daemon can
+// withRoom repeats a call that has failed for lack of room in a group whenever a volume is
+// gone, for Config.RoomPatience at most. The provisioner promises what the node daemon can
 // evict, so room is usually a second away; kubelet, whose calls fail, comes back only
-// after a backoff of up to two minutes. call returns without any lock, so nothing waits
-// for this but the pod.
-func (e *Engine) withRoom(ctx context.Context, call func() error) error {
-	deadline := time.Now().Add(e.patience)
-	for first := true; ; first = false {
-		seen := e.roomMade()
-		err := call()
-		if !errors.Is(err, lvm.ErrNoSpace) || !time.Now().Before(deadline) {
-			return err
+// after a backoff of up to two minutes.
+//
+// call returns without any lock, so nothing waits for this but the pod. One call of a
+// group tries at a time: all at once would keep the daemon from LVM, whose eviction they
+// wait for.
+func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func() error) error {
+	seen := e.roomMade()
+	err := call()
+	if !errors.Is(err, lvm.ErrNoSpace) || e.patience == 0 {
+		return err
+	}
+	e.log.WithError(err).WithField("for", e.patience).Info("waiting for room")
+	if err := WakeDaemon(e.stateDir); err != nil {
+		e.log.WithError(err).Warn("the node daemon makes room in its next round")
+	}
+	for deadline := time.Now().Add(e.patience); e.awaitRoom(ctx, seen, deadline); {
+		release, free, busy := e.locks.Try("room.lock", string(g))
+		if busy != nil {
+			return errors.Join(err, busy)
 		}
-		if first {
-			e.log.WithError(err).WithField("for", e.patience).Info("waiting for room")
-			if err := WakeDaemon(e.stateDir); err != nil {
-				e.log.WithError(err).Warn("the node daemon makes room in its next round")
-			}
+		if !free {
+			continue
 		}
-		if !e.awaitRoom(ctx, seen, deadline) {
-			return err
+		seen = e.roomMade()
+		err = call()
+		release()
+		if !errors.Is(err, lvm.ErrNoSpace) {
+			break
 		}
 	}
+	return err
 }
 
 // awaitRoom reports whether it is worth another try: a volume has gone since seen, or
-// some time has passed.
+// some time has passed. It returns false at the deadline.
 func (e *Engine) awaitRoom(ctx context.Context, seen, deadline time.Time) bool {
 	ticker := time.NewTicker(roomCheck)
 	defer ticker.Stop()
-	for retry := time.Now().Add(e.roomRetry); ; {
+	for retry := time.Now().Add(e.roomRetry); time.Now().Before(deadline); {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-ticker.C:
 		}
-		if !e.roomMade().Equal(seen) || time.Now().After(retry) || !time.Now().Before(deadline) {
+		if !e.roomMade().Equal(seen) || time.Now().After(retry) {
 			return true
 		}
 	}
+	return false
 }
 
 // announceRoom tells the calls that wait for room that a volume is gone.

@@ -2,9 +2,9 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -34,18 +34,17 @@ func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since tim
 
 // sweep removes tombstones of a group whose time is over. One that lies ahead of the
 // clock would stand until its day comes: it begins anew. The caller holds the lock of the
-// volume held; of one that somebody else works on the tombstone stays for now.
-func (e *Engine) sweep(g volume.Group, held volume.Name) error {
+// volume held; a tombstone that somebody else works on, or that cannot be removed, stays
+// for now.
+func (e *Engine) sweep(g volume.Group, held volume.Name) {
 	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look for old records: %w", err)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		e.log.WithError(err).Warn("old records of this node stay for now")
 	}
 	for _, entry := range entries {
 		n := volume.Name(entry.Name())
-		if n.IsDoomed() || !e.records.outlived(g, n, e.now()) {
+		// A hyphen begins the name of a record that is being written.
+		if strings.HasPrefix(entry.Name(), "-") || n.IsDoomed() || !e.records.outlived(g, n, e.now()) {
 			continue
 		}
 		if n == held {
@@ -54,10 +53,9 @@ func (e *Engine) sweep(g volume.Group, held volume.Name) error {
 			err = e.sweepOne(g, n)
 		}
 		if err != nil {
-			return err
+			e.log.WithError(err).Warn("an old record of this node stays for now")
 		}
 	}
-	return nil
 }
 
 // outlived reports whether a tombstone stands that is too old, or ahead of the clock.

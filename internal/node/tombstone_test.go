@@ -16,7 +16,7 @@ func TestTombstones(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))
 	require.NoError(t, err)
 	const g = volume.Group("flexlvm")
-	require.NoError(t, e.sweep(g, "none"), "no directory yet")
+	e.sweep(g, "none") // no directory yet
 	require.NoError(t, e.records.write(g, "data", newRecord("some-uuid", sourceTags())))
 	for name, at := range map[volume.Name]time.Time{
 		"old": now.Add(-2 * time.Hour), "held": now.Add(-2 * time.Hour), "locked": now.Add(-2 * time.Hour), "young": now.Add(-time.Minute),
@@ -39,7 +39,7 @@ func TestTombstones(t *testing.T) {
 		for _, held := range []volume.Name{"held", "held-ahead"} {
 			release, err := e.lockVolume(t.Context(), g, held) // as who calls sweep does
 			require.NoError(t, err)
-			require.NoError(t, e.sweep(g, held))
+			e.sweep(g, held)
 			release()
 		}
 	}

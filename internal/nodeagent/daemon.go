@@ -75,8 +75,8 @@ type Daemon struct {
 	copier      *serialQueue[copyJob]
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	kicks       chan struct{}
-	waits       atomic.Bool  // for another daemon of this node to end
-	ended       atomic.Int64 // when a round last ended, in nanoseconds
+	waits       atomic.Bool               // for another daemon of this node to end
+	ended       atomic.Pointer[time.Time] // when a round last ended
 
 	// What follows belongs to the goroutine of the rounds.
 	cluster   string
@@ -136,7 +136,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
 	d.quick, d.slow, d.copier = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.makeCopy)
-	d.ended.Store(cfg.Now().UnixNano())
+	d.roundEnded()
 	return d, nil
 }
 
@@ -148,13 +148,19 @@ func (d *Daemon) kick() {
 	}
 }
 
+// roundEnded notes the time as it is read, so that a clock that is set changes nothing.
+func (d *Daemon) roundEnded() {
+	now := d.cfg.Now()
+	d.ended.Store(&now)
+}
+
 // Healthy fails if no round, successful or not, has ended for too long.
 // Waiting for another daemon is healthy.
 func (d *Daemon) Healthy(*http.Request) error {
 	if d.waits.Load() {
 		return nil
 	}
-	since := d.cfg.Now().Sub(time.Unix(0, d.ended.Load()))
+	since := d.cfg.Now().Sub(*d.ended.Load())
 	if since > max(hungIntervals*d.cfg.Interval, leastHung) {
 		return fmt.Errorf("no round has ended for %s; a program of the host's may hang", since.Round(time.Second))
 	}
@@ -189,7 +195,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.ended.Store(d.cfg.Now().UnixNano())
+		d.roundEnded()
 		if err != nil {
 			next = min(firstRetry<<min(failures, 16), d.cfg.Interval)
 			failures++

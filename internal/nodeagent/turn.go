@@ -27,7 +27,7 @@ func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err 
 			if d.waits.Swap(false) {
 				log.Info("The other node daemon has ended; this one takes over")
 			}
-			d.ended.Store(d.cfg.Now().UnixNano())
+			d.roundEnded()
 			d.out.Metrics.waits(false)
 			return release, true, nil
 		}
