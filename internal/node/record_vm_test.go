@@ -1,0 +1,80 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A record that says nothing any more is written anew where the device holds what the
+// tags say, and keeps a volume from being formatted where it does not.
+func TestTornRecord(t *testing.T) {
+	for name, torn := range map[string]string{"empty": "", "torn": `{"volumeUUID":"X`} {
+		for _, state := range []volume.State{volume.Ready, volume.Creating} {
+			t.Run(name+" "+string(state), func(t *testing.T) {
+				m := newMachine(t)
+				if state == volume.Creating {
+					behind(m)
+				}
+				s := m.volume("data", 64*volume.MiB)
+				target := m.mount(s, "a")
+				require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
+				m.unmount(target)
+				require.Equal(t, state, tagsOf(t, s.Name).State)
+				tear := func() { require.NoError(t, os.WriteFile(m.records.file(s.Group, s.Name), []byte(torn), 0o600)) }
+
+				tear()
+				require.FileExists(t, m.mount(s, "a")+"/f")
+				m.unmount(target)
+				rec, err := m.records.read(s.Group, s.Name)
+				require.NoError(t, err)
+				require.Equal(t, state, rec.State)
+
+				tear()
+				device := "/dev/mapper/" + volume.DeviceName(group, s.Name)
+				m.shell("dd if=/dev/zero of=%s bs=4k count=1 conv=fsync status=none", device)
+				sum := m.shell("md5sum < %s", device)
+				require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), ErrDamaged)
+				require.Equal(t, sum, m.shell("md5sum < %s", device))
+			})
+		}
+	}
+}
+
+// Volumes that exist work on while nothing can be written beside them. New ones wait.
+func TestStateDirectoryIsOfNoUse(t *testing.T) {
+	for name, spoil := range map[string]string{
+		"read-only": "mount -o remount,ro %s",
+		"full":      "head -c 64k /dev/zero > %[1]s/rest || true; i=0; while mkdir %[1]s/$i 2>/dev/null; do i=$((i+1)); done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			dir := m.dir + "/state"
+			require.NoError(t, os.Mkdir(dir, 0o700))
+			m.shell("mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs %s", dir)
+			t.Cleanup(func() { m.shell("umount %s", dir) })
+			known, unknown := m.volume("known", 64*volume.MiB), m.volume("unknown", 64*volume.MiB)
+			for _, s := range []volume.Spec{known, unknown} {
+				target := m.mount(s, "a")
+				require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
+				m.unmount(target)
+			}
+			require.NoError(t, m.records.remove(unknown.Group, unknown.Name))
+			m.shell(spoil, dir)
+
+			for _, s := range []volume.Spec{known, unknown} {
+				target := m.mount(s, "a")
+				require.FileExists(t, target+"/f", s.Name)
+				m.unmount(target)
+			}
+			err := m.Mount(m.ctx(), m.volume("new", 64*volume.MiB), m.target("new"), false)
+			require.ErrorContains(t, err, "is not handed out before it is on record")
+			require.False(t, isMounted(m.target("new")))
+		})
+	}
+}

@@ -1,0 +1,52 @@
+//go:build vm
+
+package node
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A device that is suspended holds for ever whoever opens it. No call does.
+func TestSuspendedDevice(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	name := volume.DeviceName(group, s.Name)
+	resume := func() { _ = exec.Command("dmsetup", "resume", name).Run() }
+	t.Cleanup(resume)
+	// What does hang is let go, so that this test ends.
+	refused := func(what string, call func() error) {
+		t.Helper()
+		m.shell("dmsetup suspend --nolockfs %s", name)
+		ended := make(chan error, 1)
+		go func() { ended <- call() }()
+		select {
+		case err := <-ended:
+			resume()
+			require.ErrorIs(t, err, lvm.ErrSuspended, what)
+			require.ErrorContains(t, err, "`dmsetup resume "+name+"`", what)
+		case <-time.After(20 * time.Second):
+			resume()
+			require.FailNow(t, "it hangs", "%s: %v", what, <-ended)
+		}
+	}
+	bare := machineAt(t, m.dir, t.TempDir()) // without any program
+	refused("unmount", func() error { return bare.Unmount(m.ctx(), target) })
+	m.unmount(target)
+	refused("mount", func() error { return bare.Mount(m.ctx(), s, target, false) })
+	refused("growth", func() error { return bare.Expand(m.ctx(), s, grown) })
+	require.NoError(t, m.records.remove(s.Group, s.Name))
+	refused("mount without a record", func() error { return bare.Mount(m.ctx(), s, target, false) })
+	m.unmount(m.mount(s, "a"))
+
+	m.shell("dmsetup suspend %s", name)
+	time.AfterFunc(200*time.Millisecond, resume)
+	m.unmount(m.mount(s, "a")) // a moment, as while LVM works on it, is waited for
+}
