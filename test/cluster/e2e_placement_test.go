@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // placementClass gives its room back at once, for the tests that follow.
@@ -45,6 +46,23 @@ spec:
 `, claims.String(), name, affinity, mounts.String(), volumes.String())
 }
 
+// offered is what the scheduler is told that nodes can give a claim of a class, in bytes.
+func (n *tenant) offered(class string) map[string]int64 {
+	n.t.Helper()
+	room := map[string]int64{}
+	out := n.kubectl("-n", "flexlvm-system", "get", "csistoragecapacities", "-o",
+		`jsonpath={range .items[?(@.storageClassName=="`+class+`")]}{.nodeTopology.matchLabels.kubernetes\.io/hostname} {.capacity}{"\n"}{end}`)
+	for line := range strings.Lines(out) {
+		var node, capacity string
+		_, err := fmt.Sscan(line, &node, &capacity)
+		require.NoError(n.t, err, line)
+		q, err := resource.ParseQuantity(capacity)
+		require.NoError(n.t, err, line)
+		room[node] = q.Value()
+	}
+	return room
+}
+
 // On two real nodes of 16 GiB: a pod goes where its claims fit, even if it would
 // rather go elsewhere, to the emptier node where it does not care, and with all of
 // its claims or not at all.
@@ -68,6 +86,12 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 	require.Equal(t, "node1", node("first"))
 	require.NoError(t, n.apply(placed("second", "node1", "8Gi")))
 	require.Equal(t, "node2", node("second"), "there is no room on node1 for another")
+	// What the scheduler knows of both may be from before.
+	var room map[string]int64
+	require.Eventually(t, func() bool {
+		room = n.offered("placement")
+		return room["node1"] < 6<<30 && room["node1"] < room["node2"] && room["node2"] < 8<<30
+	}, patience, time.Second, "%v", &room)
 	require.NoError(t, n.apply(placed("third", "", "2Gi")))
 	require.Equal(t, "node2", node("third"), "it is the emptier")
 
