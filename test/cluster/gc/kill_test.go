@@ -20,8 +20,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testKilledAgainAndAgain: two daemons at once release, evict, wipe and remove, and
-// are killed while they do it.
+// testKilledAgainAndAgain: two daemons in turns release, evict, wipe and remove, and are
+// killed while they do it.
 func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string) {
 	const rounds = 10
 	s := b.space(t, "killed")
@@ -62,7 +62,8 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string)
 	b.untouched(t, strangers)
 }
 
-// secondDaemon runs another daemon beside the first, on the same node.
+// secondDaemon runs another daemon beside the first, on the same node. It waits for its
+// turn, which is whenever the first has been killed.
 func (b *bed) secondDaemon(t *testing.T) {
 	t.Helper()
 	const name = daemon + "-second"
@@ -83,7 +84,8 @@ func (b *bed) secondDaemon(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, daemons.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
 	})
-	b.kubectl(t, "-n", system, "rollout", "status", "daemonset/"+name, "--timeout=2m")
+	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=create", "--timeout=2m")
+	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=jsonpath={.status.phase}=Running", "--timeout=2m")
 }
 
 // testDeletedAtEveryMoment: claims and pods are deleted while they are made, bound
