@@ -39,7 +39,7 @@ func checkResumed(dir, path string) error {
 		dir += "/.." // its disk
 	}
 	below, err := os.ReadDir(dir + "/slaves")
-	if err != nil && !(other && errors.Is(err, os.ErrNotExist)) {
+	if err != nil && (!other || !errors.Is(err, os.ErrNotExist)) {
 		return fmt.Errorf("see what device %s stands on: %w", path, err)
 	}
 	for _, d := range below {
