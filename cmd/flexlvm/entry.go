@@ -2,13 +2,12 @@
 
 package main
 
-// entry is where the kernel begins to execute this program, in place of Go's own entry
-// point, to which it goes on: the Makefile has the linker say so (-E main.entry). It
-// renames the environment variable GODEBUG.
+// entry is the entry point of this program (the Makefile links with -E main.entry). It
+// renames the environment variable GODEBUG and jumps to Go's own entry point.
 //
-// Kubelet hands its environment on, and takes what we print on either stream for one
-// document. With GODEBUG=inittrace=1 Go's runtime prints before any Go code of ours
-// runs, even package initialisation, so this cannot be written in Go.
+// The driver inherits kubelet's environment, and kubelet reads stdout and stderr as one
+// document. With GODEBUG=inittrace=1 Go's runtime prints before flexlvm's first line of
+// Go runs, package initialisation included, so this cannot be written in Go.
 func entry()
 
-var _ = entry // it is called by nobody
+var _ = entry // only the kernel calls it

@@ -12,18 +12,18 @@ import (
 // resumes it.
 var ErrSuspended = errors.New("suspended")
 
-// CheckResumed fails with ErrSuspended where the device, or one that it stands on, is
-// suspended: a command of LVM's or a person's was cut short. Whoever opens such a device
-// waits in the kernel, where not even SIGKILL reaches him. It reads sysfs alone, and
-// knows nothing of the next moment.
+// CheckResumed fails with ErrSuspended if the device, or one below it, is suspended: a
+// command of LVM's or a person's was cut short. A process that opens such a device hangs
+// in the kernel, where not even SIGKILL ends it. CheckResumed reads only sysfs; the
+// device may be suspended right after it.
 func (d Device) CheckResumed() error {
 	return checkResumed(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(d.Number), unix.Minor(d.Number)), d.Path)
 }
 
-// checkResumed looks at a device, at its directory in sysfs, and at what it stands on.
+// checkResumed checks the device of a directory in sysfs, and the devices below it.
 func checkResumed(dir, path string) error {
 	suspended, err := readLine(dir + "/dm/suspended")
-	other := errors.Is(err, os.ErrNotExist) // not device-mapper's; what it stands on may be, as with md
+	other := errors.Is(err, os.ErrNotExist) // not device-mapper's; a device below may be, as with md
 	if err != nil && !other {
 		return fmt.Errorf("see whether device %s is suspended: %w", path, err)
 	}
@@ -32,7 +32,7 @@ func checkResumed(dir, path string) error {
 		if err != nil {
 			return fmt.Errorf("see which device is suspended: %w", err)
 		}
-		return fmt.Errorf("device %s is of no use: %s is %w, and whoever opens it waits for ever; when nobody works on it any more, run `dmsetup resume %s`; it is tried again",
+		return fmt.Errorf("device %s cannot be opened: %s is %w, and a process that opens it hangs; when no command works on it any more, run `dmsetup resume %s`; this call is retried",
 			path, name, ErrSuspended, name)
 	}
 	if _, err := os.Stat(dir + "/partition"); err == nil {

@@ -119,7 +119,7 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 	e.after("lvcreate")
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if err != nil {
-		return found{}, fmt.Errorf("LVM created %s/%s and its device is of no use: %w", spec.Group, spec.Name, err)
+		return found{}, fmt.Errorf("LVM created %s/%s and its device cannot be used: %w", spec.Group, spec.Name, err)
 	}
 	return found{device: d, tags: tags}, e.format(ctx, spec, d, tags)
 }
@@ -153,7 +153,7 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 	case err != nil:
 		return f, errors.Join(err, unread)
 	case unread != nil:
-		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume is of no use and is written anew")
+		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
 	if whole {
 		return f, nil

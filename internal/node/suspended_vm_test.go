@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A device that is suspended holds for ever whoever opens it. No call does.
+// A process that opens a suspended device hangs. No call opens one.
 func TestSuspendedDevice(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)

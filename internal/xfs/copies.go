@@ -9,16 +9,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Groups says where the allocation groups of a file system may begin that Mkfs made. It
-// is told how many there are, and makes them of one size; it rounds that size up to the
-// stripe unit that it believes the device to have (align_ag_geometry in mkfs/xfs_mkfs.c).
+// Groups describes where the allocation groups of a file system made by Mkfs may begin.
+// mkfs.xfs is given their number and makes them of one size, rounded up to the stripe
+// unit that the device reports (align_ag_geometry in mkfs/xfs_mkfs.c).
 type Groups struct {
 	Count  int
-	Sizes  []volume.Bytes // that the device may have had then
-	Aligns []volume.Bytes // that the device may ask for; 0 is none
+	Sizes  []volume.Bytes // that the device may have had at mkfs
+	Aligns []volume.Bytes // stripe units that it may have reported; 0 is none
 }
 
-// starts are the places of all groups but the first.
+// starts returns the offsets of all groups but the first.
 func (g Groups) starts() (all []volume.Bytes) {
 	for _, size := range g.Sizes {
 		blocks := size / volume.Block
@@ -36,15 +36,15 @@ func (g Groups) starts() (all []volume.Bytes) {
 	return slices.Compact(all)
 }
 
-// FindCopy looks for a copy of the superblock of the file system uuid that says that
-// mkfs came to its end, on a device of that size whose own superblock is of no use. It
-// gives its place, or ErrNoFilesystem where there is none.
+// FindCopy looks for a copy of the superblock of the file system uuid that was written
+// after mkfs, on a device of that size whose primary superblock cannot be used. It
+// returns the copy's offset in bytes, or ErrNoFilesystem if there is none.
 //
 // Every allocation group begins with a copy. mkfs writes all of them before it finishes
-// the first, and marks each as in progress (sb_inprogress in libxfs, xfs_sbblock_init);
-// nor does it take that mark away. The kernel does, when it grows the file system
-// (xfs_update_secondary_sbs writes the copies anew), also by nothing. So a copy without
-// the mark was written on a mounted file system, and what a killed mkfs leaves has none.
+// the primary, and marks each as in progress (sb_inprogress in libxfs,
+// xfs_sbblock_init); it never clears that mark. The kernel does when it grows the file
+// system, even by nothing (xfs_update_secondary_sbs rewrites the copies). So a copy
+// without the mark was written on a mounted file system, and a killed mkfs leaves none.
 func FindCopy(r io.ReaderAt, size volume.Bytes, uuid string, g Groups) (volume.Bytes, error) {
 	for _, at := range g.starts() {
 		if at+maxSector > size {
