@@ -293,6 +293,54 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	require.Len(t, events.Events, 3, "and again while it lasts")
 }
 
+// Events cannot be taken back, so a claim is told when what it was told is no longer true.
+func TestWaitingRoomTellsWhatIsTrueNow(t *testing.T) {
+	s := newStage(t)
+	events := record.NewFakeRecorder(10)
+	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) {})
+	room.now = func() time.Time { return s.now }
+	_, err := s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "data", UID: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptrTo("fast"), Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("20Gi")},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return len(s.factory.Core().V1().PersistentVolumeClaims().Informer().GetStore().List()) == 1
+	}, time.Minute, time.Millisecond)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod"},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
+		}},
+	}
+	look := func() string {
+		s.now = s.now.Add(recheckAfter)
+		room.see(pod)
+		select {
+		case event := <-events.Events:
+			return event
+		default:
+			return ""
+		}
+	}
+	require.Contains(t, look(), `Warning NoRoom no node has volume group "flexlvm"`)
+	require.Empty(t, look(), "nothing is new")
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	require.Contains(t, look(), `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for`)
+	s.ledger.Report(storageOf("node-1", 11*volume.GiB))
+	require.Empty(t, look(), "other numbers are no other cause")
+	s.ledger.Report(storageOf("node-1", 40*volume.GiB))
+	require.Equal(t, `Normal Room there is room for it now, on node "node-1"; if its pod is not placed, the pod's events say why`, look())
+	require.Empty(t, look(), "it is told once, and never to a claim that did not hear otherwise")
+	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
+	require.Contains(t, look(), "Warning NoRoom no node has room for it", "however short a time ago it was told")
+}
+
 // The watches of claims and of pods know nothing of each other, and the scheduler
 // says the same thing of a pod only once.
 func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {

@@ -26,8 +26,13 @@ const (
 	// annotationSelectedNode is where the scheduler names the node of a claim; only
 	// then is its volume asked for.
 	annotationSelectedNode = "volume.kubernetes.io/selected-node"
-	// repeatAfter is how often it is told while it lasts.
+	// eventRoom is the reason of the event that takes back a NoRoom.
+	eventRoom = "Room"
+	// repeatAfter is how often the same thing is told while it lasts.
 	repeatAfter = 5 * time.Minute
+	// recheckAfter is how often it is looked up whether what a claim was told still is
+	// so: for many claims on many nodes that takes a while.
+	recheckAfter = time.Minute
 )
 
 // A pendingClaims tells claims of pods that the scheduler cannot place what keeps
@@ -42,11 +47,25 @@ type pendingClaims struct {
 	now     func() time.Time
 
 	mu   sync.Mutex
-	told map[types.UID]time.Time
+	told map[types.UID]telling
 }
 
+// A telling is what a claim was told last.
+type telling struct {
+	cause   string
+	at      time.Time
+	checked time.Time // when it was looked up last
+}
+
+// Causes of a NoRoom, which stay the same while the numbers of its message change.
+const (
+	causeNoPool = "no pool"
+	causeNoRoom = "no room"
+	causeRoom   = "" // nothing of ours keeps the claim
+)
+
 func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, refused func(*controlplane.Refusal)) *pendingClaims {
-	return &pendingClaims{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]time.Time{}}
+	return &pendingClaims{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]telling{}}
 }
 
 // see looks at a pod without a node. It is called for all of them every lookAgain;
@@ -74,13 +93,18 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 		if claim.Annotations[annotationSelectedNode] != "" {
 			return // it has been asked for, and told then
 		}
-		w.note(claim.UID)
-		w.refused(refusal)
-		w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
+		if w.isNews(claim.UID, refusal.Error()) {
+			w.refused(refusal)
+			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
+		}
 		return
 	}
-	if message := w.why(class.Name, spec, parameters); message != "" {
-		w.note(claim.UID)
+	cause, message := w.why(class.Name, spec, parameters)
+	switch {
+	case !w.isNews(claim.UID, cause):
+	case cause == causeRoom:
+		w.events.Event(claim, corev1.EventTypeNormal, eventRoom, message)
+	default:
 		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
 	}
 }
@@ -94,8 +118,8 @@ func unschedulable(pod *corev1.Pod) bool {
 	return false
 }
 
-// why says in numbers that a volume fits on no node; nothing where it fits on one.
-func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameters) string {
+// why says in numbers that a volume fits on no node, or on which it does.
+func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameters) (cause, message string) {
 	var most volume.Bytes
 	best, nodes := "", 0
 	for _, name := range w.ledger.Nodes() {
@@ -105,16 +129,16 @@ func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameter
 		}
 		nodes++
 		if offer.Most >= spec.Size {
-			return ""
+			return causeRoom, fmt.Sprintf("there is room for it now, on node %q; if its pod is not placed, the pod's events say why", name)
 		}
 		if offer.Most > most || best == "" {
 			best, most = name, offer.Most
 		}
 	}
 	if nodes == 0 {
-		return fmt.Sprintf("no node has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.Pool().Noun(), parameters.Pool(), class)
+		return causeNoPool, fmt.Sprintf("no node has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.Pool().Noun(), parameters.Pool(), class)
 	}
-	return fmt.Sprintf("no node has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
+	return causeNoRoom, fmt.Sprintf("no node has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
 		ledger.AmountOf(spec.Size), nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(most), best)
 }
 
@@ -122,19 +146,37 @@ func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameter
 func (w *pendingClaims) toldLately(claim types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at, told := w.told[claim]
-	return told && w.now().Sub(at) < repeatAfter
+	last, told := w.told[claim]
+	return told && w.now().Sub(last.checked) < recheckAfter
 }
 
-// note remembers that a claim is told now, and forgets those that were long ago.
-func (w *pendingClaims) note(claim types.UID) {
+// isNews reports whether a claim has to be told of a cause: where it was told another
+// last, or this one long ago; that there is room, only where it was told otherwise. It
+// notes that the claim is told now.
+func (w *pendingClaims) isNews(claim types.UID, cause string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
-	for uid, at := range w.told {
-		if now.Sub(at) >= repeatAfter {
+	last, told := w.told[claim]
+	w.forget(now)
+	if cause == causeRoom {
+		delete(w.told, claim)
+		return told
+	}
+	if told && last.cause == cause && now.Sub(last.at) < repeatAfter {
+		last.checked = now
+		w.told[claim] = last
+		return false
+	}
+	w.told[claim] = telling{cause: cause, at: now, checked: now}
+	return true
+}
+
+// forget drops the claims that nobody waits for any more.
+func (w *pendingClaims) forget(now time.Time) {
+	for uid, last := range w.told {
+		if now.Sub(last.checked) >= repeatAfter {
 			delete(w.told, uid)
 		}
 	}
-	w.told[claim] = now
 }
