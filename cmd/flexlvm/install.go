@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/install"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
@@ -19,6 +21,7 @@ const self = "/proc/self/exe"
 type installOptions struct {
 	pluginDir string
 	wait      bool
+	verify    bool
 	interval  time.Duration
 }
 
@@ -33,13 +36,18 @@ and a driver that is the same already is left alone.
 
 With --wait it stays until it is told to end (SIGTERM), and puts the driver back
 if it goes or is damaged. That is for a DaemonSet. A driver that another
-installation has put in its place is left there.`,
+installation has put in its place is left there.
+
+With --verify it changes nothing, and fails unless the driver that is in place is
+this program and answers kubelet's first call. That is for the DaemonSet's readiness.`,
 		Example: `  flexlvm install
   flexlvm install --plugin-dir /var/lib/kubelet/volumeplugins --wait`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
 	o.addFlags(cmd)
+	cmd.Flags().BoolVar(&o.verify, "verify", false, "change nothing; fail unless this program is installed and answers")
+	cmd.MarkFlagsMutuallyExclusive("verify", "wait")
 	return cmd
 }
 
@@ -68,6 +76,9 @@ func (o *installOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	ctx, cancel := bounded(cmd)
 	defer cancel()
+	if o.verify {
+		return o.verifyDriver(ctx, cmd, place)
+	}
 	changed, err := place.Install(ctx, self)
 	if err != nil {
 		return err
@@ -90,6 +101,16 @@ func (o *installOptions) run(cmd *cobra.Command, _ []string) error {
 	log.SetOutput(cmd.ErrOrStderr())
 	install.Every(cmd.Context(), o.interval, func() { o.check(cmd.Context(), guard, log) })
 	return nil
+}
+
+func (o *installOptions) verifyDriver(ctx context.Context, cmd *cobra.Command, place install.Place) error {
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	if err := place.Verify(ctx, self, command.New(place.Dir(), quiet).Killable); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "flexlvm %s is installed and answers: %s\n", version.String, place.Driver())
+	return err
 }
 
 func (o *installOptions) check(ctx context.Context, guard *install.Guard, log logrus.FieldLogger) {

@@ -299,10 +299,16 @@ func TestPeopleAreSpokenTo(t *testing.T) {
 func TestInstallAndUninstall(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "exec")
 	driver := filepath.Join(dir, "flexlvm.io~flexlvm", "flexlvm")
-	got := run(t, "install", "--plugin-dir", dir)
+	got := run(t, "install", "--plugin-dir", dir, "--verify")
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, driver+" is missing or is not this release")
+	require.NoDirExists(t, dir, "it only looks")
+	got = run(t, "install", "--plugin-dir", dir)
 	require.Equal(t, outcome{"flexlvm v0.0.0-test installed: " + driver + "\n", "", 0}, got)
 	got = run(t, "install", "--plugin-dir", dir)
 	require.Equal(t, outcome{"flexlvm v0.0.0-test is installed already: " + driver + "\n", "", 0}, got)
+	got = run(t, "install", "--plugin-dir", dir, "--verify")
+	require.Equal(t, outcome{"flexlvm v0.0.0-test is installed and answers: " + driver + "\n", "", 0}, got)
 
 	out, err := exec.Command(driver, "init").Output()
 	require.NoError(t, err)

@@ -48,6 +48,7 @@ func TestInstaller(t *testing.T) {
 
 	t.Run("runs with no more rights than it needs", b.testRights)
 	t.Run("upgrade", func(t *testing.T) { b.testUpgrade(t, installer) })
+	t.Run("is ready when its driver is in place", b.testReadiness)
 	t.Run("puts the driver back", b.testDriverLost)
 	t.Run("uninstall", func(t *testing.T) { b.testUninstall(t, b.next(t, installer)) })
 }
@@ -185,6 +186,19 @@ func (b *bed) testUpgrade(t *testing.T, installer string) {
 	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/pod.yaml"))
 	b.kubectl(t, "wait", "--for=condition=Ready", "pod/data-pod", "--timeout=4m")
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"))
+}
+
+// testReadiness: a pod is not Ready while another driver than its own is in place.
+func (b *bed) testReadiness(t *testing.T) {
+	ready := func(want string) {
+		b.kubectl(t, "wait", "-n", "flexlvm-system", "pod", "-l", "app.kubernetes.io/name=flexlvm-installer", "--for=condition=Ready="+want, "--timeout=3m")
+	}
+	ready("true")
+	b.onNode(t, "sh", "-c", `printf '#!/bin/sh\necho not this one\n' >`+dir+`/.foreign && chmod 755 `+dir+`/.foreign && mv `+dir+`/.foreign `+driver)
+	ready("false")
+	b.onNode(t, "rm", driver) // now it is put back
+	ready("true")
+	require.Contains(t, b.onNode(t, driver, "version"), next)
 }
 
 // testDriverLost: somebody removes or damages the driver.
