@@ -1,33 +1,42 @@
 # flexlvm. `make` lists the targets.
 
-VERSION ?= v0.1.0
+# The version is written in one place, from which the image, the programs and the chart have it.
+VERSION ?= $(shell sed -n 's/^ *newTag: //p' installer/settings/kustomization.yaml)
 MODULE   = github.com/flexlvm/flexlvm
-IMAGE   ?= flexlvm/flexlvm:$(VERSION)
-PROGRAMS = $(shell sed -n 's|^COPY \(.*\) /$$|\1|p' installer/Dockerfile)
+IMAGE   ?= localhost/flexlvm/flexlvm
+ARCHES  ?= amd64,arm64
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
-FLAGS    = -s -w -X $(MODULE)/internal/version.String=$(VERSION)
-ENTRY    = $(if $(filter amd64 arm64,$(shell go env GOARCH)),-E main.entry)
-LINK     = -trimpath -ldflags "$(FLAGS)" -ldflags "$(MODULE)/cmd/flexlvm=$(FLAGS) $(ENTRY)"
+RELEASE  = mkdir -p bin $(TOOLS) && go build -C tools/release -o "$$(realpath $(TOOLS))/release" . && $(TOOLS)/release --version $(VERSION) --name $(IMAGE)
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
+
+# Those with code of our own beside the main module.
+MODULES  = tools/release
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
 
 build: ## build the programs into bin/
-	@CGO_ENABLED=0 go build $(LINK) -o bin/ $(PROGRAMS:%=./cmd/%)
+	@$(RELEASE) programs --to bin
 
-image: setup build ## build the container image into bin/image.tar
-	@mkdir -p bin/image && cp $(PROGRAMS:%=bin/%) bin/image/ && rm -f bin/image.tar
-	@buildah --storage-driver vfs bud --quiet --isolation chroot -f installer/Dockerfile -t $(IMAGE) bin/image >/dev/null
-	@buildah --storage-driver vfs push --quiet $(IMAGE) docker-archive:bin/image.tar:$(IMAGE)
-	@echo "bin/image.tar holds $(IMAGE)"
+image: ## build the container image of this machine's architecture into bin/image.tar; needs Go alone
+	@$(RELEASE) image --to bin/image.tar
+	@echo "bin/image.tar holds $(IMAGE):$(VERSION)"
+
+image-oci: ## build the image of all ARCHES=amd64,arm64 into bin/image-oci.tar, an OCI archive
+	@$(RELEASE) oci --arch $(ARCHES) --to bin/image-oci.tar
+	@echo "bin/image-oci.tar holds $(IMAGE):$(VERSION) for $(ARCHES)"
+
+push: ## push the image of all ARCHES to REGISTRY=registry.example.org/storage, and print its digest
+	@[ -n "$(REGISTRY)" ] || { echo "push: say where to, as in make push REGISTRY=registry.example.org/storage" >&2; exit 1; }
+	@$(MAKE) --no-print-directory image-oci
+	@$(RELEASE) push bin/image-oci.tar $(REGISTRY)/flexlvm:$(VERSION)
 
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
@@ -59,6 +68,7 @@ lint: setup generated ## check the code's and the scripts' form
 	@echo "== lint (the first time builds the linter: some minutes)"
 	@go build -o $(TOOLS)/golangci-lint -modfile=tools/go.mod github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@$(TOOLS)/golangci-lint run ./...
+	@for module in $(MODULES); do (linter="$$(realpath $(TOOLS))/golangci-lint" && cd $$module && "$$linter" run ./...) || exit 1; done
 	@shellcheck $(SCRIPTS)
 
 # Some packages are there for tests, so what only tests call is alive. The kernel alone
@@ -84,6 +94,7 @@ generated:
 
 test-unit: setup ## test what needs no machine of its own, with the race detector
 	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -v ./...
+	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -v ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults
 	@$(SUITE) $@ go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
@@ -119,7 +130,7 @@ soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on full disks 
 # them is read twice.
 job-recipe: export JOB_CMD = $(CMD)
 job-recipe: ## start a job on a shared volume: NAME=count WORKERS=4 IMAGE=busybox:1.36 CMD='...' CLASS= SIZE= MODE= KEEP= (docs/jobs.md)
-	@go run $(LINK) ./cmd/submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \
+	@go run -ldflags "-X $(MODULE)/internal/version.String=$(VERSION)" ./cmd/submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \
 		$(if $(CLASS),--storage-class '$(CLASS)') $(if $(SIZE),--size-per-worker '$(SIZE)') $(if $(MODE),--access-mode '$(MODE)') \
 		$(if $(KEEP),--keep-seconds '$(KEEP)') $(ARGS) -- sh -c "$$JOB_CMD"
 

@@ -128,6 +128,51 @@ func daemons(t *testing.T) map[string]corev1.PodSpec {
 	return pods
 }
 
+// Whoever waits for the installer finds the driver in the directory that it was told.
+func TestInstallerIsReadyWhenTheDriverIsThere(t *testing.T) {
+	var installer *corev1.Container
+	for where, object := range objects(t) {
+		if d, ok := object.(*appsv1.DaemonSet); ok && strings.HasPrefix(where, "node/") {
+			installer = &d.Spec.Template.Spec.Containers[0]
+		}
+	}
+	require.NotNil(t, installer)
+	dir := installer.Command[2]
+	require.Contains(t, dir, "--plugin-dir=")
+	for _, probe := range []*corev1.Probe{installer.StartupProbe, installer.ReadinessProbe} {
+		require.NotNil(t, probe)
+		require.Equal(t, []string{"/flexlvm", "install", dir, "--verify"}, probe.Exec.Command)
+	}
+}
+
+// Nobody can publish an image under a name that no registry serves: the driver and a
+// privileged daemon run from it.
+func TestImageIsNoRegistrysByDefault(t *testing.T) {
+	images := 0
+	for where, object := range objects(t) {
+		var pod corev1.PodSpec
+		switch o := object.(type) {
+		case *appsv1.DaemonSet:
+			pod = o.Spec.Template.Spec
+		case *appsv1.Deployment:
+			pod = o.Spec.Template.Spec
+		}
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
+			if c.Image == "" && strings.HasPrefix(where, "uninstall/") {
+				continue // a patch leaves it as it is
+			}
+			images++
+			require.Equal(t, "localhost/flexlvm/flexlvm", c.Image, where)
+		}
+	}
+	require.Greater(t, images, 4)
+	for _, file := range []string{"settings/kustomization.yaml", "base/admission-loaders.yaml", "../cmd/submit/main.go", "../docs/install.md", "../docs/jobs.md", "../README.md"} {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NotRegexp(t, "[\"'` ]flexlvm/flexlvm\\b[^.]", strings.ReplaceAll(string(content), "flexlvm.io/flexlvm", ""), file)
+	}
+}
+
 // A daemon that reaches its limit is killed, and one whose kubelet is not answered is
 // started again: neither is for whoever asks for metrics to bring about.
 func TestDaemonsWithstandTheirCallers(t *testing.T) {

@@ -28,7 +28,6 @@ LIST
 bed() {
 	cat <<'LIST'
 busybox-static     /bin/busybox
-buildah            /usr/bin/buildah
 ca-certificates    /usr/sbin/update-ca-certificates
 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
 e2fsprogs          /sbin/mke2fs

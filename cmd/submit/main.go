@@ -66,7 +66,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.mode, "access-mode", string(corev1.ReadWriteMany), "ReadWriteMany, ReadWriteOnce or ReadOnlyMany")
 	f.StringVar(&o.MountPath, "mount-path", jobvolume.DefaultDir, "where the volume is mounted in every worker")
 	f.IntVar(&o.KeepSeconds, "keep-seconds", -1, "how long the job and its claim stay once it has finished; less than 0: until the job is deleted")
-	f.StringVar(&o.ToolsImage, "tools-image", "flexlvm/flexlvm:"+version.String, "image that brings flexlvm-job to the workers, as "+recipe.ToolsDir+"/flexlvm-job; empty: none")
+	f.StringVar(&o.ToolsImage, "tools-image", "localhost/flexlvm/flexlvm:"+version.String, "image that brings flexlvm-job to the workers, as "+recipe.ToolsDir+"/flexlvm-job; empty: none")
 	f.StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the job (default: that of the kubeconfig)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server (default: as kubectl)")
 	f.BoolVar(&o.show, "print", false, "print the job and its claim, without an owner, and start nothing")

@@ -21,7 +21,7 @@ func settings() recipe.Settings {
 	return recipe.Settings{
 		Namespace: "team", Name: "count", Workers: 4, Image: "busybox:1.36", Command: []string{"sh", "-c", "echo $$ $(date) $X"},
 		Class: "flexlvm-nfs", SizePerWorker: resource.MustParse("1536Mi"), AccessMode: corev1.ReadWriteMany,
-		MountPath: "/persistent", KeepSeconds: 60, ToolsImage: "flexlvm/flexlvm:v1",
+		MountPath: "/persistent", KeepSeconds: 60, ToolsImage: "localhost/flexlvm/flexlvm:v1",
 	}
 }
 

@@ -36,7 +36,7 @@ type Config struct {
 	// DiskSize is the size of each node's empty disk, /dev/vdb, in bytes;
 	// default 8 GiB. It is sparse.
 	DiskSize int64
-	// Images are archives, as `docker save` or `buildah push docker-archive:`
+	// Images are archives, as `docker save` or `make image`
 	// write them, that every node imports before its kubelet starts.
 	Images []string
 	// Detach lets the cluster outlive this process.

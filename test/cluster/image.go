@@ -2,23 +2,14 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
-	"strings"
 
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
-
-// imageName is what the shipped manifests call the image.
-const imageName = "flexlvm/flexlvm"
-
-// imagePrograms is the line of the Dockerfile that names the programs.
-var imagePrograms = regexp.MustCompile(`(?m)^COPY (.+) /$`)
 
 var newTag = regexp.MustCompile(`(?m)^\s*newTag: (v\S+)$`)
 
@@ -70,47 +61,28 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 		return "", fmt.Errorf("build image: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	dockerfile, err := os.ReadFile(filepath.Join(root, "installer/Dockerfile"))
+	tool := filepath.Join(tmp, "release")
+	if err := built.Go(ctx, filepath.Join(root, "tools/release"), tool, ".", "-trimpath"); err != nil {
+		return "", err
+	}
+	programs := filepath.Join(tmp, "programs")
+	if err := run(ctx, tool, "programs", "--source", root, "--version", release, "--to", programs); err != nil {
+		return "", err
+	}
+	names, err := filepath.Glob(filepath.Join(programs, "*"))
 	if err != nil {
 		return "", fmt.Errorf("build image: %w", err)
 	}
-	names := imagePrograms.FindSubmatch(dockerfile)
-	if names == nil {
-		return "", errors.New("build image: installer/Dockerfile has no line COPY PROGRAM... /")
-	}
-	inputs := [][]byte{dockerfile, []byte(release)}
-	for name := range strings.FieldsSeq(string(names[1])) {
-		binary := filepath.Join(tmp, name)
-		link := "-s -w -X github.com/flexlvm/flexlvm/internal/version.String=" + release
-		if name == "flexlvm" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
-			link += " -E main.entry" // as the Makefile has it
-		}
-		if err := built.Go(ctx, root, binary, "./cmd/"+name, "-trimpath", "-ldflags", link); err != nil {
-			return "", err
-		}
-		content, err := os.ReadFile(binary)
+	var inputs [][]byte
+	for _, name := range append(names, tool) {
+		content, err := os.ReadFile(name)
 		if err != nil {
 			return "", fmt.Errorf("build image: %w", err)
 		}
 		inputs = append(inputs, content)
 	}
 	dir, err := built.Once(ctx, "image-"+release, built.Key(inputs...), func(dir string) error {
-		return packImage(ctx, root, tmp, "docker.io/"+imageName+":"+release, filepath.Join(dir, "flexlvm.tar"))
+		return run(ctx, tool, "image", "--programs", programs, "--version", release, "--to", filepath.Join(dir, "flexlvm.tar"))
 	})
 	return filepath.Join(dir, "flexlvm.tar"), err
-}
-
-// packImage follows the Dockerfile without a daemon and without a network.
-func packImage(ctx context.Context, root, binaries, name, archive string) (err error) {
-	storage, err := os.MkdirTemp("", "flexlvm-buildah-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(storage)) }()
-	buildah := []string{"--root", storage + "/root", "--runroot", storage + "/run", "--storage-driver", "vfs"}
-	if err := run(ctx, "buildah", append(buildah, "bud", "--isolation", "chroot", "--quiet",
-		"--file", filepath.Join(root, "installer/Dockerfile"), "--tag", name, binaries)...); err != nil {
-		return err
-	}
-	return run(ctx, "buildah", append(buildah, "push", "--quiet", name, "docker-archive:"+archive+":"+name)...)
 }

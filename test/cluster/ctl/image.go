@@ -31,7 +31,7 @@ func imageCommand(name *string) *cobra.Command {
 			if err := c.LoadImage(cmd.Context(), archive); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "all nodes have flexlvm/flexlvm:%s\n", release)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "all nodes have localhost/flexlvm/flexlvm:%s\n", release)
 			return err
 		},
 	}

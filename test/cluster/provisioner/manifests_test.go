@@ -57,8 +57,9 @@ func (b *bed) testManifests(t *testing.T) {
 			require.Contains(t, built, "path: /var/lib/kubelet/volumeplugins\n")
 			require.NotContains(t, built, "/usr/libexec")
 			require.Contains(t, built, "image: registry.example.org/storage/flexlvm:v9\n")
-			require.NotContains(t, built, "image: flexlvm/flexlvm")
+			require.NotContains(t, built, "image: localhost/flexlvm/flexlvm")
 			require.NotContains(t, built, "flexlvm-settings")
+			require.Equal(t, which == "", strings.Contains(built, "--verify"), "who uninstalls is ready without a driver")
 			if which == "" {
 				require.Contains(t, built, "expression: '''registry.example.org/storage/flexlvm:v9'''\n", "and loaders run no other image")
 			}

@@ -95,7 +95,7 @@ func (s *share) install(t *testing.T) {
 	for _, left := range []string{"from-kustomization", "flexlvm-nfs-settings", "example.org"} {
 		require.NotContains(t, built, left)
 	}
-	require.Contains(t, built, "image: flexlvm/flexlvm:v")
+	require.Contains(t, built, "image: localhost/flexlvm/flexlvm:v")
 	require.Contains(t, built, "value: "+nfsPath)
 	s.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))
 	for line := range strings.Lines(s.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))) {
