@@ -19,6 +19,7 @@ func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 	m.Labels[labelReplica] = strconv.Itoa(index)
 	m.Annotations[replica.AnnotationEviction] = string(s.Eviction)
 	m.Annotations[annotationLoad] = s.Load(index)
+	m.Annotations[annotationAffinity] = affinityDigest(v.NodeAffinity)
 	if s.Writable() {
 		m.Annotations[replica.AnnotationWritable] = replica.Writable
 	}

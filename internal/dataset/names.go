@@ -27,6 +27,12 @@ const (
 	annotationLoad = "flexlvm.io/load"
 	// annotationLoaded holds a protocol.Status, on a claim from when it is complete.
 	annotationLoaded = "flexlvm.io/loaded"
+	// annotationAffinity holds Source.Affinity, on a claim: the nodeAffinity that its node
+	// is known to have matched.
+	annotationAffinity = "flexlvm.io/node-affinity"
+	// annotationUnmatched is since when the node of a claim does not match nodeAffinity, in
+	// RFC 3339; empty or missing if it does.
+	annotationUnmatched = "flexlvm.io/unmatched-since"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.

@@ -13,28 +13,34 @@ import (
 )
 
 // settle is how long a Node that was registered anew may take for its labels: until
-// then nothing is taken from it because it lacks one.
+// then nothing is concluded from its lacking one.
 const settle = time.Minute
 
-// nodesFor tells on how many of the nodes replicas may come, and where they may not
-// even stay. It counts for a message alone: placing is the scheduler's. A selector
-// that cannot be read bars nothing.
-func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (fit int, barred map[string]bool, err error) {
-	barred = map[string]bool{}
+// A census says what the nodes are for a volume.
+type census struct {
+	fit              int // nodes that may have replicas; for a message alone: placing is the scheduler's
+	matching, barred map[string]bool
+}
+
+// nodesFor compares the nodes with what a volume asks for. A selector that cannot be read
+// is an error and bars nothing.
+func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (census, error) {
+	out := census{matching: map[string]bool{}, barred: map[string]bool{}}
 	for _, node := range nodes {
 		match, err := matches(node, affinity)
-		if err != nil {
-			return 0, nil, err
-		}
-		if !match {
-			if now.Sub(node.CreationTimestamp.Time) >= settle {
-				barred[node.Name] = true
+		switch {
+		case err != nil:
+			return census{}, err
+		case match:
+			out.matching[node.Name] = true
+			if tolerated(node.Spec.Taints, tolerations) {
+				out.fit++
 			}
-		} else if tolerated(node.Spec.Taints, tolerations) {
-			fit++
+		case now.Sub(node.CreationTimestamp.Time) >= settle:
+			out.barred[node.Name] = true
 		}
 	}
-	return fit, barred, nil
+	return out, nil
 }
 
 // tolerated passes over taints that Kubernetes itself puts on a node for a while.

@@ -71,7 +71,7 @@ func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManag
 // observe of one volume, but for what is wanted.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
 	out := &Observed{
-		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(),
+		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), Began: r.began,
 		Replicas: map[int]*Replica{},
 	}
 	if err := r.addVolumes(ctx, out, s); err != nil {
@@ -193,9 +193,11 @@ func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 	if !observed.Source.Copies() {
 		return nil
 	}
-	if observed.Fit, observed.Barred, err = nodesFor(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now); err != nil {
+	nodes, err := nodesFor(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
+	if err != nil {
 		return err
 	}
+	observed.Fit, observed.Matching, observed.Barred = nodes.fit, nodes.matching, nodes.barred
 	class, err := r.Classes.Get(observed.Source.Class)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -219,16 +221,36 @@ func (r *reconciler) release(ctx context.Context, observed *Observed) error {
 	if !observed.Upload {
 		return nil
 	}
+	return r.consumers(ctx, observed, func(pod *corev1.Pod) { observed.InUse = append(observed.InUse, pod.Name) })
+}
+
+// consumers gives each the pods that use the volume, as the API server has them.
+func (r *reconciler) consumers(ctx context.Context, observed *Observed, each func(*corev1.Pod)) error {
 	pods := &corev1.PodList{}
 	if err := r.live.List(ctx, pods, client.InNamespace(observed.Owner.Namespace)); err != nil {
 		return fmt.Errorf("list pods of namespace %s: %w", observed.Owner.Namespace, err)
 	}
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; observed.consumes(pod) {
-			observed.InUse = append(observed.InUse, pod.Name)
+			each(pod)
 		}
 	}
 	return nil
+}
+
+// addReaders adds which pods read replicas that are to leave their nodes.
+func (r *reconciler) addReaders(ctx context.Context, observed *Observed) error {
+	astray := false
+	for _, rep := range observed.Replicas {
+		astray = astray || observed.astray(rep) != ""
+	}
+	if !astray {
+		return nil
+	}
+	observed.ReadOn = map[string][]string{}
+	return r.consumers(ctx, observed, func(pod *corev1.Pod) {
+		observed.ReadOn[pod.Spec.NodeName] = append(observed.ReadOn[pod.Spec.NodeName], pod.Name)
+	})
 }
 
 // labelled are the nodes that carry the dataset's label, as the API server has them.

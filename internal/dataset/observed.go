@@ -38,14 +38,18 @@ type Observed struct {
 	Readers  Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fit is the number of nodes that may have replicas; Barred are nodes where the
-	// user's affinity does not let them stay. A node that is gone from the API is
-	// neither: the watch for lost nodes waits a while.
-	Fit    int
-	Barred map[string]bool
+	// Fit is the number of nodes that may have replicas. Matching are the nodes that the
+	// user's affinity asks for, Barred are those that it does not. A node is neither if it
+	// is gone from the API, as the watch for lost nodes waits a while, or has just come.
+	Fit              int
+	Matching, Barred map[string]bool
+	// ReadOn are the pods that use the consumers' claim, by their nodes; only looked up if
+	// a replica is to leave a node that does not match.
+	ReadOn map[string][]string
 	// InUse are the pods that use a consumers' claim; only looked up before an upload.
 	InUse []string
-	Now   time.Time
+	// Began is since when this controller has watched.
+	Began, Now time.Time
 }
 
 // Readers are the claim of all consumers and its PersistentVolume; nil if there is none.

@@ -180,7 +180,9 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 		}
 	case p.loadFailed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
-		p.leave(r, &status, p.outdated(index, r))
+		if !p.readOn(r, &status) {
+			p.leave(r, &status, p.outdated(index, r))
+		}
 	case r.Claim == nil || going(r.Claim):
 		p.absent(index, r, &status)
 	case p.isComplete(index, r):
@@ -189,6 +191,7 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	default:
 		p.loading(index, r, &status)
 	}
+	p.match(r, &status)
 	return status
 }
 
@@ -208,10 +211,8 @@ func (p *planner) outdated(index int, r *Replica) string {
 		return evicted
 	case r.Claim.Annotations[annotationLoad] != p.Source.Load(index):
 		return "it holds what the volume asked for earlier"
-	case p.Barred[r.Node]:
-		return "its node is not among those that the volume asks for any more"
 	}
-	return ""
+	return p.astray(r)
 }
 
 // leave lets a replica go: its node's label first, then its Job, then the claim.

@@ -189,6 +189,7 @@ func TestEdits(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		s.completed(0)
 		s.Barred["node-0"] = true
+		s.Config.NodeAffinity = withData(has("pool"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")

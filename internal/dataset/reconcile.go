@@ -24,6 +24,7 @@ type reconciler struct {
 	live   client.Reader // the API server itself
 	write  client.Client
 	now    func() time.Time
+	began  time.Time
 }
 
 // afterAction is when a volume is looked at again for which something was done: what
@@ -115,6 +116,9 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 			out := wrong(v, err)
 			out.Actions = Evict(observed)
 			return out, r.applyAll(ctx, observed, out.Actions)
+		}
+		if err := r.addReaders(ctx, observed); err != nil {
+			return Outcome{}, err
 		}
 		r.askLoaders(ctx, observed)
 	} else {

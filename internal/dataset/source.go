@@ -47,6 +47,7 @@ type Source struct {
 	StreamAfter    string
 	Resync         time.Duration // 0: never
 	OutputURL      string
+	Grace          time.Duration // how long a replica stays on a node that does not match nodeAffinity
 }
 
 // Writable reports whether consumers write. They then use the claim of the only replica
@@ -82,7 +83,7 @@ func digest(parts ...any) string {
 
 // Options that several sources have.
 var (
-	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath"}
+	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath", "nodeAffinityGrace"}
 	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "resync"}
 )
 
@@ -139,6 +140,9 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 		return Source{}, err
 	}
 	if err = s.checkOutput(options); err != nil {
+		return Source{}, err
+	}
+	if err = s.readGrace(options["nodeAffinityGrace"]); err != nil {
 		return Source{}, err
 	}
 	if s.Writable() && s.Eviction != volume.EvictNever {

@@ -165,12 +165,13 @@ func TestLoadStaysTheSame(t *testing.T) {
 func TestNewNodesBarNothing(t *testing.T) {
 	affinity := withData(has("pool"))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now)}}
-	_, barred, err := nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle-time.Second))
+	seen, err := nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle-time.Second))
 	require.NoError(t, err)
-	require.Empty(t, barred)
-	_, barred, err = nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle))
+	require.Empty(t, seen.barred)
+	require.Empty(t, seen.matching)
+	seen, err = nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle))
 	require.NoError(t, err)
-	require.True(t, barred["n"])
+	require.True(t, seen.barred["n"])
 }
 
 // What the loader gets, and what it may do.
@@ -219,23 +220,24 @@ func TestNodesFor(t *testing.T) {
 		node("c", map[string]string{"disk": "slow"}),
 		node("d", map[string]string{"disk": "fast"}, corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}),
 	}
-	fit, barred, err := nodesFor(nodes, nil, nil, now)
+	seen, err := nodesFor(nodes, nil, nil, now)
 	require.NoError(t, err)
-	require.Equal(t, 3, fit)
-	require.Empty(t, barred)
+	require.Equal(t, 3, seen.fit)
+	require.Empty(t, seen.barred)
 	affinity := withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
-	fit, barred, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
+	seen, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
 	require.NoError(t, err)
-	require.Equal(t, 3, fit, "a node that is not ready for a while counts")
-	require.Equal(t, map[string]bool{"c": true}, barred)
-	_, _, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
+	require.Equal(t, 3, seen.fit, "a node that is not ready for a while counts")
+	require.Equal(t, map[string]bool{"c": true}, seen.barred)
+	require.Equal(t, map[string]bool{"a": true, "b": true, "d": true}, seen.matching)
+	_, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
 	require.ErrorContains(t, err, `read nodeAffinity, key "disk"`)
 	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0] = corev1.NodeSelectorTerm{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}},
 	}
-	fit, _, err = nodesFor(nodes, affinity, nil, now)
+	seen, err = nodesFor(nodes, affinity, nil, now)
 	require.NoError(t, err)
-	require.Equal(t, 1, fit)
+	require.Equal(t, 1, seen.fit)
 }
 
 func TestStatusOf(t *testing.T) {
