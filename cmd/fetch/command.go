@@ -59,7 +59,7 @@ Credentials come from the environment (AWS_ACCESS_KEY_ID and so on), the shared
 files, web identity, the machine's role, or --credentials-dir.
 
 Exit codes: 0 complete; 3 complete but for keys that were refused; 1 failed for
-good; 2 wrong usage; 75 failed, and trying again may help.`
+good; 2 wrong usage; 75 failed, and trying again may help; 124 --timeout is over.`
 
 func command() *cobra.Command {
 	o := &options{}
@@ -162,6 +162,10 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 // nothing else.
 func (o *options) tell(progress *fetch.Progress, err error) error {
 	status := progress.Status(time.Now())
+	if errors.Is(err, errTimeout) {
+		progress.Fail(err.Error(), false) // whoever gave the time has to give more
+		status = progress.Status(time.Now())
+	}
 	if err != nil && !errors.Is(err, errRefused) && status.State != protocol.StateFailed {
 		var failed *store.Error
 		progress.Fail(err.Error(), errors.As(err, &failed) && failed.Retryable)

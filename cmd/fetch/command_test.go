@@ -63,7 +63,7 @@ func TestExitCodes(t *testing.T) {
 		{"order", []string{"--order=list", "file:///x", dest}, 2},
 		{"no source", []string{"file://" + from + "/none/", dest}, 1},
 		{"away", []string{"--endpoint=http://127.0.0.1:1", "--anonymous", "--attempts=1", "s3://bucket/x/", dest}, 75},
-		{"time is over", []string{"--endpoint=http://127.0.0.1:1", "--anonymous", "--timeout=100ms", "s3://bucket/x/", dest}, 75},
+		{"time is over", []string{"--endpoint=http://127.0.0.1:1", "--anonymous", "--timeout=100ms", "s3://bucket/x/", dest}, 124},
 		{"prepare", []string{"prepare", dest + "2"}, 0},
 		{"prepare a file", []string{"prepare", filepath.Join(from, "a")}, 1},
 		{"put to a file", []string{"put", from, "file:///x"}, 2},

@@ -37,6 +37,8 @@ func exitCode(err error) int {
 		return protocol.ExitComplete
 	case errors.Is(err, errRefused):
 		return protocol.ExitRefused
+	case errors.Is(err, errTimeout):
+		return protocol.ExitTimeout
 	case errors.As(err, &usage), errors.As(err, &failed) && failed.Usage:
 		return protocol.ExitUsage
 	case errors.As(err, &failed) && failed.Retryable:

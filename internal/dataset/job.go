@@ -145,10 +145,6 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 			Template:         corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: map[string]string{replica.AnnotationVolumeID: t.config.ID, replica.AnnotationOwner: t.owner.Name}}, Spec: t.pod(args)},
 		},
 	}
-	if t.source.Timeout > 0 && role == roleLoad {
-		limit := int64((t.source.Timeout + afterDeadline).Seconds())
-		job.Spec.ActiveDeadlineSeconds = &limit
-	}
 	return job
 }
 

@@ -14,15 +14,18 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	attempt := p.task(index, nil).attempt
 	old := p.remembered(status.Claim)
 	known := old.State == flexlvmv1.ReplicaFailed && old.Attempt == attempt
-	_, failed, why := end(r.Job)
-	failed = failed && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad
-	if !known && !failed {
+	failed, why := r.loadFailedFor(attempt)
+	overdue := p.overdue(r)
+	if !known && !failed && overdue == "" {
 		return false
 	}
 	p.Failed = true
 	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
 	if !known {
-		status.Message = failure(r.Pod, why)
+		status.Message = overdue
+		if failed {
+			status.Message = failure(r.Pod, why)
+		}
 		if p.isWritable(r.Claim) {
 			status.Message += "; claim " + status.Claim + " is kept, as consumers may have written to it"
 		}

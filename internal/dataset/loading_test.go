@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -86,8 +87,68 @@ func TestFailedLoad(t *testing.T) {
 	s.requirePlan("create claim v-a-0")
 
 	// A Job that nobody knows why it failed.
-	s.ended(0, batchv1.JobFailed, "").Pod = nil
+	s.ended(0, batchv1.JobFailed, "")
 	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
+}
+
+// A loader that never ran is no load that failed, whatever its Job says: it is tried again
+// for ever, and the status says what its pod says.
+func TestLoaderThatNeverRan(t *testing.T) {
+	rejected := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
+	unstarted := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: "no such device"}},
+	}}}}
+	for name, c := range map[string]struct {
+		pod *corev1.Pod
+		why string
+	}{
+		"its pod was taken away":  {nil, "its pods are gone"},
+		"no kubelet took it":      {rejected, "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu"},
+		"its program did not run": {unstarted, "StartError: no such device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 1, "5m" })
+			s.ended(0, batchv1.JobFailed, "").Pod = c.pod
+			out := s.requirePlan()
+			require.False(t, out.Failed)
+			require.Contains(t, out.Status.Nodes[0].Message, c.why)
+			s.recorded(out)
+			s.Now = now.Add(time.Minute)
+			require.False(t, s.requirePlan("delete job v-a-0").Failed)
+		})
+	}
+	t.Run("to upload", func(t *testing.T) {
+		s, _ := newUpload(t)
+		s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+		s.PutPod = rejected
+		out := s.requirePlan()
+		require.False(t, out.Failed)
+		require.Contains(t, out.Status.Message, "OutOfcpu")
+		s.Now = now.Add(time.Minute)
+		s.requirePlan("delete job v-a-put")
+	})
+}
+
+// The time runs from when the first loader of the load began to work.
+func TestTimeoutOfALoad(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 1, "5m" })
+	r := s.loading(0, corev1.PodPending)
+	require.Nil(t, r.Job.Spec.ActiveDeadlineSeconds, "it would count the wait for a node")
+	s.Now = now.Add(24 * time.Hour)
+	require.False(t, s.requirePlan().Failed)
+	running := func(since time.Time) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: loader, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since)}},
+		}}}}
+	}
+	r.Pod = running(s.Now.Add(-time.Minute))
+	require.False(t, s.requirePlan().Failed)
+	r.Earlier = []*corev1.Pod{running(s.Now.Add(-6 * time.Minute))}
+	out := s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "timeoutForDataDownload 5m0s is over since its loader began at 2026-11-22T15:54:00Z")
+	s.recorded(out)
+	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 }
 
 // A loader that left no result is quoted from the end of its log.

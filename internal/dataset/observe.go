@@ -95,7 +95,7 @@ func (s *Observed) addLoaders(from *snapshot) {
 			if job.Labels[labelRole] == rolePut {
 				s.Put, s.PutPod = job, lastPod(job, from.pods)
 			} else if rep := s.at(job); rep != nil {
-				rep.Job, rep.Pod = job, lastPod(job, from.pods)
+				rep.Job, rep.Pod, rep.Earlier = job, lastPod(job, from.pods), podsOf(job, from.pods)
 			}
 		}
 	}
@@ -165,14 +165,19 @@ func nodeOf(volume *corev1.PersistentVolume, nodes []*corev1.Node) string {
 	return ""
 }
 
+func podsOf(job *batchv1.Job, pods []corev1.Pod) (out []*corev1.Pod) {
+	for i := range pods {
+		if metav1.IsControlledBy(&pods[i], job) {
+			out = append(out, &pods[i])
+		}
+	}
+	return out
+}
+
 // lastPod is the youngest pod of a Job; nil where there is none.
 func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 	var out *corev1.Pod
-	for i := range pods {
-		pod := &pods[i]
-		if !metav1.IsControlledBy(pod, job) {
-			continue
-		}
+	for _, pod := range podsOf(job, pods) {
 		if out == nil || out.CreationTimestamp.Before(&pod.CreationTimestamp) {
 			out = pod
 		}

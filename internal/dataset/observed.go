@@ -64,8 +64,10 @@ type Replica struct {
 	Volume *corev1.PersistentVolume
 	Node   string // that the volume lies on
 	Job    *batchv1.Job
-	Pod    *corev1.Pod      // the last of the Job
-	Report *protocol.Status // what its loader says now
+	Pod    *corev1.Pod // the last of the Job
+	// Earlier are all pods of the Job, as long as Kubernetes keeps them.
+	Earlier []*corev1.Pod
+	Report  *protocol.Status // what its loader says now
 	// Busy: a loader is still running although its Job is gone.
 	Busy bool
 }
@@ -212,6 +214,9 @@ func idle(pod *corev1.Pod) string {
 	case pod == nil || pod.Status.Phase == corev1.PodPending:
 		return waiting(pod)
 	case pod.Status.Phase == corev1.PodFailed:
+		if !hasRun(pod) {
+			return couldNotRun(pod) + "; it is tried again"
+		}
 		return "its loader is tried again; the last time: " + failure(pod, pod.Status.Reason)
 	}
 	return ""

@@ -263,7 +263,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	task := p.task(index, r.Claim)
 	p.soon(whileLoading)
 	p.grow(r)
-	succeeded, _, _ := end(r.Job)
+	succeeded, failed, _ := end(r.Job)
 	current := r.Job != nil && r.Job.Annotations[annotationClaimUID] == string(r.Claim.UID) &&
 		r.Job.Annotations[annotationAttempt] == task.attempt && r.Job.Labels[labelRole] == roleLoad
 	switch {
@@ -283,6 +283,9 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.Status.ReadyReplicas++
 		}
 		p.do(p.completed(index, r))
+	case failed: // it never ran: see loadFailedFor
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
+		p.again(Action{Verb: Delete, Object: r.Job}, ended(r.Job))
 	default:
 		p.running(r, status)
 	}

@@ -193,6 +193,10 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
 		p.soon(afterAction)
 		return p.wasUploaded() != "" // nothing goes before that is written
+	case failed && !hasRun(p.PutPod):
+		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
+		p.Status.Message = "is uploaded to " + p.Source.OutputURL + "; " + status.Message
+		p.again(Action{Verb: Delete, Object: p.Put}, ended(p.Put))
 	case failed:
 		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = failure(p.PutPod, why)

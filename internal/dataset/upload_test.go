@@ -32,6 +32,7 @@ func TestUpload(t *testing.T) {
 
 	// What cannot be uploaded is kept.
 	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
+	s.PutPod = r.Pod
 	out = s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "so it is kept")

@@ -28,12 +28,12 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 		why    string
 		usable int32
 	}{
-		"another source":           {func(s *stage, _ *Replica) { s.Source.URL = "s3://b/q/" }, "it holds what the volume asked for earlier", 1},
-		"a newer flexlvm":          {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
+		"another source":  {func(s *stage, _ *Replica) { s.Source.URL = "s3://b/q/" }, "it holds what the volume asked for earlier", 1},
+		"a newer flexlvm": {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
 		"its node lost its labels": {func(s *stage, r *Replica) {
 			s.Barred["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(withData(has("pool")))
 		}, "its node is not among those", 1},
-		"one too many":             {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "it is one more than wanted", 1},
+		"one too many": {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "it is one more than wanted", 1},
 		"no PersistentVolume": {func(s *stage, r *Replica) {
 			r.Claim.Status.Phase, r.Volume, r.Node, s.Labelled = corev1.ClaimLost, nil, "", nil
 		}, "its PersistentVolume is gone", 0},

@@ -13,8 +13,9 @@ const (
 	ExitComplete  = 0
 	ExitFailed    = 1
 	ExitUsage     = 2
-	ExitRefused   = 3  // all is there but for keys that cannot be files
-	ExitTemporary = 75 // EX_TEMPFAIL of sysexits(3): trying again may help
+	ExitRefused   = 3   // all is there but for keys that cannot be files
+	ExitTimeout   = 124 // the time that the run was given is over, as timeout(1) says it
+	ExitTemporary = 75  // EX_TEMPFAIL of sysexits(3): trying again may help
 )
 
 // Paths of the loader's HTTP server.

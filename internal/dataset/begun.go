@@ -1,0 +1,103 @@
+package dataset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// neverStarted are the reasons that container runtimes give for a container whose program
+// never ran.
+var neverStarted = []string{"StartError", "ContainerCannotRun", "CreateContainerError"}
+
+// began reports whether the loader of a pod began to work, and when, as its kubelet tells.
+func began(pod *corev1.Pod) (at time.Time, ran bool) {
+	if pod == nil {
+		return time.Time{}, false
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name != loader {
+			continue
+		}
+		if c.State.Running != nil {
+			return c.State.Running.StartedAt.Time, true
+		}
+		if end := c.State.Terminated; end != nil && !slices.Contains(neverStarted, end.Reason) {
+			return end.StartedAt.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func hasRun(pod *corev1.Pod) bool {
+	_, ran := began(pod)
+	return ran
+}
+
+// begun reports whether a loader of the replica's Job ever began to work, and when the
+// first one did; the zero time if no kubelet told.
+func (r *Replica) begun() (first time.Time, ran bool) {
+	for _, pod := range append(r.Earlier[:len(r.Earlier):len(r.Earlier)], r.Pod) {
+		at, did := began(pod)
+		ran = ran || did
+		if did && at.Unix() > 0 && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first, ran
+}
+
+// overdue says that a load took longer than timeoutForDataDownload, counted from when its
+// first loader began; empty otherwise. A loader ends itself in time; this is for a
+// sequence of them, of which each failed early.
+func (p *planner) overdue(r *Replica) string {
+	if p.Source.Timeout == 0 || r.Job == nil || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
+		return ""
+	}
+	first, _ := r.begun()
+	if first.IsZero() || p.Now.Sub(first) < p.Source.Timeout+afterDeadline {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintf("timeoutForDataDownload %s is over since its loader began at %s; %s",
+		p.Source.Timeout, first.UTC().Format(time.RFC3339), idle(r.Pod)), "; ")
+}
+
+// couldNotRun says why the loader of a pod that has ended never began, in the words of the
+// pod's own status.
+func couldNotRun(pod *corev1.Pod) string {
+	if pod == nil {
+		return "its loader could not run, and its pods are gone"
+	}
+	reason, message := pod.Status.Reason, pod.Status.Message
+	if at := terminated(pod); at != nil {
+		reason, message = cmp.Or(at.Reason, reason), cmp.Or(at.Message, message)
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			reason, message = cmp.Or(reason, c.Reason), cmp.Or(message, c.Message)
+		}
+	}
+	return "its loader could not run: " + clip(strings.TrimSuffix(reason+": "+message, ": "))
+}
+
+// loadFailedFor reports whether a Job that has failed says something of its load. One
+// whose loader never ran is made anew, for ever: nodes come, and room.
+func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
+	_, failed, why = end(r.Job)
+	_, ran := r.begun()
+	return failed && ran && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
+}
+
+// again makes a Job anew whose loader never ran, some time after it ended.
+func (p *planner) again(job Action, endedAt time.Time) {
+	due := endedAt.Add(betweenVisits)
+	if p.Now.Before(due) {
+		p.soon(due.Sub(p.Now))
+		return
+	}
+	p.do(job)
+}
