@@ -23,6 +23,7 @@ import (
 type options struct {
 	s3            s3store.Config
 	style         string
+	name          string
 	include       []string
 	exclude       []string
 	sync          bool
@@ -85,6 +86,7 @@ func command() *cobra.Command {
 func (o *options) fetching(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.s3.Version, "version-id", "", "version of the one object that SOURCE names")
+	f.StringVar(&o.name, "name", "", "path in DEST of the one object that SOURCE names (default: the last part of its key)")
 	f.StringArrayVar(&o.include, "include", nil, "fetch only paths that match this pattern; base names, if it has no slash; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "do not fetch paths that match this pattern; may be repeated")
 	f.BoolVar(&o.sync, "sync", false, "look for changes although DEST is complete, and remove files that were fetched and are gone from SOURCE")

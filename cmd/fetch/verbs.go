@@ -18,6 +18,9 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if source.Name = s.name; s.name != "" && !source.Single() {
+		return usageError{fmt.Errorf("--name %q is of one object; give a source that neither ends in a slash nor has wildcards", s.name)}
+	}
 	paths, err := readPaths(s.orderFile)
 	if err != nil {
 		return usageError{err}

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"path"
@@ -9,11 +10,15 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-var optionsOfPachyderm = []string{"repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName"}
+var optionsOfPachyderm = []string{"repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName", "filePath", "recursive"}
 
 // readPachyderm goes by Pachyderm's S3 gateway; VCK spoke gRPC, whose port is not
 // the gateway's.
 func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]string) error {
+	// VCK's published manifest has an older word, of a file that goes into the root.
+	if file := options["filePath"]; file != "" && options["inputPath"] == "" {
+		options["inputPath"], options["outputPath"] = file, cmp.Or(options["outputPath"], "/")
+	}
 	for _, key := range []string{"repo", "branch", "inputPath", "outputPath"} {
 		if options[key] == "" {
 			return fmt.Errorf("%s has to be set in options", key)
@@ -25,8 +30,15 @@ func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]stri
 	}
 	input := options["inputPath"]
 	s.URL = fmt.Sprintf("pachyderm://%s@%s/%s", repo, options["branch"], strings.TrimPrefix(input, "/"))
-	s.Dir = strings.TrimPrefix(path.Clean("/"+options["outputPath"]), "/")
-	s.Secret = options["pachydermSecretName"]
+	output := strings.TrimPrefix(path.Clean("/"+options["outputPath"]), "/")
+	if single(input) && output != "" && !strings.HasSuffix(options["outputPath"], "/") {
+		s.Flags = append(s.Flags, "--name="+output) // one file becomes outputPath itself
+	} else {
+		s.Dir = output
+	}
+	if s.Secret = options["pachydermSecretName"]; s.Secret == "" {
+		s.Access = append(s.Access, "--anonymous")
+	}
 	if options["endpointURL"] == "" {
 		endpoint, err := gateway(options["pachydermServiceAddress"])
 		if err != nil {
@@ -37,13 +49,18 @@ func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]stri
 	return nil
 }
 
+// single reports whether a path names one file, and not all below it or what matches it.
+func single(path string) bool {
+	return strings.TrimPrefix(path, "/") != "" && !strings.HasSuffix(path, "/") && !strings.ContainsAny(path, `*?[`)
+}
+
 // gateway is where Pachyderm's S3 gateway is, beside the address of its gRPC that
 // VCK's manifests have.
 func gateway(address string) (string, error) {
 	const port = "30600"
 	switch {
 	case address == "":
-		return "http://pachd:" + port, nil
+		return "http://pachd.default.svc:" + port, nil
 	case strings.Contains(address, "://"):
 		return address, nil
 	case !strings.Contains(address, ":"):

@@ -102,7 +102,7 @@ func TestSources(t *testing.T) {
 	require.Equal(t, []string{"--anonymous"}, s.Access)
 
 	for address, endpoint := range map[string]string{
-		"": "http://pachd:30600", "pachd.default": "http://pachd.default:30600", "pachd.default:650": "http://pachd.default:30600",
+		"": "http://pachd.default.svc:30600", "pachd.default.svc:650": "http://pachd.default.svc:30600", "pachd.default": "http://pachd.default:30600", "pachd.default:650": "http://pachd.default:30600",
 		"10.0.0.1:30650": "http://10.0.0.1:30600", "10.0.0.1:31600": "http://10.0.0.1:31600", "https://p": "https://p",
 	} {
 		s, err = ParseSource(volumeOf("Pachyderm", 1, options{
@@ -111,8 +111,41 @@ func TestSources(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "pachyderm://x/r@master/in/", s.URL)
 		require.Equal(t, "deep", s.Dir, "it stays in the volume")
-		require.Equal(t, []string{"--endpoint=" + endpoint}, s.Access)
+		require.Equal(t, []string{"--anonymous", "--endpoint=" + endpoint}, s.Access)
 	}
+}
+
+// No manifest of VCK named a Secret, and one file was written to outputPath itself.
+func TestPachydermOfVCK(t *testing.T) {
+	for name, c := range map[string]struct {
+		options options
+		flags   []string
+		dir     string
+	}{
+		"a file":                    {options{"inputPath": "s3/test", "outputPath": "test"}, []string{"--name=test"}, ""},
+		"a file, further down":      {options{"inputPath": "s3/test", "outputPath": "./a/b"}, []string{"--name=a/b"}, ""},
+		"a file in a directory":     {options{"inputPath": "s3/test", "outputPath": "a/"}, nil, "a"},
+		"a file in the root":        {options{"inputPath": "/test", "outputPath": "/"}, nil, ""},
+		"all below a path":          {options{"inputPath": "s3/", "outputPath": "test"}, nil, "test"},
+		"all of it":                 {options{"inputPath": "/", "outputPath": "test"}, nil, "test"},
+		"what matches":              {options{"inputPath": "s3/*.csv", "outputPath": "test"}, nil, "test"},
+		"the older word":            {options{"filePath": "s3/test"}, nil, ""},
+		"what its controller wrote": {options{"inputPath": "s3/", "outputPath": "test", "recursive": "-r", "dataPath": "/var/datasets"}, nil, "test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.options["repo"], c.options["branch"] = "test", "master"
+			s, err := ParseSource(volumeOf("Pachyderm", 1, c.options))
+			require.NoError(t, err)
+			require.Equal(t, c.flags, s.Flags)
+			require.Equal(t, c.dir, s.Dir)
+			require.Equal(t, []string{"--anonymous", "--endpoint=http://pachd.default.svc:30600"}, s.Access)
+			require.Empty(t, s.Secret)
+		})
+	}
+	s, err := ParseSource(volumeOf("Pachyderm", 1, options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o", "pachydermSecretName": "token"}))
+	require.NoError(t, err)
+	require.Equal(t, "token", s.Secret)
+	require.NotContains(t, s.Access, "--anonymous")
 }
 
 // What the loader takes is taken, and handed on as it was written.

@@ -52,6 +52,7 @@ type complete struct {
 	Source      string    `json:"source"`
 	Endpoint    string    `json:"endpoint,omitempty"`
 	Version     string    `json:"versionId,omitempty"`
+	Name        string    `json:"name,omitempty"`
 	Include     []string  `json:"include,omitempty"`
 	Exclude     []string  `json:"exclude,omitempty"`
 	Files       int64     `json:"files"`
@@ -61,7 +62,7 @@ type complete struct {
 }
 
 func (c complete) selects(b complete) bool {
-	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
+	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
 		strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
 }
 

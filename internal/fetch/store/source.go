@@ -27,6 +27,8 @@ type Source struct {
 	Glob *glob
 	// Prefix is stripped from keys to make paths.
 	Prefix string
+	// Name, if it is set, is the path of a source that is one object.
+	Name string
 }
 
 // Single reports whether the source is one object.
@@ -57,6 +59,9 @@ func (s *Source) Resolve() error {
 func (s Source) Path(key string) (string, bool) {
 	if !strings.HasPrefix(key, s.Prefix) || s.Glob != nil && !s.Glob.match(key) {
 		return "", false
+	}
+	if s.Name != "" {
+		return s.Name, true
 	}
 	return key[len(s.Prefix):], true
 }

@@ -103,3 +103,19 @@ func TestPachydermCutsRequests(t *testing.T) {
 	require.Zero(t, o.code, o.stderr)
 	require.Len(t, b.whole(want), 1)
 }
+
+// Whoever names no token asks as nobody, as VCK did, and one file gets the name that it is
+// given.
+func TestPachydermWithoutToken(t *testing.T) {
+	b, p, _ := gateway(t)
+	_, err := p.Commit(b.ctx, "default", "images", "master", bytesOf(tree{"s3/test": "content"}))
+	require.NoError(t, err)
+	const source = "pachyderm://images@master/s3/test"
+	o := b.launch("--endpoint", p.Endpoint, "--anonymous", "--name=out/test", source, b.dest).wait()
+	require.Equal(t, 1, o.code, "it wants a token: %s", o.stderr)
+	p.Token = ""
+	o = b.launch("--endpoint", p.Endpoint, "--anonymous", "--name=out/test", source, b.dest).wait()
+	require.Zero(t, o.code, o.stderr)
+	b.whole(tree{"out/test": "content"})
+	require.Equal(t, 2, b.launch("--endpoint", p.Endpoint, "--anonymous", "--name=x", "pachyderm://images@master/s3/", b.dest).wait().code)
+}
