@@ -137,6 +137,13 @@ type Pool struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	DeviceFree []resource.Quantity `json:"deviceFree,omitempty"`
+	// DeviceReclaimable is what volumes hold on each of these devices, in the same order,
+	// that may be evicted or are being removed. It may be less than Reclaimable: where a
+	// volume lies is not always known.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=128
+	DeviceReclaimable []resource.Quantity `json:"deviceReclaimable,omitempty"`
 	// ExtentSize is the grain in which the pool gives space.
 	// +optional
 	ExtentSize resource.Quantity `json:"extentSize,omitzero"`

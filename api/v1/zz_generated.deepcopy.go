@@ -181,6 +181,13 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.DeviceReclaimable != nil {
+		in, out := &in.DeviceReclaimable, &out.DeviceReclaimable
+		*out = make([]resource.Quantity, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	out.ExtentSize = in.ExtentSize.DeepCopy()
 	if in.VolumesByState != nil {
 		in, out := &in.VolumesByState, &out.VolumesByState

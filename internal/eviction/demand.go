@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -13,7 +14,15 @@ import (
 type demand struct {
 	claim *persistentvolume.Volume
 	need  volume.Bytes
+	// devices is how many physical devices it needs share of, each; only names those that
+	// it may lie on, nil for any.
+	devices int
+	share   volume.Bytes
+	only    []string
 }
+
+// wide reports whether it needs several physical devices.
+func (d demand) wide() bool { return d.devices > 1 }
 
 // addDemands gives each pool what is promised in it, the smallest first.
 func (p *planner) addDemands() {
@@ -22,7 +31,7 @@ func (p *planner) addDemands() {
 		c := &p.view.PersistentVolumes[i]
 		need := p.need(c)
 		if other, there := by[KeyOfPersistentVolume(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
-			by[KeyOfPersistentVolume(c)] = demand{claim: c, need: need}
+			by[KeyOfPersistentVolume(c)] = p.demand(c, need)
 		}
 	}
 	for _, d := range by {
@@ -35,6 +44,23 @@ func (p *planner) addDemands() {
 			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.claim.PV, b.claim.PV), cmp.Compare(a.claim.Volume, b.claim.Volume))
 		})
 	}
+}
+
+// demand is what a claim needs, by device. The copies of a volume grow only on the devices
+// that they lie on.
+func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
+	d := demand{claim: c, need: need, devices: c.Shape.Devices()}
+	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
+	if made {
+		d.devices = v.Devices()
+		d.share = need / volume.Bytes(d.devices)
+		if v.Layout == volume.Raid1 && v.On != nil {
+			d.only = slices.Sorted(maps.Keys(v.On))
+		}
+		return d
+	}
+	d.share = c.Shape.Share(volume.DeviceSize(c.Size, c.Inodes), p.byName[c.Pool()].Extent)
+	return d
 }
 
 // need is what a claim still needs, 0 for nothing. A claim that no pod can use
@@ -76,15 +102,18 @@ func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume
 	out := map[volume.PoolName][]*persistentvolume.Volume{}
 	for _, result := range r.Pools {
 		in := p.byName[result.Pool.Name]
-		room := result.Pool.Free + result.Reclaimable
+		left := room{total: result.Pool.Free + result.Reclaimable, on: freeOn(result.Pool)}
+		for i, reclaimable := range result.DeviceReclaimable {
+			left.on[result.Pool.Devices[i]] += reclaimable
+		}
 		for i := range view.Volumes {
 			v := &view.Volumes[i]
 			if v.State == volume.Doomed && v.Pool() == result.Pool.Name && v.Cluster == view.Cluster {
-				room += v.Device
+				left.total += v.Device
 			}
 		}
 		for _, want := range in.demands {
-			if room -= want.need; room < 0 {
+			if !left.serve(want) {
 				out[result.Pool.Name] = append(out[result.Pool.Name], want.claim)
 			}
 		}

@@ -58,13 +58,25 @@ func (p *planner) whyMaxAge(v *inventory.Volume) string {
 		duration.HumanDuration(p.policy.MaxAge), v.Device, p.idle(v))
 }
 
-// whyPromised says for what room is made: served volumes that need target.
-func (p *pool) whyPromised(served int, target volume.Bytes) string {
+// whyPromised says for what room is made.
+func (p *pool) whyPromised(g goal, now room) string {
 	which := ""
-	if served < len(p.demands) {
-		which = fmt.Sprintf(", of which %d with %s can be served", served, target)
+	if served := len(g.served); served < len(p.demands) {
+		which = fmt.Sprintf(", of which %d with %s can be served", served, g.target)
 	}
-	return fmt.Sprintf("%s%s, and pool %s has %s", p.promises(), which, p.Name, p.room())
+	return fmt.Sprintf("%s%s, and pool %s has %s%s", p.promises(), which, p.Name, p.room(), p.narrow(now))
+}
+
+// narrow says of a pool with room enough altogether that it has too little on some
+// devices, or nothing.
+func (p *pool) narrow(r room) string {
+	r = r.clone()
+	for _, d := range p.demands {
+		if d.need <= r.total && !r.serve(d) {
+			return fmt.Sprintf(", but %s needs %s on each of %d devices", d.claim.PV, d.share, d.devices)
+		}
+	}
+	return ""
 }
 
 // promises is what the pool has to give, and to whom first.
@@ -120,8 +132,9 @@ func (p *planner) press(in *pool) {
 	if p.over(in, used) {
 		why = append(why, p.full(in, used))
 	}
-	if in.result.Promised > in.Free {
-		why = append(why, fmt.Sprintf("%s, and pool %s has %s", in.promises(), in.Name, in.room()))
+	free := room{in.Free, freeOn(in.Pool)}
+	if narrow := in.narrow(free); narrow != "" || in.result.Promised > in.Free {
+		why = append(why, fmt.Sprintf("%s, and pool %s has %s%s", in.promises(), in.Name, in.room(), narrow))
 	}
 	if full := p.thinMetadataFull(in); full != "" {
 		why = append(why, full)
@@ -138,6 +151,9 @@ func (p *planner) reportShortfall(in *pool) {
 	if missing := in.result.Promised - reach; missing > 0 {
 		in.result.Shortfall = missing
 		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", in.promises(), in.Name, reach, missing))
+	} else if lacking, narrow := in.lacking(); lacking > 0 {
+		in.result.Shortfall = lacking
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, reach, narrow, lacking))
 	}
 	if p.over(in, in.used()) {
 		in.result.Shortfall = max(in.result.Shortfall, p.excess(in))
@@ -148,6 +164,19 @@ func (p *planner) reportShortfall(in *pool) {
 	}
 	why = append(why, p.outlook(in)...)
 	in.result.ShortfallMessage = strings.Join(why, "; ")
+}
+
+// lacking is what demands miss on their devices even with all that may go, and the first
+// of them in words.
+func (p *pool) lacking() (sum volume.Bytes, narrow string) {
+	left := p.comingRoom().with(p.queue)
+	narrow = p.narrow(left)
+	for _, d := range p.demands {
+		if !left.serve(d) {
+			sum += left.lacks(d)
+		}
+	}
+	return sum, narrow
 }
 
 // outlook says what is in the way of more room, and what a person can do.

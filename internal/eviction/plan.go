@@ -58,6 +58,9 @@ type PoolResult struct {
 	// Reclaimable is what the volumes hold that may be evicted now, without orphans. If
 	// Result.Blocked is set, nothing of it is evicted.
 	Reclaimable volume.Bytes
+	// DeviceReclaimable is how much of it, and of what is being removed, lies on each of
+	// Pool.DeviceFree; 0 if Result.Blocked is set, but for what is being removed.
+	DeviceReclaimable []volume.Bytes
 	// Replicas is the part of Reclaimable that replicas of datasets hold.
 	Replicas volume.Bytes
 	// Allocatable is what PersistentVolumes may take altogether; see allocatable.
@@ -132,7 +135,10 @@ type planner struct {
 func (p *planner) openPools() {
 	p.byName = make(map[volume.PoolName]*pool, len(p.view.Pools))
 	for _, given := range p.view.Pools {
-		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()]}
+		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()], comingOn: map[string]volume.Bytes{}}
+		for device := range freeOn(given) {
+			one.comingOn[device] = 0 // addOn leaves out the others
+		}
 		one.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
 		p.pools = append(p.pools, one)
 	}
@@ -175,7 +181,7 @@ func (p *planner) sort(v *inventory.Volume) {
 			one.unfinished = append(one.unfinished, v)
 			return
 		}
-		one.pending += v.Device
+		one.awaits(v)
 	case volume.Ready, volume.Creating:
 		p.sortReplica(v, one)
 	case volume.Unreferenced:

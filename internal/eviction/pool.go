@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -23,8 +24,10 @@ type pool struct {
 	unfinished []*inventory.Volume
 	pending    volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
 	freed      volume.Bytes // by evictions of this plan
-	demands    []demand
-	result     PoolResult
+	// comingOn is what of pending and freed lies on each device.
+	comingOn map[string]volume.Bytes
+	demands  []demand
+	result   PoolResult
 }
 
 // An amount is so many volumes and what they hold.
@@ -45,8 +48,57 @@ const fewUnfinished = 2
 
 func (p *pool) stalled() bool { return len(p.unfinished) >= fewUnfinished }
 
+// awaits counts the room of a volume as about to be free.
+func (p *pool) awaits(v *inventory.Volume) {
+	p.pending += v.Device
+	addOn(p.comingOn, v)
+}
+
+// frees counts the room of a volume that this plan evicts.
+func (p *pool) frees(v *inventory.Volume) {
+	p.freed += v.Device
+	addOn(p.comingOn, v)
+}
+
 // coming is what is free or about to be.
 func (p *pool) coming() volume.Bytes { return p.Free + p.pending + p.freed }
+
+// comingRoom is the same, by device.
+func (p *pool) comingRoom() room {
+	on := freeOn(p.Pool)
+	for device, bytes := range p.comingOn {
+		on[device] += bytes
+	}
+	return room{p.coming(), on}
+}
+
+// freeOn is what is free on each device of a pool; nil where that is not known.
+func freeOn(p inventory.Pool) map[string]volume.Bytes {
+	if len(p.DeviceFree) == 0 {
+		return nil
+	}
+	on := make(map[string]volume.Bytes, len(p.DeviceFree))
+	for i, free := range p.DeviceFree {
+		on[p.Devices[i]] = free
+	}
+	return on
+}
+
+// reclaimableOn is what is about to be free on each device, in their order, and what
+// volumes hold there that may go.
+func (p *pool) reclaimableOn() (out []volume.Bytes) {
+	on := maps.Clone(p.comingOn)
+	for _, v := range p.queue {
+		addOn(on, v)
+	}
+	for _, c := range p.replicas {
+		addOn(on, c.volume)
+	}
+	for i := range p.DeviceFree {
+		out = append(out, on[p.Devices[i]])
+	}
+	return out
+}
 
 // used is what will still be in use, whoever uses it.
 func (p *pool) used() volume.Bytes { return max(0, p.Size-p.coming()) }
@@ -69,9 +121,11 @@ func (p *planner) decide(in *pool) []Eviction {
 	in.result.Replicas = in.leaving()
 	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
+	in.result.DeviceReclaimable = in.reclaimableOn()
 	p.press(in)
 	if p.result.Blocked != "" {
 		in.queue, in.replicas = nil, nil
+		in.result.DeviceReclaimable = in.reclaimableOn()
 		p.reportShortfall(in)
 		return nil
 	}
@@ -80,6 +134,7 @@ func (p *planner) decide(in *pool) []Eviction {
 	if in.stalled() {
 		in.queue, in.replicas = nil, nil
 		in.result.Reclaimable, in.result.Replicas = 0, 0
+		in.result.DeviceReclaimable = in.reclaimableOn()
 	}
 	// What takes no room gives none.
 	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
@@ -110,7 +165,7 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 		default:
 			return false
 		}
-		in.freed += v.Device
+		in.frees(v)
 		return true
 	})
 	return append(immediate, old...)
@@ -128,30 +183,16 @@ func (p *planner) immediately(v *inventory.Volume) Eviction {
 // smallest first, and for none that cannot: data is not given up for nothing. In a
 // thin pool any room serves, for there a volume takes it bit by bit.
 func (p *planner) evictForPromises(in *pool) []Eviction {
-	if in.result.Promised <= in.coming() {
+	if len(in.demands) == 0 {
 		return nil
 	}
-	target, served := in.within(in.demands, in.coming()+in.reclaimable())
-	if target <= in.coming() {
+	now := in.comingRoom()
+	g := in.goalWithin(in.demands, now.with(in.queue))
+	victims := g.victims(now, in.queue)
+	if len(victims) == 0 {
 		return nil
 	}
-	return p.take(in, target-in.coming(), ReasonPromised, in.whyPromised(served, target))
-}
-
-// within is how much room serves as many of demands as reach is enough for, the
-// smallest first, and how many these are. In a thin pool any room serves.
-func (p *pool) within(demands []demand, reach volume.Bytes) (target volume.Bytes, served int) {
-	var sum volume.Bytes
-	for _, d := range demands {
-		if sum += d.need; sum <= reach {
-			target = sum
-			served++
-		}
-	}
-	if p.Thin != nil {
-		target = min(sum, reach)
-	}
-	return target, served
+	return p.evict(in, victims, ReasonPromised, in.whyPromised(g, now))
 }
 
 // evictForThreshold brings a pool that is too full down to the low threshold.
@@ -174,10 +215,19 @@ func (p *planner) excess(in *pool) volume.Bytes {
 
 // take evicts from the front of the queue until need is met, and no more.
 func (p *planner) take(in *pool, need volume.Bytes, reason Reason, cause string) []Eviction {
+	n := 0
+	for ; need > 0 && n < len(in.queue); n++ {
+		need -= in.queue[n].Device
+	}
+	return p.evict(in, slices.Clone(in.queue[:n]), reason, cause)
+}
+
+// evict evicts these volumes of the queue.
+func (p *planner) evict(in *pool, these []*inventory.Volume, reason Reason, cause string) []Eviction {
 	var out []Eviction
-	for need > 0 && len(in.queue) > 0 {
-		v := in.queue[0]
-		in.queue = in.queue[1:]
+	for _, v := range these {
+		in.queue = slices.DeleteFunc(in.queue, func(other *inventory.Volume) bool { return other == v })
+		in.frees(v)
 		e := Eviction{Volume: *v, Reason: reason}
 		if v.State == volume.Unreferenced {
 			e.Message = fmt.Sprintf("%s; this volume gives back %s: %s", cause, v.Device, p.idle(v))
@@ -186,8 +236,6 @@ func (p *planner) take(in *pool, need volume.Bytes, reason Reason, cause string)
 			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; this orphan gives back %s: %s", cause, v.Device, p.unexplained(v))
 		}
 		out = append(out, e)
-		need -= v.Device
-		in.freed += v.Device
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
 	case c.Replica.Going() && !c.Leaving() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
 		in.stuck.add(v)
 	case c.Replica.Going():
-		in.pending += v.Device // its claim is deleted, or about to be
+		in.awaits(v) // its claim is deleted, or about to be
 	case p.mayLeave(v, c, in):
 		in.replicas = append(in.replicas, candidate{v, c})
 	default:
@@ -92,29 +92,32 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 	slices.SortFunc(in.replicas, func(a, b candidate) int {
 		return cmp.Or(firstAsked(a.claim, b.claim), evictionOrder(a.volume, b.volume))
 	})
-	room, wants := in.coming(), []demand{}
+	now, wants := in.comingRoom(), []demand{}
 	for _, d := range in.demands {
 		if d.claim.Kind == volume.Dataset {
-			room -= d.need // that much is theirs, and they get no more
+			now.keep(d) // that much is theirs, and they get no more
 		} else {
 			wants = append(wants, d)
 		}
 	}
-	room = max(0, room)
-	target, served := in.within(wants, room+in.reclaimable()+in.leaving())
-	need := target - room - in.reclaimable()
-	if need <= 0 {
+	if len(wants) == 0 {
 		return nil
 	}
-	cause := in.whyPromised(served, target)
+	now = now.with(in.queue)
+	var volumes []*inventory.Volume
+	for _, c := range in.replicas {
+		volumes = append(volumes, c.volume)
+	}
+	g := in.goalWithin(wants, now.with(volumes))
+	cause := in.whyPromised(g, in.comingRoom())
 	var out []ReplicaEviction
-	for need > 0 && len(in.replicas) > 0 {
-		c := in.replicas[0]
-		in.replicas = in.replicas[1:]
+	for _, v := range g.victims(now, volumes) {
+		at := slices.IndexFunc(in.replicas, func(c candidate) bool { return c.volume == v })
+		c := in.replicas[at]
+		in.replicas = slices.Delete(in.replicas, at, at+1)
 		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.claim, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
 			cause, c.volume.Name, c.claim.ClaimNamespace, c.claim.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
-		need -= c.volume.Device
-		in.freed += c.volume.Device
+		in.frees(v)
 	}
 	return out
 }

@@ -29,7 +29,7 @@ type Pool struct {
 	// DeviceFree is what is free on each physical device that LVM may allocate from, the
 	// most first.
 	DeviceFree []volume.Bytes
-	// Devices are the paths of these physical devices.
+	// Devices are the paths of these physical devices, in the same order.
 	Devices []string
 	// Thin is nil for a volume group.
 	Thin *ThinPool
@@ -66,6 +66,8 @@ type Volume struct {
 	Size      volume.Bytes `json:"size"`       // what the user may write
 	Device    volume.Bytes `json:"deviceSize"` // what it takes from its pool, as of now
 	Full      volume.Bytes `json:"fullSize"`   // what it takes once all of it is written; the same unless it is thin
+	// On is what it holds of each physical device, by path; nil where that is not known.
+	On map[string]volume.Bytes `json:"-"`
 	// Shape is what LVM says it is; empty where that is none of our layouts.
 	volume.Shape
 	Namespace string      `json:"namespace,omitempty"`

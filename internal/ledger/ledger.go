@@ -88,13 +88,14 @@ type pool struct {
 	reclaimable volume.Bytes   // of it
 	replicas    volume.Bytes   // of that: what replicas of datasets hold, for claims alone
 	devices     []volume.Bytes // free on each physical device
+	reclaimOn   []volume.Bytes // reclaimable, or being removed, on each of devices
 	closed      string
 	busy        int // percent of time
 }
 
 func (p pool) equal(q pool) bool {
 	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.replicas == q.replicas &&
-		slices.Equal(p.devices, q.devices) && p.closed == q.closed && p.busy == q.busy
+		slices.Equal(p.devices, q.devices) && slices.Equal(p.reclaimOn, q.reclaimOn) && p.closed == q.closed && p.busy == q.busy
 }
 
 // A charge is what a PersistentVolume takes of a pool.
@@ -190,6 +191,10 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		}
 		for _, free := range p.DeviceFree {
 			one.devices = append(one.devices, volume.Bytes(free.Value()))
+		}
+		one.reclaimOn = make([]volume.Bytes, len(one.devices)) // a report without them has none
+		for i := range min(len(p.DeviceReclaimable), len(one.devices)) {
+			one.reclaimOn[i] = volume.Bytes(p.DeviceReclaimable[i].Value())
 		}
 		if one.closed == "" {
 			one.closed = ailing

@@ -282,7 +282,7 @@ func TestLedgerLayouts(t *testing.T) {
 		require.ErrorContains(t, b.Take("node-1", three...), "on each of 2 devices")
 		require.Equal(t, 6*leg, b.Room("node-1"), "nothing is kept")
 	})
-	t.Run("what may be evicted lies nobody knows where", func(t *testing.T) {
+	t.Run("where it lies what may be evicted is not told", func(t *testing.T) {
 		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(leg, leg), reclaimable(4*leg)))
 		require.Error(t, b.Take("node-1", mirrored("a", 2*volume.GiB)))
 		require.NoError(t, b.Take("node-1", mirrored("a", volume.GiB)))

@@ -85,7 +85,7 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 			why = l.readsShort(wants, in, p, max(0, room-kept), reads)
 		}
 		if why == "" {
-			why = l.lacksDevices(p, wants, in, room)
+			why = l.lacksDevices(p, wants, in, room, kept)
 		}
 		if why != "" {
 			if (len(wants) > 1 || kept > 0) && largest.charge().In(p.extent) <= room {
@@ -212,26 +212,32 @@ func (l *Ledger) need(wants []Want, in volume.PoolName, extent volume.Bytes) (su
 }
 
 // free is what may be taken of each physical device of a pool of which so much
-// can still be promised. What is promised and not made yet may come to lie on any
-// of them, so it is taken off each; and what may be evicted does not count, for
-// nobody knows on which devices it lies.
-func (p pool) free(room volume.Bytes) []volume.Bytes {
-	var sum volume.Bytes
-	for _, f := range p.devices {
-		sum += f
+// can still be promised: what is free there, and what may be evicted from it.
+//
+// What is promised and not made yet may come to lie on any of them, so it is taken off
+// each. So much of what may be evicted stays: on which devices that lies is not known
+// either.
+func (p pool) free(room, stays volume.Bytes) []volume.Bytes {
+	var free, reclaimable volume.Bytes
+	for i, f := range p.devices {
+		free += f
+		reclaimable += p.reclaimOn[i]
 	}
-	pending := max(0, sum-max(0, room-p.reclaimable))
+	pending := max(0, free+max(reclaimable, p.reclaimable)-room)
 	out := make([]volume.Bytes, 0, len(p.devices))
-	for _, f := range p.devices {
-		out = append(out, max(0, f-pending))
+	for i, f := range p.devices {
+		out = append(out, max(0, f+max(0, p.reclaimOn[i]-stays)-pending))
 	}
 	return out
 }
 
 // lacksDevices says why wants that need several physical devices cannot have them,
-// or nothing.
-func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room volume.Bytes) string {
-	free := p.free(room)
+// or nothing. So much of what replicas hold stays.
+func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room, stays volume.Bytes) string {
+	if slices.ContainsFunc(wants, func(w Want) bool { return w.Spec.Pool() == in && w.Spec.Kind == volume.Dataset }) {
+		stays = p.replicas
+	}
+	free := p.free(room, stays)
 	for _, w := range wants {
 		if w.Spec.Pool() != in || l.written(w.PV) {
 			continue
@@ -317,16 +323,15 @@ func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 		return Offer{}, false
 	}
 	o := Offer{Room: l.room(a, class.Pool()), Busy: p.busy}
-	// What replicas hold does not count for other replicas; on devices, nothing counts
-	// that may be evicted.
-	onDevices := p.free(o.Room)
+	// A linear volume can have all, wherever that is. What replicas hold does not count
+	// for other replicas.
+	room, stays := o.Room, volume.Bytes(0)
 	if class.Kind == volume.Dataset {
-		o.Room = max(0, o.Room-p.replicas)
+		o.Room, stays = max(0, o.Room-p.replicas), p.replicas
 	}
-	// A linear volume can have all, wherever that is.
 	free := []volume.Bytes{o.Room}
 	if class.Devices() > 1 {
-		free = onDevices
+		free = p.free(room, stays)
 	}
 	o.Most = volume.Largest(free, class, p.extent)
 	if h, held := a.holds[class.Pool()]; held {

@@ -15,7 +15,9 @@ const (
 	// shapeFields are of segments: a report that holds them has a row for each.
 	shapeFields  = "segtype,stripes,stripe_size,thin_count,chunk_size,zero"
 	deviceFields = "pv_name,pv_free,pv_missing,pv_allocatable"
-	groupFields  = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
+	// placeFields are of the pieces of the devices, each held by one volume or by none.
+	placeFields = "pv_name,pvseg_size,lv_name,lv_parent"
+	groupFields = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
 )
 
 // reportConfig takes back whatever the host's lvm.conf says of how reports look,
@@ -31,14 +33,13 @@ func reportArgs(fields string) []string { return append(plainArgs(), "--options"
 
 // everythingArgs ask for all groups and all flexlvm volumes in one report, which
 // LVM makes of each group under one lock. Segments are asked for where they tell
-// more than that a volume is linear. The part that nobody wants cannot be left out,
-// so it is reduced to one field and no rows.
+// more than that a volume is linear.
 func everythingArgs() []string {
 	return append(append([]string{"fullreport"}, plainArgs()...),
 		"--configreport", "vg", "--options", groupFields,
 		"--configreport", "lv", "--options", volumeFields, "--select", oursSelection,
 		"--configreport", "pv", "--options", deviceFields,
-		"--configreport", "pvseg", "--options", "pvseg_start", "--select", "pvseg_start=1 && pvseg_start=2",
+		"--configreport", "pvseg", "--options", placeFields,
 		"--configreport", "seg", "--options", "lv_uuid,"+shapeFields, "--select", "segtype!=linear && "+oursSelection)
 }
 

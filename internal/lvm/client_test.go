@@ -288,6 +288,9 @@ func TestEverythingIsOneReport(t *testing.T) {
 	require.Equal(t, volume.Shape{Layout: volume.Linear}, linear.Shape)
 	require.Equal(t, volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128}, striped.Shape)
 	require.Equal(t, volume.Shape{Layout: volume.Raid1, Mirrors: 1}, raid1.Shape)
+	require.Equal(t, map[string]volume.Bytes{"/dev/mapper/a": 140 * volume.MiB}, linear.On, "of two segments")
+	require.Equal(t, map[string]volume.Bytes{"/dev/mapper/a": 24 * volume.MiB, "/dev/mapper/b": 24 * volume.MiB, "/dev/mapper/c": 24 * volume.MiB}, striped.On)
+	require.Equal(t, map[string]volume.Bytes{"/dev/mapper/b": 76 * volume.MiB, "/dev/mapper/c": 76 * volume.MiB}, raid1.On, "with the metadata of each copy")
 	require.Equal(t, g.Size-g.Free, 112*volume.MiB+linear.Takes()+inactive.Takes()+striped.Takes()+raid1.Takes(), "the rest is not ours")
 
 	for name, out := range map[string]string{"no report": "{}", "nothing": "", "half": golden(t, "everything.json")[:900]} {

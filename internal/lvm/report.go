@@ -30,6 +30,9 @@ type LogicalVolume struct {
 	Created   time.Time
 	Health    string // what LVM says is wrong with it; empty for nothing
 	Sync      string // per cent of a RAID's copies that are alike
+	// On is what it holds of each device, its RAID's metadata included. Only
+	// Client.Everything sets it, and not for a thin one.
+	On map[string]volume.Bytes
 }
 
 // Takes returns what the volume takes from its pool: if thin, what was written to it.
@@ -75,6 +78,8 @@ type report struct {
 		VG  []map[string]string `json:"vg"`
 		PV  []map[string]string `json:"pv"`
 		Seg []map[string]string `json:"seg"` // nil but in a full report
+		// PVSeg is nil but in a full report.
+		PVSeg []map[string]string `json:"pvseg"`
 	} `json:"report"`
 }
 
@@ -106,6 +111,10 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 		if err != nil {
 			return nil, err
 		}
+		places, err := parsePlaces(rep.PVSeg)
+		if err != nil {
+			return nil, err
+		}
 		seen := map[string]bool{}
 		for _, f := range rep.LV {
 			lv, err := parseVolume(f)
@@ -117,6 +126,7 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 			}
 			seen[lv.UUID] = true
 			lv.shape(shapes)
+			lv.place(places)
 			all = append(all, lv)
 		}
 	}
@@ -280,32 +290,6 @@ func parsePresent(out []byte) ([]string, error) {
 		}
 	}
 	return all, nil
-}
-
-// parseCopies reads which devices the copies of a RAID lie on, each once: rows as
-// "[data_rimage_0]" on "/dev/sdb(42)", where 42 is an extent.
-func parseCopies(out []byte) ([]string, error) {
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
-	var on []string
-	for _, rep := range r.Report {
-		for _, f := range rep.LV {
-			row := row{fields: f}
-			name, devices := row.text("lv_name"), row.list("devices")
-			if row.err != nil {
-				return nil, row.err
-			}
-			for _, d := range devices {
-				d, _, _ = strings.Cut(d, "(")
-				if strings.Contains(name, "_rimage_") && !slices.Contains(on, d) {
-					on = append(on, d)
-				}
-			}
-		}
-	}
-	return on, nil
 }
 
 // A row reads one row's fields and remembers the first that is missing or is

@@ -82,6 +82,7 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 		sum += v.Device
 		require.Empty(t, v.Problem)
 		require.Equal(t, volume.Spec{Size: v.Size, Layout: v.Layout, Stripes: v.Stripes, Mirrors: v.Mirrors}.Charge(), v.Device)
+		requireOn(m, v)
 	}
 	p := in.Pools[0]
 	require.Equal(t, 5, p.LVs)
@@ -90,8 +91,63 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 	require.NoError(t, err)
 	for i := range listed { // the copies may be more alike by now
 		listed[i].SyncPercent, in.Volumes[i].SyncPercent = "", ""
+		in.Volumes[i].On = nil // which needs the pieces of all devices
 	}
 	require.Equal(t, in.Volumes, listed, "one report as the other")
+}
+
+// requireOn checks what is told of the devices of a volume: each that it lies on, and
+// altogether what it takes.
+func requireOn(m *machine, v inventory.Volume) {
+	m.t.Helper()
+	there, sum := map[string]bool{}, volume.Bytes(0)
+	for _, devices := range devicesOf(m, v.Group, v.Name) {
+		for _, d := range devices {
+			if strings.HasPrefix(d, "/dev/") { // else it is a piece of the volume
+				there[d] = true
+			}
+		}
+	}
+	for d, held := range v.On {
+		require.True(m.t, there[d], "%s is not on %s", v.Name, d)
+		sum += held
+	}
+	require.Len(m.t, v.On, len(there))
+	require.Equal(m.t, v.Device, sum)
+}
+
+// What a device gives back lies in pieces, and LVM makes a copy or a stripe of them: what is
+// free on each device is all that counts.
+func TestPiecesOfADeviceServe(t *testing.T) {
+	for _, h := range []volume.Shape{{Layout: volume.Raid1, Mirrors: 1}, {Layout: volume.Striped, Stripes: 2, StripeKiB: 64}} {
+		m := newMachine(t)
+		m.fillDevices(volume.GiB, volume.GiB, 0, 0)
+		for i := range 6 {
+			name := fmt.Sprintf("piece-%d", i)
+			t.Cleanup(func() { m.clear(volume.Name(name)) })
+			m.shell("lvcreate --yes -an -Zn -Wn -n %s -L 320m %s %s", name, group, testDisks()[i%2])
+		}
+		for _, i := range []int{0, 1, 4, 5} { // every other one of each device
+			m.clear(volume.Name(fmt.Sprintf("piece-%d", i)))
+		}
+		in, err := m.Inventory(m.ctx())
+		require.NoError(t, err)
+		m.shape = h
+		size := volume.Largest(in.Pools[0].DeviceFree, volume.Spec{Layout: h.Layout, Stripes: h.Stripes, Mirrors: h.Mirrors}, in.Pools[0].Extent)
+		require.Greater(t, size, 320*volume.MiB)
+		s := m.volume("data", size)
+		m.unmount(m.mount(s, "a"))
+		in, err = m.Inventory(m.ctx())
+		require.NoError(t, err)
+		require.Len(t, in.Volumes, 1)
+		requireOn(m, in.Volumes[0])
+		for _, name := range []volume.Name{s.Name, "piece-2", "piece-3"} {
+			m.clear(name)
+		}
+		for i := range 4 {
+			m.clear(volume.Name(fmt.Sprintf("filler-%d", i)))
+		}
+	}
 }
 
 // What exists is served as it is, whatever the option says by now.

@@ -41,7 +41,7 @@ func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]inventory.Volume, error
 func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, On: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
 		Active: lv.Active, Open: lv.Open, Origin: lv.Origin,
 	}
 	if v.LastUsed.IsZero() {

@@ -111,7 +111,8 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 		Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free),
 		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
 		ReclaimableReplicas: quantity(p.Replicas),
-		Allocatable:         quantity(p.Allocatable), DeviceFree: deviceFree(p.Pool), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
+		Allocatable:         quantity(p.Allocatable), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
+		DeviceFree: onDevices(p.Pool.DeviceFree), DeviceReclaimable: onDevices(p.DeviceReclaimable),
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(eviction.MetadataUsedPercent(p.Pool)), MissingDevices: int32(p.Pool.Missing),
 	}
@@ -128,10 +129,10 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 // mostDevices is how many the NodeStorage shows; no layout needs more.
 const mostDevices = 128
 
-func deviceFree(p inventory.Pool) []resource.Quantity {
+func onDevices(all []volume.Bytes) []resource.Quantity {
 	var out []resource.Quantity
-	for _, free := range p.DeviceFree[:min(len(p.DeviceFree), mostDevices)] {
-		out = append(out, quantity(free))
+	for _, bytes := range all[:min(len(all), mostDevices)] {
+		out = append(out, quantity(bytes))
 	}
 	return out
 }

@@ -1,0 +1,175 @@
+package eviction
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A room is what a pool has to give: altogether, and on each physical device, by path. A
+// volume that LVM may put anywhere goes by the one, and one whose layout needs several
+// devices by both.
+type room struct {
+	total volume.Bytes
+	on    map[string]volume.Bytes // nil where it is not known
+}
+
+func (r room) clone() room { return room{r.total, maps.Clone(r.on)} }
+
+// add adds what a volume gives back. Where that lies is not always known: then it serves
+// only what may lie anywhere.
+func (r *room) add(v *inventory.Volume) {
+	r.total += v.Device
+	addOn(r.on, v)
+}
+
+func addOn(on map[string]volume.Bytes, v *inventory.Volume) {
+	for device, held := range v.On {
+		if _, usable := on[device]; usable { // LVM may take none of the others
+			on[device] += held
+		}
+	}
+}
+
+// with is the room and what these volumes give back.
+func (r room) with(volumes []*inventory.Volume) room {
+	r = r.clone()
+	for _, v := range volumes {
+		r.add(v)
+	}
+	return r
+}
+
+// without is the room less what a volume gives back.
+func (r room) without(v *inventory.Volume) room {
+	r = r.clone()
+	r.total -= v.Device
+	for device, held := range v.On {
+		if _, usable := r.on[device]; usable {
+			r.on[device] -= held
+		}
+	}
+	return r
+}
+
+// serve takes what a demand needs, and reports whether it is there; if not, nothing is
+// taken. Devices are chosen as the engine and LVM choose them: those with the most room.
+func (r *room) serve(d demand) bool {
+	if d.need > r.total {
+		return false
+	}
+	if d.wide() && r.on != nil {
+		widest := r.widest(d)
+		if len(widest) < d.devices || r.on[widest[d.devices-1]] < d.share {
+			return false
+		}
+		for _, device := range widest[:d.devices] {
+			r.on[device] -= d.share
+		}
+	}
+	r.total -= d.need
+	return true
+}
+
+// keep takes what a demand needs, as far as it is there.
+func (r *room) keep(d demand) {
+	if r.serve(d) {
+		return
+	}
+	r.total = max(0, r.total-d.need)
+	if d.wide() {
+		for device := range r.on {
+			r.on[device] = max(0, r.on[device]-d.share)
+		}
+	}
+}
+
+// widest are the devices that a demand may lie on, the one with the most room first.
+func (r room) widest(d demand) []string {
+	var out []string
+	for device := range r.on {
+		if d.only == nil || slices.Contains(d.only, device) {
+			out = append(out, device)
+		}
+	}
+	slices.SortFunc(out, func(a, b string) int { return cmp.Or(cmp.Compare(r.on[b], r.on[a]), cmp.Compare(a, b)) })
+	return out
+}
+
+// lacks is what is missing for a demand on the devices that come nearest to it.
+func (r room) lacks(d demand) (sum volume.Bytes) {
+	widest := r.widest(d)
+	for i := range d.devices {
+		there := volume.Bytes(0)
+		if i < len(widest) {
+			there = r.on[widest[i]]
+		}
+		sum += max(0, d.share-there)
+	}
+	return sum
+}
+
+// A goal is the demands that room is made for.
+type goal struct {
+	served []demand
+	target volume.Bytes // what they need
+	thin   bool
+}
+
+// goalWithin serves as many demands as reach is enough for, the smallest first. In a thin
+// pool any room serves.
+func (p *pool) goalWithin(demands []demand, reach room) goal {
+	g, sum, left := goal{thin: p.Thin != nil}, volume.Bytes(0), reach.clone()
+	for _, d := range demands {
+		sum += d.need
+		if left.serve(d) {
+			g.served = append(g.served, d)
+			g.target += d.need
+		}
+	}
+	if g.thin {
+		g.target = min(sum, reach.total)
+	}
+	return g
+}
+
+// met reports whether room is enough for all that the goal serves.
+func (g goal) met(r room) bool {
+	if g.thin {
+		return r.total >= g.target
+	}
+	r = r.clone()
+	for _, d := range g.served {
+		if !r.serve(d) {
+			return false
+		}
+	}
+	return true
+}
+
+// victims are those of from, in that order, whose room the goal needs beside r. Where
+// layouts need several devices, those that turn out to give nothing where it is needed
+// stay: the most recently used ones first.
+func (g goal) victims(r room, from []*inventory.Volume) []*inventory.Volume {
+	var out []*inventory.Volume
+	r = r.clone()
+	for _, v := range from {
+		if g.met(r) {
+			break
+		}
+		r.add(v)
+		out = append(out, v)
+	}
+	if g.thin || !slices.ContainsFunc(g.served, demand.wide) {
+		return out
+	}
+	for i := len(out) - 1; i >= 0; i-- {
+		if left := r.without(out[i]); g.met(left) {
+			r, out = left, slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}

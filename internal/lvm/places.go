@@ -1,0 +1,79 @@
+package lvm
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// places are what volumes hold of each device, in extents, by their names.
+type places map[volume.Name]map[string]volume.Bytes
+
+// parsePlaces reads rows such as 18 extents of "/dev/sdb" that are held by "[data_rimage_0]",
+// whose parent is "data": LVM shows the hidden parts of a volume in brackets.
+func parsePlaces(rows []map[string]string) (places, error) {
+	out := places{}
+	for _, f := range rows {
+		row := row{fields: f}
+		device, extents := row.text("pv_name"), row.number("pvseg_size")
+		holder, parent := volume.Name(row.field("lv_name")), volume.Name(row.field("lv_parent"))
+		if row.err != nil {
+			return nil, row.err
+		}
+		if parent != "" {
+			holder = parent
+		}
+		if holder == "" {
+			continue // it is free
+		}
+		if out[holder] == nil {
+			out[holder] = map[string]volume.Bytes{}
+		}
+		out[holder][device] += volume.Bytes(extents)
+	}
+	return out, nil
+}
+
+// place tells the volume what it holds of each device. Where that is not exactly what it
+// takes, nothing is told: it is laid out in a way that is none of ours, such as with a
+// cache.
+func (lv *LogicalVolume) place(of places) {
+	if lv.Shape.Layout == volume.Thin {
+		return
+	}
+	on, sum := map[string]volume.Bytes{}, volume.Bytes(0)
+	for device, extents := range of[lv.Name] {
+		on[device] = extents * lv.Extent
+		sum += on[device]
+	}
+	if sum > 0 && sum == lv.Takes() {
+		lv.On = on
+	}
+}
+
+// parseCopies reads which devices the copies of a RAID lie on, each once: rows as
+// "[data_rimage_0]" on "/dev/sdb(42)", where 42 is an extent.
+func parseCopies(out []byte) ([]string, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var on []string
+	for _, rep := range r.Report {
+		for _, f := range rep.LV {
+			row := row{fields: f}
+			name, devices := row.text("lv_name"), row.list("devices")
+			if row.err != nil {
+				return nil, row.err
+			}
+			for _, d := range devices {
+				d, _, _ = strings.Cut(d, "(")
+				if strings.Contains(name, "_rimage_") && !slices.Contains(on, d) {
+					on = append(on, d)
+				}
+			}
+		}
+	}
+	return on, nil
+}
