@@ -38,6 +38,7 @@ type options struct {
 	kubeconfig string
 	http       serve.Options
 	interval   time.Duration
+	listUpTo   int
 	policy     eviction.Policy
 	dryRun     bool
 	wipeRate   string
@@ -87,6 +88,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
 	o.http.Flags(f, ":9809")
 	f.DurationVar(&o.interval, "interval", time.Minute, "how often to look at everything where nothing calls for it")
+	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "confirm a decision by listing the node's PersistentVolumes while the cluster has so many at most; beyond, by a watch and GETs. 0 never lists because they are few")
 	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
 	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
 	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")
@@ -176,7 +178,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		ours = nil // it changes nothing, and may run beside the daemon
 	}
 	daemon, err := nodeagent.New(nodeagent.Config{
-		Node: o.node, Policy: o.policy, Interval: o.interval, DryRun: o.dryRun,
+		Node: o.node, Policy: o.policy, Interval: o.interval, ListUpTo: o.listUpTo, DryRun: o.dryRun,
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
 		Turn:    ours,

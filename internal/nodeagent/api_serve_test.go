@@ -61,8 +61,12 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	require.NoError(a.t, err)
+	counted := verb + " " + resource
+	if byName := strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); verb == "list" && byName && resource == "persistentvolumes" {
+		counted = "revision"
+	}
 	a.mu.Lock()
-	a.asked[verb+" "+resource]++
+	a.asked[counted]++
 	fault := a.fault
 	a.mu.Unlock()
 	if fault != nil && fault(w, verb, resource) {

@@ -49,7 +49,14 @@ type fakeAPI struct {
 	storage    *flexlvmv1.NodeStorage
 	events     []corev1.Event
 	watchers   []*watcher
-	asked      map[string]int // requests, by verb and resource
+	history    []change
+	// hung: watches that are to last show nothing any more.
+	hung bool
+	// unmarked: watches that are to end soon end without a bookmark.
+	unmarked bool
+	// compacted: watches that are to end soon are told that their version is too old.
+	compacted bool
+	asked     map[string]int // requests, by verb and resource
 	// fault answers a request in the server's stead; nil or false: no fault.
 	fault func(w http.ResponseWriter, verb, resource string) bool
 }
@@ -58,6 +65,14 @@ type watcher struct {
 	resource string
 	selects  selector
 	events   chan any
+}
+
+// A change is an event for the watches that begin before its version.
+type change struct {
+	version  int
+	resource string
+	object   metav1.Object
+	event    any
 }
 
 // A selector reports whether a request is about an object, by its labels and fields.
@@ -198,9 +213,11 @@ func (a *fakeAPI) changed(kind string, o metav1.Object) {
 	case *flexlvmv1.NodeStorage:
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "NodeStorage"}, "nodestorages"
 	}
+	event := map[string]any{"type": kind, "object": o.(runtime.Object).DeepCopyObject()}
+	a.history = append(a.history, change{a.version, resource, o, event})
 	for _, w := range a.watchers {
-		if w.resource == resource {
-			w.events <- map[string]any{"type": kind, "object": o.(runtime.Object).DeepCopyObject()}
+		if w.resource == resource && !a.hung {
+			w.events <- event
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -41,6 +43,14 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string)
 			},
 		}}
 	}
+	if a.brief(r, own) {
+		a.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		for len(own.events) > 0 {
+			_ = json.NewEncoder(w).Encode(<-own.events)
+		}
+		return
+	}
 	a.watchers = append(a.watchers, own)
 	a.mu.Unlock()
 	defer a.with(func() {
@@ -60,4 +70,29 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string)
 			w.(http.Flusher).Flush()
 		}
 	}
+}
+
+// brief fills a watch that is to end soon with what has happened since its version, and a
+// bookmark. The lock is held.
+func (a *fakeAPI) brief(r *http.Request, own *watcher) bool {
+	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err != nil || seconds > 10 {
+		return false
+	}
+	if a.compacted {
+		own.events <- map[string]any{"type": "ERROR", "object": apierrors.NewResourceExpired("too old resource version").ErrStatus}
+		return true
+	}
+	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	require.NoError(a.t, err)
+	for _, c := range a.history {
+		if c.version > from && c.resource == own.resource && own.selects(c.object) {
+			own.events <- c.event
+		}
+	}
+	if !a.unmarked {
+		own.events <- map[string]any{"type": "BOOKMARK", "object": map[string]any{
+			"kind": "PersistentVolume", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": strconv.Itoa(a.version)},
+		}}
+	}
+	return true
 }

@@ -3,6 +3,8 @@ package nodeagent
 import (
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // A retry is something that failed and is tried again later.
@@ -15,7 +17,7 @@ type retry struct {
 
 // backoff keeps them by the UID of what failed: a volume of LVM's, or a
 // PersistentVolume. Each is tried again after first, twice as late every time, up
-// to most. It may be used from several goroutines.
+// to most, and somewhat later at random. It may be used from several goroutines.
 type backoff struct {
 	first, most time.Duration
 
@@ -33,7 +35,7 @@ func (b *backoff) add(id string, now time.Time, why string) retry {
 	defer b.mu.Unlock()
 	r := b.byID[id]
 	r.delay = min(max(2*r.delay, b.first), b.most)
-	r.until = now.Add(r.delay)
+	r.until = now.Add(wait.Jitter(r.delay, spread))
 	r.times++
 	r.why = why
 	b.byID[id] = r

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -39,8 +40,11 @@ const (
 type Config struct {
 	Node     string // name of the Node that it runs on
 	Policy   eviction.Policy
-	Interval time.Duration // between rounds that nothing has called for
-	DryRun   bool          // say what would be done and do nothing
+	Interval time.Duration // between rounds that nothing has called for; somewhat longer at random
+	// ListUpTo is up to how many PersistentVolumes of the cluster, also other drivers', a
+	// decision is confirmed by listing those of the node. 0: never because they are few.
+	ListUpTo int
+	DryRun   bool // say what would be done and do nothing
 	Now      func() time.Time
 	// Turn takes the node for this daemon until release; taken is false while another
 	// daemon has it. nil: there is no other.
@@ -79,11 +83,14 @@ type Daemon struct {
 	ended       atomic.Pointer[time.Time] // when a round last ended
 
 	// What follows belongs to the goroutine of the rounds.
-	cluster   string
-	confirmed time.Time
-	orphans   map[eviction.Key]bool // of the last confirmed round
-	ahead     eviction.Ahead
-	meter     *meter
+	cluster     string
+	confirmAt   time.Time             // when the watches are to be confirmed if nothing calls for it before
+	listAt      time.Time             // when to list the PersistentVolumes at the latest; zero: a watch does
+	countAt     time.Time             // when to count the PersistentVolumes again
+	volumeCount int64                 // of the cluster
+	orphans     map[eviction.Key]bool // of the last confirmed round
+	ahead       eviction.Ahead
+	meter       *meter
 
 	dedupe         *dedupe
 	history        *history
@@ -95,6 +102,7 @@ type Daemon struct {
 	heals          *backoff
 	copies         *backoff
 	moves          *backoff
+	publishEvery   time.Duration
 	// unlabelled is since when this process has seen that a replica's label is gone.
 	unlabelled map[unlabelling]time.Time
 }
@@ -130,7 +138,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		copies:   newBackoff(5*time.Second, time.Minute),
 		moves:    newBackoff(time.Second, time.Minute),
 
-		releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
+		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
@@ -197,7 +205,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		d.roundEnded()
 		if err != nil {
-			next = min(firstRetry<<min(failures, 16), d.cfg.Interval)
+			next = wait.Jitter(min(firstRetry<<min(failures, 16), d.cfg.Interval), 1)
 			failures++
 		} else {
 			next, failures = d.next(f), 0
@@ -288,7 +296,7 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 // something that failed is due, or when a volume becomes old enough to make room.
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
-	next := d.cfg.Interval
+	next := wait.Jitter(d.cfg.Interval, spread)
 	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.moves} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))

@@ -7,17 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
-	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// confirmEvery is how long the daemon believes its watches while they show
-// nothing that it would act on.
-const confirmEvery = 5 * time.Minute
 
 // Reasons of the condition Ready when it is not true.
 const (
@@ -86,18 +82,19 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	if !synced {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
-	d.decide(&f, objects)
+	d.decide(&f, byName(objects))
+	if err := d.noteTrouble(ctx, f.at); err != nil {
+		return f, unconfirmed(err)
+	}
 	if !d.mustConfirm(f) {
 		return f, nil
 	}
-	d.watches.trouble.Store(false)
-	if objects, err = d.confirm(ctx); err != nil {
-		d.watches.trouble.Store(true) // nothing counts before it has answered
-		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
+	if err := d.confirm(ctx, &f); err != nil {
+		d.confirmAt = time.Time{} // nothing counts before it has answered
+		return f, unconfirmed(err)
 	}
-	d.decide(&f, objects)
 	f.confirmed = true
-	d.confirmed = f.at
+	d.confirmAt = f.at.Add(wait.Jitter(confirmEvery, spread))
 	d.orphans = orphanNames(f.result)
 	there := make(map[string]bool, len(f.view.PersistentVolumes))
 	for i := range f.view.PersistentVolumes {
@@ -109,50 +106,8 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	return f, nil
 }
 
-// confirm takes the API server's own word, and makes sure that it is the server of
-// the cluster that it was.
-func (d *Daemon) confirm(ctx context.Context) ([]*corev1.PersistentVolume, error) {
-	cluster, err := d.api.Cluster(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if cluster != d.cluster {
-		return nil, fmt.Errorf("the cluster is another: its UID was %s and is %s; if that is meant to be so, start this daemon again", d.cluster, cluster)
-	}
-	items, err := d.api.Volumes(ctx, d.cfg.Node)
-	if err != nil {
-		return nil, err
-	}
-	objects := make([]*corev1.PersistentVolume, 0, len(items))
-	for i := range items {
-		objects = append(objects, &items[i])
-	}
-	return objects, nil
-}
-
-// decide decides on the strength of objects.
-func (d *Daemon) decide(f *observation, objects []*corev1.PersistentVolume) {
-	f.objects = make(map[string]*corev1.PersistentVolume, len(objects))
-	f.unreadable = map[string]error{}
-	f.view = eviction.View{
-		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
-		Volumes:        d.marked(f.at, f.inventory.Volumes),
-		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
-	}
-	f.view.Users, f.view.PodsKnown = d.watches.users()
-	for _, o := range objects {
-		f.objects[o.Name] = o
-		c, err := persistentvolume.Parse(o)
-		if err != nil {
-			f.unreadable[o.Name] = err
-			f.view.Unreadable = append(f.view.Unreadable, persistentvolume.NamesOf(o)...)
-			continue
-		}
-		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
-	}
-	f.verdicts = eviction.Judge(f.view)
-	f.result = eviction.Plan(f.view, d.cfg.Policy)
-	f.moves = eviction.Steps(f.view, f.result)
+func unconfirmed(err error) error {
+	return &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
 }
 
 // marked are the volumes with a note on those whose removal has failed and is not
@@ -168,29 +123,6 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume) []inventory.Volum
 		}
 	}
 	return out
-}
-
-// mustConfirm reports whether what the watches show has to be confirmed by the API
-// server itself: before anything is done or claimed that cannot be taken back,
-// when a watch had trouble, and now and then.
-func (d *Daemon) mustConfirm(f observation) bool {
-	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" {
-		return true
-	}
-	if d.watches.trouble.Load() || f.at.Sub(d.confirmed) >= confirmEvery {
-		return true
-	}
-	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionRelease && !d.releases.waits(string(v.PersistentVolume.UID), f.at) {
-			return true
-		}
-	}
-	for name := range orphanNames(f.result) {
-		if !d.orphans[name] {
-			return true // a new volume may have overtaken its PersistentVolume
-		}
-	}
-	return false
 }
 
 func orphanNames(r eviction.Result) map[eviction.Key]bool {

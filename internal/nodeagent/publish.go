@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// publishEvery is how often the report is written without a change, so that its
-// readers can tell a quiet node from a dead one.
+// publishEvery is how often the report is written without a change, and up to spread
+// later, so that its readers can tell a quiet node from a dead one.
 const publishEvery = 5 * time.Minute
 
 // remember takes over from the NodeStorage what an earlier process has done. Only
@@ -53,7 +53,7 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 		next := own.DeepCopy()
 		next.Status = statusOf(own.Status, f, r)
 		age := r.now.Sub(own.Status.ObservedTime.Time) // negative where the clock was ahead
-		if sameStatus(own.Status, next.Status) && age >= 0 && age < publishEvery {
+		if sameStatus(own.Status, next.Status) && age >= 0 && age < d.publishEvery {
 			d.onRecord(changes)
 			return nil
 		}

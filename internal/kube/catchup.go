@@ -1,0 +1,117 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// catchUpSeconds is how long the watch of CatchUp asks to last. The API server sends a
+	// bookmark two seconds before a watch ends, and none where that is already past.
+	catchUpSeconds = 3
+	// noVolume names no PersistentVolume: a list of the objects of one name costs what a
+	// GET does, and tells the resourceVersion at which it was answered.
+	noVolume = "flexlvm.io-revision"
+)
+
+// Revision returns the resourceVersion of a moment after the call, for PersistentVolumes.
+func (c *Client) Revision(ctx context.Context) (string, error) {
+	out := &corev1.PersistentVolumeList{}
+	options := &metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, noVolume).String()}
+	request := c.core.Get().Resource("persistentvolumes").VersionedParams(options, metav1.ParameterCodec)
+	if err := c.do(ctx, "read the resourceVersion of the PersistentVolumes", request, out); err != nil {
+		return "", err
+	}
+	if out.ResourceVersion == "" {
+		return "", errors.New("read the resourceVersion of the PersistentVolumes: the API server gave none")
+	}
+	return out.ResourceVersion, nil
+}
+
+// VolumeCount returns how many PersistentVolumes the cluster has, also other drivers'.
+func (c *Client) VolumeCount(ctx context.Context) (int64, error) {
+	const what = "count the PersistentVolumes"
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	request := c.core.Get().Resource("persistentvolumes").VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).
+		MaxRetries(0).SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	body, err := request.Do(ctx).Raw()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	out := metav1.PartialObjectMetadataList{}
+	if err := json.Unmarshal(body, &out); err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	count := int64(len(out.Items))
+	if out.RemainingItemCount != nil {
+		count += *out.RemainingItemCount
+	}
+	return count, nil
+}
+
+// CatchUp brings objects, which were the PersistentVolumes of a node at resourceVersion
+// from, to one that is not older than to. It takes up to three seconds. After an error
+// objects mean nothing.
+func (c *Client) CatchUp(ctx context.Context, node, from, to string, objects map[string]*corev1.PersistentVolume) error {
+	what := fmt.Sprintf("follow the PersistentVolumes of node %s from resourceVersion %s to %s", node, from, to)
+	order, err := resourceversion.CompareResourceVersion(from, to)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if order > 0 {
+		return fmt.Errorf("%s: the API server has gone back in time, as if it had been restored from a backup", what)
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpSeconds*time.Second+c.timeout)
+	defer cancel()
+	seconds := int64(catchUpSeconds)
+	stream, err := c.core.Get().Resource("persistentvolumes").VersionedParams(&metav1.ListOptions{
+		LabelSelector: ofNode(node), ResourceVersion: from, AllowWatchBookmarks: true, TimeoutSeconds: &seconds, Watch: true,
+	}, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer stream.Stop()
+	for event := range stream.ResultChan() {
+		reached, err := apply(event, to, objects)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if reached {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the watch has ended before", what)
+}
+
+// apply makes one event's change, and reports whether it is as new as to.
+func apply(event watch.Event, to string, objects map[string]*corev1.PersistentVolume) (reached bool, err error) {
+	if event.Type == watch.Error {
+		return false, apierrors.FromObject(event.Object)
+	}
+	object, is := event.Object.(*corev1.PersistentVolume)
+	if !is {
+		return false, fmt.Errorf("the watch has sent a %T", event.Object)
+	}
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		objects[object.Name] = object
+	case watch.Deleted:
+		delete(objects, object.Name)
+	case watch.Bookmark:
+	default:
+		return false, fmt.Errorf("the watch has sent an event %q", event.Type)
+	}
+	order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, to)
+	return order >= 0, err
+}

@@ -1,0 +1,224 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// confirmEvery is how long the daemon believes its watches at least while they show
+	// nothing that it would act on.
+	confirmEvery = 5 * time.Minute
+	// countEvery is how often to see whether the cluster is still a small one.
+	countEvery = time.Hour
+	// mostGets is up to how many volumes are asked for one by one. For more a list is
+	// cheaper.
+	mostGets = 30
+	// spread is by how much intervals and retries are longer at random: what begins
+	// together on all nodes must not stay together.
+	spread = 0.2
+)
+
+// confirm takes the API server's own word on what f would do, and makes sure that it is the
+// server of the cluster that it was. See docs/decisions/011-confirming-without-lists.md for
+// what each way proves. It decides again.
+func (d *Daemon) confirm(ctx context.Context, f *observation) error {
+	if err := d.sameCluster(ctx); err != nil {
+		return err
+	}
+	why := d.needsList(ctx, *f)
+	if why == nil {
+		if why = d.confirmCheaply(ctx, f); why == nil {
+			return nil
+		}
+	}
+	klog.FromContext(ctx).V(1).Info("The PersistentVolumes of this node are listed", "because", why.Error())
+	items, err := d.api.Volumes(ctx, d.cfg.Node)
+	if err != nil {
+		return err
+	}
+	objects := make(map[string]*corev1.PersistentVolume, len(items))
+	for i := range items {
+		objects[items[i].Name] = &items[i]
+	}
+	d.decide(f, objects)
+	d.listAt = time.Time{}
+	return nil
+}
+
+func (d *Daemon) sameCluster(ctx context.Context) error {
+	cluster, err := d.api.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	if cluster != d.cluster {
+		return fmt.Errorf("the cluster is another: its UID was %s and is %s; if that is meant to be so, start this daemon again", d.cluster, cluster)
+	}
+	return nil
+}
+
+// needsList says why only a list confirms what f would do, or is nil.
+func (d *Daemon) needsList(ctx context.Context, f observation) error {
+	if !d.listAt.IsZero() {
+		return errors.New("a watch had trouble")
+	}
+	if len(d.due(f)) > 0 {
+		return errors.New("replicas are to go")
+	}
+	for i := range f.result.Evictions {
+		// The PersistentVolumes of replicas and of orphans cannot be told by their names.
+		if e := &f.result.Evictions[i]; e.Volume.Kind == volume.Dataset || e.Reason == eviction.ReasonOrphan {
+			return errors.New("a replica or an orphan is to go")
+		}
+	}
+	if len(f.result.Evictions) > mostGets {
+		return fmt.Errorf("%d volumes are to go", len(f.result.Evictions))
+	}
+	if d.small(ctx, f.at) {
+		return errors.New("the cluster has few PersistentVolumes")
+	}
+	return nil
+}
+
+// small reports whether the cluster has so few PersistentVolumes that a list costs no more
+// than a watch, and answers sooner.
+func (d *Daemon) small(ctx context.Context, now time.Time) bool {
+	if d.cfg.ListUpTo <= 0 {
+		return false
+	}
+	if d.countAt.IsZero() || !now.Before(d.countAt) {
+		count, err := d.api.VolumeCount(ctx)
+		if err != nil {
+			return false // a small cluster can bear the other way, a large one not this
+		}
+		d.volumeCount, d.countAt = count, now.Add(wait.Jitter(countEvery, spread))
+	}
+	return d.volumeCount <= int64(d.cfg.ListUpTo)
+}
+
+// confirmCheaply brings what the watch knows to a resourceVersion that is read now, decides
+// again, and then asks for the very volumes that are to go. Where they are not what was
+// followed, it fails.
+func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
+	// The resourceVersion is that of an earlier moment than the objects, so nothing is left
+	// out; and that which is read is of a later one, so what they have is not missed.
+	from := d.watches.volumes.GetStore().LastStoreSyncResourceVersion()
+	known, synced := d.watches.persistentVolumes()
+	if !synced {
+		return errors.New("the watch has read nothing yet")
+	}
+	to, err := d.api.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	objects := byName(known)
+	if err := d.api.CatchUp(ctx, d.cfg.Node, from, to, objects); err != nil {
+		return err
+	}
+	d.decide(f, objects)
+	if why := d.needsList(ctx, *f); why != nil {
+		return why // what was followed leads to something else
+	}
+	for i := range f.result.Evictions {
+		if err := d.asFollowed(ctx, string(f.result.Evictions[i].Volume.Name), objects); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asFollowed fails unless the API server has the PersistentVolume that a volume is named
+// after just as it was followed, or has none and none was. That of a volume that is
+// released is looked at right before (releaseOne).
+func (d *Daemon) asFollowed(ctx context.Context, name string, objects map[string]*corev1.PersistentVolume) error {
+	now, err := d.api.Volume(ctx, name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	followed := objects[name]
+	there := err == nil
+	if there != (followed != nil) || there && (now.UID != followed.UID || now.ResourceVersion != followed.ResourceVersion) {
+		return fmt.Errorf("PersistentVolume %s is not what the watch has shown", name)
+	}
+	return nil
+}
+
+// decide decides on the strength of objects.
+func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVolume) {
+	f.objects = objects
+	f.unreadable = map[string]error{}
+	f.view = eviction.View{
+		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
+		Volumes:        d.marked(f.at, f.inventory.Volumes),
+		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
+	}
+	f.view.Users, f.view.PodsKnown = d.watches.users()
+	for _, o := range objects {
+		c, err := persistentvolume.Parse(o)
+		if err != nil {
+			f.unreadable[o.Name] = err
+			f.view.Unreadable = append(f.view.Unreadable, persistentvolume.NamesOf(o)...)
+			continue
+		}
+		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
+	}
+	f.verdicts = eviction.Judge(f.view)
+	f.result = eviction.Plan(f.view, d.cfg.Policy)
+	f.moves = eviction.Steps(f.view, f.result)
+}
+
+func byName(objects []*corev1.PersistentVolume) map[string]*corev1.PersistentVolume {
+	out := make(map[string]*corev1.PersistentVolume, len(objects))
+	for _, o := range objects {
+		out[o.Name] = o
+	}
+	return out
+}
+
+// mustConfirm reports whether what the watches show has to be confirmed by the API
+// server itself: before anything is done or claimed that cannot be taken back, and now
+// and then; in any case some time after a watch had trouble.
+func (d *Daemon) mustConfirm(f observation) bool {
+	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" {
+		return true
+	}
+	if !f.at.Before(d.confirmAt) || !d.listAt.IsZero() && !f.at.Before(d.listAt) {
+		return true
+	}
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionRelease && !d.releases.waits(string(v.PersistentVolume.UID), f.at) {
+			return true
+		}
+	}
+	for name := range orphanNames(f.result) {
+		if !d.orphans[name] {
+			return true // a new volume may have overtaken its PersistentVolume
+		}
+	}
+	return false
+}
+
+// noteTrouble sees to it that the PersistentVolumes are listed after a watch had trouble:
+// before anything is done, or else at some time within confirmEvery, as all nodes have
+// trouble when an API server starts anew. Until then it is enough that it answers.
+func (d *Daemon) noteTrouble(ctx context.Context, now time.Time) error {
+	if d.watches.trouble.Swap(false) && d.listAt.IsZero() {
+		d.listAt = now.Add(rand.N(confirmEvery))
+	}
+	if d.listAt.IsZero() {
+		return nil
+	}
+	return d.sameCluster(ctx)
+}
