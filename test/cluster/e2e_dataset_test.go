@@ -3,6 +3,7 @@
 package cluster_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -18,13 +19,32 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
+// datasetClass is of a group that one claim can fill.
+const datasetClass = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: ` + datasetGroup + `}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+parameters: {volumeGroup: ` + datasetGroup + `}
+`
+
 // A dataset lies on two nodes, although a loader was killed, and its progress is
 // seen; a job reads it there; where room is needed one replica goes, and comes back
 // when there is room again; with its VolumeManager all goes.
 func TestDataset(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, "library")
+	// Nothing is to be waited for that is evicted; this stays for the tests beside it.
+	kubectl(l.ctx, t, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
+	require.NoError(t, l.apply(datasetClass))
+	t.Cleanup(func() {
+		out, err := shared.Kubectl(context.WithoutCancel(l.ctx), "delete", "storageclass", datasetGroup, "--ignore-not-found")
+		require.NoError(t, err, out)
+	})
 	l.bucket("library", slices.Concat([]int{24 * mib}, slices.Repeat([]int{256 << 10}, 40))...)
-	require.NoError(t, l.apply(l.dataset("books", "S3", "library", 2, "bandwidth: 2Mi", "evictionPolicy: LRU")))
+	require.NoError(t, l.apply(l.dataset("books", "S3", "library", 2, "bandwidth: 2Mi", "evictionPolicy: LRU", "storageClass: "+datasetGroup)))
 
 	vm := l.testProgress("books")
 	require.Equal(t, flexlvmv1.MessageRunning, vm.Status.Message)
@@ -127,15 +147,9 @@ spec:
 // testReplicaEvicted: an ordinary claim needs the room of a replica that nobody uses.
 func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
-	l.kubectl("-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
-		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
-	l.daemonsRun()
-	defer func() { // the tests after this one want the daemon that is shipped
-		kubectl(l.ctx, l.t, "apply", "-k", shipped(l.t, "installer"))
-		l.daemonsRun()
-	}()
+	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=240s")
 	free := l.free("node1")
-	require.NoError(l.t, l.apply(claim("large", fmt.Sprint(free)))) // its file system comes on top
+	require.NoError(l.t, l.apply(claimOf(datasetGroup, "large", fmt.Sprint(free)))) // its file system comes on top
 	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
 	began := time.Now()
 	l.kubectl("wait", "--for=condition=Ready", "pod/large", "--timeout=240s")
@@ -160,17 +174,11 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	require.Equal(l.t, []string{"node1", "node2"}, l.bearing(vm))
 }
 
-// daemonsRun waits until every node runs the daemon as it is to be now.
-func (l *library) daemonsRun() {
-	l.t.Helper()
-	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=240s")
-}
-
-// free is what a node's volume group has free, in bytes.
+// free is what the group of datasets has free on a node, in bytes.
 func (l *library) free(node string) int64 {
 	l.t.Helper()
 	var free int64
-	out := onNode(l.ctx, l.t, node, "vgs --noheadings --nosuffix --units b -o vg_free flexlvm")
+	out := onNode(l.ctx, l.t, node, "vgs --noheadings --nosuffix --units b -o vg_free "+datasetGroup)
 	_, err := fmt.Sscan(out, &free)
 	require.NoError(l.t, err, out)
 	return free

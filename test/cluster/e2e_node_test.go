@@ -146,6 +146,7 @@ spec:
 }
 
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "examples")
 	files, err := filepath.Glob(shipped(t, "examples/*.yaml"))
 	require.NoError(t, err)

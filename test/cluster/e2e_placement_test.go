@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// placementClass gives its room back at once, for the tests that follow.
+// placementClass gives its room back at once.
 const placementClass = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: placement}
 provisioner: flexlvm.io
 volumeBindingMode: WaitForFirstConsumer
-parameters: {volumeGroup: flexlvm, reclaim: immediate}
+parameters: {volumeGroup: ` + placementGroup + `, reclaim: immediate}
 `
 
 // placed is a pod with a claim for each size, which would rather run on a node.
@@ -63,10 +63,11 @@ func (n *tenant) offered(class string) map[string]int64 {
 	return room
 }
 
-// On two real nodes of 16 GiB: a pod goes where its claims fit, even if it would
+// On two real nodes with groups of 16 GiB: a pod goes where its claims fit, even if it would
 // rather go elsewhere, to the emptier node where it does not care, and with all of
 // its claims or not at all.
 func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t, "placement")
 	require.NoError(t, n.apply(placementClass))
 	t.Cleanup(func() {

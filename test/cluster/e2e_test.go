@@ -25,8 +25,15 @@ const patience = 4 * time.Minute
 
 var installOnce sync.Once
 
-// install does what a user does: applies the manifests, and makes a volume
-// group on each node.
+// Volume groups of each node: that of the shipped class, and one for each test that
+// fills a group, so that others can run at the same time.
+const (
+	placementGroup = "placement" // 16 GiB
+	datasetGroup   = "datasets"  // 1 GiB
+)
+
+// install does what a user does: applies the manifests, and makes volume groups on each
+// node.
 func install(t *testing.T) {
 	t.Helper()
 	installOnce.Do(func() {
@@ -36,7 +43,8 @@ func install(t *testing.T) {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
 		for _, node := range []string{"node1", "node2"} {
-			onNode(ctx, t, node, driver+" vg create /dev/vdb")
+			onNode(ctx, t, node, fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G; } | sfdisk -q /dev/vdb; udevadm settle
+				%[1]s vg create /dev/vdb1; %[1]s vg create --name %[2]s /dev/vdb2; %[1]s vg create --name %[3]s /dev/vdb3`, driver, placementGroup, datasetGroup))
 			onNode(ctx, t, node, driver+" doctor")
 		}
 	})
@@ -121,17 +129,22 @@ func (n *tenant) df(pod string) (total, used int64) {
 
 // claim is a manifest of a claim of the shipped class.
 func claim(name, size string, more ...string) string {
+	return claimOf("flexlvm", name, size, more...)
+}
+
+// claimOf is a manifest of a claim of a class.
+func claimOf(class, name, size string, more ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata:
   name: %s
 spec:
-  storageClassName: flexlvm
+  storageClassName: %s
   accessModes: [ReadWriteOnce]
   resources: {requests: {storage: %s}}
   %s
-`, name, size, strings.Join(more, "\n  "))
+`, name, class, size, strings.Join(more, "\n  "))
 }
 
 // pod is a pod with a claim at /data that sleeps.

@@ -24,7 +24,7 @@ var shared *cluster.Cluster
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Tests that run at once mostly wait for Kubernetes.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	os.Exit(runTests(m))
@@ -59,7 +59,7 @@ func runTests(m *testing.M) int {
 
 // startShared starts the cluster; flexlvm's image is on its nodes.
 func startShared(ctx context.Context) (*cluster.Cluster, error) {
-	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 16 << 30, Log: os.Stderr})
+	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 36 << 30, Log: os.Stderr})
 }
 
 // deadline is a context for one test.
