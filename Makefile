@@ -42,12 +42,12 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 # Two suites side by side, and never both that have virtual nodes: each has two of them.
+# What needs the processors most comes beside the cluster, which mostly waits.
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 BEFORE_CLUSTER=test-vm on-host test-vm test-control test-cluster && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 BEFORE_CLUSTER=test-vm lint test-vm test-control on-host test-cluster && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 on-host:
-	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-s3
 	@$(MAKE) --no-print-directory deadcode

@@ -3,7 +3,7 @@
 package provisioner_test
 
 // The provisioner of NFS on a real API server. Its exports are directories of this
-// machine: what a server adds is tested in test/cluster/jobs.
+// machine: what a server adds is tested in test/cluster, TestJobs.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build cluster
 
-package jobs_test
+package cluster_test
 
 import (
 	"context"
@@ -11,12 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// TestJobs shares one cluster between its parts.
+// TestJobs: volumes that pods of several nodes share, on a real NFS server. Its parts
+// come one after the other, as some take the server away.
 func TestJobs(t *testing.T) {
-	b := start(t)
+	t.Parallel()
+	b := newJobsBed(t)
 	t.Run("a job on both nodes, its files deleted with it", b.testJobDeleted)
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
 	t.Run("a user without root, and a quota of the server", b.testUserAndQuota)
@@ -24,14 +27,15 @@ func TestJobs(t *testing.T) {
 	t.Run("export read-only", b.testReadOnly)
 	t.Run("directory removed by hand", b.testRemovedByHand)
 	t.Run("links planted", b.testPlanted)
+	t.Run("a dataset", b.testDataset)
 	require.Equal(t, "precious precious", b.onServer(t, "echo $(cat bait/file archived-bait/file)"))
 	require.Empty(t, b.onServer(t, "ls -A .flexlvm; ls -A | grep deleting || true"), "nothing half done is left")
 }
 
 // submit starts a job as users do.
-func (b *bed) submit(t *testing.T, name, class, mode string, workers int, script string) {
+func (b *jobsBed) submit(t *testing.T, name, class, mode string, workers int, script string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*longest) // the program is built
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // the program is built
 	defer cancel()
 	cmd := b.Command(ctx, "make", "-s", "-C", b.source, "job-recipe", "NAME="+name, fmt.Sprintf("WORKERS=%d", workers), "IMAGE=busybox:1.36",
 		"CLASS="+class, "MODE="+mode, "SIZE=16Mi", "CMD="+strings.ReplaceAll(script, "$", "$$"), "ARGS=--namespace=default --kubeconfig="+b.AdminKubeconfig())
@@ -58,7 +62,7 @@ echo "worker $JOB_COMPLETION_INDEX ends" >>"$log"
 
 // testJobDeleted: four workers on two nodes wait for each other by the volume that
 // they share.
-func (b *bed) testJobDeleted(t *testing.T) {
+func (b *jobsBed) testJobDeleted(t *testing.T) {
 	b.submit(t, "count", "shared-delete", "ReadWriteMany", 4, work)
 	volume, directory := b.bound(t, "job-count")
 	require.Equal(t, "64Mi ReadWriteMany", b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage} {.spec.accessModes[0]}"))
@@ -82,19 +86,19 @@ func (b *bed) testJobDeleted(t *testing.T) {
 
 // testJobThroughOutage: nothing is lost of what a job writes while the server is away,
 // and the job of the same name as an earlier one has a directory of its own.
-func (b *bed) testJobThroughOutage(t *testing.T) {
+func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	b.submit(t, "count", "flexlvm-nfs", "ReadWriteMany", 2, `
 		dir=$(/flexlvm/flexlvm-job worker-dir) && i=0
 		while [ $i -lt 30 ]; do i=$((i+1)); echo $i >>$dir/lines || exit 1; sleep 1; done`)
 	volume, directory := b.bound(t, "job-count")
-	await.Until(t, longest, func() string {
+	await.Until(t, patience, func() string {
 		if b.onServer(t, "cat "+directory+"/worker-*/lines 2>/dev/null | grep -c '^3$' || true") != "2" {
 			return "both workers do not write yet"
 		}
 		return ""
 	})
 	b.down(t)
-	await.Until(t, longest, func() string {
+	await.Until(t, patience, func() string {
 		stuck := b.stuckWorkers(t)
 		return await.Missing(stuck == 2, "%d workers wait for the server", stuck)
 	})
@@ -110,9 +114,9 @@ func (b *bed) testJobThroughOutage(t *testing.T) {
 }
 
 // stuckWorkers counts the workers of jobs, on both nodes, whom the kernel lets wait.
-func (b *bed) stuckWorkers(t *testing.T) (n int) {
+func (b *jobsBed) stuckWorkers(t *testing.T) (n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, node := range []string{"node1", serverNode} {
 		out, err := b.Node(ctx, node, "sh", "-c", `for p in /proc/[0-9]*; do
@@ -125,7 +129,7 @@ func (b *bed) stuckWorkers(t *testing.T) (n int) {
 }
 
 // testUserAndQuota: what docs/jobs.md says that a flexlvm server can do.
-func (b *bed) testUserAndQuota(t *testing.T) {
+func (b *jobsBed) testUserAndQuota(t *testing.T) {
 	b.claim(t, "quota", "shared-retain")
 	volume, directory := b.bound(t, "quota")
 	b.onServer(t, fmt.Sprintf(`xfs_quota -x -c 'project -s -p %[1]s/%[2]s 4711' %[1]s >/dev/null
@@ -158,7 +162,7 @@ spec:
 	require.Equal(t, "mine", b.onServer(t, "cat "+directory+"/file && rm -r "+directory+" .flexlvm/"+volume), "retained")
 }
 
-func (b *bed) testServerDown(t *testing.T) {
+func (b *jobsBed) testServerDown(t *testing.T) {
 	b.claim(t, "early", "shared-delete")
 	volume, directory := b.bound(t, "early")
 	b.down(t)
@@ -176,7 +180,7 @@ func (b *bed) testServerDown(t *testing.T) {
 	b.gone(t, volume)
 }
 
-func (b *bed) testReadOnly(t *testing.T) {
+func (b *jobsBed) testReadOnly(t *testing.T) {
 	b.claim(t, "before", "shared-delete")
 	volume, directory := b.bound(t, "before")
 	export := func(how string) {
@@ -195,7 +199,7 @@ func (b *bed) testReadOnly(t *testing.T) {
 	b.gone(t, volume)
 }
 
-func (b *bed) testRemovedByHand(t *testing.T) {
+func (b *jobsBed) testRemovedByHand(t *testing.T) {
 	b.claim(t, "by-hand", "shared-delete")
 	volume, directory := b.bound(t, "by-hand")
 	b.onServer(t, "rmdir "+directory)
@@ -205,7 +209,7 @@ func (b *bed) testRemovedByHand(t *testing.T) {
 }
 
 // testPlanted: whoever could write the export itself, and a tenant in his directory.
-func (b *bed) testPlanted(t *testing.T) {
+func (b *jobsBed) testPlanted(t *testing.T) {
 	b.claim(t, "planted", "shared-delete")
 	volume, directory := b.bound(t, "planted")
 	b.onServer(t, fmt.Sprintf(`cd %[1]s && mkdir -p deep/er && ln -s ../bait beside && ln -s ../../bait deep/er/up && ln -s /etc out
@@ -215,4 +219,39 @@ func (b *bed) testPlanted(t *testing.T) {
 	b.onServer(t, fmt.Sprintf("rm %[1]s && mv aside %[1]s", directory))
 	b.gone(t, volume)
 	require.Empty(t, b.onServer(t, "ls -d *"+filepath.Base(directory)+"* || true"))
+}
+
+// testDataset: a share of a real NFS server is there for pods of every node, and nothing is copied.
+func (b *jobsBed) testDataset(t *testing.T) {
+	n := newTenant(t, "archive")
+	b.onServer(t, "mkdir archive && echo precious >archive/file")
+	l := &library{tenant: n}
+	require.NoError(t, l.apply(fmt.Sprintf(`
+apiVersion: flexlvm.io/v1
+kind: VolumeManager
+metadata: {name: archive}
+spec:
+  volumes:
+  - id: data
+    sourceType: NFS
+    replicas: 1
+    accessMode: ReadWriteMany
+    capacity: 1Gi
+    labels: {dataset: archive}
+    options: {server: %q, path: %s/archive}
+`, b.server, b.export)))
+	vm := l.until("archive", func(vm flexlvmv1.VolumeManager) string {
+		if vm.Status.State != flexlvmv1.StateRunning {
+			return fmt.Sprintf("its state is %q", vm.Status.State)
+		}
+		return ""
+	})
+	l.reader("reader", vm, "node1")
+	require.Equal(t, "precious\n", l.exec("reader", "cat /data/file"))
+	l.exec("reader", "echo answer >/data/answer")
+	require.Equal(t, "answer", b.onServer(t, "cat archive/answer"))
+	l.kubectl("delete", "pod", "reader")
+	l.kubectl("delete", "vm", "archive", "--timeout=240s")
+	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
+	require.Equal(t, "precious", b.onServer(t, "cat archive/file"), "the share is untouched")
 }

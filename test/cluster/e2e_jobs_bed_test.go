@@ -1,6 +1,6 @@
 //go:build cluster
 
-package jobs_test
+package cluster_test
 
 import (
 	"context"
@@ -21,56 +21,50 @@ import (
 const (
 	serverNode = "node2"
 	system     = "flexlvm-system"
-	longest    = 4 * time.Minute // for anything to come about; seconds, on a quiet machine
 )
 
-// bed is a cluster of two nodes; an NFS server runs on the second.
-type bed struct {
+// jobsBed is the shared cluster with the provisioner of NFS; the server runs on the
+// second node.
+type jobsBed struct {
 	*cluster.Cluster
 	source         string
 	server, export string
-	release        string
 	began          time.Time
 }
 
-func start(t *testing.T) *bed {
+func newJobsBed(t *testing.T) *jobsBed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
-	defer cancel()
-	b := &bed{began: time.Now()}
+	install(t)
+	ctx := deadline(t, patience)
+	b := &jobsBed{Cluster: shared, began: time.Now()}
 	var err error
 	b.source, err = vm.SourceDir()
 	require.NoError(t, err)
-	b.release, err = cluster.ShippedRelease()
-	require.NoError(t, err)
-	b.Cluster, err = cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("jobs-%d", os.Getpid()), Nodes: 2, Log: os.Stderr})
-	require.NoError(t, err)
-	t.Cleanup(func() { b.stop(t) })
 	b.server, b.export, err = b.StartNFS(ctx, serverNode)
 	require.NoError(t, err)
+	t.Cleanup(func() { b.logs(t) })
 	b.onServer(t, `mkdir bait archived-bait && echo precious >bait/file && echo precious >archived-bait/file`)
 	b.install(t)
 	b.say(t, "the provisioner of NFS is installed")
 	return b
 }
 
-func (b *bed) stop(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
-	defer cancel()
-	if t.Failed() {
-		out, err := b.Kubectl(ctx, "get", "events,pods,pvc,pv", "-A", "-o", "wide")
-		t.Log(out, err)
-		out, err = b.Kubectl(ctx, "-n", system, "logs", "deployment/flexlvm-nfs-provisioner", "--tail=60")
-		t.Log(out, err)
-		kept, err := b.KeepLogs()
-		t.Log("all logs are kept in", kept, err)
+// logs shows what is known of the jobs if a test failed.
+func (b *jobsBed) logs(t *testing.T) {
+	if !t.Failed() {
+		return
 	}
-	require.NoError(t, b.Stop(ctx))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	out, err := b.Kubectl(ctx, "-n", "default", "get", "events,pods,pvc,pv", "-o", "wide")
+	t.Log(out, err)
+	out, err = b.Kubectl(ctx, "-n", system, "logs", "deployment/flexlvm-nfs-provisioner", "--tail=60")
+	t.Log(out, err)
 }
 
 // install applies what ships. The server gets less time than it should have, and the
 // provisioner runs on the other node.
-func (b *bed) install(t *testing.T) {
+func (b *jobsBed) install(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "installer")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(b.source, "installer"))))
@@ -79,7 +73,6 @@ func (b *bed) install(t *testing.T) {
 	require.NoError(t, err)
 	changed := strings.NewReplacer("server=nfs.example.org", "server="+b.server, "path=/srv/flexlvm", "path="+b.export).Replace(string(content))
 	require.NoError(t, os.WriteFile(file, []byte(changed), 0o644))
-	b.kubectl(t, "apply", "-f", filepath.Join(dir, "base/namespace.yaml"))
 	b.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))
 	b.kubectl(t, "-n", system, "patch", "deployment", "flexlvm-nfs-provisioner", "--type=json", "-p", `[
 		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--io-timeout=10s"},
@@ -98,12 +91,12 @@ parameters: {server: %q, path: %q, onDelete: %[1]s}
 }
 
 // say prints how far the test is.
-func (b *bed) say(t *testing.T, format string, args ...any) {
+func (b *jobsBed) say(t *testing.T, format string, args ...any) {
 	t.Helper()
 	t.Logf("%4.0fs %s", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (b *bed) kubectl(t *testing.T, args ...string) string {
+func (b *jobsBed) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	defer cancel()
@@ -112,18 +105,18 @@ func (b *bed) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-func (b *bed) apply(t *testing.T, manifests string) {
+func (b *jobsBed) apply(t *testing.T, manifests string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	out, err := b.KubectlInput(ctx, strings.NewReader(manifests), "apply", "-f", "-")
 	require.NoError(t, err, out+manifests)
 }
 
 // onServer runs a script in the exported directory, on the server; it must succeed.
-func (b *bed) onServer(t *testing.T, script string) string {
+func (b *jobsBed) onServer(t *testing.T, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), longest)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	out, err := b.Node(ctx, serverNode, "sh", "-c", "set -e\ncd "+b.export+"\n"+script)
 	require.NoError(t, err, out)
@@ -131,20 +124,20 @@ func (b *bed) onServer(t *testing.T, script string) string {
 }
 
 // down takes the server away as a dead machine is: nothing comes back.
-func (b *bed) down(t *testing.T) {
+func (b *jobsBed) down(t *testing.T) {
 	t.Helper()
 	b.onServer(t, `nft 'add table inet away; add chain inet away in { type filter hook input priority 0 ; }; add rule inet away in tcp dport 2049 drop'`)
 	b.say(t, "the server is down")
 }
 
-func (b *bed) up(t *testing.T) {
+func (b *jobsBed) up(t *testing.T) {
 	t.Helper()
 	b.onServer(t, `nft delete table inet away`)
 	b.say(t, "the server is up")
 }
 
 // claim makes a claim of a class; it does not wait.
-func (b *bed) claim(t *testing.T, name, class string) {
+func (b *jobsBed) claim(t *testing.T, name, class string) {
 	t.Helper()
 	b.apply(t, fmt.Sprintf(`
 apiVersion: v1
@@ -159,27 +152,27 @@ spec:
 
 // bound waits for a claim's PersistentVolume, and gives its name and the name of its
 // directory.
-func (b *bed) bound(t *testing.T, claim string) (volume, directory string) {
+func (b *jobsBed) bound(t *testing.T, claim string) (volume, directory string) {
 	t.Helper()
 	b.kubectl(t, "wait", "pvc/"+claim, "--for=jsonpath={.status.phase}=Bound", "--timeout=240s")
 	volume = b.kubectl(t, "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
 	return volume, filepath.Base(b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.nfs.path}"))
 }
 
-func (b *bed) deleteClaim(t *testing.T, claim string) {
+func (b *jobsBed) deleteClaim(t *testing.T, claim string) {
 	t.Helper()
 	b.kubectl(t, "delete", "pvc", claim, "--wait=false")
 }
 
-func (b *bed) gone(t *testing.T, volume string) {
+func (b *jobsBed) gone(t *testing.T, volume string) {
 	t.Helper()
 	b.kubectl(t, "wait", "pv/"+volume, "--for=delete", "--timeout=240s")
 }
 
 // said waits for an event on an object.
-func (b *bed) said(t *testing.T, object, reason, want string) {
+func (b *jobsBed) said(t *testing.T, object, reason, want string) {
 	t.Helper()
-	await.Until(t, longest, func() string {
+	await.Until(t, patience, func() string {
 		heard := b.kubectl(t, "get", "events", "--field-selector", "involvedObject.name="+object, "-o", `jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}`)
 		for line := range strings.Lines(heard) {
 			if strings.HasPrefix(line, reason+": ") && strings.Contains(line, want) {
