@@ -92,8 +92,18 @@ const (
 	// ConditionDiskPressure: a pool is over its high threshold, or holds less free
 	// space than the volumes promised on this node still need.
 	ConditionDiskPressure = "DiskPressure"
-	// ConditionShortfall: there is pressure, and nothing left that may be evicted.
+	// ConditionShortfall: room is missing, and nothing left that may be evicted.
 	ConditionShortfall = "Shortfall"
+)
+
+// Reasons of the condition Shortfall.
+const (
+	// ReasonRoomMissing, with status True: more is promised than the node can give, or
+	// what should be evicted cannot be.
+	ReasonRoomMissing = "RoomMissing"
+	// ReasonFullOfVolumesInUse, with status False: volumes in use fill a pool beyond its
+	// thresholds. Nothing is promised that they keep from being there.
+	ReasonFullOfVolumesInUse = "FullOfVolumesInUse"
 )
 
 // Reasons of the condition Ready for which no volume can be made on the node.
@@ -213,7 +223,7 @@ type Eviction struct {
 	// LastUsed is when it was last mounted or unmounted.
 	// +optional
 	LastUsed metav1.Time `json:"lastUsed,omitzero"`
-	// Reason in one word: Promised, HighThreshold, MaxAge, Immediate or Orphan.
+	// Reason in one word: Promised, HighThreshold, Headroom, MaxAge, Immediate, Replica or Orphan.
 	Reason string `json:"reason"`
 	// Message says why in words.
 	Message string `json:"message"`

@@ -92,6 +92,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
 	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
 	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")
+	f.Var(&o.policy.Headroom, "headroom", "how much of each volume group is kept free for claims to come, as far as unreferenced volumes can give it: bytes such as 10Gi, a share such as 5%, or auto: what the volumes take that were made last, and a tenth of the group at most")
 	f.DurationVar(&o.policy.MaxAge, "max-age", o.policy.MaxAge, "how long a volume may be unreferenced at most; 0 keeps it until its room is needed")
 	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "under pressure, evict volumes that no PersistentVolume explains, once nothing unreferenced is left")
 	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")

@@ -102,15 +102,6 @@ func (p *pool) room() string {
 	return out
 }
 
-func (p *planner) whyThreshold(in *pool) string {
-	return fmt.Sprintf("%s; %s must go to reach the low threshold of %d%%", p.full(in, in.used()), p.excess(in), p.policy.LowPercent)
-}
-
-func (p *planner) full(in *pool, used volume.Bytes) string {
-	return fmt.Sprintf("pool %s is %d%% full (%s of %s), the high threshold is %d%%",
-		in.Name, percent(used, in.Size), used, in.Size, p.policy.HighPercent)
-}
-
 // unexplained says of an orphan what is known of it.
 func (p *planner) unexplained(v *inventory.Volume) string {
 	return fmt.Sprintf("no PersistentVolume explains %s, state %s, %s; it was made %s and last used %s",
@@ -129,8 +120,8 @@ func (p *planner) press(in *pool) {
 	used := max(0, in.Size-in.Free)
 	in.result.UsedPercent = percent(used, in.Size)
 	var why []string
-	if p.over(in, used) {
-		why = append(why, p.full(in, used))
+	if p.full(in, used) {
+		why = append(why, p.fullness(in, used))
 	}
 	free := room{in.Free, freeOn(in.Pool)}
 	if narrow := in.narrow(free); narrow != "" || in.result.Promised > in.Free {
@@ -155,9 +146,13 @@ func (p *planner) reportShortfall(in *pool) {
 		in.result.Shortfall = lacking
 		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, reach, narrow, lacking))
 	}
-	if p.over(in, in.used()) {
-		in.result.Shortfall = max(in.result.Shortfall, p.excess(in))
-		why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for the low threshold of %d%%", p.full(in, in.used()), p.excess(in), p.policy.LowPercent))
+	if t := p.thresholds(in); p.over(in, t) {
+		excess := in.used() - t.low
+		in.result.Shortfall = max(in.result.Shortfall, excess)
+		why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), excess, p.lowest(in, t)))
+	} else if p.full(in, in.used()) {
+		full := []string{p.fullness(in, in.used()) + ", and volumes in use fill it beyond the low one"}
+		in.result.InUseMessage = strings.Join(append(full, p.outlook(in)...), "; ")
 	}
 	if len(why) == 0 {
 		return

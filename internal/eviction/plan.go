@@ -24,6 +24,8 @@ const (
 	ReasonPromised Reason = "Promised"
 	// ReasonHighThreshold: its pool is at or over --high-threshold-percent.
 	ReasonHighThreshold Reason = "HighThreshold"
+	// ReasonHeadroom: less is free than --headroom keeps for claims to come.
+	ReasonHeadroom Reason = "Headroom"
 	// ReasonOrphan: there is pressure, nothing unreferenced is left, and
 	// --evict-orphans is set.
 	ReasonOrphan Reason = "Orphan"
@@ -81,6 +83,9 @@ type PoolResult struct {
 	// for none.
 	Shortfall        volume.Bytes
 	ShortfallMessage string
+	// InUseMessage says that the pool is at or over its high threshold because of
+	// volumes in use, and what is in the way of more room; empty if it is not.
+	InUseMessage string
 }
 
 // A Result is what Plan has found and decided. Every list is sorted.
@@ -98,8 +103,8 @@ type Result struct {
 // Plan decides which volumes are evicted. Candidates are unreferenced volumes whose
 // eviction nothing prevents (see standing), the least recently used first. They go at
 // once if their class says so or they are too old, and as many as needed when promised
-// volumes need room or a pool reaches its high threshold. Orphans follow under pressure,
-// if that is allowed.
+// volumes need room, a pool reaches its high threshold, or less is free than is kept for
+// claims to come. Orphans follow under pressure, if that is allowed.
 func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
 	p.openPools()
@@ -135,7 +140,7 @@ type planner struct {
 func (p *planner) openPools() {
 	p.byName = make(map[volume.PoolName]*pool, len(p.view.Pools))
 	for _, given := range p.view.Pools {
-		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()], comingOn: map[string]volume.Bytes{}}
+		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()], comingOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
 		for device := range freeOn(given) {
 			one.comingOn[device] = 0 // addOn leaves out the others
 		}

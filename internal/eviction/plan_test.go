@@ -133,10 +133,21 @@ func TestPlanThreshold(t *testing.T) {
 		change func(*evictiontest.Scene)
 		want   []string
 	}{
-		"under":                 {74, nil, nil},
-		"just at it":            {75, nil, []string{"HighThreshold v2", "HighThreshold v3"}},
-		"over":                  {77, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
-		"never enough":          {89, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
+		"under":        {74, nil, nil},
+		"just at it":   {75, nil, []string{"HighThreshold v2", "HighThreshold v3"}},
+		"over":         {77, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
+		"never enough": {89, nil, []string{"HighThreshold v2", "HighThreshold v3", "HighThreshold v4"}},
+		"in use alone, and little given up": {89, func(s *evictiontest.Scene) {
+			for i := range s.View.Volumes {
+				s.View.Volumes[i].Open = s.View.Volumes[i].Size > 2*volume.GiB // v3 and v4
+			}
+			s.Others(1, -3) // 96 are used, 94 of them for ever
+		}, nil},
+		"in use alone, and young": {86, func(s *evictiontest.Scene) {
+			for i := range s.View.Volumes {
+				s.View.Volumes[i].Released = evictiontest.Now
+			}
+		}, nil},
 		"off":                   {89, func(s *evictiontest.Scene) { s.Policy.HighPercent = 100 }, nil},
 		"off, full to the brim": {90, func(s *evictiontest.Scene) { s.Policy.HighPercent = 100 }, nil},
 		"other figures":         {60, func(s *evictiontest.Scene) { s.Policy.HighPercent, s.Policy.LowPercent = 70, 68 }, []string{"HighThreshold v2"}},

@@ -18,6 +18,9 @@ type Policy struct {
 	MinAge time.Duration
 	// MaxAge is how long a volume may be unreferenced at most; 0 means no limit.
 	MaxAge time.Duration
+	// Headroom is kept free in each volume group ahead of need, by evicting volumes that are
+	// unreferenced and of age.
+	Headroom Headroom
 	// EvictOrphans allows evicting volumes that no PersistentVolume explains, under
 	// pressure and once nothing unreferenced is left.
 	EvictOrphans bool
@@ -38,6 +41,7 @@ func DefaultPolicy() Policy {
 		HighPercent: 85,
 		LowPercent:  80,
 		MinAge:      2 * time.Minute,
+		Headroom:    HeadroomAuto,
 		OrphanAge:   24 * time.Hour,
 		OrphanShare: 10,
 
@@ -52,6 +56,7 @@ const (
 	flagLow          = "--low-threshold-percent"
 	flagMinAge       = "--min-age"
 	flagMaxAge       = "--max-age"
+	flagHeadroom     = "--headroom"
 	flagOrphanAge    = "--orphan-age"
 	flagOrphanShare  = "--orphan-share-percent"
 	flagThinData     = "--thin-data-watermark-percent"

@@ -12,7 +12,7 @@ import (
 func TestDefaultPolicy(t *testing.T) {
 	p := eviction.DefaultPolicy()
 	require.NoError(t, p.Validate())
-	require.Equal(t, eviction.Policy{HighPercent: 85, LowPercent: 80, MinAge: 2 * time.Minute, OrphanAge: 24 * time.Hour, OrphanShare: 10, ThinDataPercent: 80, ThinMetadataPercent: 80}, p)
+	require.Equal(t, eviction.Policy{HighPercent: 85, LowPercent: 80, MinAge: 2 * time.Minute, Headroom: eviction.HeadroomAuto, OrphanAge: 24 * time.Hour, OrphanShare: 10, ThinDataPercent: 80, ThinMetadataPercent: 80}, p)
 }
 
 func TestPolicyValidate(t *testing.T) {

@@ -26,6 +26,7 @@ type pool struct {
 	freed      volume.Bytes // by evictions of this plan
 	// comingOn is what of pending and freed lies on each device.
 	comingOn map[string]volume.Bytes
+	evicted  map[*inventory.Volume]bool // by this plan
 	demands  []demand
 	result   PoolResult
 }
@@ -57,6 +58,7 @@ func (p *pool) awaits(v *inventory.Volume) {
 // frees counts the room of a volume that this plan evicts.
 func (p *pool) frees(v *inventory.Volume) {
 	p.freed += v.Device
+	p.evicted[v] = true
 	addOn(p.comingOn, v)
 }
 
@@ -124,23 +126,22 @@ func (p *planner) decide(in *pool) []Eviction {
 	in.result.DeviceReclaimable = in.reclaimableOn()
 	p.press(in)
 	if p.result.Blocked != "" {
-		in.queue, in.replicas = nil, nil
-		in.result.DeviceReclaimable = in.reclaimableOn()
+		in.withhold()
 		p.reportShortfall(in)
 		return nil
 	}
 	out := p.evictAnyway(in)
 	in.queue = append(in.queue, p.orphansFor(in)...)
 	if in.stalled() {
-		in.queue, in.replicas = nil, nil
+		in.withhold()
 		in.result.Reclaimable, in.result.Replicas = 0, 0
-		in.result.DeviceReclaimable = in.reclaimableOn()
 	}
 	// What takes no room gives none.
 	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
 	out = append(out, p.evictForPromises(in)...)
 	p.result.ReplicaEvictions = append(p.result.ReplicaEvictions, p.evictReplicas(in)...)
 	out = append(out, p.evictForThreshold(in)...)
+	out = append(out, p.evictForHeadroom(in)...)
 	if len(out) == 0 {
 		out = p.evictForThinMetadata(in)
 	}
@@ -193,24 +194,6 @@ func (p *planner) evictForPromises(in *pool) []Eviction {
 		return nil
 	}
 	return p.evict(in, victims, ReasonPromised, in.whyPromised(g, now))
-}
-
-// evictForThreshold brings a pool that is too full down to the low threshold.
-func (p *planner) evictForThreshold(in *pool) []Eviction {
-	if !p.over(in, in.used()) {
-		return nil
-	}
-	return p.take(in, p.excess(in), ReasonHighThreshold, p.whyThreshold(in))
-}
-
-// over reports whether used is at or over the high threshold.
-func (p *planner) over(in *pool, used volume.Bytes) bool {
-	return p.policy.HighPercent < 100 && in.Size > 0 && percent(used, in.Size) >= p.policy.HighPercent
-}
-
-// excess is what has to go so that the pool is at the low threshold.
-func (p *planner) excess(in *pool) volume.Bytes {
-	return in.used() - in.Size*volume.Bytes(p.policy.LowPercent)/100
 }
 
 // take evicts from the front of the queue until need is met, and no more.

@@ -98,7 +98,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 // zero makes counters appear before they count: a rate needs a value to begin
 // from.
 func (m *Metrics) zero() {
-	for _, r := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonOrphan, eviction.ReasonReplica} {
+	for _, r := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonHeadroom, eviction.ReasonOrphan, eviction.ReasonReplica} {
 		m.evictions.WithLabelValues(string(r))
 	}
 	for _, s := range []volume.State{volume.Unreferenced, volume.Retained} {

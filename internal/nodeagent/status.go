@@ -54,7 +54,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 		return is
 	}
 	is.Pools = nil
-	var pressed, short []string
+	var pressed, short, inUse []string
 	for _, p := range f.result.Pools {
 		one := poolStatus(p)
 		one.BusyPercent = int32(f.busy[p.Pool.Name])
@@ -65,6 +65,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 		if p.Shortfall > 0 {
 			short = append(short, p.ShortfallMessage)
 		}
+		if p.InUseMessage != "" {
+			inUse = append(inUse, p.InUseMessage)
+		}
 	}
 	is.Pools = uniquePools(is.Pools)
 	is.Summary = flexlvmv1.Summarize(is.Pools)
@@ -73,7 +76,14 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
 	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))
-	set(flexlvmv1.ConditionShortfall, len(short) > 0, either(len(short) > 0, "NothingLeftToEvict", "NoShortfall"), strings.Join(short, "; "))
+	switch {
+	case len(short) > 0:
+		set(flexlvmv1.ConditionShortfall, true, flexlvmv1.ReasonRoomMissing, strings.Join(short, "; "))
+	case len(inUse) > 0:
+		set(flexlvmv1.ConditionShortfall, false, flexlvmv1.ReasonFullOfVolumesInUse, strings.Join(inUse, "; "))
+	default:
+		set(flexlvmv1.ConditionShortfall, false, "NoShortfall", "")
+	}
 	return is
 }
 

@@ -1,0 +1,145 @@
+package eviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// HeadroomAuto goes by the lastMade volumes of a pool that were made last, and within
+	// recent.
+	lastMade = 8
+	recent   = 7 * 24 * time.Hour
+	// mostAuto is the greatest share of a pool that HeadroomAuto keeps free, in per cent.
+	mostAuto = 10
+)
+
+// A Headroom is how much of each volume group is kept free for claims that are still to
+// come, as far as unreferenced volumes can give it. It implements pflag.Value.
+type Headroom struct {
+	auto    bool
+	percent int
+	bytes   volume.Bytes
+}
+
+// HeadroomAuto keeps as much as the volumes take that were made last.
+var HeadroomAuto = Headroom{auto: true}
+
+// Set parses what the flag may say: auto, bytes such as 10Gi, or a share such as 5%.
+func (h *Headroom) Set(s string) error {
+	var parsed Headroom
+	share, isShare := strings.CutSuffix(s, "%")
+	switch {
+	case s == "auto":
+		parsed.auto = true
+	case isShare:
+		n, err := strconv.Atoi(share)
+		if err != nil || n < 0 || n > 50 {
+			return fmt.Errorf("%q is not a share of a pool; give 0%% to 50%%", s)
+		}
+		parsed.percent = n
+	default:
+		n, err := parseBytes(s)
+		if err != nil {
+			return fmt.Errorf("%q is neither auto, nor bytes such as 10Gi, nor a share such as 5%%", s)
+		}
+		parsed.bytes = n
+	}
+	*h = parsed
+	return nil
+}
+
+// parseBytes reads a number of bytes with a binary unit, or without one.
+func parseBytes(s string) (volume.Bytes, error) {
+	unit := volume.Bytes(1)
+	for i, name := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if number, is := strings.CutSuffix(s, name); is {
+			s, unit = number, volume.KiB<<(10*i)
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err == nil && volume.Bytes(n) > volume.MaxCharge/unit {
+		err = strconv.ErrRange
+	}
+	return volume.Bytes(n) * unit, err
+}
+
+// String formats the headroom as Set reads it.
+func (h *Headroom) String() string {
+	switch {
+	case h.auto:
+		return "auto"
+	case h.percent > 0:
+		return strconv.Itoa(h.percent) + "%"
+	}
+	return strconv.FormatInt(int64(h.bytes), 10)
+}
+
+// Type is the flag's type in its help.
+func (h *Headroom) Type() string { return "headroom" }
+
+// evictForHeadroom makes room before anybody needs it: a pod whose claim finds its room
+// free starts as on an empty node. It takes unreferenced volumes alone, and what is
+// promised already comes first.
+func (p *planner) evictForHeadroom(in *pool) []Eviction {
+	if in.Thin != nil {
+		return nil // there a volume takes its room bit by bit
+	}
+	now := in.comingRoom()
+	spare := now.total - in.goalWithin(in.demands, now).target
+	made := p.madeLately(in)
+	n := 0
+	for ; n < len(in.queue) && in.queue[n].State == volume.Unreferenced; n++ {
+		v := in.queue[n]
+		if spare >= p.headroom(in, made) {
+			break
+		}
+		spare += v.Device
+		made = slices.DeleteFunc(made, func(other *inventory.Volume) bool { return other == v })
+	}
+	if n == 0 {
+		return nil
+	}
+	cause := fmt.Sprintf("pool %s has %s, and %s is kept free for claims to come (%s %s)",
+		in.Name, in.room(), p.headroom(in, made), flagHeadroom, p.policy.Headroom.String())
+	return p.evict(in, slices.Clone(in.queue[:n]), ReasonHeadroom, cause)
+}
+
+// headroom is how much of a pool is to be free, where these volumes were made lately, the
+// last first. A volume that is evicted counts no more: so it is the same when the plan
+// has been carried out.
+func (p *planner) headroom(in *pool, made []*inventory.Volume) volume.Bytes {
+	h := p.policy.Headroom
+	if !h.auto {
+		return max(h.bytes, in.Size/100*volume.Bytes(h.percent))
+	}
+	var sum volume.Bytes
+	for _, v := range made[:min(len(made), lastMade)] {
+		sum += v.Device
+	}
+	return min(sum, in.Size/100*mostAuto)
+}
+
+// madeLately are the volumes of a pool that were made of late, the last first, whoever
+// wants them still.
+func (p *planner) madeLately(in *pool) []*inventory.Volume {
+	var out []*inventory.Volume
+	for i := range p.view.Volumes {
+		v := &p.view.Volumes[i]
+		ours := v.Pool() == in.Name && v.GroupUUID == in.GroupUUID() && v.Cluster == p.view.Cluster && v.State != "" && v.State != volume.Doomed
+		if ours && !in.evicted[v] && v.Kind != volume.Dataset && p.view.Now.Sub(v.Created) < recent {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b *inventory.Volume) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
+	})
+	return out
+}
