@@ -36,7 +36,7 @@ type VolumeManagerStatus struct {
 	// +listMapKey=id
 	// +optional
 	Volumes []VolumeStatus `json:"volumes,omitempty"`
-	// Conditions are Ready and Loaded; each says why in words.
+	// Conditions are Ready, Loaded and Advice; each says why in words.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -48,6 +48,10 @@ type VolumeManagerStatus struct {
 const (
 	// ConditionLoaded: every replica of every volume is complete.
 	ConditionLoaded = "Loaded"
+	// ConditionAdvice: the spec has words that mean something else now or have to be
+	// written otherwise, or a load met something that people should know. It is true if
+	// there is such advice, which its message holds.
+	ConditionAdvice = "Advice"
 )
 
 // DatasetSummary is for people: a column of `kubectl get vm` shows one value and no
@@ -113,10 +117,28 @@ type VolumeStatus struct {
 	// verified until the volume is gone.
 	// +optional
 	Uploaded string `json:"uploaded,omitempty"`
+	// Upload is how far the upload of what consumers change is behind, with resync.
+	// +optional
+	Upload *UploadLag `json:"upload,omitempty"`
 	// Nodes tells of each replica.
 	// +listType=atomic
 	// +optional
 	Nodes []ReplicaStatus `json:"nodes,omitempty"`
+}
+
+// UploadLag is what consumers changed and is not uploaded yet.
+type UploadLag struct {
+	// To is where it is uploaded to.
+	To string `json:"to"`
+	// Known is whether the loader that uploads has told.
+	Known bool `json:"known"`
+	// Files that are not there as they are here.
+	Files int64 `json:"files"`
+	// Bytes of these files.
+	Bytes int64 `json:"bytes"`
+	// Message says why it does not get on; it is tried again for ever.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // Progress of loading.

@@ -78,7 +78,7 @@ func command() *cobra.Command {
 	}
 	o.shared(cmd)
 	o.fetching(cmd)
-	cmd.AddCommand(putCommand(), prepareCommand())
+	cmd.AddCommand(putCommand(), mirrorCommand(), prepareCommand())
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +67,7 @@ func readPaths(name string) ([]string, error) {
 }
 
 func putCommand() *cobra.Command {
-	o := &options{bandwidth: "0"}
+	o, back := &options{bandwidth: "0"}, false
 	cmd := &cobra.Command{
 		Use:   "put [flags] DIR URL",
 		Short: "Upload a directory, and verify what the server has then",
@@ -76,18 +77,55 @@ sent again. Nothing is removed at the target. Symbolic links are refused.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(ctx context.Context, s *session) error {
-				target, err := fetch.ParseSource(args[1])
+				config, err := s.putConfig(args, back)
 				if err != nil {
-					return usageError{err}
+					return err
 				}
-				refused, err := fetch.Put(ctx, fetch.PutConfig{
-					Dir: args[0], Target: target, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log,
-				}, s.progress)
+				refused, err := fetch.Put(ctx, config, s.progress)
 				return s.outcome(refused, err)
 			})
 		},
 	}
 	o.shared(cmd)
+	backFlag(cmd, &back)
+	return cmd
+}
+
+func backFlag(cmd *cobra.Command, back *bool) {
+	cmd.Flags().BoolVar(back, "back", false, "URL is what DIR was fetched from: files go back to where they came from, and those that are as they came are left alone")
+}
+
+func (s *session) putConfig(args []string, back bool) (fetch.PutConfig, error) {
+	target, err := fetch.ParseSource(args[1])
+	if err != nil {
+		return fetch.PutConfig{}, usageError{err}
+	}
+	return fetch.PutConfig{Dir: args[0], Target: target, Back: back, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log}, nil
+}
+
+func mirrorCommand() *cobra.Command {
+	o, back, id, every := &options{bandwidth: "0"}, false, "", 5*time.Second
+	cmd := &cobra.Command{
+		Use:   "mirror [flags] DIR URL",
+		Short: "Upload what changes in a directory, until it is ended",
+		Long: `mirror uploads what changes in DIR to below URL, and verifies it, until it is
+ended. What cannot be uploaded is told in /progress and tried again. Nothing is
+removed at the target.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.do(cmd, func(ctx context.Context, s *session) error {
+				config, err := s.putConfig(args, back)
+				if err != nil {
+					return err
+				}
+				return fetch.Mirror(ctx, fetch.MirrorConfig{PutConfig: config, Every: every, ID: id}, s.progress)
+			})
+		},
+	}
+	o.shared(cmd)
+	backFlag(cmd, &back)
+	cmd.Flags().StringVar(&id, "id", "", "what /progress says as id")
+	cmd.Flags().DurationVar(&every, "every", every, "how often to look at DIR")
 	return cmd
 }
 

@@ -14,6 +14,8 @@ const (
 	Delete   Verb = "delete"   // Object, if it is the very one that was seen
 	Annotate Verb = "annotate" // Object, with Annotations
 	Grow     Verb = "grow"     // Object, a claim, to Size
+	Hold     Verb = "hold"     // Object, a claim, until what is in it was uploaded
+	Let      Verb = "let"      // Object, a claim, go
 	Label    Verb = "label"    // Node, with the dataset's label
 	Unlabel  Verb = "unlabel"  // Node
 )

@@ -33,7 +33,7 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 	sure := false
 	var refused error
 	for _, a := range actions {
-		if (a.Verb == Delete || a.Verb == Unlabel) && !sure {
+		if (a.Verb == Delete || a.Verb == Unlabel || a.Verb == Let) && !sure {
 			if err := r.confirm(ctx, observed); err != nil {
 				return err
 			}
@@ -111,6 +111,8 @@ func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 			"metadata": map[string]any{"uid": a.Object.GetUID()},
 			"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": a.Size.String()}}},
 		})
+	case Hold, Let:
+		return r.hold(ctx, a.Object, a.Verb == Hold)
 	case Label:
 		return r.label(ctx, a.Node, a.Key, replica.NodeLabelValue)
 	case Unlabel:
@@ -162,6 +164,17 @@ func (r *reconciler) patch(ctx context.Context, object client.Object, change map
 		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
 	}
 	return nil
+}
+
+// hold adds our finalizer to the very claim that was seen, or takes it off.
+func (r *reconciler) hold(ctx context.Context, claim client.Object, held bool) error {
+	finalizers := slices.DeleteFunc(slices.Clone(claim.GetFinalizers()), func(f string) bool { return f == finalizerMirror })
+	if held {
+		finalizers = append(finalizers, finalizerMirror)
+	}
+	return r.patch(ctx, claim, map[string]any{"metadata": map[string]any{
+		"uid": claim.GetUID(), "resourceVersion": claim.GetResourceVersion(), "finalizers": finalizers,
+	}})
 }
 
 // label sets a label of a node, or takes it off where value is nil.

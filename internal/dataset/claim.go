@@ -20,8 +20,13 @@ func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 	m.Annotations[replica.AnnotationEviction] = string(s.Eviction)
 	m.Annotations[annotationLoad] = s.Load(index)
 	m.Annotations[annotationAffinity] = affinityDigest(v.NodeAffinity)
+	m.Annotations[annotationResync] = resyncNone
 	if s.Writable() {
 		m.Annotations[replica.AnnotationWritable] = replica.Writable
+	}
+	if s.Mirror {
+		m.Annotations[annotationResync] = resyncUpload
+		m.Finalizers = []string{finalizerMirror}
 	}
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: m,

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"math"
 	"path"
 	"strconv"
 	"time"
@@ -76,7 +77,7 @@ func (t task) load() *batchv1.Job {
 // visit mounts a replica that is complete: for kubelet to grow it, and to fetch what
 // is new in the source where that is wanted. The claim says on which node.
 func (t task) visit() *batchv1.Job {
-	args := t.loadArgs(t.source.Resync > 0)
+	args := t.loadArgs(t.source.Refresh > 0)
 	if t.source.Writable() {
 		args = t.prepareArgs() // a load would bring back what consumers changed
 	}
@@ -86,7 +87,25 @@ func (t task) visit() *batchv1.Job {
 // put uploads what is in the volume.
 func (t task) put() *batchv1.Job {
 	args := append([]string{"put"}, t.flags()...)
-	return t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, "--", t.dest(), t.source.OutputURL))
+	return t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, t.target()...))
+}
+
+// mirror uploads what changes in the volume, until it is deleted. It is started again
+// for as long as that takes.
+func (t task) mirror() *batchv1.Job {
+	args := append([]string{"mirror", "--id=" + string(t.claim.UID)}, t.flags()...)
+	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleMirror, append(args, t.target()...))
+	forever := int32(math.MaxInt32)
+	job.Spec.BackoffLimit, job.Spec.PodFailurePolicy = &forever, nil
+	return job
+}
+
+// target are the arguments that say what is uploaded and where to.
+func (t task) target() []string {
+	if t.source.OutputURL == "" {
+		return []string{"--back", "--", t.dest(), t.source.URL}
+	}
+	return []string{"--", t.dest(), t.source.OutputURL}
 }
 
 // dest is a directory below the root of the volume.

@@ -11,6 +11,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
+// Values of annotationResync.
+const (
+	resyncNone   = "none"
+	resyncUpload = "upload"
+)
+
 const (
 	// Finalizer keeps a VolumeManager until all that was made for it is gone: labels of
 	// nodes and PersistentVolumes cannot have an owner in a namespace.
@@ -33,6 +39,14 @@ const (
 	// annotationUnmatched is since when the node of a claim does not match nodeAffinity, in
 	// RFC 3339; empty or missing if it does.
 	annotationUnmatched = "flexlvm.io/unmatched-since"
+	// annotationResync on a claim says what resync was when it was made. A claim without it
+	// is of a flexlvm to which resync meant what refresh means now.
+	annotationResync = "flexlvm.io/resync"
+	// annotationFinal on a claim that is being deleted holds how far its mirror was when no
+	// pod used it any more, as RUN/PASSES.
+	annotationFinal = "flexlvm.io/final-upload"
+	// finalizerMirror keeps a claim until what is in it was uploaded.
+	finalizerMirror = "flexlvm.io/mirror"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.
@@ -44,6 +58,8 @@ const (
 	roleLoad  = "load"  // fills a replica
 	roleVisit = "visit" // mounts a complete replica, to let it grow or to look for news
 	rolePut   = "put"   // uploads
+	// roleMirror uploads what changes, for ever.
+	roleMirror = "mirror"
 )
 
 // maxBase leaves room in 52 characters for the number of a replica: the names of
@@ -79,6 +95,13 @@ func metaOf(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, name strin
 
 func hash(owner *flexlvmv1.VolumeManager, id string) string {
 	return replica.Hash(owner.Namespace, string(owner.UID), id)
+}
+
+// isOurs reports whether a claim was made since resync means what it meant in VCK, or
+// holds what consumers wrote, which no flexlvm ever fetched over.
+func isOurs(claim client.Object) bool {
+	a := claim.GetAnnotations()
+	return a[annotationResync] != "" || a[replica.AnnotationWritable] != ""
 }
 
 // belongs reports whether an object was made for this volume.

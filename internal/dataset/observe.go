@@ -188,7 +188,7 @@ func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 // readSource adds what is wanted. The error is for the user: it says what to write.
 func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 	var err error
-	if observed.Source, err = ParseSource(observed.Config); err != nil {
+	if observed.Source, err = parseSource(observed.Config, observed.pulledBefore()); err != nil {
 		return err
 	}
 	if share := observed.Source.NFS; share != nil && !allowed(share, r.Shares) {
@@ -223,7 +223,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed) error {
 	if observed.Labelled, err = r.labelled(ctx, observed); err != nil {
 		return err
 	}
-	if !observed.Upload {
+	if !observed.Upload && !observed.holds() {
 		return nil
 	}
 	return r.consumers(ctx, observed, func(pod *corev1.Pod) { observed.InUse = append(observed.InUse, pod.Name) })
@@ -243,17 +243,18 @@ func (r *reconciler) consumers(ctx context.Context, observed *Observed, each fun
 	return nil
 }
 
-// addReaders adds which pods read replicas that are to leave their nodes.
-func (r *reconciler) addReaders(ctx context.Context, observed *Observed) error {
-	astray := false
+// addConsumers adds which pods use replicas that are to leave their nodes, or to go.
+func (r *reconciler) addConsumers(ctx context.Context, observed *Observed) error {
+	leaves := false
 	for _, rep := range observed.Replicas {
-		astray = astray || observed.astray(rep) != ""
+		leaves = leaves || observed.astray(rep) != "" || isGoingUnsent(rep)
 	}
-	if !astray {
+	if !leaves {
 		return nil
 	}
 	observed.ReadOn = map[string][]string{}
 	return r.consumers(ctx, observed, func(pod *corev1.Pod) {
+		observed.InUse = append(observed.InUse, pod.Name)
 		observed.ReadOn[pod.Spec.NodeName] = append(observed.ReadOn[pod.Spec.NodeName], pod.Name)
 	})
 }

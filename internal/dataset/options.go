@@ -25,7 +25,7 @@ func (s Source) checkOutput(options map[string]string) error {
 		return fmt.Errorf("outputURL %q with sourceType Pachyderm: the loader knows the address and the Secret of Pachyderm alone, so it could not be uploaded; leave outputURL out, and upload from a job of your own", s.OutputURL)
 	case options["anonymous"] == "true":
 		return fmt.Errorf("outputURL %q with anonymous \"true\": an upload needs credentials; name awsCredentialsSecretName or serviceAccountName in place of anonymous, or leave outputURL out", s.OutputURL)
-	case options["distributionStrategy"] != "":
+	case options["distributionStrategy"] != "" && !s.Mirror:
 		return fmt.Errorf("outputURL %q with distributionStrategy %s: each replica holds other files, and only those of one would be uploaded; leave outputURL out, and upload from jobs of your own, or leave distributionStrategy out", s.OutputURL, options["distributionStrategy"])
 	}
 	return nil

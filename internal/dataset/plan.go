@@ -30,6 +30,7 @@ type Outcome struct {
 	Gone    bool          // nothing is left of it
 	Former  bool          // the spec does not name it any more
 	Loaded  int32         // replicas that are complete
+	Advice  []string      // what people should know
 	Again   time.Duration // when to look again
 }
 
@@ -49,6 +50,7 @@ func Plan(observed *Observed) Outcome {
 	default:
 		p.copies()
 	}
+	p.Advice = append(p.Advice, observed.Source.Advice...)
 	return p.Outcome
 }
 
@@ -171,6 +173,8 @@ func (p *planner) indexes() []int {
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
 	switch {
+	case isGoingUnsent(r):
+		p.giveUp(r, &status)
 	case p.isWritable(r.Claim):
 		p.keep(index, r, &status)
 	case index >= int(p.Config.Replicas):
@@ -230,6 +234,9 @@ func (p *planner) delete(r *Replica, reason, why string) {
 		p.do(Action{Verb: Delete, Object: r.Job})
 	}
 	if r.Claim != nil && !going(r.Claim) {
+		if isHeld(r.Claim) {
+			p.do(Action{Verb: Let, Object: r.Claim})
+		}
 		on := ""
 		if r.Node != "" {
 			on = " on " + r.Node

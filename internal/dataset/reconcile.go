@@ -117,17 +117,20 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 			out.Actions = Evict(observed)
 			return out, r.applyAll(ctx, observed, out.Actions)
 		}
-		if err := r.addReaders(ctx, observed); err != nil {
+		if err := r.addConsumers(ctx, observed); err != nil {
 			return Outcome{}, err
 		}
 		r.askLoaders(ctx, observed)
 	} else {
-		if inSpec && owner.DeletionTimestamp == nil {
-			// What cannot be read may ask for an upload first.
-			if observed.Source, err = ParseSource(v); err != nil {
+		if inSpec {
+			// What cannot be read may ask for an upload first. Who deletes the VolumeManager
+			// asks for none, but for what is mirrored.
+			deleted := owner.DeletionTimestamp != nil
+			if observed.Source, err = parseSource(v, observed.pulledBefore()); err != nil && (!deleted || observed.holds()) {
 				return wrong(v, err), nil
 			}
-			observed.Upload = observed.Source.OutputURL != ""
+			observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror
+			r.askLoaders(ctx, observed)
 		}
 		observed.Dropped = !inSpec && owner.DeletionTimestamp == nil
 		if err := r.release(ctx, observed); err != nil {

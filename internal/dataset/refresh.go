@@ -17,13 +17,13 @@ func (p *planner) grow(r *Replica) {
 }
 
 // refresh has a loader mount the replica, which consumers never do by its own claim:
-// kubelet grows only what a pod has mounted, and resync looks for news.
+// kubelet grows only what a pod has mounted, and refresh looks for news.
 func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if status.State != flexlvmv1.ReplicaComplete {
 		return // it is to be evicted, or not seen
 	}
 	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
-	every := p.Source.Resync
+	every := p.Source.Refresh
 	if has.Cmp(asked) < 0 {
 		status.Message = fmt.Sprintf("grows from %s to %s", has.String(), asked.String())
 		every = betweenVisits
@@ -49,7 +49,7 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	}
 	// The first visit does not wait: the Job before it was the load.
 	due := at.Add(every)
-	if r.Job.Labels[labelRole] == roleLoad && p.Source.Resync == 0 {
+	if r.Job.Labels[labelRole] == roleLoad && p.Source.Refresh == 0 {
 		due = at
 	}
 	if p.Now.Before(due) {

@@ -67,7 +67,7 @@ func (p *planner) releaseReaders() bool {
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.Status.Message = "is released"
-	if p.keepsDropped() {
+	if p.keepsDropped() || p.keepsUnsent() {
 		return
 	}
 	if len(p.Labelled) > 0 {
@@ -104,6 +104,28 @@ func (p *planner) release() {
 	p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
 }
 
+// keepsUnsent keeps what a mirror may not have uploaded, if nobody can say where to: the
+// spec does not name its volume any more.
+func (p *planner) keepsUnsent() bool {
+	r := p.unsent()
+	switch {
+	case r == nil || p.Upload && !going(r.Claim):
+		return false
+	case going(r.Claim) && p.wasUploaded() != "":
+		p.do(Action{Verb: Let, Object: r.Claim})
+		return true
+	case going(r.Claim):
+		status := flexlvmv1.ReplicaStatus{Claim: r.Claim.Name, Node: r.Node}
+		p.Status.Message = ""
+		p.giveUp(r, &status)
+		p.Status.Nodes = append(p.Status.Nodes, status)
+		return true
+	}
+	p.Failed, p.Again = true, whileIdle
+	p.Status.Message = fmt.Sprintf("the spec does not say any more where to upload what is in claim %s, so it is kept: name the volume again as it was, or take the finalizer %s off the claim to give it up", r.Claim.Name, finalizerMirror)
+	return true
+}
+
 const nothingUploaded = "nothing was uploaded"
 
 // notUploaded is what is told of a volume whose upload was asked for, and that had
@@ -119,7 +141,7 @@ func (p *planner) notUploaded() string {
 	if p.Source.Writable() {
 		because = "there was no volume"
 	}
-	return fmt.Sprintf("; %s to %s, because %s", nothingUploaded, p.Source.OutputURL, because)
+	return fmt.Sprintf("; %s to %s, because %s", nothingUploaded, p.Source.Target(), because)
 }
 
 // isUploaded reports whether what is in the volume is at outputURL. As long as pods may
@@ -163,7 +185,12 @@ func (p *planner) before() flexlvmv1.VolumeStatus {
 func (p *planner) uploaded(index int, from *Replica) bool {
 	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.Failed = true
-		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.OutputURL, from.Claim.Name)
+		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.Target(), from.Claim.Name)
+		return false
+	}
+	if p.Source.Mirror && from.Claim.Annotations[annotationLoad] != p.Source.Load(index) {
+		p.Failed = true
+		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change", p.Source.Target(), from.Claim.Name)
 		return false
 	}
 	task := p.upload(index, from.Claim)
@@ -183,26 +210,26 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 	case p.Put == nil && from.Busy:
 		p.Status.Message = "is uploaded as soon as its loader has ended"
 	case p.Put == nil:
-		p.Status.Message = "is uploaded to " + p.Source.OutputURL
+		p.Status.Message = "is uploaded to " + p.Source.Target()
 		p.do(Action{Verb: Create, Object: task.put()})
 	case going(p.Put) || p.Put.Annotations[annotationAttempt] != task.attempt:
 		// Also where it has ended well: it was for something else.
-		p.Status.Message = "is uploaded anew to " + p.Source.OutputURL
+		p.Status.Message = "is uploaded anew to " + p.Source.Target()
 		p.deletePut()
 	case succeeded:
-		p.Status.Uploaded, p.Status.Message = p.Source.OutputURL, "was uploaded to "+p.Source.OutputURL
+		p.Status.Uploaded, p.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
 		p.soon(afterAction)
 		return p.wasUploaded() != "" // nothing goes before that is written
 	case failed && !hasRun(p.PutPod):
 		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
-		p.Status.Message = "is uploaded to " + p.Source.OutputURL + "; " + status.Message
+		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message
 		p.again(Action{Verb: Delete, Object: p.Put}, ended(p.Put))
 	case failed:
 		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = failure(p.PutPod, why)
-		p.Status.Message = "cannot be uploaded to " + p.Source.OutputURL + ", so it is kept: " + status.Message
+		p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message
 	default:
-		p.Status.Message = "is uploaded to " + p.Source.OutputURL
+		p.Status.Message = "is uploaded to " + p.Source.Target()
 		if status.Message = idle(p.PutPod); status.Message != "" {
 			p.Status.Message += "; " + status.Message
 		}

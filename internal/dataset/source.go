@@ -21,9 +21,9 @@ import (
 // DefaultClass is the StorageClass of replicas whose volume names none.
 const DefaultClass = "flexlvm-dataset"
 
-// defaultResync is how often a source is looked at again where resync says only
+// defaultRefresh is how often a source is looked at again where refresh says only
 // "true".
-const defaultResync = 5 * time.Minute
+const defaultRefresh = 5 * time.Minute
 
 // Source is a VolumeConfig as its loader and its volumes see it.
 type Source struct {
@@ -45,15 +45,25 @@ type Source struct {
 	Bandwidth      string        // bytes a second; empty: no bound
 	Stream         bool
 	StreamAfter    string
-	Resync         time.Duration // 0: never
+	Refresh        time.Duration // how often news are fetched; 0: never
 	OutputURL      string
+	Mirror         bool          // what changes is uploaded, to OutputURL or to where it came from
+	Advice         []string      // what whoever wrote the volume should know
 	Grace          time.Duration // how long a replica stays on a node that does not match nodeAffinity
 }
 
 // Writable reports whether consumers write. They then use the claim of the only replica
 // itself.
 func (s Source) Writable() bool {
-	return s.Type == flexlvmv1.SourceS3Dev || s.Type == flexlvmv1.SourceAeon
+	return s.Type == flexlvmv1.SourceS3Dev || s.Type == flexlvmv1.SourceAeon || s.Mirror
+}
+
+// Target is where the content of a volume is uploaded to.
+func (s Source) Target() string {
+	if s.OutputURL == "" && s.Mirror {
+		return s.URL
+	}
+	return s.OutputURL
 }
 
 // Copies reports whether there are replicas on nodes at all.
@@ -84,7 +94,7 @@ func digest(parts ...any) string {
 // Options that several sources have.
 var (
 	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath", "nodeAffinityGrace"}
-	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "resync"}
+	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh"}
 )
 
 // A sourceKind is what a sourceType has of its own.
@@ -107,7 +117,11 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 }
 
 // ParseSource parses a volume. The error says what is wrong and what to write.
-func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
+func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) { return parseSource(v, false) }
+
+// parseSource parses a volume. pulled: its replica was made when resync meant what refresh
+// means now.
+func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	options := map[string]string{}
 	for key, value := range v.Options {
 		options[key] = string(value)
@@ -117,7 +131,7 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of %s", v.SourceType, sourceTypes())
 	}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
-		if !slices.Contains(kind.options, key) {
+		if !slices.Contains(kind.options, key) && key != "resync" {
 			return Source{}, fmt.Errorf("option %q does not belong to sourceType %s; remove it", key, v.SourceType)
 		}
 	}
@@ -132,11 +146,18 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	if class := options["storageClass"]; class != "" {
 		s.Class = class
 	}
-	var err error
+	anonymous, err := boolean(options, "anonymous")
+	if err != nil {
+		return Source{}, err
+	}
+	options["anonymous"] = strconv.FormatBool(anonymous)
 	if s.Capacity, err = resource.ParseQuantity(v.Capacity); err != nil {
 		return Source{}, fmt.Errorf("parse capacity %q: %w", v.Capacity, err)
 	}
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
+		return Source{}, err
+	}
+	if err = s.readResync(v.Replicas, options, pulled); err != nil {
 		return Source{}, err
 	}
 	if err = s.checkOutput(options); err != nil {
@@ -196,7 +217,11 @@ func (s *Source) readLoading(replicas int32, options map[string]string) error {
 		}
 		s.Timeout = timeout
 	}
-	if s.Stream = options["stream"] == "true"; s.Stream {
+	var err error
+	if s.Stream, err = boolean(options, "stream"); err != nil {
+		return err
+	}
+	if s.Stream {
 		s.StreamAfter = "1"
 		if after := options["streamAfter"]; after != "" {
 			s.StreamAfter = after
@@ -206,32 +231,10 @@ func (s *Source) readLoading(replicas int32, options map[string]string) error {
 	if err := checkBounds(options); err != nil {
 		return err
 	}
-	if err := s.readResync(replicas, options["resync"]); err != nil {
+	if err := s.readRefresh(replicas, options["refresh"]); err != nil {
 		return err
 	}
 	return s.readDistribution(replicas, options)
-}
-
-func (s *Source) readResync(replicas int32, text string) error {
-	switch text {
-	case "", "false":
-		return nil
-	case "true":
-		s.Resync = defaultResync
-	default:
-		every, err := time.ParseDuration(text)
-		if err != nil || every < time.Second {
-			return fmt.Errorf("resync %q has to be true, or how often, such as 10m, and not less than 1s", text)
-		}
-		s.Resync = every
-	}
-	if s.Writable() {
-		return fmt.Errorf("resync %s: it would bring back what consumers of a volume of sourceType %s change; leave it out", text, s.Type)
-	}
-	if replicas > 1 {
-		return fmt.Errorf("replicas cannot be > 1 when resync is set")
-	}
-	return nil
 }
 
 // readDistribution gives each replica its glob: the globs in their order, each as

@@ -46,7 +46,29 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	out.Summary = summarize(volumes)
 	condition(&out, flexlvmv1.ConditionReady, count.usable == count.volumes && !released, "Usable", "every volume can be used", "NotUsable", out.Summary.Message, owner.Generation)
 	condition(&out, flexlvmv1.ConditionLoaded, count.loaded && !released, "Complete", "every replica is complete", "NotComplete", out.Summary.Message, owner.Generation)
+	advise(&out, volumes, owner.Generation)
 	return out
+}
+
+// mostAdvice bounds the message of the condition, in bytes.
+const mostAdvice = 4096
+
+// advise sums up what people should know. There is no condition if there never was any.
+func advise(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
+	var lines []string
+	for _, v := range volumes {
+		for _, advice := range v.Advice {
+			lines = append(lines, v.Status.ID+": "+advice)
+		}
+	}
+	if len(lines) == 0 && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionAdvice) == nil {
+		return
+	}
+	text := strings.Join(lines, "\n")
+	if len(text) > mostAdvice {
+		text = strings.ToValidUTF8(text[:mostAdvice], "") + " …"
+	}
+	condition(out, flexlvmv1.ConditionAdvice, len(lines) > 0, "Advised", text, "None", "", generation)
 }
 
 // tally counts volumes.

@@ -112,8 +112,8 @@ func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
 	})
 }
 
-func TestResync(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "10m" })
+func TestRefresh(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
 	r := s.completed(0)
 	out := s.requirePlan()
 	require.Less(t, out.Again, time.Minute)

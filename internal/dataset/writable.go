@@ -43,7 +43,11 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	switch {
 	case loaded && p.shown(r.Claim):
 		p.complete(r, status)
-		if why == "" {
+		switch {
+		case why != "": // a mirror goes on to where it was told to
+		case p.Source.Mirror:
+			p.mirror(index, r, status)
+		default:
 			p.refresh(index, r, status)
 		}
 	case why == "":
@@ -64,6 +68,9 @@ func (p *planner) undo(claim *corev1.PersistentVolumeClaim) string {
 	if p.shown(claim) {
 		return "undo the change"
 	}
+	if p.Source.Mirror || claim.Annotations[annotationResync] == resyncUpload {
+		return "set resync as it was"
+	}
 	return "take the volume out of the spec and name it again with its old sourceType"
 }
 
@@ -71,6 +78,9 @@ func (p *planner) undo(claim *corev1.PersistentVolumeClaim) string {
 func (p *planner) differs(index int, r *Replica) string {
 	switch {
 	case !p.shown(r.Claim):
+		if p.Source.Mirror || p.Source.Type == flexlvmv1.SourceS3 && r.Claim.Annotations[annotationResync] == resyncUpload {
+			return "it was made with another resync, so no consumer sees it"
+		}
 		return "it was made for another sourceType, so no consumer sees it"
 	case index >= int(p.Config.Replicas):
 		return "it is one more than wanted"

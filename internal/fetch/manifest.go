@@ -98,17 +98,43 @@ func (l *log) Close() { _ = l.file.Close() }
 func openManifest(d *destination.Dir) (*log, map[string]Entry, error) {
 	entries := make(map[string]Entry)
 	l, err := openLog(d, destination.ManifestFile, func(line []byte) error {
-		var e Entry
-		switch err := json.Unmarshal(line, &e); {
-		case err != nil || checkPath(e.Path) != nil:
-		case e.Deleted:
-			delete(entries, e.Path)
-		default:
-			entries[e.Path] = e
-		}
+		enter(entries, line)
 		return nil
 	})
 	return l, entries, err
+}
+
+// readManifest reads what was fetched into a directory, by path, while others may write
+// there. There may be none.
+func readManifest(dir string) (map[string]Entry, error) {
+	entries := make(map[string]Entry)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open directory: %w", err)
+	}
+	defer func() { _ = root.Close() }() // it was only read
+	file, err := root.Open(destination.ManifestFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return entries, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	_, err = readLines(file, func(line []byte) error { enter(entries, line); return nil })
+	return entries, err
+}
+
+// enter takes a line of the manifest into account.
+func enter(entries map[string]Entry, line []byte) {
+	var e Entry
+	switch err := json.Unmarshal(line, &e); {
+	case err != nil || checkPath(e.Path) != nil:
+	case e.Deleted:
+		delete(entries, e.Path)
+	default:
+		entries[e.Path] = e
+	}
 }
 
 // replaced reports whether something else stands in the place of e than was left there;

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,9 @@ type Progress struct {
 	message   string
 	retryable bool
 	samples   []sample
+	notes     []string
+	id, run   string
+	passes    atomic.Int64
 }
 
 // NewProgress returns the counters of a run that is about to begin.
@@ -59,6 +63,29 @@ func (p *Progress) Fail(message string, retryable bool) {
 	p.retryable = retryable
 }
 
+// Identify sets what the status says of who it is.
+func (p *Progress) Identify(id, run string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.id, p.run = id, run
+}
+
+// Note adds what people should know of the run although it succeeds.
+func (p *Progress) Note(note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.notes, note) {
+		p.notes = append(p.notes, note)
+	}
+}
+
+// synced sets how many of a directory's files are uploaded as they are.
+func (p *Progress) synced(files, bytes int64) {
+	p.filesDone.Store(files)
+	p.durable.Store(bytes)
+	p.arrived.Store(bytes)
+}
+
 // kept counts a file that is on disk and in the manifest.
 func (p *Progress) kept(bytes int64) {
 	files, total := p.filesDone.Add(1), p.durable.Add(bytes)
@@ -81,6 +108,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
+		Notes: slices.Clone(p.notes), ID: p.id, Run: p.run, Passes: p.passes.Load(),
 	}
 	if p.state != protocol.StateFetching {
 		return s

@@ -27,7 +27,10 @@ type PutConfig struct {
 	// Target is an s3:// or pachyderm:// URL; objects of the same names below it are
 	// overwritten, and nothing is removed.
 	Target store.Source
-	S3     s3store.Config
+	// Back: Target is what the directory was filled from. Files go back to where they came
+	// from, and those that are as they came stay there as they are.
+	Back bool
+	S3   s3store.Config
 	// Parallel is how many files are uploaded at once; 0 chooses. Memory bounds the bytes
 	// in flight.
 	Parallel int
@@ -42,6 +45,10 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
+	// came are the files that were fetched, with Back.
+	came map[string]Entry
+	// verified is told what the target is known to have; may be nil.
+	verified func(store.Object)
 
 	mu       sync.Mutex
 	refused  []Refusal
@@ -71,6 +78,14 @@ func (u *upload) put(ctx context.Context) error {
 	u.progress.filesTotal.Store(int64(len(files)))
 	u.progress.bytesTotal.Store(total)
 	u.progress.set(protocol.StateFetching, "")
+	if err := u.sendAll(ctx, files, total); err != nil {
+		return err
+	}
+	return u.end(len(files))
+}
+
+// sendAll uploads files, many at a time. What went wrong with one is in failures.
+func (u *upload) sendAll(ctx context.Context, files []store.Object, total int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan store.Object)
@@ -97,32 +112,51 @@ func (u *upload) put(ctx context.Context) error {
 	}
 	close(queue)
 	wg.Wait()
-	return u.end(ctx, len(files))
+	return context.Cause(ctx)
 }
 
 // open lists the files.
 func (u *upload) open(ctx context.Context) (files []store.Object, total int64, err error) {
+	if err := u.connect(); err != nil {
+		return nil, 0, err
+	}
+	return u.list(ctx)
+}
+
+// connect opens the directory and the target. Nothing is sent yet.
+func (u *upload) connect() error {
 	dir, err := filepath.Abs(u.Dir)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	u.local = local.(*dirstore.Directory)
-	if u.Target.Kind == store.KindFile || u.Target.Glob != nil {
-		return nil, 0, store.Usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
+	if u.Target.Kind == store.KindFile || u.Target.Glob != nil && !u.Back {
+		return store.Usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
 	}
 	u.prefix = u.Target.Key
+	if u.Back {
+		u.prefix = u.Target.Prefix
+		if u.came, err = readManifest(dir); err != nil {
+			return err
+		}
+	}
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
 		u.prefix += "/"
 	}
 	remote, err := s3store.New(u.Target, u.S3)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	u.remote = remote.(*s3store.Bucket)
+	return nil
+}
+
+// list lists the files.
+func (u *upload) list(ctx context.Context) (files []store.Object, total int64, err error) {
 	err = u.local.List(ctx, func(o store.Object) error {
 		o.Path = u.local.Name(o.Key)
 		if o.Flaw != "" {
@@ -137,10 +171,7 @@ func (u *upload) open(ctx context.Context) (files []store.Object, total int64, e
 	return files, total, err
 }
 
-func (u *upload) end(ctx context.Context, files int) error {
-	if why := context.Cause(ctx); why != nil {
-		return why
-	}
+func (u *upload) end(files int) error {
 	if len(u.failures) > 0 {
 		retry := true
 		for _, err := range u.failures {
@@ -164,6 +195,9 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 		if err = u.once(ctx, o, buf); err == nil {
 			u.progress.arrived.Add(o.Size)
 			u.progress.kept(o.Size)
+			if u.verified != nil {
+				u.verified(o)
+			}
 			return nil
 		}
 		if context.Cause(ctx) != nil {
@@ -200,9 +234,12 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if err := store.HashInto(ctx, crc, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
 		return err
 	}
+	if asItCame, err := u.asItCame(ctx, o, file, crc.Sum(nil), buf); asItCame || err != nil {
+		return errors.Join(err, file.Check())
+	}
 	there, sums, err := u.remote.Verify(ctx, key, 0)
 	if err == nil && there.Size == o.Size && sums.CRC64NVME == store.Encode(crc.Sum(nil)) {
-		return nil
+		return file.Check()
 	}
 	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient) {
 		return fmt.Errorf("look at what is there: %w", err)
@@ -214,6 +251,27 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 		return err
 	}
 	return u.verify(ctx, o, key, file, crc.Sum(nil), buf)
+}
+
+// asItCame reports whether a file has the very content that was fetched from the target.
+// Its times do not say: programs set them, and clocks are set.
+func (u *upload) asItCame(ctx context.Context, o store.Object, file *dirstore.Pinned, crc, buf []byte) (bool, error) {
+	e, known := u.came[o.Path]
+	if !known || e.Bytes != o.Size || e.Checksum == "" {
+		return false, nil
+	}
+	c := store.Check{Kind: e.Check, Want: e.Checksum}
+	if c.Kind == store.CheckCRC64 {
+		return c.Verify(crc) == nil, nil
+	}
+	if !c.Streams() {
+		return false, nil
+	}
+	h := c.Hasher()
+	if err := store.HashInto(ctx, h, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
+		return false, err
+	}
+	return c.Verify(h.Sum(nil)) == nil, nil
 }
 
 // verify asks the server what it has now.

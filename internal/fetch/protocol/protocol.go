@@ -30,8 +30,10 @@ const (
 const (
 	StateListing  = "listing"
 	StateFetching = "fetching"
-	StateComplete = "complete"
-	StateFailed   = "failed"
+	// filesDone of filesTotal are uploaded as they are.
+	StateMirroring = "mirroring"
+	StateComplete  = "complete"
+	StateFailed    = "failed"
 )
 
 // Status is the progress of a run: the JSON of ProgressPath, of progress lines and of the
@@ -49,6 +51,15 @@ type Status struct {
 	Ready          bool   `json:"ready"`
 	Retryable      bool   `json:"retryable"`
 	Message        string `json:"message"`
+	// Notes are what people should know of a run although it succeeds.
+	Notes []string `json:"notes,omitempty"`
+	// ID is what the caller gave the run, and Run names the process: an address says
+	// nothing about who answers.
+	ID  string `json:"id,omitempty"`
+	Run string `json:"run,omitempty"`
+	// Passes is how often a mirror has seen that all there is was uploaded and verified. A
+	// pass that adds to it may have begun long before.
+	Passes int64 `json:"passes,omitempty"`
 }
 
 // MaxResult is how much of a termination message Kubernetes keeps, in bytes.
@@ -61,6 +72,10 @@ func (s Status) Result() ([]byte, error) {
 		data, err := json.Marshal(s)
 		if err != nil || len(data) < MaxResult {
 			return append(data, '\n'), err
+		}
+		if len(s.Notes) > 0 && len(s.Message) < MaxResult/2 {
+			s.Notes = s.Notes[:len(s.Notes)-1]
+			continue
 		}
 		s.Message = strings.ToValidUTF8(s.Message[:len(s.Message)*3/4], "") + "…"
 	}

@@ -1,0 +1,149 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+)
+
+// whileMirroring is how often a mirror is asked how far behind it is.
+const whileMirroring = 10 * time.Second
+
+// moreViews is how many views of the directory a mirror must have ended after no pod used
+// the volume: one may have begun before.
+const moreViews = 2
+
+// isHeld reports whether a claim waits for the upload of what is in it.
+func isHeld(claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && slices.Contains(claim.Finalizers, finalizerMirror)
+}
+
+// isGoingUnsent reports whether a claim is being deleted whose content may not be
+// uploaded yet.
+func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && going(r.Claim) }
+
+// holds reports whether any claim of the volume does.
+func (s *Observed) holds() bool {
+	for _, r := range s.Replicas {
+		if isHeld(r.Claim) {
+			return true
+		}
+	}
+	return false
+}
+
+// mirror keeps a loader at work that uploads what changes in a complete replica.
+func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	if !isHeld(r.Claim) {
+		p.do(Action{Verb: Hold, Object: r.Claim})
+	}
+	if status.State != flexlvmv1.ReplicaComplete {
+		return
+	}
+	p.soon(whileMirroring)
+	task := p.task(index, r.Claim)
+	task.attempt = digest(task.attempt, roleMirror)
+	switch {
+	case r.Job == nil && r.Busy:
+		status.Message = "its last loader has not ended yet"
+	case r.Job == nil:
+		p.do(Action{Verb: Create, Object: task.mirror()})
+		p.soon(whileLoading)
+	case going(r.Job):
+		p.soon(whileLoading)
+	case r.Job.Labels[labelRole] != roleMirror || r.Job.Annotations[annotationClaimUID] != string(r.Claim.UID) ||
+		r.Job.Annotations[annotationAttempt] != task.attempt || !ended(r.Job).IsZero():
+		p.do(Action{Verb: Delete, Object: r.Job})
+		p.soon(whileLoading)
+	}
+	p.Status.Upload = p.lag(r)
+}
+
+// mirrorReport is what the mirror of this very claim says; nil if nobody does. An address
+// may belong to another pod by now.
+func mirrorReport(r *Replica) *protocol.Status {
+	if r.Report == nil || r.Claim == nil || r.Report.ID != string(r.Claim.UID) || r.Report.State != protocol.StateMirroring {
+		return nil
+	}
+	return r.Report
+}
+
+// lag is how far the upload of a replica is behind, as far as that is known.
+func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
+	out := &flexlvmv1.UploadLag{To: p.Source.Target()}
+	report := mirrorReport(r)
+	switch old := p.before().Upload; {
+	case report != nil:
+		out.Files, out.Bytes = max(0, report.FilesTotal-report.FilesDone), max(0, report.BytesTotal-report.BytesDone)
+		out.Message, out.Known = report.Message, true
+	case idle(r.Pod) == "" && old != nil: // too busy to answer: at least as far as it was
+		return old
+	default:
+		out.Message = idle(r.Pod)
+	}
+	return out
+}
+
+// giveUp plans a mirrored claim that is being deleted: it goes once all that is in it is
+// uploaded and no pod can write any more. No new pod may mount it, so if its mirror has
+// ended, only a person can decide.
+func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
+	p.soon(whileLoading)
+	status.State = flexlvmv1.ReplicaUploading
+	report, final := mirrorReport(r), r.Claim.Annotations[annotationFinal]
+	told := func(value string) {
+		if final != value {
+			p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationFinal: value}})
+		}
+	}
+	switch {
+	case r.Claim.Status.Phase == corev1.ClaimPending || r.Volume == nil && r.Claim.Status.Phase == corev1.ClaimLost:
+		status.Message = "its claim goes; it has no volume"
+		p.do(Action{Verb: Let, Object: r.Claim})
+	case r.Job == nil || r.Job.Labels[labelRole] != roleMirror || r.Pod == nil || r.Pod.Status.Phase != corev1.PodRunning:
+		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
+		status.Message = fmt.Sprintf("claim %s is being deleted and what is in it may not be uploaded: no pod can mount it any more; save it from the node, or give it up by taking the finalizer %s off the claim", r.Claim.Name, finalizerMirror)
+	case len(p.InUse) > 0:
+		status.Message = "its claim goes as soon as no pod uses it and what is in it was uploaded; now there are " + strings.Join(p.InUse, ", ")
+		told("")
+	case report == nil:
+		status.Message = "its claim goes as soon as its mirror says that what is in it was uploaded"
+	case !passedSince(report, final):
+		status.Message = strings.TrimSuffix("its claim goes as soon as what is in it was uploaded: "+report.Message, ": ")
+		if run, _, _ := strings.Cut(final, "/"); run != report.Run {
+			told(fmt.Sprintf("%s/%d", report.Run, report.Passes))
+		}
+	default:
+		status.Message = "its claim goes; what was in it was uploaded to " + p.Source.Target()
+		p.do(Action{Verb: Let, Object: r.Claim}, Action{Verb: Delete, Object: r.Job})
+	}
+	if p.Status.Message == "" {
+		p.Status.Message = status.Claim + ": " + status.Message
+	}
+}
+
+// passedSince reports whether the mirror that wrote final has seen since that all there is
+// was uploaded.
+func passedSince(report *protocol.Status, final string) bool {
+	run, text, _ := strings.Cut(final, "/")
+	passes, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && run != "" && run == report.Run && report.Passes >= passes+moreViews && report.FilesDone >= report.FilesTotal
+}
+
+// unsent is the first claim that holds what was not uploaded although its volume is
+// released without an upload; nil where there is none.
+func (p *planner) unsent() *Replica {
+	for _, index := range p.indexes() {
+		if r := p.Replicas[index]; r != nil && isHeld(r.Claim) {
+			return r
+		}
+	}
+	return nil
+}

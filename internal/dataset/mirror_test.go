@@ -1,0 +1,211 @@
+package dataset
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// newMirror is of a volume with resync, which is loaded, and its mirror at work.
+func newMirror(t *testing.T) (*stage, *Replica) {
+	t.Helper()
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "True" })
+	r := s.completed(0)
+	s.requirePlan("delete job v-a-0")
+	r.Job = nil
+	job := s.requirePlan("create job v-a-0").Actions[0].Object.(*batchv1.Job)
+	r.Job, r.Pod = job, &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	r.Report = &protocol.Status{ID: "claim-0", Run: "r1", State: protocol.StateMirroring, FilesDone: 3, FilesTotal: 3, BytesDone: 30, BytesTotal: 30, Passes: 7}
+	return s, r
+}
+
+// resync is VCK's: consumers write, and what they change goes back to where it came from.
+func TestResyncUploads(t *testing.T) {
+	s, r := newMirror(t)
+	require.Equal(t, replica.Writable, r.Claim.Annotations[replica.AnnotationWritable])
+	args := r.Job.Spec.Template.Spec.Containers[0].Args
+	require.Equal(t, []string{"mirror", "--id=claim-0"}, args[:2])
+	require.Equal(t, []string{"--back", "--", "/data", "s3://b/p/"}, args[len(args)-4:])
+	require.Nil(t, r.Job.Spec.PodFailurePolicy, "it is tried again for ever")
+	out := s.requirePlan()
+	require.Equal(t, "v-a-0", out.Status.VolumeSource.PersistentVolumeClaim.ClaimName)
+	require.False(t, out.Status.VolumeSource.PersistentVolumeClaim.ReadOnly)
+	require.Equal(t, &flexlvmv1.UploadLag{To: "s3://b/p/", Known: true}, out.Status.Upload)
+	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
+	require.Empty(t, out.Advice)
+
+	r.Report.FilesDone, r.Report.BytesDone, r.Report.Message = 1, 10, "access denied"
+	out = s.requirePlan()
+	require.Equal(t, &flexlvmv1.UploadLag{To: "s3://b/p/", Known: true, Files: 2, Bytes: 20, Message: "access denied"}, out.Status.Upload)
+	s.recorded(out)
+	r.Report = nil
+	require.Equal(t, out.Status.Upload, s.requirePlan().Status.Upload, "a mirror that is slow to answer is as far as it was")
+	r.Report = &protocol.Status{ID: "another", State: protocol.StateMirroring}
+	require.Equal(t, out.Status.Upload, s.requirePlan().Status.Upload, "another pod has the address by now")
+
+	// It ends in whatever way: another one goes on. An edit of the source is not followed.
+	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+	s.requirePlan("delete job v-a-0")
+	r.Job.Status.Conditions = nil
+	s.Source.URL = "s3://b/q/"
+	out = s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "it holds what the volume asked for earlier; it is kept")
+	// A place of its own.
+	s, _ = newMirror(t)
+	s.Source.OutputURL = "s3://out/"
+	s.requirePlan("delete job v-a-0")
+	require.Equal(t, []string{"--", "/data", "s3://out/"}, s.task(0, s.Replicas[0].Claim).target())
+}
+
+// Nothing goes before all of it was uploaded once more, and verified, while nobody wrote.
+func TestMirrorIsReleasedLast(t *testing.T) {
+	s, r := newMirror(t)
+	s.Wanted, s.Upload, s.Labelled = false, true, nil
+	s.InUse = []string{"trainer"}
+	require.Contains(t, s.requirePlan().Status.Message, "as soon as no pod uses it; now there are trainer")
+	s.InUse = nil
+	s.requirePlan("delete job v-a-0")
+	r.Job, r.Pod, r.Report = nil, nil, nil
+	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	args := s.Put.Spec.Template.Spec.Containers[0].Args
+	require.Equal(t, []string{"--back", "--", "/data", "s3://b/p/"}, args[len(args)-4:])
+	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	out := s.requirePlan()
+	require.Equal(t, "s3://b/p/", out.Status.Uploaded)
+	s.recorded(out)
+	s.requirePlan("let claim v-a-0", "delete claim v-a-0")
+	t.Run("killed in between", func(t *testing.T) {
+		r.Claim.Finalizers = nil
+		s.requirePlan("delete claim v-a-0")
+	})
+	t.Run("deleted by somebody meanwhile", func(t *testing.T) {
+		r.Claim.Finalizers, r.Claim.DeletionTimestamp = []string{finalizerMirror}, &metav1.Time{Time: now}
+		s.requirePlan("let claim v-a-0")
+	})
+	t.Run("it holds other data than the spec says", func(t *testing.T) {
+		s, r := newMirror(t)
+		s.Wanted, s.Upload, s.Labelled, r.Job, s.Source.URL = false, true, nil, nil, "s3://b/q/"
+		out := s.requirePlan()
+		require.True(t, out.Failed)
+		require.Contains(t, out.Status.Message, "cannot be uploaded to s3://b/q/, so it is kept")
+	})
+	t.Run("the spec does not name it", func(t *testing.T) {
+		s, _ := newMirror(t)
+		s.Config, s.Source, s.Wanted, s.Labelled = flexlvmv1.VolumeConfig{ID: "a"}, Source{}, false, nil
+		out := s.requirePlan()
+		require.True(t, out.Failed)
+		require.False(t, out.Gone)
+		require.Contains(t, out.Status.Message, "does not say any more where to upload what is in claim v-a-0")
+	})
+}
+
+// A claim that its user deletes goes as late: only the mirror that runs can still upload.
+func TestMirroredClaimIsDeleted(t *testing.T) {
+	s, r := newMirror(t)
+	s.Labelled = nil
+	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+	s.InUse = []string{"trainer"}
+	require.Contains(t, s.requirePlan().Status.Message, "now there are trainer")
+	s.InUse = nil
+	out := s.requirePlan("annotate claim v-a-0")
+	require.Equal(t, map[string]string{annotationFinal: "r1/7"}, out.Actions[0].Annotations)
+	r.Claim.Annotations[annotationFinal] = "r1/7"
+	s.requirePlan()
+	r.Report.Passes = 8 // it may have begun before
+	s.requirePlan()
+	r.Report.Passes = 9
+	s.requirePlan("let claim v-a-0", "delete job v-a-0")
+	for name, change := range map[string]func(*protocol.Status){
+		"another process":     func(p *protocol.Status) { p.Run = "r2" },
+		"another pod":         func(p *protocol.Status) { p.ID = "claim-1" },
+		"something is behind": func(p *protocol.Status) { p.FilesDone = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := *r.Report
+			defer func() { *r.Report = report }()
+			change(r.Report)
+			words, _ := s.plan()
+			require.NotContains(t, words, "let claim v-a-0")
+		})
+	}
+	// A pod that comes after all begins it anew.
+	s.InUse = []string{"trainer"}
+	out = s.requirePlan("annotate claim v-a-0")
+	require.Equal(t, map[string]string{annotationFinal: ""}, out.Actions[0].Annotations)
+	s.InUse, r.Pod.Status.Phase = nil, corev1.PodFailed
+	out = s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted and what is in it may not be uploaded")
+}
+
+// Whoever stored resync to fetch goes on with that, and is told.
+func TestResyncOfEarlierVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind  flexlvmv1.SourceType
+		text  flexlvmv1.OptionValue
+		other options
+	}{
+		"true":        {flexlvmv1.SourceS3, "true", s3Options(nil)},
+		"an interval": {flexlvmv1.SourceS3, "10m", s3Options(nil)},
+		"Pachyderm":   {flexlvmv1.SourcePachyderm, "true", options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			v := volumeOf(c.kind, 1, c.other)
+			vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+			require.NoError(t, r.client.Create(t.Context(), vm))
+			r.runs()
+			claim := &corev1.PersistentVolumeClaim{}
+			require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0"}, claim))
+			delete(claim.Annotations, annotationResync) // as it was made then
+			require.NoError(t, r.client.Update(t.Context(), claim))
+			vm = r.get()
+			vm.Spec.Volumes[0].Options["resync"] = c.text
+			require.NoError(t, r.client.Update(t.Context(), vm))
+			for range 4 {
+				require.NoError(t, r.look())
+			}
+			require.Empty(t, r.deleted())
+			status := r.get().Status
+			require.Equal(t, flexlvmv1.StateRunning, status.State)
+			require.Equal(t, flexlvmv1.ConditionAdvice, status.Conditions[2].Type)
+			require.Equal(t, metav1.ConditionTrue, status.Conditions[2].Status)
+			require.Contains(t, status.Conditions[2].Message, "write refresh in its place to go on fetching")
+		})
+	}
+}
+
+// Deleted while a pod writes, VolumeManager and all: what is there is uploaded first.
+func TestReconcileMirror(t *testing.T) {
+	r := newRig(t)
+	v := volumeOf(flexlvmv1.SourceS3, 1, s3Options(options{"resync": "true"}))
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+	require.NoError(t, r.client.Create(t.Context(), vm))
+	r.runs()
+	r.Progress = func(context.Context, string) *protocol.Status { return nil }
+	require.NoError(t, r.client.Delete(t.Context(), r.get()))
+	for range 16 {
+		require.NoError(t, r.look())
+	}
+	var order []string
+	for _, d := range r.done {
+		if d == "create v-a-put" || d == "delete v-a-0" {
+			order = append(order, d)
+		}
+	}
+	require.Equal(t, "create v-a-put", order[0], "%v", r.done)
+	require.Contains(t, order, "delete v-a-0")
+	claims := &corev1.PersistentVolumeClaimList{}
+	require.NoError(t, r.client.List(t.Context(), claims))
+	require.Empty(t, claims.Items)
+}

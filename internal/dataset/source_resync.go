@@ -1,0 +1,87 @@
+package dataset
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// boolean reads an option as VCK did: 1, t, True and so on; missing is false.
+func boolean(options map[string]string, key string) (bool, error) {
+	if options[key] == "" {
+		return false, nil
+	}
+	value, err := strconv.ParseBool(options[key])
+	if err != nil {
+		return false, fmt.Errorf("error while parsing %s option: %w; write \"true\" or \"false\"", key, err)
+	}
+	return value, nil
+}
+
+// readResync reads the word by which VCK uploaded what changed. To earlier flexlvms it
+// meant to fetch what changed: a replica that one of them made goes on with that.
+func (s *Source) readResync(replicas int32, options map[string]string, pulled bool) error {
+	text := options["resync"]
+	if pulled && text != "" && options["refresh"] == "" {
+		options["refresh"] = text
+		s.Advice = append(s.Advice, fmt.Sprintf("option resync %q fetches what changed, as it did when this volume was made; it means now what it meant in VCK, to upload what changes: "+
+			"write refresh in its place to go on fetching, or, to upload, make another volume", text))
+		return nil
+	}
+	on, err := boolean(options, "resync")
+	if err != nil {
+		return fmt.Errorf("%w; to fetch what changes in the source write refresh: %q", err, text)
+	}
+	switch {
+	case !on:
+		return nil
+	case s.Type != flexlvmv1.SourceS3 && s.Type != flexlvmv1.SourceS3Dev:
+		return fmt.Errorf("resync %q with sourceType %s: only what came from S3 can be uploaded; to fetch what changes in the source write refresh", text, s.Type)
+	case replicas > 1:
+		return fmt.Errorf("replicas cannot be > 1 when resync is set")
+	case options["anonymous"] != "" && options["anonymous"] != "false":
+		return fmt.Errorf("resync %q with anonymous %q: an upload needs credentials; name awsCredentialsSecretName or serviceAccountName", text, options["anonymous"])
+	case options["versionID"] != "":
+		return fmt.Errorf("resync %q with versionID: what is uploaded becomes the newest version; leave one of them out", text)
+	}
+	s.Mirror = true
+	return nil
+}
+
+// readRefresh reads how often the source is looked at for changes.
+func (s *Source) readRefresh(replicas int32, text string) error {
+	if text == "" {
+		return nil
+	}
+	on, err := strconv.ParseBool(text)
+	switch every, bad := time.ParseDuration(text); {
+	case err == nil && !on:
+		return nil
+	case err == nil:
+		s.Refresh = defaultRefresh
+	case bad != nil || every < time.Second:
+		return fmt.Errorf("refresh %q has to be true, or how often, such as 10m, and not less than 1s", text)
+	default:
+		s.Refresh = every
+	}
+	if s.Writable() {
+		return fmt.Errorf("refresh %s: it would bring back what consumers of this volume change; leave it out", text)
+	}
+	if replicas > 1 {
+		return fmt.Errorf("replicas cannot be > 1 when refresh is set")
+	}
+	return nil
+}
+
+// pulledBefore reports whether a replica of the volume was made by a flexlvm to which
+// resync meant to fetch.
+func (s *Observed) pulledBefore() bool {
+	for _, r := range s.Replicas {
+		if r.Claim != nil && !going(r.Claim) && !isOurs(r.Claim) {
+			return true
+		}
+	}
+	return false
+}
