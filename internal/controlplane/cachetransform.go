@@ -42,10 +42,21 @@ func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 	if claim.Spec.VolumeName == "" {
 		return claim
 	}
-	return &corev1.PersistentVolumeClaim{
+	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta)),
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName},
 	}
+	if grows(claim) {
+		out.Spec.Resources, out.Status = claim.Spec.Resources, claim.Status
+	}
+	return out
+}
+
+// grows reports whether a claim asks for more than it has, or did so lately: package growth
+// goes by its size and its status then.
+func grows(claim *corev1.PersistentVolumeClaim) bool {
+	asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	return asked.Cmp(has) > 0 || len(claim.Status.AllocatedResourceStatuses) > 0
 }
 
 // leanVolume leaves of a PersistentVolume what persistentvolume.Parse and nodeloss read, and

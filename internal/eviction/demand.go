@@ -33,6 +33,9 @@ func (p *planner) addDemands() {
 		if other, there := by[KeyOfPersistentVolume(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
 			by[KeyOfPersistentVolume(c)] = p.demand(c, need)
 		}
+		if once := p.atOnce(c); once > 0 {
+			p.byName[c.Pool()].atOnce = append(p.byName[c.Pool()].atOnce, once)
+		}
 	}
 	for _, d := range by {
 		in := p.byName[d.claim.Pool()]
@@ -59,23 +62,17 @@ func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 		}
 		return d
 	}
-	d.share = c.Shape.Share(volume.DeviceSize(c.Size, c.Inodes), p.byName[c.Pool()].Extent)
+	d.share = c.Shape.Share(volume.DeviceSize(c.Promised(), c.Inodes), p.byName[c.Pool()].Extent)
 	return d
 }
 
-// need is what a claim still needs, 0 for nothing. A claim that no pod can use
-// needs nothing: one that is released, or made for another cluster or group.
+// need is what a claim still needs, 0 for nothing.
 func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
-	in, there := p.byName[c.Pool()]
-	switch {
-	case !there, !c.Usable(), p.view.givenUp(c):
-		return 0
-	case c.Cluster != "" && c.Cluster != p.view.Cluster:
-		return 0
-	case c.GroupUUID != "" && c.GroupUUID != in.GroupUUID():
+	if !p.usable(c) {
 		return 0
 	}
-	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Size, c.Inodes)
+	in := p.byName[c.Pool()]
+	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Promised(), c.Inodes)
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	switch {
 	case !made:
@@ -85,12 +82,36 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	case in.Thin != nil:
 		// What it was promised and has not written yet.
 		return max(0, c.Charge().In(in.Extent)-v.Device)
-	case v.Size >= c.Size:
+	case v.Size >= c.Promised():
 		// Its tag says that it is as large as promised; that a later release would
 		// make its device larger is no reason to take anybody's data away.
 		return 0
 	}
 	return max(0, v.Takes(device, grain)-v.Device)
+}
+
+// usable reports whether a pod can use the volume of a claim here. One that is released,
+// or made for another cluster or group, needs nothing.
+func (p *planner) usable(c *persistentvolume.Volume) bool {
+	in, there := p.byName[c.Pool()]
+	switch {
+	case !there, !c.Usable(), p.view.givenUp(c):
+		return false
+	case c.Cluster != "" && c.Cluster != p.view.Cluster:
+		return false
+	}
+	return c.GroupUUID == "" || c.GroupUUID == in.GroupUUID()
+}
+
+// atOnce is what must be free in a thin pool at one moment, so that a volume there can be
+// made as large as promised; 0 for nothing. It may be more than is needed, for a pool may
+// be overcommitted, and growing takes nothing of it.
+func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
+	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
+	if !made || !p.usable(c) || p.byName[c.Pool()].Thin == nil || v.State != volume.Ready || v.Size >= c.Promised() {
+		return 0
+	}
+	return max(0, volume.DeviceSize(c.Promised(), c.Inodes)-v.Full)
 }
 
 // Waiting returns the claims of each pool that do not fit even with all evictable room.

@@ -79,6 +79,11 @@ func (p *pool) narrow(r room) string {
 	return ""
 }
 
+// whyAtOnce says for what growth room is made.
+func (p *pool) whyAtOnce(once volume.Bytes) string {
+	return fmt.Sprintf("a volume is promised to grow by %s, which must be free at one moment, and pool %s has %s", once, p.Name, p.room())
+}
+
 // promises is what the pool has to give, and to whom first.
 func (p *pool) promises() string {
 	first := p.demands[0].claim

@@ -28,6 +28,7 @@ type pool struct {
 	comingOn map[string]volume.Bytes
 	evicted  map[*inventory.Volume]bool // by this plan
 	demands  []demand
+	atOnce   []volume.Bytes // for each thin volume that is to grow
 	result   PoolResult
 }
 
@@ -182,18 +183,20 @@ func (p *planner) immediately(v *inventory.Volume) Eviction {
 
 // evictForPromises makes room for as many promised volumes as can be served, the
 // smallest first, and for none that cannot: data is not given up for nothing. In a
-// thin pool any room serves, for there a volume takes it bit by bit.
+// thin pool any room serves, for there a volume takes it bit by bit, once it has grown.
 func (p *planner) evictForPromises(in *pool) []Eviction {
-	if len(in.demands) == 0 {
-		return nil
-	}
 	now := in.comingRoom()
 	g := in.goalWithin(in.demands, now.with(in.queue))
-	victims := g.victims(now, in.queue)
-	if len(victims) == 0 {
-		return nil
+	var out []Eviction
+	if victims := g.victims(now, in.queue); len(victims) > 0 {
+		out = p.evict(in, victims, ReasonPromised, in.whyPromised(g, now))
 	}
-	return p.evict(in, victims, ReasonPromised, in.whyPromised(g, now))
+	for _, once := range in.atOnce {
+		if once > in.coming() && once <= in.coming()+in.reclaimable() {
+			out = append(out, p.take(in, once-in.coming(), ReasonPromised, in.whyAtOnce(once))...)
+		}
+	}
+	return out
 }
 
 // take evicts from the front of the queue until need is met, and no more.

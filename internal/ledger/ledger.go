@@ -5,6 +5,7 @@ package ledger
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -58,8 +59,9 @@ type account struct {
 	pools  map[volume.PoolName]pool
 	// strays are volumes with names of replicas that no PersistentVolume explains.
 	strays   map[stray]bool
-	written  map[string]charge
+	written  map[string]entry
 	reserved map[string]reservation
+	growths  map[string]growth // by PersistentVolume, on top of what is written
 	holds    map[volume.PoolName]hold
 }
 
@@ -83,6 +85,9 @@ func straysOf(storage *flexlvmv1.NodeStorage) map[stray]bool {
 // A pool is what a node reports of a volume group, or of a thin pool in one.
 type pool struct {
 	uuid        string // of the group
+	size        volume.Bytes
+	unused      volume.Bytes // what no logical volume holds
+	promised    volume.Bytes // what the node knows to be promised and not made yet
 	extent      volume.Bytes
 	allocatable volume.Bytes
 	reclaimable volume.Bytes   // of it
@@ -93,6 +98,7 @@ type pool struct {
 	busy        int // percent of time
 }
 
+// equal reports whether as much can be promised in two pools.
 func (p pool) equal(q pool) bool {
 	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.replicas == q.replicas &&
 		slices.Equal(p.devices, q.devices) && slices.Equal(p.reclaimOn, q.reclaimOn) && p.closed == q.closed && p.busy == q.busy
@@ -119,6 +125,12 @@ func chargeOf(c persistentvolume.Volume) charge {
 	return out
 }
 
+// An entry is a PersistentVolume that was written.
+type entry struct {
+	charge
+	version uint64 // of the object; 0 where that is not known
+}
+
 type reservation struct {
 	charge
 	until time.Time
@@ -136,7 +148,7 @@ type hold struct {
 func (l *Ledger) account(label string) *account {
 	a, there := l.accounts[label]
 	if !there {
-		a = &account{written: map[string]charge{}, reserved: map[string]reservation{}, holds: map[volume.PoolName]hold{}}
+		a = &account{written: map[string]entry{}, reserved: map[string]reservation{}, growths: map[string]growth{}, holds: map[volume.PoolName]hold{}}
 		l.accounts[label] = a
 	}
 	return a
@@ -184,6 +196,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		}
 		one := pool{
 			uuid: uuids[in.Group()], closed: p.Closed, busy: int(p.BusyPercent),
+			size: volume.Bytes(p.Size.Value()), unused: volume.Bytes(p.Free.Value()), promised: volume.Bytes(p.Promised.Value()),
 			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
@@ -217,43 +230,75 @@ func ailingNode(storage *flexlvmv1.NodeStorage) string {
 
 // Written records a PersistentVolume that is in the API. Its charge replaces what was
 // reserved for it. One that cannot be parsed is charged nothing here: its node takes its
-// volume off what can be promised.
+// volume off what can be promised. An object that is older than the one before says
+// nothing: who wrote a PersistentVolume records it at once, and the watch comes after.
 func (l *Ledger) Written(object *corev1.PersistentVolume) {
 	if !persistentvolume.IsOurs(object) {
 		return
 	}
+	l.mu.Lock()
+	touched := l.writtenLocked(object)
+	l.mu.Unlock()
+	for _, label := range touched {
+		l.changed(label)
+	}
+}
+
+func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []string) {
+	version := versionOf(object)
+	if known := l.entry(object.Name); version != 0 && version < known.version {
+		return nil
+	}
 	label := object.Labels[pv.LabelNode]
 	c, err := persistentvolume.Parse(object)
 	if err != nil || label == "" {
-		l.Gone(object.Name)
-		return
+		return l.goneLocked(object.Name)
 	}
 	now := chargeOf(c)
-	l.mu.Lock()
+	grows, growing := l.growth(object.Name)
 	before := l.drop(object.Name)
 	a := l.account(label)
-	a.written[object.Name] = now
-	l.where[object.Name] = label
-	l.mu.Unlock()
-	if before != (place{label, now}) {
-		l.changed(label)
-		if before.label != "" && before.label != label {
-			l.changed(before.label)
-		}
+	a.written[object.Name] = entry{now, version}
+	if growing && version != 0 && version <= grows.base {
+		a.growths[object.Name] = grows // it may be written yet
 	}
+	l.where[object.Name] = label
+	if before == (place{label, now}) && !growing {
+		return nil
+	}
+	if before.label != "" && before.label != label {
+		touched = append(touched, before.label)
+	}
+	return append(touched, label)
+}
+
+// versionOf is the version of an object, which Kubernetes counts up in each kind; 0 where
+// it has none.
+func versionOf(object *corev1.PersistentVolume) uint64 {
+	n, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // Gone removes a PersistentVolume.
 func (l *Ledger) Gone(name string) {
 	l.mu.Lock()
-	before := l.drop(name)
-	if before.label != "" {
-		clear(l.accounts[before.label].holds) // there is room now
-	}
+	touched := l.goneLocked(name)
 	l.mu.Unlock()
-	if before.label != "" {
-		l.changed(before.label)
+	for _, label := range touched {
+		l.changed(label)
 	}
+}
+
+func (l *Ledger) goneLocked(name string) (touched []string) {
+	before := l.drop(name)
+	if before.label == "" {
+		return nil
+	}
+	clear(l.accounts[before.label].holds) // there is room now
+	return []string{before.label}
 }
 
 // Inherited reserves room for a PersistentVolume that was in the API when this process
@@ -266,10 +311,12 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.written(object.Name) {
-		l.drop(object.Name)
-		l.reserveFor(label, object.Name, chargeOf(c), ReservationTime)
+	if l.written(object.Name) {
+		l.writtenLocked(object) // it may have grown since what the watch shows
+		return
 	}
+	l.drop(object.Name)
+	l.reserveFor(label, object.Name, chargeOf(c), ReservationTime)
 }
 
 // A place is where a PersistentVolume is charged, and with what.
@@ -286,9 +333,10 @@ func (l *Ledger) drop(name string) (was place) {
 		return place{}
 	}
 	a := l.accounts[label]
-	was = place{label, a.written[name]}
+	was = place{label, a.written[name].charge}
 	delete(a.written, name)
 	delete(a.reserved, name)
+	delete(a.growths, name)
 	delete(l.where, name)
 	return was
 }
@@ -301,6 +349,14 @@ func (l *Ledger) written(name string) bool {
 	}
 	_, written := l.accounts[label].written[name]
 	return written
+}
+
+// entry is what is known of a PersistentVolume that is written; zero for others.
+func (l *Ledger) entry(name string) entry {
+	if label, there := l.where[name]; there {
+		return l.accounts[label].written[name]
+	}
+	return entry{}
 }
 
 func (l *Ledger) reserveFor(label, name string, c charge, lasts time.Duration) {
@@ -320,31 +376,4 @@ func (l *Ledger) Nodes() []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// room is what a pool can still promise.
-func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
-	p, there := a.pools[in]
-	if !there || p.closed != "" {
-		return 0
-	}
-	left := p.allocatable
-	take := func(c charge) {
-		if c.in == in && (c.uuid == "" || c.uuid == p.uuid) {
-			left -= c.In(p.extent)
-		}
-	}
-	for _, c := range a.written {
-		take(c)
-	}
-	now := l.now()
-	for name, r := range a.reserved {
-		if now.Before(r.until) {
-			take(r.charge)
-		} else {
-			delete(a.reserved, name)
-			delete(l.where, name)
-		}
-	}
-	return max(0, left)
 }

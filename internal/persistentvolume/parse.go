@@ -25,10 +25,12 @@ type Volume struct {
 	Cluster   string // may be empty
 	Kind      volume.Kind
 	Size      volume.Bytes // what the user may write by now
+	Growing   volume.Bytes // more than Size: what it is promised to grow to; 0 otherwise
 	Inodes    int64        // 0: no limit
 	Shape     volume.Shape // as it is to be made; what it has become, LVM knows
 	// Charged is what the volume takes from its pool when it is made: what its
-	// provisioner charged, or more if the claim has grown since.
+	// provisioner charged, or more if the claim has grown since. What it is only promised
+	// to grow to is not in it, but in Charge.
 	Charged        volume.Bytes
 	CloneOf        volume.Name // the volume whose copy it begins as, or empty
 	ClaimNamespace string      // empty where no claim is named
@@ -63,7 +65,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 // the others.
 func Reads(annotation string) bool {
 	switch annotation {
-	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits:
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationGrowingTo:
 		return true
 	}
 	return slices.Contains(replicaAnnotations, annotation)
@@ -105,8 +107,23 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 	if c.Disposal, err = disposalOf(object); err != nil {
 		return Volume{}, err
 	}
-	c.Size, c.Charged, err = sizesOf(object, spec)
-	return c, err
+	if c.Size, c.Charged, err = sizesOf(object, spec); err != nil {
+		return Volume{}, err
+	}
+	c.Growing = growingOf(object, c.Size, c.Phase)
+	return c, nil
+}
+
+// growingOf reads what the volume is promised to grow to. It never fails: a promise that
+// cannot be read is none, neither to the provisioner nor to the node. Only a claim that is
+// bound can be waiting for it.
+func growingOf(object *corev1.PersistentVolume, size volume.Bytes, phase corev1.PersistentVolumePhase) volume.Bytes {
+	n, err := strconv.ParseInt(object.Annotations[pv.AnnotationGrowingTo], 10, 64)
+	to := volume.Bytes(n)
+	if err != nil || phase != corev1.VolumeBound || to <= size || to > volume.MaxSize {
+		return 0
+	}
+	return to
 }
 
 // specOf reads the options, as the driver does when it mounts the volume.

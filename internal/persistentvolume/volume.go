@@ -51,9 +51,24 @@ type Charge struct {
 	Device volume.Bytes // the logical volume's size
 }
 
-// Charge returns the charge of a volume that is not made yet.
+// Promised returns the size that the volume has, or is promised to grow to.
+func (v *Volume) Promised() volume.Bytes { return max(v.Size, v.Growing) }
+
+// Grown returns the volume as it would be with this size, and promised no more.
+func (v Volume) Grown(size volume.Bytes) Volume {
+	v.Growing = 0
+	if size > v.Size {
+		v.Size = size
+		v.Charged = max(v.Charged, v.Shape.Takes(volume.DeviceSize(size, v.Inodes), volume.DefaultExtent))
+	}
+	return v
+}
+
+// Charge returns the charge of a volume that is not made yet, with what it is promised to
+// grow to.
 func (v *Volume) Charge() Charge {
-	return Charge{Noted: v.Charged, Shape: v.Shape, Device: volume.DeviceSize(v.Size, v.Inodes)}
+	whole := v.Grown(v.Promised())
+	return Charge{Noted: whole.Charged, Shape: v.Shape, Device: volume.DeviceSize(whole.Size, v.Inodes)}
 }
 
 // In returns the charge in a pool with this extent size: larger extents cost more, on

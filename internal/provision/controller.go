@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/growth"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/nodeloss"
@@ -69,9 +70,17 @@ func Work(ctx context.Context, config Config) error {
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 		metrics: config.Metrics, avoidBusy: config.AvoidBusy,
 	}
-	publish.ledger = ledger.New(time.Now, publish.dirty)
+	var grow *growth.Controller
+	publish.ledger = ledger.New(time.Now, func(node string) {
+		publish.dirty(node)
+		grow.Room(node)
+	})
+	grow = growth.New(growth.Config{
+		Client: config.Client, Events: events, Ledger: publish.ledger, Now: time.Now,
+		Claims: w.listers().Claims, Volumes: w.listers().Volumes, Claim: w.listers().Claim,
+	})
 	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
-	if err := w.feed(publish, room); err != nil {
+	if err := w.feed(publish, room, grow); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
@@ -96,6 +105,7 @@ func Work(ctx context.Context, config Config) error {
 		return nil // told to end
 	}
 	busy.Go(func() { publish.run(ctx) })
+	busy.Go(func() { grow.Run(ctx) })
 	loss := nodeloss.New(nodeloss.Config{
 		Client: config.Client, Events: events, Cluster: config.Cluster, Metrics: config.Metrics.nodeLoss, Grace: config.NodeLossGrace, Now: time.Now,
 	}, w.factory)

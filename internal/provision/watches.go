@@ -17,6 +17,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/growth"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -64,13 +65,19 @@ func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacity
 }
 
 // feed leads what the watches see to who needs it.
-func (w *watches) feed(p *publisher, room *pendingClaims) error {
+func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controller) error {
 	for _, one := range []struct {
 		of      cache.SharedIndexInformer
 		handler cache.ResourceEventHandler
 	}{
-		{w.storage, on(p.ledger.Report, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
-		{w.factory.Core().V1().PersistentVolumes().Informer(), on(p.ledger.Written, func(v *corev1.PersistentVolume) { p.ledger.Gone(v.Name) })},
+		{w.storage, on(func(s *flexlvmv1.NodeStorage) {
+			p.ledger.Report(s)
+			grow.Room(pv.NodeLabelValue(s.Name)) // also where no more can be promised, but more is free
+		}, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
+		{w.factory.Core().V1().PersistentVolumes().Informer(), on(func(v *corev1.PersistentVolume) {
+			p.ledger.Written(v)
+			grow.SeeVolume(v)
+		}, func(v *corev1.PersistentVolume) { p.ledger.Gone(v.Name) })},
 		{w.factory.Core().V1().Nodes().Informer(), on(p.seeNode, p.seeNode)},
 		{w.factory.Storage().V1().StorageClasses().Informer(), cache.FilteringResourceEventHandler{
 			FilterFunc: offeringClass,
@@ -78,7 +85,7 @@ func (w *watches) feed(p *publisher, room *pendingClaims) error {
 		}},
 		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
 		{w.pods.informer, on(room.see, func(*corev1.Pod) {})},
-		{w.factory.Core().V1().PersistentVolumeClaims().Informer(), cache.ResourceEventHandlerFuncs{}},
+		{w.factory.Core().V1().PersistentVolumeClaims().Informer(), on(grow.SeeClaim, grow.ClaimGone)},
 	} {
 		registration, err := one.of.AddEventHandler(one.handler)
 		if err != nil {

@@ -34,6 +34,13 @@ const (
 	// limited. It is not an option of the volume: the driver does not use it, and an
 	// operator may change it while the volume is in use.
 	AnnotationIOLimits = "flexlvm.io/io-limits"
+	// AnnotationGrowingTo is the size in decimal bytes that the volume is promised to grow
+	// to, while room for that is being made. It is absent otherwise. The capacity follows
+	// once the room is free, and the annotation goes.
+	AnnotationGrowingTo = "flexlvm.io/growing-to"
+	// AnnotationPreResizeCapacity is Kubernetes' own: what a claim had before its volume
+	// began to grow, from which a claim that is bound to the volume anew takes its capacity.
+	AnnotationPreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"
 	// AnnotationProvisionedBy is Kubernetes' own: if it names a provisioner,
 	// kube-controller-manager leaves the volume of a deleted claim to it. Without it,
 	// kube-controller-manager looks for a plugin that can delete the volume, finds none,

@@ -1,0 +1,178 @@
+// Package growth lets claims grow: it serves what they ask for in the order of asking,
+// node by node, once the ledger has promised the room, and tells those that wait or are
+// refused why. Kubernetes would enlarge the PersistentVolume of a FlexVolume to any size;
+// the policy growth.flexlvm.io keeps everybody but us from that.
+//
+// What is decided is pure (claim.go, decide.go); controller.go carries it out. All that
+// matters is in the API, so a process may be killed at any step, and its successor goes on.
+package growth
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+)
+
+const storage = corev1.ResourceStorage
+
+// The states of a claim's growth, in Kubernetes' words.
+const (
+	refused  = corev1.PersistentVolumeClaimControllerResizeInfeasible
+	pending  = corev1.PersistentVolumeClaimNodeResizePending
+	underway = corev1.PersistentVolumeClaimNodeResizeInProgress
+	failed   = corev1.PersistentVolumeClaimNodeResizeInfeasible
+)
+
+// resizeConditions are those that kube-controller-manager and kubelet write over, and take
+// off once a volume has grown.
+var resizeConditions = []corev1.PersistentVolumeClaimConditionType{
+	corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+	corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError,
+}
+
+func asked(claim *corev1.PersistentVolumeClaim) resource.Quantity {
+	return claim.Spec.Resources.Requests[storage]
+}
+func has(claim *corev1.PersistentVolumeClaim) resource.Quantity {
+	return claim.Status.Capacity[storage]
+}
+func capacity(object *corev1.PersistentVolume) resource.Quantity {
+	return object.Spec.Capacity[storage]
+}
+func state(claim *corev1.PersistentVolumeClaim) corev1.ClaimResourceStatus {
+	return claim.Status.AllocatedResourceStatuses[storage]
+}
+
+func condition(claim *corev1.PersistentVolumeClaim, of corev1.PersistentVolumeClaimConditionType) *corev1.PersistentVolumeClaimCondition {
+	for i := range claim.Status.Conditions {
+		if c := &claim.Status.Conditions[i]; c.Type == of && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// askedAt is since when a claim asks, as far as its conditions tell.
+func askedAt(claim *corev1.PersistentVolumeClaim, otherwise time.Time) time.Time {
+	for _, of := range []corev1.PersistentVolumeClaimConditionType{corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimResizing} {
+		if c := condition(claim, of); c != nil && !c.LastTransitionTime.IsZero() && c.LastTransitionTime.Time.Before(otherwise) {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return otherwise
+}
+
+// A status is what is written of a claim's status.
+type status struct {
+	allocated  *resource.Quantity // nil: leave it out
+	state      corev1.ClaimResourceStatus
+	conditions []corev1.PersistentVolumeClaimCondition
+}
+
+// statusOf is what a claim has.
+func statusOf(claim *corev1.PersistentVolumeClaim) status {
+	out := status{state: state(claim), conditions: claim.Status.Conditions}
+	if q, there := claim.Status.AllocatedResources[storage]; there {
+		out.allocated = &q
+	}
+	return out
+}
+
+// equal reports whether two say the same; how a condition came about does not matter.
+func (s status) equal(o status) bool {
+	if s.state != o.state || (s.allocated == nil) != (o.allocated == nil) || s.allocated != nil && s.allocated.Cmp(*o.allocated) != 0 {
+		return false
+	}
+	return equality.Semantic.DeepEqual(s.conditions, o.conditions) || len(s.conditions) == 0 && len(o.conditions) == 0
+}
+
+// others are a claim's conditions that do not concern its growth.
+func others(claim *corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaimCondition {
+	return slices.DeleteFunc(slices.Clone(claim.Status.Conditions), func(c corev1.PersistentVolumeClaimCondition) bool {
+		return slices.Contains(resizeConditions, c.Type)
+	})
+}
+
+// blocked is the status of a claim that cannot grow now. Kubernetes then does nothing on the
+// node, starts pods with the volume as it is, and goes by what is asked for now when it tries
+// again, instead of by what was asked for first. The room that it counts as asked for
+// (allocatedResources, also against a quota) falls as the request is lowered.
+func blocked(claim *corev1.PersistentVolumeClaim, error corev1.PersistentVolumeClaimCondition) status {
+	out := statusOf(claim)
+	if ask := asked(claim); out.allocated != nil && out.allocated.Cmp(ask) > 0 {
+		out.allocated = &ask
+	}
+	out.state = refused
+	out.conditions = append(others(claim), error)
+	return out
+}
+
+// unmarked is the status before the capacity is raised: nothing in it may be left of what
+// was asked for before, or Kubernetes would go on with that.
+func unmarked(claim *corev1.PersistentVolumeClaim, to resource.Quantity) status {
+	return status{allocated: &to, conditions: others(claim)}
+}
+
+// forNode is the status of a claim whose capacity was raised, by which kubelet grows the
+// volume. Where there is one, tell stays: of a further growth that waits.
+func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time.Time, tell *corev1.PersistentVolumeClaimCondition) status {
+	out := status{allocated: &to, state: pending, conditions: others(claim)}
+	if most := most(claim); to.Cmp(most) > 0 {
+		out.allocated = &most
+	}
+	if now := statusOf(claim); now.state == pending || now.state == underway {
+		out.state = now.state
+		if tell == nil && now.allocated != nil && now.allocated.Cmp(*out.allocated) == 0 {
+			return now // kubelet is at it
+		}
+	}
+	wait := corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
+		Message: "The room is reserved. The node grows the volume while a pod uses it, or when the next one starts.",
+	}
+	if c := condition(claim, wait.Type); c != nil {
+		wait = *c
+	}
+	out.conditions = append(out.conditions, wait)
+	if c := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); c != nil {
+		out.conditions = append(out.conditions, *c)
+	}
+	if tell != nil {
+		out.conditions = append(out.conditions, *tell)
+	}
+	return out
+}
+
+// most is the largest allocatedResources that the policy on our account lets us write.
+func most(claim *corev1.PersistentVolumeClaim) resource.Quantity {
+	out := asked(claim)
+	if old, there := claim.Status.AllocatedResources[storage]; there && old.Cmp(out) > 0 {
+		return old
+	}
+	return out
+}
+
+// tellOf is the condition that says why a claim does not grow.
+func tellOf(claim *corev1.PersistentVolumeClaim, answer ledger.Answer, since time.Time) corev1.PersistentVolumeClaimCondition {
+	ask, own := asked(claim), has(claim)
+	out := corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(since.Truncate(time.Second)), Reason: string(answer.Outcome),
+	}
+	switch answer.Outcome {
+	case ledger.Refused:
+		out.Message = fmt.Sprintf("cannot grow from %s to %s: %s; ask for less, which may be anything above %s", own.String(), ask.String(), answer.Why, own.String())
+	case ledger.MakingRoom:
+		out.Message = fmt.Sprintf("grows from %s to %s as soon as its room is free: %s", own.String(), ask.String(), answer.Why)
+	default:
+		out.Message = fmt.Sprintf("waits to grow from %s to %s: %s; it grows as soon as there is room, and may ask for less meanwhile", own.String(), ask.String(), answer.Why)
+	}
+	return out
+}

@@ -1,0 +1,244 @@
+package growth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// gather is how long the changes of one moment are gathered: kube-controller-manager
+	// writes a claim several times while it tries to let it grow.
+	gather = 200 * time.Millisecond
+	// workers is how many nodes are worked on at the same time.
+	workers = 4
+	// timeout bounds what is done about one claim.
+	timeout = 30 * time.Second
+	// sameWords is how long the words of a condition stay although the numbers change.
+	sameWords = time.Minute
+)
+
+// Config configures a controller.
+type Config struct {
+	Client  kubernetes.Interface
+	Events  record.EventRecorder
+	Ledger  *ledger.Ledger
+	Claims  corelisters.PersistentVolumeClaimLister
+	Volumes corelisters.PersistentVolumeLister
+	// Claim returns a claim as it is now; Claims may be behind, and leaves parts out.
+	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	Now   func() time.Time
+}
+
+// A Controller lets claims grow. Its queue holds the labels of nodes.
+type Controller struct {
+	Config
+	index *index
+	queue workqueue.TypedRateLimitingInterface[string]
+}
+
+// New returns a controller that waits to be told of claims, PersistentVolumes and room.
+func New(config Config) *Controller {
+	return &Controller{
+		Config: config, index: newIndex(),
+		queue: workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
+	}
+}
+
+// Room is told that there may be more room on a node.
+func (c *Controller) Room(label string) {
+	if c.index.any(label) {
+		c.queue.AddAfter(label, gather)
+	}
+}
+
+// SeeClaim is told of a claim that is there or has changed.
+func (c *Controller) SeeClaim(claim *corev1.PersistentVolumeClaim) {
+	if claim.Spec.VolumeName == "" {
+		return
+	}
+	if object, err := c.Volumes.Get(claim.Spec.VolumeName); err == nil {
+		c.see(claim, object)
+	}
+}
+
+// ClaimGone is told of a claim that is gone.
+func (c *Controller) ClaimGone(claim *corev1.PersistentVolumeClaim) { c.index.remove(keyOf(claim)) }
+
+// SeeVolume is told of a PersistentVolume that is there or has changed.
+func (c *Controller) SeeVolume(object *corev1.PersistentVolume) {
+	ref := object.Spec.ClaimRef
+	if ref == nil || !persistentvolume.IsOurs(object) {
+		return
+	}
+	if claim, err := c.Claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name); err == nil {
+		c.see(claim, object)
+	}
+}
+
+func (c *Controller) see(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) {
+	if !wanting(claim, object) {
+		c.index.remove(keyOf(claim))
+		return
+	}
+	label := object.Labels[pv.LabelNode]
+	c.index.add(label, wishOf(claim, c.Now()))
+	c.queue.AddAfter(label, gather)
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer c.queue.ShutDown()
+	for range workers {
+		all.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+}
+
+func (c *Controller) next(ctx context.Context) bool {
+	label, ended := c.queue.Get()
+	if ended {
+		return false
+	}
+	defer c.queue.Done(label)
+	if ctx.Err() != nil {
+		return true
+	}
+	again, err := c.serve(ctx, label)
+	if err != nil {
+		if ctx.Err() == nil && c.queue.NumRequeues(label) == 0 {
+			klog.FromContext(ctx).Error(err, "The growth of a claim could not be carried on; it is tried again", "node", label)
+		}
+		c.queue.AddRateLimited(label)
+		return true
+	}
+	c.queue.Forget(label)
+	if !again.IsZero() {
+		c.queue.AddAfter(label, max(again.Sub(c.Now()), 0)+gather)
+	}
+	return true
+}
+
+// serve looks at all claims of a node that ask, in the order of asking. One that waits does
+// not keep those behind it from room that would be too little for it.
+func (c *Controller) serve(ctx context.Context, label string) (again time.Time, err error) {
+	var failed []error
+	for _, w := range c.index.of(label) {
+		next, err := c.one(ctx, w)
+		switch {
+		case apierrors.IsConflict(err):
+			next = c.Now() // somebody else was at it
+		case err != nil:
+			failed = append(failed, fmt.Errorf("claim %s/%s: %w", w.key.namespace, w.key.name, err))
+		}
+		if !next.IsZero() && (again.IsZero() || next.Before(again)) {
+			again = next
+		}
+	}
+	return again, errors.Join(failed...)
+}
+
+// one does what is to be done about one claim. What the watches show says whether there is
+// anything; what is done goes by the API server's own word.
+func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err error) {
+	claim, err := c.Claims.PersistentVolumeClaims(w.key.namespace).Get(w.key.name)
+	if err != nil {
+		return time.Time{}, nil // it is gone, and we will be told
+	}
+	object, err := c.Volumes.Get(claim.Spec.VolumeName)
+	if err != nil {
+		return time.Time{}, nil
+	}
+	seen := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.MayGrow(object, to) })
+	if len(seen.steps) == 0 && !c.isNews(w, claim, seen.answer) {
+		return seen.again, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	claim, err = c.Claim(ctx, w.key.namespace, w.key.name)
+	if err == nil {
+		object, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, err
+	}
+	c.Ledger.Written(object)
+	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
+	if err := c.carryOut(ctx, claim, object, todo.steps); err != nil {
+		return time.Time{}, err
+	}
+	c.note(w, claim, todo)
+	if todo.takenBack {
+		return c.Now(), nil
+	}
+	return todo.again, nil
+}
+
+func (c *Controller) scene(w *wish, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) scene {
+	out := scene{claim: claim, object: object, now: c.Now(), since: w.since, holds: c.Ledger.Holds(object)}
+	ask := asked(claim)
+	if ask.Value() >= w.failed {
+		out.notBefore = w.until
+	}
+	out.lately = w.told.to == ask.Value() && out.now.Sub(w.told.at) < sameWords
+	return out
+}
+
+// isNews reports whether a claim was not told an answer yet.
+func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer *ledger.Answer) bool {
+	ask := asked(claim)
+	return answer != nil && (w.told.outcome != answer.Outcome || w.told.to != ask.Value())
+}
+
+// note remembers what was done, and tells it in an event where it is new.
+func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
+	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
+		ask := asked(claim)
+		w.failed, w.until = ask.Value(), c.Now().Add(regrowAfter)
+	}
+	if done.answer == nil {
+		return
+	}
+	if c.isNews(w, claim, done.answer) || done.takenBack {
+		kind := corev1.EventTypeWarning
+		if done.answer.Outcome.Promised() {
+			kind = corev1.EventTypeNormal
+		}
+		c.Events.Event(claim, kind, eventReasons[done.answer.Outcome], tellOf(claim, *done.answer, w.since).Message)
+	}
+	ask := asked(claim)
+	if c.isNews(w, claim, done.answer) || c.Now().Sub(w.told.at) >= sameWords {
+		w.told = news{done.answer.Outcome, ask.Value(), c.Now()}
+	}
+}
+
+// eventReasons are those of the events on claims that ask to grow.
+var eventReasons = map[ledger.Outcome]string{
+	ledger.Refused: "GrowthRefused", ledger.Waiting: "GrowthWaiting",
+	ledger.MakingRoom: "GrowthMakingRoom", ledger.Granted: "GrowthGranted",
+}

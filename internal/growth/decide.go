@@ -1,0 +1,237 @@
+package growth
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken
+// back, and regrowAfter how long after that it waits: on the node too little may be free on
+// just the devices that the volume lies on, and a pod that starts must not wait for it.
+const (
+	nodeErrorGrace = 30 * time.Second
+	regrowAfter    = 5 * time.Minute
+)
+
+// A scene is all that one decision goes by.
+type scene struct {
+	claim  *corev1.PersistentVolumeClaim
+	object *corev1.PersistentVolume
+	now    time.Time
+	since  time.Time // it asks
+	holds  bool      // the pool holds what the PersistentVolume says
+	lately bool      // the claim was told of this growth not long ago
+	// notBefore is until when the node is not asked to grow the volume again.
+	notBefore time.Time
+}
+
+// A step is one write.
+type step struct {
+	what string // for errors and logs
+	// capacity and growing are what the PersistentVolume gets; nil leaves it as it is. growing
+	// is empty where the annotation goes.
+	capacity *resource.Quantity
+	growing  *string
+	before   *resource.Quantity // AnnotationPreResizeCapacity; zero: it goes
+	status   *status            // of the claim, after that
+}
+
+// A plan is what is to be done about one claim.
+type plan struct {
+	steps []step
+	// answer is what the claim is told; nil where that is nothing.
+	answer *ledger.Answer
+	// takenBack: the node could not do it, or was promised too much.
+	takenBack bool
+	again     time.Time // to be looked at again then; zero: when something changes
+}
+
+// boundTo reports whether a claim and a PersistentVolume of ours are bound to each other.
+func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
+	ref := object.Spec.ClaimRef
+	return ref != nil && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name &&
+		persistentvolume.IsOurs(object) && object.Labels[pv.LabelNode] != "" && object.Status.Phase == corev1.VolumeBound
+}
+
+// wanting reports whether there may be something to do about a claim.
+func wanting(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
+	if !boundTo(claim, object) {
+		return false
+	}
+	ask, own := asked(claim), has(claim)
+	return ask.Cmp(own) > 0 || object.Annotations[pv.AnnotationGrowingTo] != ""
+}
+
+// decide says what to do about a claim. ask asks the ledger, and is called once at most.
+func decide(s scene, ask func(to volume.Bytes) ledger.Answer) plan {
+	if !boundTo(s.claim, s.object) || s.claim.DeletionTimestamp != nil || s.object.DeletionTimestamp != nil {
+		return plan{}
+	}
+	wish, own, granted := asked(s.claim), has(s.claim), capacity(s.object)
+	if wish.Cmp(own) <= 0 {
+		return plan{steps: s.forget(own)}
+	}
+	if granted.Cmp(own) <= 0 {
+		return s.grow(ask)
+	}
+	broken, again := s.broken()
+	switch {
+	case broken:
+		return s.takeBack(own)
+	case wish.Cmp(granted) > 0:
+		return s.growFurther(ask)
+	}
+	return plan{again: again, steps: append(s.drop(), s.leave(nil)...)}
+}
+
+// leave leaves the growth that was granted to the node; tell is of a further one.
+func (s scene) leave(tell *corev1.PersistentVolumeClaimCondition) []step {
+	next := forNode(s.claim, capacity(s.object), s.now, tell)
+	if next.equal(statusOf(s.claim)) {
+		return nil
+	}
+	return []step{{what: "leave the growth to the node", status: &next}}
+}
+
+// forget ends what is left of a growth that is not asked for any more.
+func (s scene) forget(own resource.Quantity) []step {
+	out := s.drop()
+	if state(s.claim) == refused {
+		next := unmarked(s.claim, own)
+		next.allocated = nil
+		out = append(out, step{what: "end the growth", status: &next})
+	}
+	return out
+}
+
+// drop takes back what was promised and not granted.
+func (s scene) drop() []step {
+	if _, promised := s.object.Annotations[pv.AnnotationGrowingTo]; !promised {
+		return nil
+	}
+	none := ""
+	return []step{{what: "end the promise", growing: &none}}
+}
+
+// broken reports whether the node cannot do what the PersistentVolume says, and otherwise
+// when to look again. Where kubelet has given up it would try ten times a second, for as long
+// as the PersistentVolume is larger than the claim.
+func (s scene) broken() (bool, time.Time) {
+	if !s.holds || state(s.claim) == failed {
+		return true, time.Time{}
+	}
+	c := condition(s.claim, corev1.PersistentVolumeClaimNodeResizeError)
+	if c == nil {
+		return false, time.Time{}
+	}
+	until := c.LastTransitionTime.Add(nodeErrorGrace)
+	return !s.now.Before(until), until
+}
+
+// takeBack sets the PersistentVolume back to what the claim has. The claim comes first: from
+// then on pods start with the volume as it is.
+func (s scene) takeBack(own resource.Quantity) plan {
+	said, none, zero := capacity(s.object), "", resource.Quantity{}
+	why := fmt.Sprintf("its PersistentVolume said %s, and its pool does not hold that beside what is promised to others", said.String())
+	if c := condition(s.claim, corev1.PersistentVolumeClaimNodeResizeError); c != nil {
+		why = fmt.Sprintf("the node could not grow it: %s", clip(c.Message))
+	}
+	answer := ledger.Answer{Outcome: ledger.Waiting, Why: why}
+	next := blocked(s.claim, s.tell(answer))
+	return plan{takenBack: true, answer: &answer, steps: []step{
+		{what: "take the growth back", status: &next},
+		{what: "set the capacity back", capacity: &own, growing: &none, before: &zero},
+	}}
+}
+
+// grow is for a claim that has what its PersistentVolume says, and asks for more.
+func (s scene) grow(ask func(volume.Bytes) ledger.Answer) plan {
+	answer := s.ask(ask)
+	if answer.Outcome == ledger.Granted {
+		return s.grant(answer)
+	}
+	out := plan{answer: &answer, steps: s.promise(answer), again: s.notBefore}
+	if next := blocked(s.claim, s.tell(answer)); !next.equal(statusOf(s.claim)) {
+		out.steps = append(out.steps, step{what: "say why it does not grow", status: &next})
+	}
+	return out
+}
+
+// growFurther is for a claim that was granted a size that the node has not grown it to yet,
+// and asks for more than that. That it may have meanwhile.
+func (s scene) growFurther(ask func(volume.Bytes) ledger.Answer) plan {
+	answer := s.ask(ask)
+	if answer.Outcome == ledger.Granted {
+		return s.grant(answer)
+	}
+	tell := s.tell(answer)
+	return plan{answer: &answer, steps: append(s.promise(answer), s.leave(&tell)...), again: s.notBefore}
+}
+
+// tell is the condition that says what becomes of the growth. Words that were written lately
+// and say the same stay, for the numbers in them change all the time.
+func (s scene) tell(answer ledger.Answer) corev1.PersistentVolumeClaimCondition {
+	out := tellOf(s.claim, answer, s.since)
+	if c := condition(s.claim, out.Type); c != nil && s.lately && c.Reason == out.Reason {
+		return *c
+	}
+	return out
+}
+
+func (s scene) ask(ask func(volume.Bytes) ledger.Answer) ledger.Answer {
+	wish := asked(s.claim)
+	if s.now.Before(s.notBefore) {
+		return ledger.Answer{Outcome: ledger.Waiting, Why: fmt.Sprintf("the node could not grow it, as an event of its pod says; it is tried again at %s", s.notBefore.UTC().Format(time.RFC3339))}
+	}
+	if wish.CmpInt64(int64(volume.MaxSize)) > 0 { // also what no integer holds
+		return ledger.Answer{Outcome: ledger.Refused, Why: fmt.Sprintf("the most that is supported is %s", volume.MaxSize)}
+	}
+	return ask(volume.Bytes(wish.Value()))
+}
+
+// promise notes on the PersistentVolume what is promised, or that nothing is.
+func (s scene) promise(answer ledger.Answer) []step {
+	if answer.Outcome != ledger.MakingRoom {
+		return s.drop()
+	}
+	wish := asked(s.claim)
+	to := strconv.FormatInt(wish.Value(), 10)
+	if s.object.Annotations[pv.AnnotationGrowingTo] == to {
+		return nil
+	}
+	return []step{{what: "promise the growth", growing: &to}}
+}
+
+// grant raises the capacity. kube-controller-manager may have marked the claim with what was
+// asked for before, and would go on with that, were the mark there when it sees the capacity.
+func (s scene) grant(answer ledger.Answer) plan {
+	wish, own, none := asked(s.claim), has(s.claim), ""
+	clean, next := unmarked(s.claim, wish), forNode(s.claim, wish, s.now, nil)
+	next.state = pending
+	out := plan{answer: &answer}
+	if before := statusOf(s.claim); before.state != "" || before.allocated == nil || before.allocated.Cmp(wish) != 0 {
+		out.steps = append(out.steps, step{what: "clear the claim", status: &clean})
+	}
+	out.steps = append(out.steps,
+		step{what: "raise the capacity", capacity: &wish, growing: &none, before: &own},
+		step{what: "leave the growth to the node", status: &next})
+	return out
+}
+
+// clip shortens what others say.
+func clip(text string) string {
+	const most = 400
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "…"
+}

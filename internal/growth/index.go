@@ -1,0 +1,131 @@
+package growth
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+)
+
+// A key names a claim.
+type key struct {
+	namespace, name string
+}
+
+func keyOf(claim *corev1.PersistentVolumeClaim) key { return key{claim.Namespace, claim.Name} }
+
+// A wish is a claim that asks to grow.
+type wish struct {
+	key   key
+	uid   types.UID
+	since time.Time // it asks
+	told  news
+	// failed is what the node could not grow the volume to, and until when it is not asked to.
+	failed int64
+	until  time.Time
+}
+
+// News is what a claim was told last, and when.
+type news struct {
+	outcome ledger.Outcome
+	to      int64 // bytes
+	at      time.Time
+}
+
+// An index holds the claims that ask to grow, by the label of the node that their volumes
+// are on. Nothing in it is lost for good with the process.
+type index struct {
+	mu     sync.Mutex
+	byNode map[string]map[key]*wish
+	node   map[key]string
+}
+
+func newIndex() *index {
+	return &index{byNode: map[string]map[key]*wish{}, node: map[key]string{}}
+}
+
+// wishOf is what a claim asks for, and what it was told by an earlier process.
+func wishOf(claim *corev1.PersistentVolumeClaim, now time.Time) *wish {
+	out := &wish{key: keyOf(claim), uid: claim.UID, since: askedAt(claim, now)}
+	ask := asked(claim)
+	c := condition(claim, corev1.PersistentVolumeClaimControllerResizeError)
+	if c != nil && slices.Contains(strings.FieldsFunc(c.Message, func(r rune) bool { return r == ' ' || r == ':' }), ask.String()) {
+		out.told = news{outcome: ledger.Outcome(c.Reason), to: ask.Value()}
+	}
+	return out
+}
+
+// add notes that a claim asks.
+func (x *index) add(label string, w *wish) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if before, there := x.node[w.key]; there {
+		if before == label && x.byNode[label][w.key].uid == w.uid {
+			return
+		}
+		x.drop(w.key)
+	}
+	if x.byNode[label] == nil {
+		x.byNode[label] = map[key]*wish{}
+	}
+	x.byNode[label][w.key] = w
+	x.node[w.key] = label
+}
+
+func (x *index) remove(k key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.drop(k)
+}
+
+func (x *index) drop(k key) {
+	label, there := x.node[k]
+	if !there {
+		return
+	}
+	delete(x.node, k)
+	delete(x.byNode[label], k)
+	if len(x.byNode[label]) == 0 {
+		delete(x.byNode, label)
+	}
+}
+
+// any reports whether a claim of the node asks.
+func (x *index) any(label string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.byNode[label]) > 0
+}
+
+// of gives the claims of a node that ask, in the order of asking. One node is worked on by
+// one worker at a time, which alone changes what they were told.
+func (x *index) of(label string) []*wish {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := make([]*wish, 0, len(x.byNode[label]))
+	for _, w := range x.byNode[label] {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b *wish) int {
+		if order := a.since.Compare(b.since); order != 0 {
+			return order
+		}
+		return compareKeys(a.key, b.key)
+	})
+	return out
+}
+
+func compareKeys(a, b key) int {
+	switch {
+	case a == b:
+		return 0
+	case a.namespace < b.namespace, a.namespace == b.namespace && a.name < b.name:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,49 @@
+package ledger
+
+import "github.com/flexlvm/flexlvm/internal/volume"
+
+// room is what a pool can still promise.
+func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
+	p, there := a.pools[in]
+	if !there || p.closed != "" {
+		return 0
+	}
+	return max(0, l.left(a, in, p))
+}
+
+// left is what is left of a pool once everybody has what is promised; less than 0 where
+// that is more than there is.
+func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
+	left := p.allocatable
+	for name, c := range a.written {
+		left -= a.taken(name, c.charge, in, p)
+	}
+	now := l.now()
+	for name, r := range a.reserved {
+		if now.Before(r.until) {
+			left -= r.from(in, p)
+		} else {
+			delete(a.reserved, name)
+			delete(l.where, name)
+		}
+	}
+	return left
+}
+
+// taken is what a PersistentVolume that is written takes of a pool, with what it is
+// promised on top.
+func (a *account) taken(name string, c charge, in volume.PoolName, p pool) volume.Bytes {
+	out := c.from(in, p)
+	if grows, growing := a.growths[name]; growing {
+		out = max(out, grows.from(in, p))
+	}
+	return out
+}
+
+// from is what a charge takes of a pool.
+func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
+	if c.in != in || c.uuid != "" && c.uuid != p.uuid {
+		return 0
+	}
+	return c.In(p.extent)
+}
