@@ -169,6 +169,8 @@ func tellOf(claim *corev1.PersistentVolumeClaim, answer ledger.Answer, since tim
 	switch answer.Outcome {
 	case ledger.Refused:
 		out.Message = fmt.Sprintf("cannot grow from %s to %s: %s; ask for less, which may be anything above %s", own.String(), ask.String(), answer.Why, own.String())
+	case ledger.Granted:
+		out.Message = fmt.Sprintf("grows from %s to %s: %s; the node does it while a pod uses the volume, or when the next one starts", own.String(), ask.String(), answer.Why)
 	case ledger.MakingRoom:
 		out.Message = fmt.Sprintf("grows from %s to %s as soon as its room is free: %s", own.String(), ask.String(), answer.Why)
 	default:

@@ -1,0 +1,370 @@
+package growth
+
+import (
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestGranted(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.ask("data", 10*gib)
+	w.manager("data")
+	w.settle()
+	object, claim := w.object("data"), w.claim("data")
+	larger := capacity(object)
+	require.Equal(t, int64(10*gib), larger.Value())
+	require.Equal(t, "1Gi", object.Annotations[pv.AnnotationPreResizeCapacity])
+	require.Equal(t, pending, state(claim))
+	require.NotNil(t, condition(claim, corev1.PersistentVolumeClaimFileSystemResizePending))
+	require.Len(t, w.told, 1)
+	require.Contains(t, w.told[0], "Normal GrowthGranted grows from 1Gi to 10Gi: 9890168832 bytes (9.21 GiB) more are reserved")
+
+	require.True(t, w.kubelet("data"))
+	w.manager("data")
+	w.settle()
+	w.requireSize("data", 10*gib)
+	require.NotContains(t, w.object("data").Annotations, pv.AnnotationPreResizeCapacity)
+}
+
+// One that can never be is refused in words; the user asks for less, and it is well, however
+// often kube-controller-manager repeats what was asked for first.
+func TestRefusedAndLowered(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.bind("other", gib)
+	w.settle()
+	before, _ := w.ledger.Offer("n1", w.spec)
+	w.ask("data", 400*volume.TiB)
+	for range 3 {
+		w.manager("data")
+		w.settle()
+		claim := w.claim("data")
+		require.Equal(t, refused, state(claim))
+		require.Contains(t, w.words("data"), "Refused: cannot grow from 1Gi to 400Ti: a volume of 439804651110400 bytes (400 TiB) takes")
+		require.Contains(t, w.words("data"), "ask for less, which may be anything above 1Gi")
+		require.True(t, w.kubelet("data"), "its pod starts")
+	}
+	require.Len(t, w.told, 1, "it is told once: %v", w.told)
+	after, _ := w.ledger.Offer("n1", w.spec)
+	require.Equal(t, before, after, "and takes nothing from others")
+
+	w.ask("data", 2*gib)
+	w.settle()
+	claim := w.claim("data")
+	allocated := claim.Status.AllocatedResources[storage]
+	require.Equal(t, int64(2*gib), allocated.Value(), "what counts against a quota falls, too")
+	require.True(t, w.kubelet("data"))
+	w.settle()
+	w.requireSize("data", 2*gib)
+}
+
+// Nothing is left undone where a request is lowered while kube-controller-manager has marked
+// the claim with what was asked for before.
+func TestLoweredWhileItIsTried(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.ask("data", 90*volume.TiB)
+	w.manager("data")
+	w.ask("data", 2*gib)
+	w.manager("data")
+	w.settle()
+	w.manager("data")
+	require.True(t, w.kubelet("data"))
+	w.settle()
+	w.requireSize("data", 2*gib)
+}
+
+func TestWaitsInOrder(t *testing.T) {
+	w := newWorld(t, 30*gib)
+	for _, name := range []string{"first", "second", "other"} {
+		w.bind(name, gib)
+	}
+	w.bind("full", 22*gib)
+	w.settle()
+	w.ask("second", 20*gib)
+	w.settle()
+	w.now = w.now.Add(time.Minute)
+	w.ask("first", 20*gib) // by name it would be the first
+	w.ask("other", 2*gib)
+	w.settle()
+	require.Contains(t, w.words("second"), "Waiting: waits to grow from 1Gi to 20Gi: ")
+	require.Contains(t, w.words("second"), `more are needed and volume group "flexlvm" can still promise`)
+	require.Contains(t, w.words("first"), "Waiting")
+	require.Equal(t, pending, state(w.claim("other")), "what fits is not kept waiting by what does not")
+
+	w.restart()
+	w.settle()
+	require.NotContains(t, strings.Join(w.told[3:], "\n"), "GrowthWaiting", "nobody is told again by the next process")
+	delete(w.api, "/pvc-full")
+	delete(w.made, "pvc-full")
+	w.ledger.Gone("pvc-full")
+	w.settle()
+	require.Equal(t, pending, state(w.claim("second")), "who asked first has it")
+	require.Contains(t, w.words("first"), "Waiting")
+}
+
+// Room is evicted for a growth, and for as much of it as is needed; the capacity follows.
+func TestRoomIsMade(t *testing.T) {
+	for name, layout := range map[string]func(*volume.Spec){
+		"linear": func(*volume.Spec) {}, "thin": thin(0), "thin, overcommitted": thin(2000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 40*gib, layout)
+			w.bind("data", gib)
+			for i := range 5 {
+				w.make(fmt.Sprintf("old-%d", i), volume.Unreferenced, 6*gib)
+			}
+			w.settle()
+			require.Zero(t, w.evicted)
+			w.ask("data", 20*gib)
+			w.manager("data")
+			w.serve()
+			require.Equal(t, fmt.Sprint(int64(20*gib)), w.object("data").Annotations[pv.AnnotationGrowingTo])
+			require.Contains(t, w.words("data"), "MakingRoom: grows from 1Gi to 20Gi as soon as its room is free")
+			own := capacity(w.object("data"))
+			require.Equal(t, int64(gib), own.Value(), "not before the room is free")
+			w.restart()
+			w.settle()
+			require.Equal(t, pending, state(w.claim("data")))
+			require.True(t, w.kubelet("data"))
+			w.settle()
+			w.requireSize("data", 20*gib)
+			require.Less(t, w.evicted, 5, "no more than is needed")
+		})
+	}
+}
+
+// A promise ends with the request that it was for.
+func TestPromiseEnds(t *testing.T) {
+	w := newWorld(t, 40*gib)
+	w.bind("data", gib)
+	w.make("old", volume.Unreferenced, 30*gib)
+	w.settle()
+	w.ask("data", 30*gib)
+	w.serve()
+	require.Contains(t, w.object("data").Annotations, pv.AnnotationGrowingTo)
+	w.ask("data", 50*gib)
+	w.serve()
+	require.NotContains(t, w.object("data").Annotations, pv.AnnotationGrowingTo)
+	require.Contains(t, w.words("data"), "Refused")
+	w.ask("data", 2*gib)
+	w.settle()
+	require.True(t, w.kubelet("data"))
+	w.settle()
+	w.requireSize("data", 2*gib)
+	require.Zero(t, w.evicted)
+}
+
+// What Kubernetes had written before this release is set back where it cannot be, and asks
+// like any other.
+func TestCapacityThatWasWrittenUnasked(t *testing.T) {
+	for name, size := range map[string]volume.Bytes{
+		"more than the pool": 400 * volume.TiB, "more than there is": 90 * gib, "more than is supported": 600 * volume.TiB,
+	} {
+		for _, was := range []corev1.ClaimResourceStatus{"", pending, underway, failed} {
+			t.Run(name+" "+string(was), func(t *testing.T) {
+				w := newWorld(t, 100*gib)
+				w.bind("data", gib)
+				w.bind("other", 40*gib)
+				object := w.object("data")
+				object.Spec.Capacity = room(size)
+				w.store(object)
+				claim := w.claim("data")
+				claim.Spec.Resources.Requests, claim.Status.AllocatedResources = room(size), room(size)
+				if was != "" {
+					claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{storage: was}
+				}
+				w.asked["data"] = size
+				w.store(claim)
+				for range 3 {
+					w.daemon()
+					w.watch()
+					_, _ = w.c.serve(t.Context(), "n1")
+				}
+				w.settle()
+				own := capacity(w.object("data"))
+				require.Equal(t, int64(gib), own.Value())
+				require.Equal(t, refused, state(w.claim("data")))
+				require.NotEmpty(t, w.words("data"))
+				require.True(t, w.kubelet("data"))
+				offer, _ := w.ledger.Offer("n1", w.spec)
+				require.Greater(t, offer.Most, 50*gib, "others have their room again")
+
+				w.ask("data", 5*gib)
+				w.settle()
+				require.True(t, w.kubelet("data"))
+				w.settle()
+				w.requireSize("data", 5*gib)
+			})
+		}
+	}
+}
+
+// What was granted and is not done yet stays, also with a successor.
+func TestGrantedOutlivesTheProvisioner(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.ask("data", 60*gib)
+	w.settle()
+	w.restart()
+	w.settle()
+	larger := capacity(w.object("data"))
+	require.Equal(t, int64(60*gib), larger.Value())
+	offer, _ := w.ledger.Offer("n1", w.spec)
+	require.Less(t, offer.Most, 40*gib, "and is kept")
+}
+
+// A growth that the node cannot do is taken back, so that its pod starts, and tried again
+// later, or at once where less is asked for.
+func TestNodeCannotGrowIt(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.ask("data", 60*gib)
+	w.settle()
+	w.make("foreign", "", 50*gib) // somebody took the room, and nobody has reported it
+	require.False(t, w.kubelet("data"))
+	w.serve()
+	require.Equal(t, underway, state(w.claim("data")), "kubelet tries again")
+	w.now = w.now.Add(nodeErrorGrace)
+	w.serve()
+	require.True(t, w.kubelet("data"), "the pod starts")
+	delete(w.made, "foreign")
+	w.settle()
+	require.Contains(t, w.words("data"), "the node could not grow it")
+	own := capacity(w.object("data"))
+	require.Equal(t, int64(gib), own.Value())
+
+	w.now = w.now.Add(regrowAfter)
+	w.settle()
+	require.True(t, w.kubelet("data"))
+	w.settle()
+	w.requireSize("data", 60*gib)
+}
+
+// The provisioner is killed at every step of a grant, with its last write done or not, and
+// whoever comes after it ends what it has begun.
+func TestKilledAtEveryStep(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		for _, layout := range []func(*volume.Spec){func(*volume.Spec) {}, thin(2000)} {
+			for dies := range 8 {
+				w := newWorld(t, 40*gib, layout)
+				w.bind("data", gib)
+				w.make("old", volume.Unreferenced, 30*gib)
+				w.settle()
+				w.ask("data", 20*gib)
+				w.manager("data")
+				w.dies, w.lost = dies, lost
+				for range 4 {
+					w.daemon()
+					w.serve()
+					require.True(t, w.kubelet("data"))
+				}
+				w.restart()
+				w.manager("data")
+				w.settle()
+				require.True(t, w.kubelet("data"))
+				w.settle()
+				w.requireSize("data", 20*gib)
+			}
+		}
+	}
+}
+
+// Users, kube-controller-manager, kubelet, the daemon and kills in any order: never is more
+// promised than there is, no pod is kept from starting by a growth that was not granted, and
+// once everybody has had a turn each claim has what it asks for, or says why not.
+func TestAnyOrder(t *testing.T) {
+	for seed := range int64(60) {
+		random := rand.New(rand.NewSource(seed))
+		layout := []func(*volume.Spec){func(*volume.Spec) {}, thin(0), thin(3000), func(s *volume.Spec) { s.Layout = volume.Raid1 }}[random.Intn(4)]
+		w := newWorld(t, volume.Bytes(30+random.Intn(60))*gib, layout)
+		names := []string{"a", "b", "c"}
+		for _, name := range names {
+			w.bind(name, gib)
+		}
+		for i := range random.Intn(4) {
+			w.make(fmt.Sprintf("old-%d", i), volume.Unreferenced, volume.Bytes(1+random.Intn(3))*gib)
+		}
+		for range 40 {
+			name := names[random.Intn(3)]
+			switch random.Intn(7) {
+			case 0:
+				own := has(w.claim(name))
+				w.ask(name, volume.Bytes(own.Value())+volume.Bytes(1+random.Intn(30))*gib)
+			case 1:
+				w.manager(name)
+			case 2:
+				w.kubelet(name)
+			case 3:
+				w.daemon()
+			case 4:
+				w.dies, w.lost = random.Intn(4), random.Intn(2) == 0
+			case 5:
+				w.restart()
+			case 6:
+				w.serve()
+			}
+			w.now = w.now.Add(time.Second)
+		}
+		w.restart()
+		for range 6 {
+			w.now = w.now.Add(2 * regrowAfter)
+			w.settle()
+			for _, name := range names {
+				w.manager(name)
+			}
+			w.settle()
+			for _, name := range names {
+				require.True(t, w.kubelet(name), "seed %d: %s cannot start", seed, name)
+			}
+		}
+		w.settle()
+		for _, name := range names {
+			ask, own := asked(w.claim(name)), has(w.claim(name))
+			if ask.Cmp(own) > 0 {
+				require.NotEmpty(t, w.words(name), "seed %d: %s", seed, name)
+				require.Equal(t, refused, state(w.claim(name)))
+				require.NotContains(t, w.words(name), "MakingRoom", "seed %d: it is never done", seed)
+			}
+		}
+	}
+}
+
+func TestWhatDoesNotConcernUs(t *testing.T) {
+	w := newWorld(t, 40*gib)
+	w.bind("data", gib)
+	w.ask("data", 2*gib)
+	for name, change := range map[string]func(*corev1.PersistentVolumeClaim, *corev1.PersistentVolume){
+		"another driver": func(_ *corev1.PersistentVolumeClaim, o *corev1.PersistentVolume) {
+			o.Spec.FlexVolume.Driver = "example.org/x"
+		},
+		"readers of a dataset": func(_ *corev1.PersistentVolumeClaim, o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) },
+		"another claim":        func(c *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) { c.UID = "another" },
+		"released": func(_ *corev1.PersistentVolumeClaim, o *corev1.PersistentVolume) {
+			o.Status.Phase = corev1.VolumeReleased
+		},
+		"without a volume": func(c *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) { c.Spec.VolumeName = "" },
+		"content": func(c *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
+			c.Spec.Resources.Requests = room(gib)
+		},
+	} {
+		claim, object := w.claim("data"), w.object("data")
+		change(claim, object)
+		require.False(t, wanting(claim, object), name)
+	}
+	claim, object := w.claim("data"), w.object("data")
+	require.True(t, wanting(claim, object))
+	claim.DeletionTimestamp = &metav1.Time{Time: w.now}
+	require.Empty(t, decide(scene{claim: claim, object: object}, nil))
+}

@@ -1,0 +1,467 @@
+package growth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	cluster   = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
+	groupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+	gib       = volume.GiB
+)
+
+// A world is one node with its volume group, its claims, kube-controller-manager, kubelet,
+// the node daemon's real plan, and the controller under test with a real ledger.
+type world struct {
+	t      *testing.T
+	now    time.Time
+	client *fake.Clientset
+	api    map[string]runtime.Object // what is in it, by namespace and name
+	size   volume.Bytes              // of the pool
+	made   map[string]*inventory.Volume
+	spec   volume.Spec // of every claim's volume
+
+	// dies is how many writes the provisioner does before it is killed, the last of which
+	// is done and not answered where lost is set; less than 0 for never.
+	dies int
+	lost bool
+	dead bool
+
+	claims, volumes cache.Indexer
+	ledger          *ledger.Ledger
+	events          *record.FakeRecorder
+	told            []string
+	c               *Controller
+	writes          int
+	evicted         int
+	asked           map[string]volume.Bytes // the largest size that a claim has ever asked for
+}
+
+var errKilled = errors.New("killed")
+
+func newWorld(t *testing.T, size volume.Bytes, change ...func(*volume.Spec)) *world {
+	w := &world{
+		t: t, now: time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC), client: &fake.Clientset{}, api: map[string]runtime.Object{}, size: size, made: map[string]*inventory.Volume{},
+		dies: -1, asked: map[string]volume.Bytes{},
+		spec: volume.Spec{Group: "flexlvm", GroupUUID: groupUUID, Layout: volume.Linear, Kind: volume.Claim, Cluster: cluster, Size: gib},
+	}
+	for _, c := range change {
+		c(&w.spec)
+	}
+	w.client.AddReactor("patch", "*", w.patch)
+	w.client.AddReactor("get", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.GetAction).GetName()
+		object, there := w.api[action.GetNamespace()+"/"+name]
+		if !there {
+			return true, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), name)
+		}
+		return true, object.DeepCopyObject(), nil
+	})
+	w.restart()
+	return w
+}
+
+func thin(ratio volume.Ratio) func(*volume.Spec) {
+	return func(s *volume.Spec) { s.Layout, s.ThinPool, s.Ratio = volume.Thin, "thinpool", ratio }
+}
+
+// restart begins with nothing, as a process does.
+func (w *world) restart() {
+	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	w.claims, w.volumes = cache.NewIndexer(cache.MetaNamespaceKeyFunc, index), cache.NewIndexer(cache.MetaNamespaceKeyFunc, index)
+	w.events = record.NewFakeRecorder(1000)
+	w.dies, w.dead = -1, false
+	now := func() time.Time { return w.now }
+	w.ledger = ledger.New(now, func(string) {})
+	w.c = New(Config{
+		Client: w.client, Events: w.events, Ledger: w.ledger, Now: now,
+		Claims: corelisters.NewPersistentVolumeClaimLister(w.claims), Volumes: corelisters.NewPersistentVolumeLister(w.volumes),
+		Claim: func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+			return w.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+	})
+	for _, object := range w.objects() {
+		w.ledger.Inherited(object)
+	}
+}
+
+// patch is the API server: versions, the policies, and the provisioner's end.
+func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch := action.(clienttesting.PatchAction)
+	w.writes++
+	if w.dead || w.dies == 0 && !w.lost {
+		w.dead = true
+		return true, nil, errKilled
+	}
+	object := w.api[action.GetNamespace()+"/"+patch.GetName()]
+	require.NotNil(w.t, object)
+	var whole, change map[string]any
+	text, err := json.Marshal(object)
+	require.NoError(w.t, err)
+	require.NoError(w.t, json.Unmarshal(text, &whole))
+	require.NoError(w.t, json.Unmarshal(patch.GetPatch(), &change))
+	meta := whole["metadata"].(map[string]any)
+	if asked := change["metadata"].(map[string]any); asked["resourceVersion"] != meta["resourceVersion"] || asked["uid"] != meta["uid"] {
+		return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), patch.GetName(), errors.New("changed meanwhile"))
+	}
+	merge(whole, change)
+	text, err = json.Marshal(whole)
+	require.NoError(w.t, err)
+	next := object.DeepCopyObject()
+	switch o := next.(type) {
+	case *corev1.PersistentVolume:
+		*o = corev1.PersistentVolume{}
+		require.NoError(w.t, json.Unmarshal(text, o))
+		require.Equal(w.t, corev1.VolumeBound, o.Status.Phase)
+	case *corev1.PersistentVolumeClaim:
+		require.Equal(w.t, "status", action.GetSubresource())
+		*o = corev1.PersistentVolumeClaim{}
+		require.NoError(w.t, json.Unmarshal(text, o))
+		most := most(object.(*corev1.PersistentVolumeClaim))
+		allocated := o.Status.AllocatedResources[storage]
+		require.LessOrEqual(w.t, allocated.Cmp(most), 0, "the policy lets it fall, and rise to what is asked for")
+	}
+	w.store(next)
+	if w.dies == 0 {
+		w.dead = true
+		return true, nil, errKilled
+	}
+	w.dies--
+	return true, w.api[action.GetNamespace()+"/"+patch.GetName()].DeepCopyObject(), nil
+}
+
+// merge is RFC 7396.
+func merge(into, change map[string]any) {
+	for k, v := range change {
+		inner, nested := v.(map[string]any)
+		switch {
+		case v == nil:
+			delete(into, k)
+		case nested:
+			if _, there := into[k].(map[string]any); !there {
+				into[k] = map[string]any{}
+			}
+			merge(into[k].(map[string]any), inner)
+		default:
+			into[k] = v
+		}
+	}
+}
+
+var version = 100
+
+// store writes an object, in a version of its own.
+func (w *world) store(object runtime.Object) {
+	version++
+	meta := object.(metav1.Object)
+	meta.SetResourceVersion(strconv.Itoa(version))
+	w.api[meta.GetNamespace()+"/"+meta.GetName()] = object.DeepCopyObject()
+}
+
+func (w *world) claim(name string) *corev1.PersistentVolumeClaim {
+	return w.api["db/"+name].DeepCopyObject().(*corev1.PersistentVolumeClaim)
+}
+
+func (w *world) object(name string) *corev1.PersistentVolume {
+	return w.api["/pvc-"+name].DeepCopyObject().(*corev1.PersistentVolume)
+}
+
+func (w *world) objects() (out []*corev1.PersistentVolume) {
+	for _, name := range slices.Sorted(maps.Keys(w.api)) {
+		if o, is := w.api[name].(*corev1.PersistentVolume); is {
+			out = append(out, o.DeepCopy())
+		}
+	}
+	return out
+}
+
+func quantity(b volume.Bytes) resource.Quantity {
+	return *resource.NewQuantity(int64(b), resource.BinarySI)
+}
+func room(b volume.Bytes) corev1.ResourceList { return corev1.ResourceList{storage: quantity(b)} }
+
+// bind makes a claim with its volume.
+func (w *world) bind(name string, size volume.Bytes) {
+	spec := w.spec
+	spec.Size = size
+	spec.Name = volume.Name("pvc-" + name)
+	object := persistentvolume.New(pv.Description{
+		Name: "pvc-" + name, Node: "n1", Hostname: "n1", Spec: spec, Charged: spec.Charge(),
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}, OnNodeLoss: volume.OnNodeLossKeep,
+	}, nil, corev1.PersistentVolumeReclaimDelete)
+	object.UID, object.Status.Phase = types.UID("of-"+object.Name), corev1.VolumeBound
+	object.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "db", Name: name, UID: types.UID(name)}
+	w.store(object)
+	w.store(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: name, UID: types.UID(name), Annotations: map[string]string{pv.AnnotationStorageProvisioner: pv.Provisioner}},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: object.Name, Resources: corev1.VolumeResourceRequirements{Requests: room(size)}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: room(size), Conditions: []corev1.PersistentVolumeClaimCondition{
+			{Type: "Unused", Status: corev1.ConditionTrue}, // kube-controller-manager of 1.37 keeps it
+		}},
+	})
+	w.make("pvc-"+name, volume.Ready, size)
+}
+
+// make makes a logical volume that is written to the end.
+func (w *world) make(name string, state volume.State, size volume.Bytes) {
+	device := volume.DeviceSize(size, 0)
+	w.made[name] = &inventory.Volume{
+		Group: "flexlvm", GroupUUID: groupUUID, Name: volume.Name(name), UUID: "uuid-" + name, State: state, Shape: w.spec.Shape(),
+		Size: size, Device: w.spec.Shape().Takes(device, volume.DefaultExtent), Full: device, Namespace: "db", Cluster: cluster, Kind: volume.Claim,
+		Created: w.now.Add(-240 * time.Hour), LastUsed: w.now.Add(-5 * time.Hour), Released: w.now.Add(-4 * time.Hour), Reclaim: volume.ReclaimLazy,
+	}
+	if w.spec.Layout == volume.Thin {
+		w.made[name].Device = device
+	}
+}
+
+// ask changes what a claim asks for.
+func (w *world) ask(name string, size volume.Bytes) {
+	claim := w.claim(name)
+	claim.Spec.Resources.Requests = room(size)
+	w.asked[name] = max(w.asked[name], size)
+	w.store(claim)
+}
+
+// free is what no volume holds.
+func (w *world) free() volume.Bytes {
+	left := w.size
+	for _, v := range w.made {
+		left -= v.Device
+	}
+	return left
+}
+
+// daemon is a round of the node daemon: it evicts what its plan says, and reports.
+func (w *world) daemon() {
+	for again := true; again; {
+		pool := inventory.Pool{Name: volume.PoolOf("flexlvm", w.spec.ThinPool), UUID: groupUUID, Size: w.size, Free: w.free(), Extent: volume.DefaultExtent}
+		for range w.spec.Devices() {
+			pool.DeviceFree = append(pool.DeviceFree, w.free()/volume.Bytes(w.spec.Devices()))
+		}
+		if w.spec.Layout == volume.Thin {
+			pool.Thin = &inventory.ThinPool{GroupUUID: groupUUID, Known: true, Metadata: 100, MetadataUsed: 1}
+		}
+		view := eviction.View{Now: w.now, Cluster: cluster, Pools: []inventory.Pool{pool}}
+		for _, name := range slices.Sorted(maps.Keys(w.made)) {
+			view.Volumes = append(view.Volumes, *w.made[name])
+		}
+		for _, object := range w.objects() {
+			if v, err := persistentvolume.Parse(object); err == nil {
+				view.PersistentVolumes = append(view.PersistentVolumes, v)
+			}
+		}
+		policy := eviction.DefaultPolicy()
+		policy.HighPercent, policy.ThinDataPercent = 100, 100
+		result := eviction.Plan(view, policy)
+		again = len(result.Evictions) > 0
+		for _, e := range result.Evictions {
+			require.Equal(w.t, volume.Unreferenced, e.Volume.State)
+			delete(w.made, string(e.Volume.Name))
+			w.evicted++
+		}
+		w.report(result.Pools[0])
+	}
+}
+
+func (w *world) report(p eviction.PoolResult) {
+	out := flexlvmv1.Pool{
+		Name: string(p.Pool.Name), UUID: groupUUID, Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free), Reclaimable: quantity(p.Reclaimable),
+		Promised: quantity(p.Promised), Allocatable: quantity(p.Allocatable), ExtentSize: quantity(p.Pool.Extent), Closed: p.Closed,
+	}
+	for _, f := range p.Pool.DeviceFree {
+		out.DeviceFree = append(out.DeviceFree, quantity(f))
+	}
+	pools := []flexlvmv1.Pool{out}
+	if p.Pool.Thin != nil {
+		pools = append(pools, flexlvmv1.Pool{Name: "flexlvm", UUID: groupUUID})
+	}
+	w.ledger.Report(&flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{Pools: pools}})
+}
+
+// watch shows the caches what is in the API, as they keep it.
+func (w *world) watch() {
+	for _, object := range w.objects() {
+		lean, err := controlplane.Transform(object.DeepCopy())
+		require.NoError(w.t, err)
+		require.NoError(w.t, w.volumes.Update(lean))
+		w.ledger.Written(lean.(*corev1.PersistentVolume))
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.api)) {
+		claim, is := w.api[name].(*corev1.PersistentVolumeClaim)
+		if !is {
+			continue
+		}
+		lean, err := controlplane.Transform(claim.DeepCopy())
+		require.NoError(w.t, err)
+		require.NoError(w.t, w.claims.Update(lean))
+		w.c.SeeClaim(lean.(*corev1.PersistentVolumeClaim))
+	}
+	for _, obj := range w.volumes.List() {
+		w.c.SeeVolume(obj.(*corev1.PersistentVolume))
+	}
+}
+
+// serve is one turn of the controller.
+func (w *world) serve() {
+	w.watch()
+	_, _ = w.c.serve(w.t.Context(), "n1")
+	for len(w.events.Events) > 0 {
+		w.told = append(w.told, <-w.events.Events)
+	}
+	w.check()
+}
+
+// settle lets the daemon and the controller work until neither has anything to do.
+func (w *world) settle() {
+	for range 20 {
+		before := w.writes
+		w.daemon()
+		w.serve()
+		w.watch()
+		if w.writes == before {
+			return
+		}
+	}
+	require.Fail(w.t, "it does not come to rest", "%v", w.told)
+}
+
+// check is what holds at every moment: nobody is promised what is not there, and no volume
+// grows further than its claim has ever asked for.
+func (w *world) check() {
+	charged := volume.Bytes(0)
+	for _, object := range w.objects() {
+		v, err := persistentvolume.Parse(object)
+		require.NoError(w.t, err)
+		charged += v.Charge().In(volume.DefaultExtent)
+		if asked := w.asked[v.ClaimName]; asked > 0 {
+			require.LessOrEqual(w.t, v.Promised(), asked, v.PV)
+		}
+	}
+	require.LessOrEqual(w.t, charged, w.size, "promised")
+}
+
+// manager is a try of kube-controller-manager 1.37 to let a claim grow
+// (pkg/volume/util/operationexecutor, expandAndRecoverFunction).
+func (w *world) manager(name string) {
+	claim, object := w.claim(name), w.object(name)
+	ask, own, larger := asked(claim), has(claim), capacity(object)
+	_, grew := object.Annotations[pv.AnnotationPreResizeCapacity]
+	if ask.Cmp(own) <= 0 {
+		if grew && own.Cmp(larger) >= 0 {
+			delete(object.Annotations, pv.AnnotationPreResizeCapacity)
+			w.store(object)
+		}
+		return
+	}
+	to, before := ask, state(claim)
+	allocated, there := claim.Status.AllocatedResources[storage]
+	if larger.Cmp(ask) < 0 {
+		if there && slices.Contains([]corev1.ClaimResourceStatus{corev1.PersistentVolumeClaimControllerResizeInProgress, pending, underway}, before) {
+			to = allocated
+		}
+	} else {
+		if before == pending || before == underway {
+			return
+		}
+		if there && (before == corev1.PersistentVolumeClaimControllerResizeInProgress || before == "") {
+			to = allocated
+		}
+	}
+	claim.Status.Conditions = append(others(claim), corev1.PersistentVolumeClaimCondition{Type: corev1.PersistentVolumeClaimResizing, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)})
+	claim.Status.AllocatedResources = corev1.ResourceList{storage: to}
+	claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{storage: corev1.PersistentVolumeClaimControllerResizeInProgress}
+	w.store(claim)
+	if to.Cmp(larger) > 0 {
+		return // the policy growth.flexlvm.io
+	}
+	if to.Cmp(larger) < 0 {
+		object.Spec.Capacity = corev1.ResourceList{storage: to}
+		w.store(object)
+	}
+	claim.Status.AllocatedResourceStatuses[storage] = pending
+	w.store(claim)
+}
+
+// kubelet looks after a claim that a pod uses, and reports whether the pod could start
+// (pkg/volume/util/operationexecutor, node_expander.go).
+func (w *world) kubelet(name string) bool {
+	claim, object := w.claim(name), w.object(name)
+	own, to := has(claim), capacity(object)
+	now := state(claim)
+	if to.Cmp(own) <= 0 || now != pending && now != underway {
+		return true
+	}
+	v := w.made[object.Name]
+	size := volume.Bytes(to.Value())
+	device := volume.DeviceSize(size, 0)
+	if more := w.spec.Shape().Takes(device, volume.DefaultExtent) - w.spec.Shape().Takes(v.Full, volume.DefaultExtent); w.spec.Layout != volume.Thin && more > w.free() || device-v.Full > w.free() {
+		claim.Status.AllocatedResourceStatuses[storage] = underway
+		claim.Status.Conditions = append(slices.DeleteFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == corev1.PersistentVolumeClaimNodeResizeError
+		}), corev1.PersistentVolumeClaimCondition{Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now), Message: "no room"})
+		w.store(claim)
+		return false
+	}
+	if w.spec.Layout != volume.Thin {
+		v.Device = w.spec.Shape().Takes(device, volume.DefaultExtent)
+	}
+	v.Size, v.Full = size, device
+	claim.Status.Capacity = corev1.ResourceList{storage: to}
+	claim.Status.AllocatedResourceStatuses = nil
+	claim.Status.Conditions = others(claim)
+	w.store(claim)
+	return true
+}
+
+// words are what a claim says of its growth.
+func (w *world) words(name string) string {
+	if c := condition(w.claim(name), corev1.PersistentVolumeClaimControllerResizeError); c != nil {
+		return fmt.Sprintf("%s: %s", c.Reason, c.Message)
+	}
+	return ""
+}
+
+// requireSize requires that a claim has so much, in the API and on the node, and is well.
+func (w *world) requireSize(name string, size volume.Bytes) {
+	w.t.Helper()
+	claim, object := w.claim(name), w.object(name)
+	own, larger := has(claim), capacity(object)
+	require.Equal(w.t, int64(size), own.Value(), "claim")
+	require.Equal(w.t, int64(size), larger.Value(), "PersistentVolume")
+	require.Equal(w.t, size, w.made[object.Name].Size, "volume")
+	require.NotContains(w.t, object.Annotations, pv.AnnotationGrowingTo)
+	require.Empty(w.t, w.words(name))
+	require.Empty(w.t, state(claim))
+	require.Len(w.t, claim.Status.Conditions, 1, "that of others")
+}
