@@ -1,0 +1,84 @@
+package growth
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// manager is a try of kube-controller-manager 1.37 to let a claim grow
+// (pkg/volume/util/operationexecutor, expandAndRecoverFunction).
+func (w *world) manager(name string) {
+	claim, object := w.claim(name), w.object(name)
+	ask, own, larger := asked(claim), has(claim), capacity(object)
+	_, grew := object.Annotations[pv.AnnotationPreResizeCapacity]
+	if ask.Cmp(own) <= 0 {
+		if grew && own.Cmp(larger) >= 0 {
+			delete(object.Annotations, pv.AnnotationPreResizeCapacity)
+			w.store(object)
+		}
+		return
+	}
+	to, before := ask, state(claim)
+	allocated, there := claim.Status.AllocatedResources[storage]
+	if larger.Cmp(ask) < 0 {
+		if there && slices.Contains([]corev1.ClaimResourceStatus{corev1.PersistentVolumeClaimControllerResizeInProgress, pending, underway}, before) {
+			to = allocated
+		}
+	} else {
+		if before == pending || before == underway {
+			return
+		}
+		if there && (before == corev1.PersistentVolumeClaimControllerResizeInProgress || before == "") {
+			to = allocated
+		}
+	}
+	claim.Status.Conditions = append(others(claim), corev1.PersistentVolumeClaimCondition{Type: corev1.PersistentVolumeClaimResizing, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)})
+	claim.Status.AllocatedResources = corev1.ResourceList{storage: to}
+	claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{storage: corev1.PersistentVolumeClaimControllerResizeInProgress}
+	w.store(claim)
+	if to.Cmp(larger) > 0 {
+		return // the policy growth.flexlvm.io
+	}
+	if to.Cmp(larger) < 0 {
+		object.Spec.Capacity = corev1.ResourceList{storage: to}
+		w.store(object)
+	}
+	claim.Status.AllocatedResourceStatuses[storage] = pending
+	w.store(claim)
+}
+
+// kubelet looks after a claim that a pod uses, and reports whether the pod could start
+// (pkg/volume/util/operationexecutor, node_expander.go).
+func (w *world) kubelet(name string) bool {
+	claim, object := w.claim(name), w.object(name)
+	own, to := has(claim), capacity(object)
+	now := state(claim)
+	if to.Cmp(own) <= 0 || now != pending && now != underway {
+		return true
+	}
+	v := w.made[object.Name]
+	size := volume.Bytes(to.Value())
+	device := volume.DeviceSize(size, 0)
+	if more := w.spec.Shape().Takes(device, volume.DefaultExtent) - w.spec.Shape().Takes(v.Full, volume.DefaultExtent); w.spec.Layout != volume.Thin && more > w.free() || device-v.Full > w.free() {
+		claim.Status.AllocatedResourceStatuses[storage] = underway
+		claim.Status.Conditions = append(slices.DeleteFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == corev1.PersistentVolumeClaimNodeResizeError
+		}), corev1.PersistentVolumeClaimCondition{Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now), Message: "no room"})
+		w.store(claim)
+		return false
+	}
+	if w.spec.Layout != volume.Thin {
+		v.Device = w.spec.Shape().Takes(device, volume.DefaultExtent)
+	}
+	v.Size, v.Full = size, device
+	claim.Status.Capacity = corev1.ResourceList{storage: to}
+	claim.Status.AllocatedResourceStatuses = nil
+	claim.Status.Conditions = others(claim)
+	w.store(claim)
+	return true
+}
