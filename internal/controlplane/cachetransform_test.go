@@ -62,6 +62,13 @@ func TestLeanClaims(t *testing.T) {
 	require.Equal(t, []string{"team-a", "data"}, []string{bound.Namespace, bound.Name})
 	require.Empty(t, bound.Spec.Resources)
 	require.NotContains(t, bound.Annotations, "other")
+
+	grows := wholeClaim("pvc-1")
+	grows.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	got, err = Transform(grows.DeepCopy())
+	require.NoError(t, err)
+	require.Equal(t, grows.Status, got.(*corev1.PersistentVolumeClaim).Status)
+	require.Equal(t, grows.Spec.Resources, got.(*corev1.PersistentVolumeClaim).Spec.Resources)
 }
 
 // wholeVolume is a flexlvm PersistentVolume as the API server gives it.

@@ -49,6 +49,13 @@ func TestProvisioner(t *testing.T) {
 		t.Run("examples", b.testExamples)
 		t.Run("deleted at every moment", b.testDeletedAtEveryMoment)
 	})
+	t.Run("growth", func(t *testing.T) {
+		b.reportRoomy(t)
+		t.Run("policies", b.testGrowthPolicies)
+		t.Run("states", b.testGrowth)
+		t.Run("too large already", b.testGrowthTooLarge)
+		t.Run("killed at each step", b.testGrowthKilled)
+	})
 	t.Run("faults", func(t *testing.T) {
 		t.Run("first choice filled meanwhile", b.testFirstChoiceFilled)
 		t.Run("no room and killed again and again", b.testNoRoomAndKilled)
