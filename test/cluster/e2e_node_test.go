@@ -21,6 +21,10 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	n := newTenant(t, "survive")
 	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
 	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync; md5sum /data/random")
+	// All of it with a growth that is refused, which keeps no pod from starting.
+	n.ask("data", "400Ti")
+	n.kubectl("wait", "pvc/data", "--for=condition=ControllerResizeError", "--timeout=240s")
+	require.Contains(t, n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.conditions}"), "cannot grow from 300Mi to 400Ti")
 	starts := 1 // of its container
 	check := func() {
 		t.Helper()
@@ -76,6 +80,14 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		restarted()
 		starts++
 		check()
+	})
+	t.Run("the request is lowered", func(t *testing.T) {
+		n.run(pod{name: "again", claim: "data"}.manifest())
+		n.ask("data", "350Mi")
+		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=350Mi", "--timeout=240s")
+		total, _ := n.df("again")
+		require.EqualValues(t, 350<<20, total)
+		n.kubectl("delete", "pod", "again")
 	})
 	t.Run("the pod's end", func(t *testing.T) {
 		n.kubectl("delete", "pod", "main")

@@ -90,6 +90,12 @@ func (n *tenant) kubectl(args ...string) string {
 	return kubectl(n.ctx, n.t, append([]string{"-n", n.namespace}, args...)...)
 }
 
+// ask changes what a claim asks for.
+func (n *tenant) ask(claim, size string) {
+	n.t.Helper()
+	n.kubectl("patch", "pvc", claim, "-p", `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)
+}
+
 // apply applies a manifest; the error is the API server's.
 func (n *tenant) apply(manifest string) error {
 	_, err := shared.KubectlInput(n.ctx, strings.NewReader(manifest), "-n", n.namespace, "apply", "-f", "-")

@@ -48,7 +48,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
 
 	grow := func(size string) {
-		n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)
+		n.ask("data", size)
 		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}="+size, "--timeout=240s")
 	}
 	grow("500Mi")
@@ -63,7 +63,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 
 	// A volume that nobody uses grows when it is mounted next.
 	n.kubectl("delete", "pod", "main")
-	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"700Mi"}}}}`)
+	n.ask("data", "700Mi")
 	n.run(main)
 	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=700Mi", "--timeout=240s")
 	total, _ = n.df("main")
