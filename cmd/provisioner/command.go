@@ -78,7 +78,7 @@ func (o options) run(ctx context.Context) error {
 		leading: metrics.Leading,
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
-				Client: c.work, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
+				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
 				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, Beside: o.datasets(c.config, cluster),
 			})
 		},

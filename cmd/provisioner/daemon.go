@@ -153,13 +153,26 @@ func ownNamespace() string {
 	return "flexlvm-system"
 }
 
-// clients reach the API server: for the work, and one for the lease, for a burst of
-// claims must not make the leader late.
+// Requests per second, on average and at once, of the clients beside that of the work.
+// Together with its --kube-api-qps they are what a provisioner asks of an API server at most.
+const (
+	capacityQPS, capacityBurst = 50, 100
+	eventQPS, eventBurst       = 50, 100
+	lossQPS, lossBurst         = 20, 40
+)
+
+// clients reach the API server, each with a rate limit of its own: what one has much of
+// must not delay the others.
 type clients struct {
-	config  *rest.Config // of work
-	work    kubernetes.Interface
-	storage *kube.Client
-	lock    kubernetes.Interface
+	config  *rest.Config         // of work
+	work    kubernetes.Interface // claims and PersistentVolumes; its events are those of another client
+	storage *kube.Client         // NodeStorages and VolumeManagers
+	// capacities publishes what the scheduler sees, which must not wait for a burst of claims.
+	capacities kubernetes.Interface
+	// loss gives up what lost nodes have carried, and nodes lists the metadata of nodes.
+	loss  kubernetes.Interface
+	nodes *kube.Client
+	lock  kubernetes.Interface // the lease: the leader must not be late
 }
 
 func (d *daemon) clients() (c clients, err error) {
@@ -170,18 +183,34 @@ func (d *daemon) clients() (c clients, err error) {
 	rest.AddUserAgent(config, "flexlvm-provisioner/"+version.String)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	limited := func(qps float32, burst int) *rest.Config {
+		out := rest.CopyConfig(config)
+		out.QPS, out.Burst = qps, burst
+		return out
+	}
 	forLock := rest.CopyConfig(config)
 	forLock.Timeout = d.lease.Renew / 2 // a request that hangs must leave time for another
-	config.QPS, config.Burst = d.qps, d.burst
-	c.config = config
-	if c.work, err = kubernetes.NewForConfig(config); err != nil {
-		return c, fmt.Errorf("make the API client: %w", err)
+	forLoss := limited(lossQPS, lossBurst)
+	c.config = limited(d.qps, d.burst)
+	var events kubernetes.Interface
+	for _, one := range []struct {
+		of     string
+		config *rest.Config
+		client *kubernetes.Interface
+	}{
+		{"claims", c.config, &c.work}, {"events", limited(eventQPS, eventBurst), &events},
+		{"capacities", limited(capacityQPS, capacityBurst), &c.capacities}, {"lost nodes", forLoss, &c.loss}, {"the lease", forLock, &c.lock},
+	} {
+		client, err := kubernetes.NewForConfig(one.config)
+		if err != nil {
+			return c, fmt.Errorf("make the API client of %s: %w", one.of, err)
+		}
+		*one.client = client
 	}
-	if c.storage, err = kube.NewClient(config); err != nil {
+	c.work = controlplane.WithEvents(c.work, events)
+	if c.storage, err = kube.NewClient(c.config); err != nil {
 		return c, err
 	}
-	if c.lock, err = kubernetes.NewForConfig(forLock); err != nil {
-		return c, fmt.Errorf("make the API client of the lease: %w", err)
-	}
-	return c, nil
+	c.nodes, err = kube.NewClient(forLoss)
+	return c, err
 }

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -40,18 +39,10 @@ func (c *Client) Revision(ctx context.Context) (string, error) {
 
 // VolumeCount returns how many PersistentVolumes the cluster has, also other drivers'.
 func (c *Client) VolumeCount(ctx context.Context) (int64, error) {
-	const what = "count the PersistentVolumes"
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	request := c.core.Get().Resource("persistentvolumes").VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).
-		MaxRetries(0).SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
-	body, err := request.Do(ctx).Raw()
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", what, err)
-	}
 	out := metav1.PartialObjectMetadataList{}
-	if err := json.Unmarshal(body, &out); err != nil {
-		return 0, fmt.Errorf("%s: %w", what, err)
+	request := c.core.Get().Resource("persistentvolumes").VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec)
+	if err := c.metadata(ctx, "count the PersistentVolumes", request, "PartialObjectMetadataList", &out); err != nil {
+		return 0, err
 	}
 	count := int64(len(out.Items))
 	if out.RemainingItemCount != nil {

@@ -108,6 +108,13 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return out, c.do(ctx, "get node "+name, c.core.Get().Resource("nodes").Name(name), out)
 }
 
+// NodeMetadata lists the metadata of nodes, as options say.
+func (c *Client) NodeMetadata(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	out := &metav1.PartialObjectMetadataList{}
+	request := c.core.Get().Resource("nodes").VersionedParams(&options, metav1.ParameterCodec)
+	return out, c.metadata(ctx, "list the metadata of nodes", request, "PartialObjectMetadataList", out)
+}
+
 // PersistentVolumeClaim returns a claim.
 func (c *Client) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	out := &corev1.PersistentVolumeClaim{}
@@ -123,20 +130,24 @@ func (c *Client) NodeStorage(ctx context.Context, name string) (*flexlvmv1.NodeS
 
 // VolumeManager returns only the metadata of a VolumeManager.
 func (c *Client) VolumeManager(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	out := &metav1.PartialObjectMetadata{}
+	request := c.ours.Get().Namespace(namespace).Resource(replica.OwnerPlural).Name(name)
+	return out, c.metadata(ctx, fmt.Sprintf("get VolumeManager %s/%s", namespace, name), request, "PartialObjectMetadata", out)
+}
+
+// metadata reads what a request asks for without its contents, as a kind of metav1.
+func (c *Client) metadata(ctx context.Context, what string, request *rest.Request, kind string, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	request := c.ours.Get().Namespace(namespace).Resource(replica.OwnerPlural).Name(name).MaxRetries(0).
-		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-	what := fmt.Sprintf("get VolumeManager %s/%s", namespace, name)
+	request = request.MaxRetries(0).SetHeader("Accept", "application/json;as="+kind+";g=meta.k8s.io;v=v1")
 	body, err := request.Do(ctx).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	out := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(body, out); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return out, nil
+	return nil
 }
 
 // CreateNodeStorage creates the object of a node and returns the result.

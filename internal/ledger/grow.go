@@ -239,7 +239,7 @@ func (e extension) judgeThin(p pool) Answer {
 func (e extension) judgeDevices(p pool) Answer {
 	device := func(v persistentvolume.Volume) volume.Bytes { return volume.DeviceSize(v.Size, v.Inodes) }
 	share := e.v.Shape.Share(device(e.to), p.extent) - e.v.Shape.Share(device(e.v), p.extent)
-	free, wide := p.free(e.left), 0
+	free, wide := p.free(e.left, p.size), 0 // nothing that would have to be evicted
 	for _, f := range free {
 		if f-f%p.extent >= share {
 			wide++

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -36,26 +35,32 @@ const (
 	lossTimeout = 30 * time.Second
 	// nodePage is how many nodes one answer holds, for the memory that they take.
 	nodePage = 500
+	// roundTime is how long one list of the nodes is relied upon: as much as has been done
+	// by then, and the next round asks anew.
+	roundTime = 15 * time.Second
+	// spread is by how much the pauses between rounds are longer at random.
+	spread = 0.2
 )
 
 // Config configures the watch for lost nodes.
 type Config struct {
-	Client  kubernetes.Interface
-	Events  record.EventRecorder
-	Cluster string
-	Metrics *Metrics
-	Grace   time.Duration // how long a node is missing before it is lost
-	Now     func() time.Time
+	// Client deletes what is lost. It should have a rate limit of its own: a lost node may
+	// have carried hundreds of volumes, and claims of others must not wait for them.
+	Client kubernetes.Interface
+	// ListNodes lists the metadata of nodes.
+	ListNodes func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
+	Events    record.EventRecorder
+	Cluster   string
+	Metrics   *Metrics
+	Grace     time.Duration // how long a node is missing before it is lost
+	Now       func() time.Time
 }
 
 // A Controller carries out what judge decides. It remembers only when it first missed a
 // node, so a new process begins the grace period again.
 type Controller struct {
 	Config
-	nodes   corelisters.NodeLister
-	volumes corelisters.PersistentVolumeLister
-	claims  corelisters.PersistentVolumeClaimLister
-	synced  []cache.InformerSynced
+	seen Seen
 
 	missed  map[string]time.Time
 	doubted time.Time
@@ -69,85 +74,114 @@ type announcement struct {
 	reason string
 }
 
-// New returns a controller that watches nodes, volumes and claims through factory.
-func New(config Config, factory informers.SharedInformerFactory) *Controller {
-	core := factory.Core().V1()
-	return &Controller{
-		Config:  config,
-		nodes:   core.Nodes().Lister(),
-		volumes: core.PersistentVolumes().Lister(),
-		claims:  core.PersistentVolumeClaims().Lister(),
-		synced: []cache.InformerSynced{
-			core.Nodes().Informer().HasSynced, core.PersistentVolumes().Informer().HasSynced, core.PersistentVolumeClaims().Informer().HasSynced,
-		},
-		missed: map[string]time.Time{},
-		told:   map[announcement]time.Time{},
-	}
+// Seen is what the caches know.
+type Seen struct {
+	Nodes  corelisters.NodeLister
+	Claims corelisters.PersistentVolumeClaimLister
+	// Bearing returns the labels (pv.LabelNode) of the nodes that PersistentVolumes name, and
+	// Volumes those of one of them.
+	Bearing func() []string
+	Volumes func(label string) ([]*corev1.PersistentVolume, error)
+	Synced  []cache.InformerSynced
+}
+
+// New returns a controller that goes by what was seen, and by what it asks.
+func New(config Config, seen Seen) *Controller {
+	return &Controller{Config: config, seen: seen, missed: map[string]time.Time{}, told: map[announcement]time.Time{}}
 }
 
 // Run watches for lost nodes until ctx ends.
 func (l *Controller) Run(ctx context.Context) {
-	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), l.seen.Synced...) {
 		return
 	}
 	every := min(max(l.Grace/10, time.Second), 30*time.Second)
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := l.round(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The volumes of lost nodes are looked at again")
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = l.round(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "The volumes of lost nodes are looked at again")
+				return
+			}
 		}
-	}, every)
+	}, every, spread, true)
 }
 
-// round looks at everything once. The caches say whether there is anything to do;
-// before any of it is done, the API server itself is asked for its nodes.
-func (l *Controller) round(ctx context.Context) error {
-	cached, err := l.nodes.List(labels.Everything())
+// round looks at everything once, and reports whether there is more to do at once. The
+// caches say whether there is anything to do; before any of it is done, the API server
+// itself is asked for its nodes.
+func (l *Controller) round(ctx context.Context) (more bool, err error) {
+	cached, err := l.seen.Nodes.List(labels.Everything())
 	if err != nil {
-		return fmt.Errorf("list the nodes that were seen: %w", err)
+		return false, fmt.Errorf("list the nodes that were seen: %w", err)
 	}
 	var nodes []nodeIdentity
 	for _, n := range cached {
 		nodes = append(nodes, nodeIdentity{name: n.Name, hostname: n.Labels[corev1.LabelHostname]})
 	}
-	volumes, err := l.localVolumes()
+	volumes, err := l.localVolumes(nodes)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(l.due(l.judge(ctx, nodes, volumes))) == 0 {
-		return nil
+		return false, nil
 	}
+	began := l.Now()
 	asked, err := l.askNodes(ctx)
 	if err != nil {
-		return fmt.Errorf("nothing is done about lost nodes: %w", err)
+		return false, fmt.Errorf("nothing is done about lost nodes: %w", err)
 	}
 	// A node that either knows is there.
 	var failed []error
+	told := audience{pods: map[string][]corev1.Pod{}}
 	for _, v := range l.due(l.judge(ctx, append(asked, nodes...), volumes)) {
-		if err := l.carryOut(ctx, v, volumes); err != nil {
+		if l.Now().Sub(began) >= roundTime {
+			return len(failed) == 0, errors.Join(failed...)
+		}
+		if err := l.carryOut(ctx, v, volumes, told); err != nil {
 			failed = append(failed, err)
 		}
 	}
-	return errors.Join(failed...)
+	return false, errors.Join(failed...)
 }
 
-func (l *Controller) localVolumes() ([]localVolume, error) {
-	objects, err := l.volumes.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list the PersistentVolumes that were seen: %w", err)
+// localVolumes are those that the decision needs: all of a node that is missing at first
+// sight, and one of each other, which tells that the node carries any.
+func (l *Controller) localVolumes(nodes []nodeIdentity) ([]localVolume, error) {
+	known := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		known[pv.NodeLabelValue(n.name)] = true
 	}
 	var out []localVolume
-	for _, object := range objects {
-		v, ours := localVolumeOf(object, l.Cluster)
-		if !ours {
-			continue
+	for _, node := range l.seen.Bearing() {
+		one := -1 // of this node, if it is known
+		objects, err := l.seen.Volumes(node)
+		if err != nil {
+			return nil, fmt.Errorf("list the PersistentVolumes of node %q that were seen: %w", node, err)
 		}
-		if ref := object.Spec.ClaimRef; ref != nil {
-			claim, err := l.claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
-			if err == nil && boundTo(claim, object) {
-				v.claim = claim
+		for _, object := range objects {
+			v, ours := localVolumeOf(object, l.Cluster)
+			if !ours {
+				continue
 			}
+			if known[node] {
+				if one < 0 {
+					one, out = len(out), append(out, v)
+				}
+				if !v.retained() { // it is at stake, which the others need not be
+					out[one] = v
+					break
+				}
+				continue
+			}
+			if ref := object.Spec.ClaimRef; ref != nil {
+				claim, err := l.seen.Claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
+				if err == nil && boundTo(claim, object) {
+					v.claim = claim
+				}
+			}
+			out = append(out, v)
 		}
-		out = append(out, v)
 	}
 	return out, nil
 }
@@ -193,7 +227,7 @@ func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 	defer cancel()
 	var out []nodeIdentity
 	for options := (metav1.ListOptions{Limit: nodePage}); ; {
-		page, err := l.Client.CoreV1().Nodes().List(ctx, options)
+		page, err := l.ListNodes(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
@@ -211,33 +245,51 @@ func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 	return out, nil
 }
 
+// stillGone asks the API server for a node once more, right before something of it is
+// given up: by its name, or by those of all nodes where only a hash of it is known.
+func (l *Controller) stillGone(ctx context.Context, node string, volumes []localVolume) (bool, error) {
+	if !pv.IsNodeName(node) {
+		asked, err := l.askNodes(ctx)
+		return err == nil && stillLost(node, asked, volumes), err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
+	defer cancel()
+	switch _, err := l.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get node: %w", err)
+	}
+	return false, nil
+}
+
 // carryOut does what one verdict says. Each of its changes may be the last before
 // this process is killed: the next one finds the claim or the PersistentVolume as
 // it was left, and goes on from there.
-func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVolume) error {
+func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVolume, told audience) error {
 	if v.action == lossTell {
 		l.told[announcement{v.volume.object.UID, v.reason}] = l.Now()
 		l.tell(v, corev1.EventTypeWarning)
 		return nil
 	}
-	asked, err := l.askNodes(ctx)
+	gone, err := l.stillGone(ctx, v.volume.node, volumes)
 	if err != nil {
 		return fmt.Errorf("PersistentVolume %s of node %q stays as it is: %w", v.volume.object.Name, v.volume.node, err)
 	}
-	if !stillLost(v.volume.node, asked, volumes) {
+	if !gone {
 		return nil // the next round sees it too, and says so
 	}
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
 	if v.action == lossReleaseClaim {
-		return l.releaseClaim(ctx, v)
+		return l.releaseClaim(ctx, v, told)
 	}
 	return l.giveUp(ctx, v)
 }
 
 // releaseClaim deletes the claim, if it is exactly what was judged. What becomes of
 // the PersistentVolume is for kube-controller-manager to say: it calls it Released.
-func (l *Controller) releaseClaim(ctx context.Context, v verdict) error {
+func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience) error {
 	claim := v.volume.claim
 	err := l.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion},
@@ -251,7 +303,7 @@ func (l *Controller) releaseClaim(ctx context.Context, v verdict) error {
 	l.Metrics.claimReleased()
 	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "volume", v.volume.object.Name, "node", v.volume.node)
 	l.tell(v, corev1.EventTypeWarning)
-	l.announceToPods(ctx, v)
+	l.announceToPods(ctx, v, told)
 	return nil
 }
 
@@ -298,18 +350,26 @@ func (l *Controller) tell(v verdict, kind string) {
 	}
 }
 
+// An audience is the pods of a round, by namespace, as far as somebody has asked for them.
+type audience struct{ pods map[string][]corev1.Pod }
+
 // announceToPods says it on the pods that use the claim. They wait on it, or are still
 // thought to run on the lost node; nothing depends on their being told.
-func (l *Controller) announceToPods(ctx context.Context, v verdict) {
+func (l *Controller) announceToPods(ctx context.Context, v verdict, told audience) {
 	claim := v.volume.claim
-	// resourceVersion 0: any answer will do, and costs the API server least.
-	pods, err := l.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))
-		return
+	pods, asked := told.pods[claim.Namespace]
+	if !asked {
+		// resourceVersion 0: any answer will do, and costs the API server least.
+		list, err := l.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))
+			return
+		}
+		pods = list.Items
+		told.pods[claim.Namespace] = pods
 	}
-	for i := range pods.Items {
-		if pod := &pods.Items[i]; usesClaim(pod, claim.Name) {
+	for i := range pods {
+		if pod := &pods[i]; usesClaim(pod, claim.Name) {
 			l.Events.Event(pod, corev1.EventTypeWarning, v.reason, fmt.Sprintf("claim %s: %s", claim.Name, v.why))
 		}
 	}

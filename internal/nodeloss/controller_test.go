@@ -2,6 +2,7 @@ package nodeloss
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 var hereIsLeft = []string{"here Bound", "claim-here"}
@@ -21,7 +24,7 @@ func TestNodeLossReleases(t *testing.T) {
 	require.Zero(t, r.metric("flexlvm_provisioner_lost_nodes"))
 
 	require.NoError(t, r.round(time.Second))
-	require.Equal(t, []string{"list nodes", "list nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
+	require.Equal(t, []string{"list nodes", "get nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 	require.Equal(t, []string{"a Bound", "here Bound", "claim-here"}, r.left())
 	require.Equal(t, []string{"ClaimReleased volume a", "ClaimReleased claim claim-a", "ClaimReleased pod uses-claim-a"}, r.said)
 	require.Equal(t, 1.0, r.metric("flexlvm_provisioner_lost_nodes"))
@@ -29,7 +32,7 @@ func TestNodeLossReleases(t *testing.T) {
 
 	r.calls, r.said = nil, nil
 	require.NoError(t, r.round(time.Second))
-	require.Equal(t, []string{"list nodes", "list nodes", "patch persistentvolumes", "delete persistentvolumes"}, r.calls)
+	require.Equal(t, []string{"list nodes", "get nodes", "patch persistentvolumes", "delete persistentvolumes"}, r.calls)
 	require.Equal(t, hereIsLeft, r.left())
 	require.Equal(t, []string{"VolumeGivenUp volume a"}, r.said)
 
@@ -68,7 +71,7 @@ func TestNodeLossTakesTheFinalizerOffWhatIsDeleted(t *testing.T) {
 	r := lossWorld(t, phase("Released"), retain, deleted)
 	require.NoError(t, r.round(0))
 	require.NoError(t, r.round(lossGrace))
-	require.Equal(t, []string{"list nodes", "list nodes", "patch persistentvolumes"}, r.calls)
+	require.Equal(t, []string{"list nodes", "get nodes", "patch persistentvolumes"}, r.calls)
 	require.Equal(t, []string{"a Released let go", "here Bound", "claim-here"}, r.left(), "the API server removes it once the others have let go")
 }
 
@@ -80,7 +83,7 @@ func TestNodeLossGoesByTheAPIServerNotByTheCache(t *testing.T) {
 		err    string
 	}{
 		"the node is back and the cache has not seen it": {change: back, calls: []string{"list nodes"}},
-		"the node is back before the last question": {calls: []string{"list nodes", "list nodes"}, change: func(r *rig) {
+		"the node is back before the last question": {calls: []string{"list nodes", "get nodes"}, change: func(r *rig) {
 			r.fault = func(call int) (error, bool) {
 				if call == 1 {
 					back(r)
@@ -102,7 +105,7 @@ func TestNodeLossGoesByTheAPIServerNotByTheCache(t *testing.T) {
 			require.NoError(t, r.round(0))
 			r.now = r.now.Add(lossGrace)
 			test.change(r)
-			if err := r.loop.round(t.Context()); test.err != "" {
+			if err := r.again(); test.err != "" {
 				require.EqualError(t, err, test.err)
 			} else {
 				require.NoError(t, err)
@@ -154,7 +157,7 @@ func TestNodeLossHoldsToWhatItHasSeen(t *testing.T) {
 	anew := lossClaim(lossVolume("a", "node-1"))
 	anew.UID = "made-anew"
 	require.NoError(t, r.client.Tracker().Update(claimsResource, anew, "shop"))
-	require.ErrorContains(t, r.loop.round(t.Context()), `delete claim shop/claim-a of lost node "node-1"`)
+	require.ErrorContains(t, r.again(), `delete claim shop/claim-a of lost node "node-1"`)
 	require.Len(t, r.left(), 4)
 	require.Empty(t, r.said)
 	require.NoError(t, r.round(0), "the volume is not bound to this claim")
@@ -194,6 +197,63 @@ func TestNodeLossConvergesFromEveryFault(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A node with many volumes costs one list of nodes a round, a GET for each volume, and what
+// is done about it.
+func TestRequestsForALostNode(t *testing.T) {
+	const volumes = 100
+	r := lossWorld(t)
+	for i := range volumes - 1 {
+		v := lossVolume(fmt.Sprintf("v%03d", i), "node-1")
+		require.NoError(t, r.client.Tracker().Add(v))
+		require.NoError(t, r.client.Tracker().Add(lossClaim(v)))
+	}
+	require.NoError(t, r.round(0))
+	require.NoError(t, r.round(lossGrace))
+	count := func() map[string]int {
+		out := map[string]int{}
+		for _, call := range r.calls {
+			out[call]++
+		}
+		r.calls = nil
+		return out
+	}
+	require.Equal(t, map[string]int{"list nodes": 1, "get nodes": volumes, "delete persistentvolumeclaims": volumes, "list pods": 1}, count())
+	require.NoError(t, r.round(time.Second))
+	require.Equal(t, map[string]int{"list nodes": 1, "get nodes": volumes, "patch persistentvolumes": volumes, "delete persistentvolumes": volumes}, count())
+	require.Equal(t, hereIsLeft, r.left())
+}
+
+// What a list of the nodes says is not relied upon for long.
+func TestNodeLossAsksAnew(t *testing.T) {
+	r := lossWorld(t)
+	b := lossVolume("b", "node-1")
+	require.NoError(t, r.client.Tracker().Add(b))
+	require.NoError(t, r.client.Tracker().Add(lossClaim(b)))
+	require.NoError(t, r.round(0))
+	r.sync()
+	r.now = r.now.Add(lossGrace)
+	r.fault = func(int) (error, bool) {
+		r.now = r.now.Add(roundTime / 2) // the API server is slow
+		return nil, false
+	}
+	more, err := r.loop.round(t.Context())
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, []string{"list nodes", "get nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
+	r.fault = nil
+	require.NoError(t, r.round(0))
+	require.Equal(t, "list nodes", r.calls[4])
+}
+
+// Where only a hash of the node's name is known, all nodes are asked for.
+func TestLostNodeWithALongName(t *testing.T) {
+	long := strings.Repeat("n", 70)
+	r := lossWorld(t, func(v *corev1.PersistentVolume) { v.Labels[pv.LabelNode] = pv.NodeLabelValue(long) })
+	require.NoError(t, r.round(0))
+	require.NoError(t, r.round(lossGrace))
+	require.Equal(t, []string{"list nodes", "list nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 }
 
 func TestUsesClaim(t *testing.T) {

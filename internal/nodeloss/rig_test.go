@@ -59,8 +59,32 @@ func (r *rig) restart() {
 	r.metrics = prometheus.NewRegistry()
 	r.factory = informers.NewSharedInformerFactory(r.client, 0)
 	r.loop = New(Config{
-		Client: r.client, Events: r, Cluster: lossCluster, Metrics: NewMetrics(r.metrics), Grace: lossGrace, Now: func() time.Time { return r.now },
-	}, r.factory)
+		Client: r.client, ListNodes: r.listNodes, Events: r, Cluster: lossCluster, Metrics: NewMetrics(r.metrics), Grace: lossGrace, Now: func() time.Time { return r.now },
+	}, r.seen())
+}
+
+func (r *rig) seen() Seen {
+	core := r.factory.Core().V1()
+	volumes := core.PersistentVolumes().Informer().GetIndexer()
+	return Seen{
+		Nodes: core.Nodes().Lister(), Claims: core.PersistentVolumeClaims().Lister(),
+		Bearing: func() (out []string) {
+			for _, v := range volumes.List() {
+				if node := v.(*corev1.PersistentVolume).Labels[pv.LabelNode]; node != "" && !slices.Contains(out, node) {
+					out = append(out, node)
+				}
+			}
+			return out
+		},
+		Volumes: func(label string) (out []*corev1.PersistentVolume, err error) {
+			for _, v := range volumes.List() {
+				if v := v.(*corev1.PersistentVolume); v.Labels[pv.LabelNode] == label {
+					out = append(out, v)
+				}
+			}
+			return out, nil
+		},
+	}
 }
 
 func (r *rig) react(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -135,7 +159,26 @@ func (r *rig) round(after time.Duration) error {
 	r.release()
 	r.sync()
 	r.now = r.now.Add(after)
-	return r.loop.round(context.Background())
+	return r.again()
+}
+
+// again lets the controller look once more.
+func (r *rig) again() error {
+	_, err := r.loop.round(context.Background())
+	return err
+}
+
+// listNodes is the part of the API server that lists metadata alone.
+func (r *rig) listNodes(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	nodes, err := r.client.CoreV1().Nodes().List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	out := &metav1.PartialObjectMetadataList{}
+	for i := range nodes.Items {
+		out.Items = append(out.Items, metav1.PartialObjectMetadata{ObjectMeta: nodes.Items[i].ObjectMeta})
+	}
+	return out, nil
 }
 
 // release calls volumes Released whose claim is gone.

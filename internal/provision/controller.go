@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -37,7 +38,12 @@ const (
 
 // Config configures the control side.
 type Config struct {
-	Client    kubernetes.Interface
+	Client kubernetes.Interface
+	// Capacities publishes capacities, and Loss gives up what lost nodes carried, each with
+	// a rate limit of its own.
+	Capacities, Loss kubernetes.Interface
+	// ListNodes lists the metadata of nodes.
+	ListNodes func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
 	Storage   *kube.Client // for NodeStorage
 	Cluster   string       // UID of the kube-system namespace
 	Namespace string       // of the CSIStorageCapacity objects
@@ -66,7 +72,7 @@ func Work(ctx context.Context, config Config) error {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	publish := &publisher{
-		client: config.Client, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
+		client: config.Capacities, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 		metrics: config.Metrics, avoidBusy: config.AvoidBusy,
 	}
@@ -85,7 +91,7 @@ func Work(ctx context.Context, config Config) error {
 	}
 
 	given := newRescheduleGuard()
-	claims, err := given.claims(w.factory.Core().V1().PersistentVolumeClaims().Informer())
+	claims, err := given.claims(w.claims.ForLibrary())
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
@@ -94,7 +100,7 @@ func Work(ctx context.Context, config Config) error {
 		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given}),
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
-			controller.VolumesInformer(w.factory.Core().V1().PersistentVolumes().Informer()),
+			controller.VolumesInformer(w.volumes.ForLibrary()),
 			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
 			controller.ProvisionTimeout(provisionTimeout),
 			controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
@@ -107,8 +113,8 @@ func Work(ctx context.Context, config Config) error {
 	busy.Go(func() { publish.run(ctx) })
 	busy.Go(func() { grow.Run(ctx) })
 	loss := nodeloss.New(nodeloss.Config{
-		Client: config.Client, Events: events, Cluster: config.Cluster, Metrics: config.Metrics.nodeLoss, Grace: config.NodeLossGrace, Now: time.Now,
-	}, w.factory)
+		Client: config.Loss, ListNodes: config.ListNodes, Events: events, Cluster: config.Cluster, Metrics: config.Metrics.nodeLoss, Grace: config.NodeLossGrace, Now: time.Now,
+	}, w.seen())
 	busy.Go(func() { loss.Run(ctx) })
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

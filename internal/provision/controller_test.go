@@ -83,7 +83,7 @@ func TestWorkCountsWhatItsWatchesDoNotShow(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Work(ctx, Config{
-			Client: client, Storage: serveReports(t, *storageOf("node-1", room)), Cluster: "cluster", Namespace: "flexlvm-system",
+			Client: client, Capacities: client, Loss: client, Storage: serveReports(t, *storageOf("node-1", room)), Cluster: "cluster", Namespace: "flexlvm-system",
 			Metrics: NewMetrics(), Workers: 1, NodeLossGrace: time.Hour,
 		})
 	}()

@@ -64,6 +64,8 @@ type Listers struct {
 	Claims  corelisters.PersistentVolumeClaimLister
 	Classes storagelisters.StorageClassLister
 	Volumes corelisters.PersistentVolumeLister
+	// OnNode returns the PersistentVolumes of a node, by the value of its label.
+	OnNode func(label string) ([]*corev1.PersistentVolume, error)
 	// Claim returns a claim as it is now; Claims may be behind.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	// Owner returns the metadata of a VolumeManager as it is now.

@@ -27,6 +27,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -77,6 +78,14 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 			Claims:  corelisters.NewPersistentVolumeClaimLister(store(objects(c.claims)...)),
 			Classes: storagelisters.NewStorageClassLister(store(objects(c.classes)...)),
 			Volumes: corelisters.NewPersistentVolumeLister(store(objects(c.volumes)...)),
+			OnNode: func(label string) (out []*corev1.PersistentVolume, err error) {
+				for _, one := range c.volumes {
+					if one.Labels[pv.LabelNode] == label {
+						out = append(out, one)
+					}
+				}
+				return out, nil
+			},
 			Claim: func(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 				for _, one := range c.claims {
 					if one.Namespace == namespace && one.Name == name {

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger"
@@ -113,11 +112,13 @@ func (p *Provisioner) beside(r Request, node string) error {
 	if !is {
 		return nil
 	}
-	others, err := p.Listers.Volumes.List(labels.SelectorFromSet(labels.Set{replica.LabelDataset: hash, pv.LabelNode: pv.NodeLabelValue(node)}))
+	others, err := p.Listers.OnNode(pv.NodeLabelValue(node))
 	if err != nil {
 		return fmt.Errorf("look for other replicas of the dataset: %w", err)
 	}
-	others = slices.DeleteFunc(others, func(o *corev1.PersistentVolume) bool { return o.Name == r.PVName })
+	others = slices.DeleteFunc(others, func(o *corev1.PersistentVolume) bool {
+		return o.Labels[replica.LabelDataset] != hash || o.Name == r.PVName
+	})
 	if len(others) == 0 {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
@@ -18,13 +19,16 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/growth"
+	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // watches follow what the API says of the whole cluster, as far as it matters for
 // where volumes can be.
 type watches struct {
-	factory informers.SharedInformerFactory // claims, volumes, classes, nodes
+	factory informers.SharedInformerFactory // classes, nodes, and what the next two show
+	volumes controlplane.Packed
+	claims  controlplane.Packed
 	own     informers.SharedInformerFactory // our capacities
 	pods    *waitingPods
 	owner   func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
@@ -34,14 +38,19 @@ type watches struct {
 
 func newWatches(config Config) (*watches, error) {
 	w := &watches{
-		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, controlplane.Resync, informers.WithTransform(controlplane.Transform)),
+		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, controlplane.Resync, informers.WithTransform(controlplane.Pack)),
 		own: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(controlplane.Transform),
 			informers.WithNamespace(config.Namespace),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managedBy })),
 		storage: cache.NewSharedIndexInformer(config.Storage.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
 	}
 	w.owner = config.Storage.VolumeManager
-	var err error
+	w.volumes = controlplane.Packed{SharedIndexInformer: w.factory.Core().V1().PersistentVolumes().Informer()}
+	w.claims = controlplane.Packed{SharedIndexInformer: w.factory.Core().V1().PersistentVolumeClaims().Informer()}
+	err := w.volumes.AddIndexers(controlplane.NodeIndex())
+	if err != nil {
+		return nil, err
+	}
 	if w.pods, err = newWaitingPods(config.Client, lookAgain); err != nil {
 		return nil, err
 	}
@@ -51,12 +60,40 @@ func newWatches(config Config) (*watches, error) {
 func (w *watches) listers() Listers {
 	return Listers{
 		Nodes:   w.factory.Core().V1().Nodes().Lister(),
-		Claims:  w.factory.Core().V1().PersistentVolumeClaims().Lister(),
+		Claims:  corelisters.NewPersistentVolumeClaimLister(w.claims.GetIndexer()),
 		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
-		Volumes: w.factory.Core().V1().PersistentVolumes().Lister(),
+		Volumes: corelisters.NewPersistentVolumeLister(w.volumes.GetIndexer()),
+		OnNode:  onNode(w.volumes.GetIndexer()),
 		Claim:   claimNow(w.pods.client),
 		Owner:   w.owner,
 		Pods:    w.pods.using,
+	}
+}
+
+// onNode gives the PersistentVolumes of a node by its label.
+func onNode(volumes cache.Indexer) func(string) ([]*corev1.PersistentVolume, error) {
+	return func(node string) ([]*corev1.PersistentVolume, error) {
+		found, err := volumes.ByIndex(controlplane.ByNode, node)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]*corev1.PersistentVolume, 0, len(found))
+		for _, obj := range found {
+			out = append(out, obj.(*corev1.PersistentVolume))
+		}
+		return out, nil
+	}
+}
+
+// seen is what the watch for lost nodes goes by.
+func (w *watches) seen() nodeloss.Seen {
+	return nodeloss.Seen{
+		Nodes: w.listers().Nodes, Claims: w.listers().Claims,
+		Bearing: func() []string { return w.volumes.GetIndexer().ListIndexFuncValues(controlplane.ByNode) },
+		Volumes: w.listers().OnNode,
+		Synced: []cache.InformerSynced{
+			w.factory.Core().V1().Nodes().Informer().HasSynced, w.volumes.HasSynced, w.claims.HasSynced,
+		},
 	}
 }
 
@@ -74,7 +111,7 @@ func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controlle
 			p.ledger.Report(s)
 			grow.Room(pv.NodeLabelValue(s.Name)) // also where no more can be promised, but more is free
 		}, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
-		{w.factory.Core().V1().PersistentVolumes().Informer(), on(func(v *corev1.PersistentVolume) {
+		{w.volumes, on(func(v *corev1.PersistentVolume) {
 			p.ledger.Written(v)
 			grow.SeeVolume(v)
 		}, func(v *corev1.PersistentVolume) { p.ledger.Gone(v.Name) })},
@@ -85,7 +122,7 @@ func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controlle
 		}},
 		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
 		{w.pods.informer, on(room.see, func(*corev1.Pod) {})},
-		{w.factory.Core().V1().PersistentVolumeClaims().Informer(), on(grow.SeeClaim, grow.ClaimGone)},
+		{w.claims, on(grow.SeeClaim, grow.ClaimGone)},
 	} {
 		registration, err := one.of.AddEventHandler(one.handler)
 		if err != nil {

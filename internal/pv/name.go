@@ -13,6 +13,8 @@ import (
 const (
 	maxLabelValue = 63
 	maxObjectName = 253
+	// nodeHashLength is that of the hash in a label of a node whose name is too long.
+	nodeHashLength = 16
 )
 
 // NodeLabelValue returns the value of LabelNode for a node. A node's name may have 253
@@ -25,9 +27,20 @@ func NodeLabelValue(node string) string {
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(node))
-	hash := fmt.Sprintf("%016x", sum.Sum64())
+	hash := fmt.Sprintf("%0*x", nodeHashLength, sum.Sum64())
 	head := node[:min(len(node), maxLabelValue-len(hash)-1)]
 	return strings.TrimRight(head, "-.") + "-" + hash
+}
+
+// IsNodeName reports whether the value of LabelNode is the name of the node itself, not one
+// that was cut.
+func IsNodeName(value string) bool {
+	cut := len(value)-1-nodeHashLength >= 0 && value[len(value)-1-nodeHashLength] == '-' && isHex(value[len(value)-nodeHashLength:])
+	return value != "" && !cut
+}
+
+func isHex(s string) bool {
+	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // isLabelValue reports whether s may be the value of a label: nothing, or up to 63
