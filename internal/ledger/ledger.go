@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -44,12 +45,19 @@ type Ledger struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 	where    map[string]string // label of the account that carries a PersistentVolume, by its name
+	// standings are what all nodes offer to a class, by its Spec.
+	standings map[volume.Spec]*standing
 }
 
 // New returns an empty ledger. changed is called, without the lock, when the room of a
 // node may have changed.
 func New(now func() time.Time, changed func(node string)) *Ledger {
-	return &Ledger{now: now, changed: changed, accounts: map[string]*account{}, where: map[string]string{}}
+	l := &Ledger{now: now, accounts: map[string]*account{}, where: map[string]string{}, standings: map[volume.Spec]*standing{}}
+	l.changed = func(node string) {
+		l.touch(node)
+		changed(node)
+	}
+	return l
 }
 
 // An account is one node.
@@ -118,7 +126,7 @@ type charge struct {
 
 // chargeOf is what a PersistentVolume that was written takes.
 func chargeOf(c persistentvolume.Volume) charge {
-	out := charge{in: c.Pool(), uuid: c.GroupUUID, Charge: c.Charge()}
+	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), Charge: c.Charge()}
 	if c.Kind == volume.Dataset {
 		out.replica, out.leaves = c.Volume, c.Replica.Allowed()
 	}

@@ -314,8 +314,17 @@ type Offer struct {
 func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, there := l.accounts[pv.NodeLabelValue(node)]
-	if !there || a.node != node {
+	label := pv.NodeLabelValue(node)
+	if a, there := l.accounts[label]; !there || a.node != node {
+		return Offer{}, false
+	}
+	return l.offer(label, class)
+}
+
+// offer is what the node of a label, which has reported, can offer.
+func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
+	a, there := l.accounts[label]
+	if !there || a.node == "" {
 		return Offer{}, false
 	}
 	p, there := a.pools[class.Pool()]
@@ -353,6 +362,7 @@ func (l *Ledger) Lapses(label string) (next time.Time) {
 	if !there {
 		return next
 	}
+	defer l.offerAnew(label) // what has lapsed, has given room
 	now := l.now()
 	sooner := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {

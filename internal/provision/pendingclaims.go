@@ -120,26 +120,15 @@ func unschedulable(pod *corev1.Pod) bool {
 
 // why says in numbers that a volume fits on no node, or on which it does.
 func (w *pendingClaims) why(class string, spec volume.Spec, parameters Parameters) (cause, message string) {
-	var most volume.Bytes
-	best, nodes := "", 0
-	for _, name := range w.ledger.Nodes() {
-		offer, has := w.ledger.Offer(name, parameters.Spec)
-		if !has {
-			continue
-		}
-		nodes++
-		if offer.Most >= spec.Size {
-			return causeRoom, fmt.Sprintf("there is room for it now, on node %q; if its pod is not placed, the pod's events say why", name)
-		}
-		if offer.Most > most || best == "" {
-			best, most = name, offer.Most
-		}
-	}
-	if nodes == 0 {
+	largest := w.ledger.Largest(parameters.Spec)
+	if largest.Nodes == 0 {
 		return causeNoPool, fmt.Sprintf("no node has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", parameters.Pool().Noun(), parameters.Pool(), class)
 	}
+	if largest.Most >= spec.Size {
+		return causeRoom, fmt.Sprintf("there is room for it now, on node %q; if its pod is not placed, the pod's events say why", largest.Node)
+	}
 	return causeNoRoom, fmt.Sprintf("no node has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
-		ledger.AmountOf(spec.Size), nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(most), best)
+		ledger.AmountOf(spec.Size), largest.Nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(largest.Most), largest.Node)
 }
 
 // toldLately reports whether a claim knows what keeps it.

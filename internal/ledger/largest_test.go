@@ -1,0 +1,101 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// scanned is the largest offer by asking every node.
+func scanned(l *ledger.Ledger, class volume.Spec) (out ledger.Largest) {
+	for _, node := range l.Nodes() {
+		offer, has := l.Offer(node, class)
+		if !has {
+			continue
+		}
+		if out.Nodes++; out.Node == "" || offer.Most > out.Most {
+			out.Node, out.Most = node, offer.Most
+		}
+	}
+	return out
+}
+
+func classes() []volume.Spec {
+	return []volume.Spec{
+		{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim},
+		{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Dataset},
+		{Group: "other", Layout: volume.Linear, Kind: volume.Claim},
+	}
+}
+
+// Whatever happens to the nodes, the largest offer that is kept is that which is there.
+func TestLargestFollowsEveryChange(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	b := ledgertest.New(t)
+	node := func() string { return fmt.Sprint("node-", random.IntN(6)) }
+	for i := range 3000 {
+		want := ledgertest.Want(fmt.Sprint("pvc-", random.IntN(30)), volume.GiB*volume.Bytes(1+random.IntN(4)))
+		switch random.IntN(7) {
+		case 0:
+			b.Report(ledgertest.Report(node(), ledgertest.OneGiB*volume.Bytes(random.IntN(20))))
+		case 1:
+			b.Forget(node())
+		case 2:
+			b.Written(ledgertest.PersistentVolume(node(), want))
+		case 3:
+			b.Gone(want.PV)
+		case 4, 5:
+			_, _ = b.Reserve(node(), []ledger.Want{want, ledgertest.Want(fmt.Sprint("also-", i%5), volume.GiB)})
+		case 6:
+			b.Now = b.Now.Add(time.Minute)
+			for j := range 6 { // as the publisher does when something lapses
+				b.Lapses(fmt.Sprint("node-", j))
+			}
+		}
+		for _, class := range classes() {
+			require.Equal(t, scanned(b.Ledger, class), b.Largest(class), "after %d changes", i)
+		}
+	}
+}
+
+// crowd is a ledger of many nodes with many volumes.
+func crowd(nodes, volumes int) *ledger.Ledger {
+	l := ledger.New(time.Now, func(string) {})
+	for i := range nodes {
+		name := fmt.Sprintf("node-%05d", i)
+		l.Report(ledgertest.Report(name, 1000*ledgertest.OneGiB))
+		for j := range volumes {
+			l.Written(ledgertest.PersistentVolume(name, ledgertest.Want(fmt.Sprintf("pvc-%d-%d", i, j), volume.GiB)))
+		}
+	}
+	return l
+}
+
+// BenchmarkLargest asks for the largest offer while one node changes between two questions.
+// It is to be set beside BenchmarkScan: the ratio is what counts.
+func BenchmarkLargest(b *testing.B) {
+	l, class := crowd(1000, 100), classes()[0]
+	l.Largest(class)
+	for i := 0; b.Loop(); i++ {
+		l.Report(ledgertest.Report(fmt.Sprintf("node-%05d", i%1000), volume.Bytes(900+i%50)*ledgertest.OneGiB))
+		l.Largest(class)
+	}
+}
+
+// BenchmarkScan asks every node instead.
+func BenchmarkScan(b *testing.B) {
+	l, class := crowd(1000, 100), classes()[0]
+	for i := 0; b.Loop(); i++ {
+		l.Report(ledgertest.Report(fmt.Sprintf("node-%05d", i%1000), volume.Bytes(900+i%50)*ledgertest.OneGiB))
+		scanned(l, class)
+	}
+}
