@@ -1,6 +1,9 @@
 package v1
 
 import (
+	"fmt"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -53,13 +56,21 @@ type VolumeManagerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && o.sourceType == v.sourceType))",message="sourceType cannot be changed; make another volume"
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (o.sourceType != v.sourceType || quantity(v.capacity).compareTo(quantity(o.capacity)) >= 0)))",message="capacity cannot shrink, as XFS cannot; make another volume"
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",messageExpression="'the id of one volume is that of another and a number, as is the name of a claim of the other: ' + self.filter(b, self.exists(a, a.sourceType != 'NFS' && b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))[0].id + '; give it another id'"
 	Volumes []VolumeConfig `json:"volumes,omitempty"`
-	// VolumeConfigs is the name that VCK gave to volumes.
-	// +listType=map
-	// +listMapKey=id
+	// VolumeConfigs is the name that VCK gave to volumes. As in VCK two of them may have the
+	// same id.
+	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && o.sourceType == v.sourceType))",message="sourceType cannot be changed; make another volume"
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (o.sourceType != v.sourceType || quantity(v.capacity).compareTo(quantity(o.capacity)) >= 0)))",message="capacity cannot shrink, as XFS cannot; make another volume"
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",messageExpression="'the id of one volume is that of another and a number, as is the name of a claim of the other: ' + self.filter(b, self.exists(a, a.sourceType != 'NFS' && b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))[0].id + '; give it another id'"
 	VolumeConfigs []VolumeConfig `json:"volumeConfigs,omitempty"`
 	// State that is wanted. Completed releases all volumes, after uploading those
 	// that have an outputURL; every other value wants them there.
@@ -69,12 +80,38 @@ type VolumeManagerSpec struct {
 	State State `json:"state,omitempty"`
 }
 
-// All gives the volumes, by whichever name they were given.
-func (s VolumeManagerSpec) All() []VolumeConfig {
+// Given returns the volumes as they were written, by whichever name.
+func (s VolumeManagerSpec) Given() []VolumeConfig {
 	if len(s.Volumes) > 0 {
 		return s.Volumes
 	}
 	return s.VolumeConfigs
+}
+
+// All returns the volumes in the order in which they were given, each with an id of its
+// own: another one of the same id gets a number. A share has one replica at least, as
+// VCK's client wrote none.
+func (s VolumeManagerSpec) All() []VolumeConfig {
+	out := slices.Clone(s.Given())
+	taken := map[string]bool{}
+	for _, v := range out {
+		taken[v.ID] = true
+	}
+	seen := map[string]bool{}
+	for i := range out {
+		v := &out[i]
+		if v.SourceType == SourceNFS {
+			v.Replicas = max(1, v.Replicas)
+		}
+		id := v.ID
+		for n := 2; seen[v.ID]; n++ {
+			if next := fmt.Sprintf("%s-n%d", id, n); !taken[next] {
+				v.ID = next
+			}
+		}
+		seen[v.ID], taken[v.ID] = true, true
+	}
+	return out
 }
 
 // State of a VolumeManager: what is wanted, and what is.
@@ -91,6 +128,7 @@ const (
 // SourceType says where the data of a volume come from.
 //
 // +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon
+// +kubebuilder:validation:MaxLength=16
 type SourceType string
 
 // The sources.
@@ -116,6 +154,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || (has(self.options) && ('awsCredentialsSecretName' in self.options || 'serviceAccountName' in self.options || ('anonymous' in self.options && self.options['anonymous'] in ['1', 't', 'T', 'true', 'TRUE', 'True'])))",message="awsCredentialsSecretName key has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!(has(self.sourceURL) && has(self.options) && 'sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
+// +kubebuilder:validation:XValidation:rule="self.sourceType == 'NFS' || self.replicas >= 1",messageExpression="'replicas has to be 1 or more with sourceType ' + self.sourceType"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3-Dev', 'Aeon']) || self.replicas == 1",messageExpression="'replicas has to be 1 with sourceType ' + self.sourceType"
 // +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || self.options['resync'] in [”, '0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'server' in self.options)",message="server has to be set in options"
@@ -124,9 +163,6 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || !('evictionPolicy' in self.options) || self.options['evictionPolicy'] in ['LRU', 'Never']",message="evictionPolicy has to be LRU or Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || self.options[k] in [”, '1', 't', 'T', 'true', 'TRUE', 'True', '0', 'f', 'F', 'false', 'FALSE', 'False'])",message="stream and anonymous have to be \"true\" or \"false\""
-// +kubebuilder:validation:XValidation:rule="self.sourceType == oldSelf.sourceType",message="sourceType cannot be changed; make another volume"
-// +kubebuilder:validation:XValidation:rule="quantity(self.capacity).compareTo(quantity(oldSelf.capacity)) >= 0",message="capacity cannot shrink, as XFS cannot; make another volume"
-// +kubebuilder:validation:XValidation:rule="(has(self.options) && 'storageClass' in self.options ? self.options['storageClass'] : 'flexlvm-dataset') == (has(oldSelf.options) && 'storageClass' in oldSelf.options ? oldSelf.options['storageClass'] : 'flexlvm-dataset')",message="storageClass cannot be changed; make another volume"
 type VolumeConfig struct {
 	// ID of the volume in its VolumeManager.
 	// +kubebuilder:validation:MinLength=1
@@ -135,7 +171,7 @@ type VolumeConfig struct {
 	ID string `json:"id"`
 	// Replicas is on how many nodes the data are to lie.
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5000
 	// +optional
 	Replicas int32 `json:"replicas"`

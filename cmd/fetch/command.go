@@ -26,6 +26,8 @@ type options struct {
 	name          string
 	include       []string
 	exclude       []string
+	paths         []string
+	elsewhere     []string
 	sync          bool
 	parallel      int
 	memory        string
@@ -89,6 +91,8 @@ func (o *options) fetching(cmd *cobra.Command) {
 	f.StringVar(&o.name, "name", "", "path in DEST of the one object that SOURCE names (default: the last part of its key)")
 	f.StringArrayVar(&o.include, "include", nil, "fetch only paths that match this pattern; base names, if it has no slash; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "do not fetch paths that match this pattern; may be repeated")
+	f.StringArrayVar(&o.paths, "path", nil, "fetch only paths that match this pattern as a whole, in which * and ? stand for slashes, too; may be repeated")
+	f.StringArrayVar(&o.elsewhere, "elsewhere", nil, "pattern as of --path that another call fetches: what matches none of these is counted and told; may be repeated")
 	f.BoolVar(&o.sync, "sync", false, "look for changes although DEST is complete, and remove files that were fetched and are gone from SOURCE")
 	f.StringVar(&o.bandwidth, "bandwidth", "0", "bytes a second at most, such as 100Mi; 0 is no bound")
 	f.StringVar(&o.order, "order", fetch.OrderName, "name, size (small files first) or list")

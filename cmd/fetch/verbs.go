@@ -26,16 +26,26 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	endpoint := s.s3.Endpoint // as it was given: it distinguishes datasets
+	s.settle(ctx)
 	store, err := fetch.OpenSource(source, s.s3)
 	if err != nil {
 		return err
 	}
 	refused, err := fetch.Run(ctx, fetch.Config{
-		Source: source, Endpoint: s.s3.Endpoint, Version: s.s3.Version, Dest: dest, Store: store, Include: s.include, Exclude: s.exclude, Sync: s.sync,
+		Source: source, Endpoint: endpoint, Version: s.s3.Version, Dest: dest, Store: store, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Sync: s.sync,
 		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
 		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
 	}, s.progress)
 	return s.outcome(refused, err)
+}
+
+// settle makes a URL of an endpoint without a scheme.
+func (s *session) settle(ctx context.Context) {
+	if note := s.s3.Settle(ctx); note != "" {
+		s.progress.Note(note)
+		s.log.Warn(note)
+	}
 }
 
 // outcome turns refusals into an exit code; failures come first.
@@ -77,6 +87,7 @@ sent again. Nothing is removed at the target. Symbolic links are refused.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(ctx context.Context, s *session) error {
+				s.settle(ctx)
 				config, err := s.putConfig(args, back)
 				if err != nil {
 					return err
@@ -114,6 +125,7 @@ removed at the target.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(ctx context.Context, s *session) error {
+				s.settle(ctx)
 				config, err := s.putConfig(args, back)
 				if err != nil {
 					return err

@@ -69,14 +69,18 @@ func (s *Observed) unmatched(r *Replica) time.Time {
 	return since
 }
 
+// stays reports whether nothing is planned that takes a replica away.
+func stays(state flexlvmv1.ReplicaState) bool {
+	switch state {
+	case flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLoading, flexlvmv1.ReplicaStreaming, flexlvmv1.ReplicaComplete:
+		return true
+	}
+	return false
+}
+
 // match keeps the record of whether a replica's node matches nodeAffinity, and says it in
 // the status where it does not.
 func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	switch status.State {
-	case flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLoading, flexlvmv1.ReplicaStreaming, flexlvmv1.ReplicaComplete:
-	default: // it leaves
-		return
-	}
 	if r.Claim == nil || going(r.Claim) || r.Node == "" || p.astray(r) != "" {
 		return
 	}

@@ -3,6 +3,7 @@ package dataset
 import (
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -117,6 +118,11 @@ func (t task) loadArgs(sync bool) []string {
 	}
 	args := append(t.flags(), t.source.Flags...)
 	args = append(args, t.source.include(t.index)...)
+	for _, glob := range slices.Compact(slices.Clone(t.source.Include)) {
+		if glob != t.source.Include[t.index] {
+			args = append(args, "--elsewhere="+glob)
+		}
+	}
 	args = append(args, "--memory="+bytesInFlight)
 	if t.source.Timeout > 0 {
 		args = append(args, "--timeout="+t.source.Timeout.String())

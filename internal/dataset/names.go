@@ -39,6 +39,9 @@ const (
 	// annotationUnmatched is since when the node of a claim does not match nodeAffinity, in
 	// RFC 3339; empty or missing if it does.
 	annotationUnmatched = "flexlvm.io/unmatched-since"
+	// annotationEndpoint holds the server that a claim's data is from, since that is part of
+	// what it holds: annotationLoad of a claim without it knows no server.
+	annotationEndpoint = "flexlvm.io/endpoint"
 	// annotationResync on a claim says what resync was when it was made. A claim without it
 	// is of a flexlvm to which resync meant what refresh means now.
 	annotationResync = "flexlvm.io/resync"

@@ -195,12 +195,35 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	default:
 		p.loading(index, r, &status)
 	}
-	p.match(r, &status)
+	if stays(status.State) {
+		p.adopt(index, r)
+		p.match(r, &status)
+	}
 	return status
 }
 
 func (p *planner) isComplete(index int, r *Replica) bool {
-	return r.Claim != nil && r.Claim.Annotations[replica.AnnotationComplete] == p.Source.Load(index)
+	return r.Claim != nil && p.isOfLoad(r, replica.AnnotationComplete, index)
+}
+
+// isOfLoad reports whether an annotation of a claim names the load that is wanted. One that
+// was made by a flexlvm to which all servers were one is taken to be of the server that
+// the spec names now.
+func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
+	value := r.Claim.Annotations[key]
+	return value == p.Source.Load(index) || r.Claim.Annotations[annotationEndpoint] == "" && value == p.Source.loadBefore(index)
+}
+
+// adopt writes down the server that such a claim's data is from.
+func (p *planner) adopt(index int, r *Replica) {
+	if r.Claim == nil || going(r.Claim) || r.Claim.Annotations[annotationEndpoint] != "" || !p.isOfLoad(r, annotationLoad, index) {
+		return
+	}
+	told := map[string]string{annotationEndpoint: p.Source.server(), annotationLoad: p.Source.Load(index)}
+	if p.isComplete(index, r) {
+		told[replica.AnnotationComplete] = p.Source.Load(index)
+	}
+	p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
 }
 
 // outdated says why a replica has to go although it is wanted; empty where it has
@@ -213,7 +236,7 @@ func (p *planner) outdated(index int, r *Replica) string {
 		return "its PersistentVolume is gone"
 	case r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvictable] != "":
 		return evicted
-	case r.Claim.Annotations[annotationLoad] != p.Source.Load(index):
+	case !p.isOfLoad(r, annotationLoad, index):
 		return "it holds what the volume asked for earlier"
 	}
 	return p.astray(r)
@@ -372,6 +395,11 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.soon(whileLoading)
 		p.unlabelled(r)
 		return
+	}
+	for _, note := range loadedReport(r.Claim).Notes {
+		if !slices.Contains(p.Advice, note) {
+			p.Advice = append(p.Advice, note)
+		}
 	}
 	if p.Status.Capacity == nil {
 		if size, known := r.Claim.Status.Capacity[corev1.ResourceStorage]; known {

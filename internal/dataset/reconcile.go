@@ -89,7 +89,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 	if err != nil {
 		return nil, false, err
 	}
-	configs := owner.Spec.All()
+	configs, given := owner.Spec.All(), owner.Spec.Given()
 	for _, id := range former {
 		configs = append(configs[:len(configs):len(configs)], flexlvmv1.VolumeConfig{ID: id})
 	}
@@ -99,6 +99,9 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 			return nil, false, err
 		}
 		acted = acted || len(o.Actions) > 0
+		if i < len(given) && given[i].ID != v.ID {
+			o.Advice = append(o.Advice, fmt.Sprintf("its id %q is that of a volume before it, so its claim and its entry in the status are called after %q; give it that id", given[i].ID, v.ID))
+		}
 		o.Former = i >= len(owner.Spec.All())
 		outcomes = append(outcomes, o)
 	}

@@ -36,7 +36,7 @@ func (p *planner) readers() {
 // spent tells of a PersistentVolume that no claim can have any more, or that leads to
 // another share than is asked for.
 func (p *planner) spent(volume *corev1.PersistentVolume) bool {
-	other := p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
+	other := p.Source.NFS == nil && volume.Spec.NFS != nil || p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
 		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
 	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
@@ -188,7 +188,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.Target(), from.Claim.Name)
 		return false
 	}
-	if p.Source.Mirror && from.Claim.Annotations[annotationLoad] != p.Source.Load(index) {
+	if p.Source.Mirror && !p.isOfLoad(from, annotationLoad, index) {
 		p.Failed = true
 		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change", p.Source.Target(), from.Claim.Name)
 		return false

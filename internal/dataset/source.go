@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -31,11 +32,12 @@ type Source struct {
 	URL      string   // operand of the loader; empty where nothing is loaded
 	Flags    []string // of the loader, which decide what is loaded
 	Access   []string // flags of the loader for the way to the source alone
-	Include  []string // one glob for each replica, or none at all
+	Include  []string // one glob for each replica, as VCK's, or none at all
 	Dir      string   // below the root of the volume, where the data go; may be empty
 	NFS      *corev1.NFSVolumeSource
 	Capacity resource.Quantity
 	Class    string
+	Endpoint string // the server, without its scheme; empty for the default of the type
 	Eviction volume.EvictionPolicy
 
 	Secret         string // credentials; mounted by the loader, read by nobody here
@@ -69,14 +71,39 @@ func (s Source) Target() string {
 // Copies reports whether there are replicas on nodes at all.
 func (s Source) Copies() bool { return s.Type != flexlvmv1.SourceNFS }
 
-// Load identifies what replica index holds: one with another Load is outdated.
+// Load identifies what replica index holds: one with another Load is outdated. Another
+// server has other data.
 func (s Source) Load(index int) string {
+	if s.Endpoint == "" {
+		return s.loadBefore(index)
+	}
+	return digest(s.URL, s.Flags, s.Dir, s.include(index), s.Endpoint)
+}
+
+// server names the server for an annotation.
+func (s Source) server() string { return cmp.Or(s.Endpoint, "default") }
+
+// loadBefore is what Load was to a flexlvm to which all servers were one.
+func (s Source) loadBefore(index int) string {
 	return digest(s.URL, s.Flags, s.Dir, s.include(index))
+}
+
+// endpointOf is the server of a URL, with or without its scheme; empty for Amazon's own.
+func endpointOf(raw string) string {
+	if _, rest, found := strings.Cut(raw, "://"); found {
+		raw = rest
+	}
+	raw = strings.ToLower(strings.TrimRight(raw, "/"))
+	raw = strings.TrimSuffix(strings.TrimSuffix(raw, ":443"), ":80")
+	if raw == "s3.amazonaws.com" {
+		return ""
+	}
+	return raw
 }
 
 func (s Source) include(index int) []string {
 	if index < len(s.Include) {
-		return []string{"--include=" + s.Include[index]}
+		return []string{"--path=" + s.Include[index]}
 	}
 	return nil
 }
@@ -175,6 +202,9 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if !kind.loaded {
 		return s, nil
 	}
+	if s.Endpoint == "" {
+		s.Endpoint = endpointOf(options["endpointURL"])
+	}
 	s.Flags = append(s.Flags, flagsOf(options, contentFlags)...)
 	s.Access = append(s.Access, flagsOf(options, accessFlags)...)
 	return s, s.readLoading(v.Replicas, options)
@@ -260,6 +290,9 @@ func (s *Source) readDistribution(replicas int32, options map[string]string) err
 		}
 		total += counts[glob]
 		s.Include = append(s.Include, slices.Repeat([]string{glob}, counts[glob])...)
+	}
+	if key := strings.TrimPrefix(s.URL, "s3://"); strings.Contains(key, "/") && single(key) {
+		s.URL += "/" // VCK searched below it
 	}
 	if total != int(replicas) {
 		return fmt.Errorf("total number of replicas: [%s] in distributionStrategy [%s], does not match number of replicas provided: [%d]",

@@ -45,6 +45,9 @@ func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]stri
 			return err
 		}
 		s.Access = append(s.Access, "--endpoint="+endpoint)
+		if s.Endpoint = endpointOf(endpoint); s.Endpoint == "pachd.default.svc:30600" {
+			s.Endpoint = "" // the default
+		}
 	}
 	return nil
 }

@@ -7,12 +7,16 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-var optionsOfS3 = []string{"awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID"}
+var optionsOfS3 = []string{"awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID", "EndpointURL"}
 
 func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	s.URL = v.SourceURL
 	if s.URL == "" {
 		s.URL = options["sourceURL"]
+	}
+	// VCK's controller noted its default here, and read it nowhere.
+	if noted := options["EndpointURL"]; noted != "" && endpointOf(noted) != "" {
+		return fmt.Errorf("EndpointURL %q was a note of VCK's controller and never used; write endpointURL", noted)
 	}
 	switch {
 	case s.URL == "":

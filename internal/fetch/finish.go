@@ -36,7 +36,7 @@ func (r *run) removeGone(gone []Entry) error {
 
 func (r *run) summary() complete {
 	return complete{
-		Source: r.Source.URL, Endpoint: r.Endpoint, Version: r.Version, Name: r.Source.Name, Include: r.Include, Exclude: r.Exclude, CompletedAt: time.Now().UTC(),
+		Source: r.Source.URL, Endpoint: r.Endpoint, Version: r.Version, Name: r.Source.Name, Include: r.Include, Exclude: r.Exclude, Paths: r.Paths, CompletedAt: time.Now().UTC(),
 		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,9 @@ type Config struct {
 	Store             store.Store
 	// Include and Exclude are globs on paths; on base names without a slash.
 	Include, Exclude []string
+	// Paths are patterns of whole paths, see store.Selection.WithPaths. Elsewhere are those
+	// of other calls: what matches neither is counted in the notes.
+	Paths, Elsewhere []string
 	// Sync looks at the source even if the destination is complete, and removes files
 	// that were fetched earlier and are no longer wanted.
 	Sync bool
@@ -55,6 +59,7 @@ type complete struct {
 	Name        string    `json:"name,omitempty"`
 	Include     []string  `json:"include,omitempty"`
 	Exclude     []string  `json:"exclude,omitempty"`
+	Paths       []string  `json:"paths,omitempty"`
 	Files       int64     `json:"files"`
 	Bytes       int64     `json:"bytes"`
 	Refused     int64     `json:"refused"`
@@ -63,7 +68,7 @@ type complete struct {
 
 func (c complete) selects(b complete) bool {
 	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
-		strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
+		slices.Equal(c.Paths, b.Paths) && strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
 }
 
 // maxFailures is how many objects in a row may fail before the rest is not tried
@@ -113,6 +118,7 @@ func (r *run) run(ctx context.Context) error {
 	if r.selection, err = store.NewSelection(r.Include, r.Exclude); err != nil {
 		return store.Usage(err)
 	}
+	r.selection = r.selection.WithPaths(r.Paths, r.Elsewhere)
 	if err := arrange(nil, r.Order, nil); err != nil {
 		return store.Usage(err)
 	}
@@ -183,11 +189,14 @@ func (r *run) list(ctx context.Context) (placement, error) {
 		return placement{}, err
 	}
 	var objects []store.Object
-	listed := 0
+	listed, nobodys := 0, 0
 	err = r.Store.List(ctx, func(o store.Object) error {
 		path, wanted := r.Source.Path(o.Key)
 		listed++
 		o.Path = path
+		if wanted && r.selection.Nobodys(path) {
+			nobodys++
+		}
 		if wanted && r.selection.Wants(path) {
 			objects = append(objects, o)
 		}
@@ -196,16 +205,35 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	if err != nil {
 		return placement{}, fmt.Errorf("list %s: %w", r.Source.URL, err)
 	}
+	if nobodys > 0 {
+		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so nobody fetches them", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
+	}
 	if len(objects) == 0 {
 		// An empty listing is more often a slip in the name than an empty source, and
 		// with --sync it would remove everything.
-		return placement{}, &store.Error{Err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted; check the name, and that a prefix ends in a slash", listed, r.Source.URL)}
+		return placement{}, &store.Error{Err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))}
 	}
 	p := place(objects, folds)
 	for _, refusal := range p.refused {
 		r.note(refusal)
 	}
 	return p, nil
+}
+
+// quoted lists patterns.
+func quoted(lists ...[]string) string {
+	var out []string
+	for _, pattern := range slices.Concat(lists...) {
+		out = append(out, strconv.Quote(pattern))
+	}
+	return strings.Join(out, ", ")
+}
+
+func matching(paths []string) string {
+	if len(paths) == 0 {
+		return ""
+	}
+	return " by " + quoted(paths)
 }
 
 // carryOut does what was planned.

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -116,7 +117,10 @@ func unescape(key string) string {
 }
 
 // Selection selects the paths that --include and --exclude leave of a listing.
-type Selection struct{ include, exclude []scoped }
+type Selection struct {
+	include, exclude []scoped
+	paths, elsewhere []glob
+}
 
 // scoped is a glob on whole paths, or on base names where it holds no slash.
 type scoped struct {
@@ -150,9 +154,37 @@ func NewSelection(include, exclude []string) (Selection, error) {
 	return s, nil
 }
 
-// Wants reports whether path is selected: it matches an include, if there are any,
-// and no exclude.
+// WithPaths selects further by patterns of whole paths, in which * and ? stand for slashes,
+// too, and nothing else means anything. elsewhere are those of others, who fetch what
+// matches them.
+func (s Selection) WithPaths(paths, elsewhere []string) Selection {
+	for _, p := range paths {
+		s.paths = append(s.paths, compileWild(p))
+	}
+	for _, p := range elsewhere {
+		s.elsewhere = append(s.elsewhere, compileWild(p))
+	}
+	return s
+}
+
+func compileWild(pattern string) glob {
+	quoted := regexp.QuoteMeta(pattern)
+	return glob{regexp.MustCompile(`(?s)\A` + strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(quoted) + `\z`)}
+}
+
+// Nobodys reports whether a path matches neither the patterns of whole paths, where there
+// are any, nor those of others.
+func (s Selection) Nobodys(path string) bool {
+	matches := func(g glob) bool { return g.match(path) }
+	return len(s.paths) > 0 && !slices.ContainsFunc(s.paths, matches) && !slices.ContainsFunc(s.elsewhere, matches)
+}
+
+// Wants reports whether path is selected: it matches an include and a pattern of whole
+// paths, if there are any, and no exclude.
 func (s Selection) Wants(path string) bool {
+	if len(s.paths) > 0 && !slices.ContainsFunc(s.paths, func(g glob) bool { return g.match(path) }) {
+		return false
+	}
 	for _, g := range s.exclude {
 		if g.match(path) {
 			return false

@@ -50,6 +50,17 @@ func TestSelection(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, all.Wants("x"))
 	require.False(t, all.Wants("d/x.tmp"))
+	whole, err := NewSelection(nil, []string{"*.tmp"})
+	require.NoError(t, err)
+	whole = whole.WithPaths([]string{"*cifar*", "a?b"}, []string{"*.csv"})
+	for path, wants := range map[string]bool{"cifar/batch_1.bin": true, "x/cifar": true, "a/b": true, "cifar/x.tmp": false, "x.csv": false, "y": false} {
+		require.Equal(t, wants, whole.Wants(path), path)
+		require.Equal(t, path == "y", whole.Nobodys(path), path)
+	}
+	require.False(t, all.Nobodys("y"))
+	literal, err := NewSelection(nil, nil)
+	require.NoError(t, err)
+	require.True(t, literal.WithPaths([]string{"[a].+"}, nil).Wants("[a].+"), "nothing else means anything")
 	_, err = NewSelection([]string{"["}, nil)
 	require.ErrorContains(t, err, "--include")
 }

@@ -24,7 +24,7 @@ import (
 func TestDatasets(t *testing.T) {
 	b := start(t)
 	t.Run("validation", b.testValidation)
-	k := &kubelets{bed: b, scripts: map[string]script{}}
+	k := &kubelets{bed: b, scripts: map[string]script{}, put: map[string]bool{}}
 	for _, node := range nodes {
 		b.simulateNode(t, node)
 	}
@@ -37,6 +37,7 @@ func TestDatasets(t *testing.T) {
 			t.Log(tail(b.dir + "/provisioner.log"))
 		}
 	})
+	t.Run("VCK", k.testVCK)
 	t.Run("replicas", k.testReplicas)
 	t.Run("sources", k.testSources)
 	t.Run("failures", k.testFailures)

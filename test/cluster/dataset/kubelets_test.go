@@ -4,6 +4,7 @@ package dataset_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,20 @@ type kubelets struct {
 	*bed
 	mu      sync.Mutex
 	scripts map[string]script // by namespace; complete where there is none
+	put     map[string]bool   // Jobs that upload and have ended, as NAMESPACE/NAME
+}
+
+// uploads are the Jobs of a namespace that have uploaded.
+func (k *kubelets) uploads(namespace string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []string
+	for name := range k.put {
+		if job, is := strings.CutPrefix(name, namespace+"/"); is {
+			out = append(out, job)
+		}
+	}
+	return out
 }
 
 func (k *kubelets) play(namespace string, s script) {
@@ -86,6 +101,14 @@ func (k *kubelets) pods(ctx context.Context) {
 		k.mu.Unlock()
 		if s == nil {
 			s = complete
+		}
+		if pod.Labels["flexlvm.io/role"] == "mirror" { // it never ends
+			s = func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionTrue) }
+		}
+		if pod.Labels["flexlvm.io/role"] == "put" {
+			k.mu.Lock()
+			k.put[pod.Namespace+"/"+pod.Labels["batch.kubernetes.io/job-name"]] = true
+			k.mu.Unlock()
 		}
 		if status := s(pod); status != nil {
 			status.StartTime = ptr(metav1.Now())

@@ -57,7 +57,8 @@ func (b *bed) testValidation(t *testing.T) {
 		"NFS without path":       {volumes(with(nfs, ", path: /x", "")), "path has to be set in options"},
 		"Pachyderm without path": {volumes(with(pfs, ", outputPath: out", "")), "repo, branch, inputPath and outputPath have to be set in options"},
 		"two copies for one":     {volumes(with(s3, "S3,", "S3-Dev,", "replicas: 1", "replicas: 2")), "replicas has to be 1 with sourceType S3-Dev"},
-		"no replicas":            {volumes(with(s3, "replicas: 1", "replicas: 0")), "should be greater than or equal to 1"},
+		"no replicas":            {volumes(with(s3, "replicas: 1", "replicas: 0")), "replicas has to be 1 or more with sourceType S3"},
+		"ids of one claim":       {volumes(s3, with(s3, "id: a", "id: a-0")), "the id of one volume is that of another and a number, as is the name of a claim of the other: a-0"},
 		"resync of two":          {volumes(with(s3, "replicas: 1", "replicas: 2", "{aws", `{resync: "true", aws`)), "replicas cannot be > 1 when resync is set"},
 		"capacity of nothing":    {volumes(with(s3, "5Gi", `"0"`)), "capacity has to be a quantity of more than 0"},
 		"capacity in words":      {volumes(with(s3, "5Gi", "much")), "capacity has to be a quantity"},
@@ -75,13 +76,15 @@ func (b *bed) testValidation(t *testing.T) {
 		})
 	}
 	taken := map[string]string{
-		"S3":               volumes(s3),
-		"the older name":   head + "  volumeConfigs: [" + s3 + "]\n  state: \"\"\n",
-		"all sources":      volumes(s3, nfs, pfs, with(s3, "id: a", "id: d", "S3,", "S3-Dev,")),
-		"KVC's place":      volumes(with(s3, "id: a", `id: a, sourceURL: "s3://b/p/"`, `, sourceURL: "s3://b/p/"}`, "}")),
-		"Aeon":             volumes(`{id: c, replicas: 1, sourceType: Aeon, accessMode: ReadWriteOnce, capacity: "100", labels: {k: v}}`),
-		"anonymous":        volumes(with(s3, "awsCredentialsSecretName: s", `anonymous: "true"`)),
-		"every old option": volumes(with(s3, "{aws", `{dataPath: /var/datasets, timeoutForDataDownload: 5m, distributionStrategy: '{"*": 1}', resync: "true", endpointURL: "https://x", aws`)),
+		"S3":                  volumes(s3),
+		"the older name":      head + "  volumeConfigs: [" + s3 + "]\n  state: \"\"\n",
+		"all sources":         volumes(s3, nfs, pfs, with(s3, "id: a", "id: d", "S3,", "S3-Dev,")),
+		"KVC's place":         volumes(with(s3, "id: a", `id: a, sourceURL: "s3://b/p/"`, `, sourceURL: "s3://b/p/"}`, "}")),
+		"Aeon":                volumes(`{id: c, replicas: 1, sourceType: Aeon, accessMode: ReadWriteOnce, capacity: "100", labels: {k: v}}`),
+		"anonymous":           volumes(with(s3, "awsCredentialsSecretName: s", `anonymous: "true"`)),
+		"ids of claims apart": volumes(s3, with(s3, "id: a", "id: a-b"), nfs, with(nfs, "id: share", "id: share-1")),
+		"booleans of VCK":     volumes(with(s3, "{aws", `{stream: "1", resync: "False", aws`, "replicas: 1", "replicas: 2")),
+		"every old option":    volumes(with(s3, "{aws", `{dataPath: /var/datasets, timeoutForDataDownload: 5m, distributionStrategy: '{"*": 1}', resync: "true", endpointURL: "https://x", EndpointURL: "https://s3.amazonaws.com", aws`)),
 	}
 	for name, manifest := range taken {
 		t.Run(name, func(t *testing.T) { require.NoError(t, b.try(t, manifest)) })
