@@ -183,6 +183,9 @@ type ReplicaStatus struct {
 	// Message says what it waits for or why it failed, in the loader's own words.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// Checked is by which checks its files were verified: md5: 3, size: 1.
+	// +optional
+	Checked string `json:"checked,omitempty"`
 	// Progress of its loader.
 	// +optional
 	Progress *Progress `json:"progress,omitempty"`

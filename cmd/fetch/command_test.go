@@ -69,6 +69,7 @@ func TestExitCodes(t *testing.T) {
 		{"put to a file", []string{"put", from, "file:///x"}, 2},
 		{"address style", []string{"--address-style=x", "s3://bucket/x/", dest}, 2},
 		{"name", []string{"--name=x", "file://" + from + "/", dest}, 2},
+		{"checksum", []string{"--checksum=some", "file://" + from + "/", dest}, 2},
 		{"pattern", []string{"--include=[", "file://" + from + "/", dest}, 2},
 	}
 	for _, test := range tests {

@@ -33,7 +33,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 		return err
 	}
 	refused, err := fetch.Run(ctx, fetch.Config{
-		Source: source, Endpoint: endpoint, Version: s.s3.Version, Dest: dest, Store: store, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Sync: s.sync,
+		Source: source, Endpoint: endpoint, Version: s.s3.Version, Dest: dest, Store: store, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync,
 		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
 		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
 	}, s.progress)

@@ -40,6 +40,11 @@ func checkBounds(options map[string]string) error {
 	if text := options["streamAfter"]; !isSize(text) {
 		return fmt.Errorf("streamAfter %q has to be a count of files, such as 10, or bytes with a unit, such as 100Mi", text)
 	}
+	switch text := options["checksum"]; text {
+	case "", "required", "ifPresent", "none":
+	default:
+		return fmt.Errorf("checksum %q has to be required, ifPresent or none", text)
+	}
 	text := options["parallel"]
 	if text == "" {
 		return nil

@@ -396,6 +396,7 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.unlabelled(r)
 		return
 	}
+	status.Checked = loadedReport(r.Claim).Checks
 	for _, note := range loadedReport(r.Claim).Notes {
 		if !slices.Contains(p.Advice, note) {
 			p.Advice = append(p.Advice, note)

@@ -121,7 +121,7 @@ func digest(parts ...any) string {
 // Options that several sources have.
 var (
 	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath", "nodeAffinityGrace"}
-	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh"}
+	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum"}
 )
 
 // A sourceKind is what a sourceType has of its own.
@@ -222,7 +222,7 @@ func sourceTypes() string {
 // Flags of the loader by the options that give them.
 var (
 	contentFlags = [][2]string{{"versionID", "--version-id"}, {"include", "--include"}, {"exclude", "--exclude"}}
-	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}}
+	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}, {"checksum", "--checksum"}}
 )
 
 func flagsOf(options map[string]string, table [][2]string) []string {

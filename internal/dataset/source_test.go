@@ -75,6 +75,7 @@ func TestSourceErrors(t *testing.T) {
 		`streamAfter "ten" has to be a count of files, such as 10, or bytes with a unit`:                                           volumeOf("S3", 1, s3Options(options{"stream": "true", "streamAfter": "ten"})),
 		`parallel "5000" has to be how many requests may be open at once, from 1 to 1024`:                                          volumeOf("S3", 1, s3Options(options{"parallel": "5000"})),
 		`parallel "-1" has to be`:                                                                                                  volumeOf("Pachyderm", 1, pachyderm(options{"parallel": "-1"})),
+		`checksum "some" has to be required, ifPresent or none`:                                                                    volumeOf("S3", 1, s3Options(options{"checksum": "some"})),
 		`parallel "many" has to be`:                                                                                                volumeOf("S3-Dev", 1, s3Options(options{"parallel": "many"})),
 	} {
 		_, err := ParseSource(v)

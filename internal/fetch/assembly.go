@@ -57,7 +57,7 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		w.fail(o, err)
 		return
 	}
-	a := &assembly{object: o, check: store.ChooseCheck(sums, o.ETag), tries: tries}
+	a := &assembly{object: o, check: w.choose(sums, o.ETag), tries: tries}
 	have, err := w.resume(a)
 	if err != nil {
 		w.fail(o, err)
@@ -243,6 +243,9 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 	c := a.check
 	if err == nil {
 		c, err = w.verifyLarge(ctx, a)
+		if err == nil || errors.Is(err, store.ErrChecksum) {
+			c, err = w.judge(a.object, c, a.content(), err)
+		}
 	}
 	if a.direct != nil {
 		_ = a.direct.Close() // nothing that was written to it is still on its way
@@ -254,7 +257,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		w.received(ctx, finishedFile(a.object, c, a.temp))
 		return
 	}
-	if context.Cause(ctx) != nil || !errors.Is(err, store.ErrChecksum) && store.Classify(err) != store.Changed {
+	if context.Cause(ctx) != nil || errors.Is(err, store.ErrWrongSum) || !errors.Is(err, store.ErrChecksum) && store.Classify(err) != store.Changed {
 		w.fail(a.object, err)
 		return
 	}
@@ -275,6 +278,16 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		return
 	}
 	w.begin(ctx, a.object, a.tries+1)
+}
+
+// content names what came, by the sums of its pieces.
+func (a *assembly) content() string {
+	sort.Slice(a.sums, func(i, j int) bool { return a.sums[i].Offset < a.sums[j].Offset })
+	h := store.NewCRC64()
+	for _, s := range a.sums {
+		_, _ = fmt.Fprintf(h, "%d %d %x,", s.Offset, s.Length, s.Sum)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 // verifyLarge checks the whole of an object: by the sums of its ranges where they

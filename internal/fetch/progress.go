@@ -2,6 +2,8 @@ package fetch
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +39,7 @@ type Progress struct {
 	samples   []sample
 	notes     []string
 	id, run   string
+	checks    string
 	passes    atomic.Int64
 }
 
@@ -79,6 +82,22 @@ func (p *Progress) Note(note string) {
 	}
 }
 
+// noteLast adds a note that begins with a count, in place of the one with the count
+// before.
+func (p *Progress) noteLast(text string, count int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.notes = slices.DeleteFunc(p.notes, func(n string) bool { return strings.HasSuffix(n, " "+text) })
+	p.notes = append(p.notes, strconv.FormatInt(count, 10)+" "+text)
+}
+
+// verifiedBy sets by which checks the files were verified.
+func (p *Progress) verifiedBy(checks string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checks = checks
+}
+
 // synced sets how many of a directory's files are uploaded as they are.
 func (p *Progress) synced(files, bytes int64) {
 	p.filesDone.Store(files)
@@ -108,7 +127,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
-		Notes: slices.Clone(p.notes), ID: p.id, Run: p.run, Passes: p.passes.Load(),
+		Notes: slices.Clone(p.notes), Checks: p.checks, ID: p.id, Run: p.run, Passes: p.passes.Load(),
 	}
 	if p.state != protocol.StateFetching {
 		return s

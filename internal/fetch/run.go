@@ -44,6 +44,8 @@ type Config struct {
 	OrderPaths []string
 	// IgnoreRoom starts even if there seems to be too little room.
 	IgnoreRoom bool
+	// Checksum is ChecksumRequired, ChecksumIfPresent (or empty) or ChecksumNone.
+	Checksum string
 	// Attempts is how often an object or a range is tried; at least once.
 	Attempts int
 	// Stall is how long a source may take for the next 64 KiB.
@@ -97,6 +99,9 @@ type run struct {
 	refused  []Refusal
 	failures []error
 	inARow   int
+	doubted  map[string]string // what did not match its checksum, by path
+	unsound  int64
+	checks   map[string]int64 // files, by the kind of their check
 }
 
 // Run fills the destination and returns the keys that were refused. Its error is a
@@ -120,6 +125,9 @@ func (r *run) run(ctx context.Context) error {
 	}
 	r.selection = r.selection.WithPaths(r.Paths, r.Elsewhere)
 	if err := arrange(nil, r.Order, nil); err != nil {
+		return store.Usage(err)
+	}
+	if err := checkChecksum(r.Checksum); err != nil {
 		return store.Usage(err)
 	}
 	if r.dest, err = destination.Open(r.Dest); err != nil {
@@ -168,6 +176,7 @@ func (r *run) completeAlready() bool {
 	}
 	r.count(int64(len(r.entries)), total)
 	for _, e := range r.entries {
+		r.checked(e.Check)
 		r.progress.kept(e.Bytes)
 	}
 	r.progress.arrived.Add(total)
@@ -240,6 +249,7 @@ func matching(paths []string) string {
 func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
 	total := int64(0)
 	for _, e := range p.keep {
+		r.checked(e.Check)
 		total += e.Bytes
 		r.progress.kept(e.Bytes)
 	}

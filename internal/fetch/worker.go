@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
@@ -143,7 +144,7 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	if stream.Size != o.Size {
 		return finished{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", store.ErrChanged, stream.Size, o.Size)
 	}
-	r := newReceiver(store.ChooseCheck(stream.Sums, o.ETag))
+	r := newReceiver(w.choose(stream.Sums, o.ETag))
 	temp := w.tempName()
 	file, direct, err := w.open(temp, o.Size, r.check)
 	if err != nil {
@@ -241,19 +242,21 @@ func (w *worker) end(ctx context.Context, body io.Reader) error {
 // manifest is to say of it.
 func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
 	c := r.check
+	var err error
 	switch {
 	case r.hash != nil:
-		if err := c.Verify(r.hash.Sum(nil)); err != nil {
-			return finished{}, err
-		}
+		err = c.Verify(r.hash.Sum(nil))
 	case c.Kind == store.CheckComposite:
-		known, err := c.VerifyComposite(ctx, file, o.Size, w.buf, w.partsOf(o))
-		if err != nil {
-			return finished{}, err
-		}
-		if !known {
+		var known bool
+		if known, err = c.VerifyComposite(ctx, file, o.Size, w.buf, w.partsOf(o)); err == nil && !known {
 			c = store.Check{Kind: store.CheckSize}
 		}
+	}
+	if err == nil || errors.Is(err, store.ErrChecksum) {
+		c, err = w.judge(o, c, strconv.FormatUint(r.crc(), 16), err)
+	}
+	if err != nil {
+		return finished{}, err
 	}
 	if err := w.journal.write(noteOf(o, temp, store.Span{Offset: 0, Length: o.Size}, r.crc(), c)); err != nil {
 		return finished{}, err

@@ -53,6 +53,8 @@ type Status struct {
 	Message        string `json:"message"`
 	// Notes are what people should know of a run although it succeeds.
 	Notes []string `json:"notes,omitempty"`
+	// Checks says how many files were verified by which check.
+	Checks string `json:"checks,omitempty"`
 	// ID is what the caller gave the run, and Run names the process: an address says
 	// nothing about who answers.
 	ID  string `json:"id,omitempty"`

@@ -2,6 +2,7 @@ package s3store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -117,20 +118,32 @@ func (b *Bucket) listBelow(ctx context.Context, prefix string, most int) (found 
 	return found, err
 }
 
+// errEnough ends a listing of which no more is wanted.
+var errEnough = errors.New("enough is listed")
+
 // iterate gives what a listing holds to each, until that wants no more.
 func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, each func(store.Object) bool) error {
 	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
 	noOwner := false
 	options.FetchOwner = &noOwner
-	for info := range b.core.ListObjectsIter(ctx, b.source.Bucket, options) {
-		if info.Err != nil {
-			return hint(store.Cause(ctx, info.Err))
+	err := b.client.call(ctx, func(core minio.Core) error {
+		for info := range core.ListObjectsIter(ctx, b.source.Bucket, options) {
+			if info.Err != nil {
+				return info.Err
+			}
+			dog.Reset()
+			if !each(store.Object{Key: info.Key, Size: info.Size, ETag: info.ETag, Modified: info.LastModified}) {
+				return errEnough
+			}
 		}
-		dog.Reset()
-		if !each(store.Object{Key: info.Key, Size: info.Size, ETag: info.ETag, Modified: info.LastModified}) {
-			return nil
-		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err != nil:
+		return hint(store.Cause(ctx, err))
 	}
 	return store.Cause(ctx, context.Cause(ctx))
 }

@@ -52,7 +52,7 @@ func (b *Bucket) partSizeAgain(ctx context.Context, object store.Object, number 
 // partSize asks for the size of one part of an object in bytes; 0 if it is not told.
 // Servers that do not know part numbers answer with the whole object.
 func (b *Bucket) partSize(ctx context.Context, object store.Object, number int) (int64, error) {
-	part, err := b.core.StatObject(ctx, b.source.Bucket, object.Key, minio.StatObjectOptions{VersionID: object.Version, PartNumber: number})
+	part, err := b.stat(ctx, object.Key, minio.StatObjectOptions{VersionID: object.Version, PartNumber: number})
 	if err != nil || part.ETag != object.ETag || part.Size >= object.Size {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -58,7 +59,7 @@ const answerPatience = time.Minute
 
 // Bucket is a Store of one bucket.
 type Bucket struct {
-	core   minio.Core
+	client *client
 	source store.Source
 	config Config
 	// opaque: ETags are no MD5, and listings are of the first version.
@@ -80,7 +81,7 @@ func New(source store.Source, config Config) (store.Store, error) {
 	if config.Patience == 0 {
 		config.Patience = answerPatience
 	}
-	return &Bucket{core: core, source: source, config: config, opaque: source.Kind == store.KindPachyderm}, nil
+	return &Bucket{client: &client{core: core, config: config, source: source}, source: source, config: config, opaque: source.Kind == store.KindPachyderm}, nil
 }
 
 // connect makes the client.
@@ -171,7 +172,7 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 
 // Stat implements store.Store.
 func (b *Bucket) Stat(ctx context.Context, key, version string) (store.Object, store.Sums, error) {
-	info, err := b.core.StatObject(ctx, b.source.Bucket, key, minio.StatObjectOptions{VersionID: version, Checksum: true})
+	info, err := b.stat(ctx, key, minio.StatObjectOptions{VersionID: version, Checksum: true})
 	if err != nil {
 		return store.Object{}, store.Sums{}, hint(err)
 	}
@@ -215,7 +216,7 @@ func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span)
 			return store.Stream{}, err
 		}
 	}
-	body, info, header, err := b.core.GetObject(ctx, b.source.Bucket, object.Key, options)
+	body, info, header, err := b.get(ctx, object, part, options)
 	if err != nil {
 		return store.Stream{}, hint(err)
 	}
@@ -236,6 +237,53 @@ func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span)
 		return store.Stream{}, err
 	}
 	return s, nil
+}
+
+// packed is the header that asks a server not to unpack what is stored packed.
+const packed = "Accept-Encoding"
+
+// stat asks for an object. A server that would unpack it does not say how long it is.
+func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectOptions) (info minio.ObjectInfo, err error) {
+	try := func() error {
+		return b.client.call(ctx, func(core minio.Core) (err error) {
+			info, err = core.StatObject(ctx, b.source.Bucket, key, options)
+			return err
+		})
+	}
+	if err = try(); err == nil && info.Size < 0 {
+		options.Set(packed, "gzip")
+		err = try()
+	}
+	return info, err
+}
+
+// get begins to read an object as it is stored. Some servers unpack what was stored packed
+// unless they are asked not to, and then what comes has another length than they listed,
+// and no ranges. Others would pack anything if they were asked, so that is the second try.
+func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, options minio.GetObjectOptions) (body io.ReadCloser, info minio.ObjectInfo, header http.Header, err error) {
+	try := func() error {
+		return b.client.call(ctx, func(core minio.Core) (err error) {
+			body, info, header, err = core.GetObject(ctx, b.source.Bucket, object.Key, options)
+			return err
+		})
+	}
+	if err = try(); err != nil || info.ETag != object.ETag && object.ETag != "" {
+		return body, info, header, err
+	}
+	whole := part.Length == object.Size
+	if whole && info.Size == object.Size || !whole && header.Get("Content-Range") != "" {
+		return body, info, header, nil
+	}
+	first, firstInfo, firstHeader := body, info, header
+	options.Set(packed, "gzip")
+	if err = try(); err == nil && (info.Size == object.Size || header.Get("Content-Range") != "") {
+		_ = first.Close()
+		return body, info, header, nil
+	}
+	if err == nil {
+		_ = body.Close()
+	}
+	return first, firstInfo, firstHeader, nil
 }
 
 // checkRange makes sure that an answer holds the range that was asked for, and

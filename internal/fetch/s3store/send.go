@@ -81,7 +81,7 @@ func (b *Bucket) Upload(ctx context.Context, key string, file io.ReaderAt, size 
 		return b.sendParts(ctx, key, file, size, crc)
 	}
 	return b.request(ctx, size, io.NewSectionReader(file, 0, size), func(ctx context.Context, body io.Reader) error {
-		_, err := b.core.PutObject(ctx, b.source.Bucket, key, body, size, "", "",
+		_, err := b.client.now().PutObject(ctx, b.source.Bucket, key, body, size, "", "",
 			minio.PutObjectOptions{UserMetadata: map[string]string{HeaderCRC64: store.Encode(crc)}})
 		return hint(err)
 	})
@@ -95,7 +95,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 	parts, err := b.eachPart(ctx, key, id, file, size)
 	if err == nil {
 		err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
-			_, err := b.core.CompleteMultipartUpload(ctx, b.source.Bucket, key, id, parts, minio.PutObjectOptions{UserMetadata: map[string]string{
+			_, err := b.client.now().CompleteMultipartUpload(ctx, b.source.Bucket, key, id, parts, minio.PutObjectOptions{UserMetadata: map[string]string{
 				HeaderCRC64: store.Encode(crc), HeaderType: minio.ChecksumFullObjectMode.String(),
 			}})
 			return hint(err)
@@ -105,7 +105,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 		// What was sent would be charged for ever. The context may have ended.
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		defer stop()
-		if abortErr := b.core.AbortMultipartUpload(last, b.source.Bucket, key, id); abortErr != nil {
+		if abortErr := b.client.now().AbortMultipartUpload(last, b.source.Bucket, key, id); abortErr != nil {
 			err = fmt.Errorf("%w (and the parts that were sent stay at the server: %w)", err, abortErr)
 		}
 	}
@@ -115,7 +115,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 // beginParts makes an upload in parts, and returns its name.
 func (b *Bucket) beginParts(ctx context.Context, key string) (id string, err error) {
 	err = b.request(ctx, 0, nil, func(ctx context.Context, _ io.Reader) error {
-		id, err = b.core.NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
+		id, err = b.client.now().NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
 			headerAlgorithm: minio.ChecksumCRC64NVME.String(), HeaderType: minio.ChecksumFullObjectMode.String(),
 		}})
 		return hint(err)
@@ -164,7 +164,7 @@ func (b *Bucket) onePart(ctx context.Context, key, id string, number int, part *
 	}
 	done := minio.CompletePart{PartNumber: number, ChecksumCRC64NVME: store.Encode(crc.Sum(nil))}
 	err := b.request(ctx, part.Size(), part, func(ctx context.Context, body io.Reader) error {
-		sent, err := b.core.PutObjectPart(ctx, b.source.Bucket, key, id, number, body, part.Size(),
+		sent, err := b.client.now().PutObjectPart(ctx, b.source.Bucket, key, id, number, body, part.Size(),
 			minio.PutObjectPartOptions{CustomHeader: http.Header{HeaderCRC64: {done.ChecksumCRC64NVME}}})
 		done.ETag = sent.ETag
 		return hint(err)

@@ -23,6 +23,9 @@ var (
 	// ErrInTheWay: something that fetch did not make is where a file or a directory must
 	// go.
 	ErrInTheWay = errors.New("is in the way")
+	// ErrWrongSum: the same content came again, and again it is not what the source's
+	// checksum says, or the source gives none and one is required.
+	ErrWrongSum = errors.New("the source's checksum cannot be relied on")
 	// ErrUnreadable: the program's user may not read a file of the directory.
 	ErrUnreadable = errors.New("it cannot be read")
 )
@@ -84,7 +87,7 @@ func Classify(err error) Class {
 		return Gone
 	case errors.Is(err, ErrNoCredentials), errors.As(err, &certificate):
 		return Fatal
-	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable):
+	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable), errors.Is(err, ErrWrongSum):
 		return Denied
 	case errors.As(err, &response):
 		return classifyResponse(response)

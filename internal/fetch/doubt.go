@@ -1,0 +1,83 @@
+package fetch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// What is required of an object's checksum.
+const (
+	// ChecksumRequired: an object is fetched only if its source gives a checksum of its
+	// content, and it matches.
+	ChecksumRequired = "required"
+	// ChecksumIfPresent: the strongest that the source gives has to match. An ETag is none
+	// if it looks like an MD5 and the same content comes twice that does not match it.
+	ChecksumIfPresent = "ifPresent"
+	// ChecksumNone: sizes alone are compared.
+	ChecksumNone = "none"
+)
+
+func checkChecksum(mode string) error {
+	if slices.Contains([]string{"", ChecksumRequired, ChecksumIfPresent, ChecksumNone}, mode) {
+		return nil
+	}
+	return fmt.Errorf("checksum %q is not known; it is %s, %s or %s", mode, ChecksumRequired, ChecksumIfPresent, ChecksumNone)
+}
+
+// choose is how an object is verified.
+func (r *run) choose(sums store.Sums, etag string) store.Check {
+	if r.Checksum == ChecksumNone {
+		return store.Check{Kind: store.CheckSize}
+	}
+	return store.ChooseCheck(sums, etag)
+}
+
+// judge is the check that an object has passed, by what came of it: content names that
+// content. A mismatch that repeats with the same content is no fault of the way here.
+func (r *run) judge(o store.Object, c store.Check, content string, err error) (store.Check, error) {
+	if err == nil {
+		if r.Checksum == ChecksumRequired && c.Kind == store.CheckSize {
+			return c, fmt.Errorf("%w: it gives none, and one is required", store.ErrWrongSum)
+		}
+		return c, nil
+	}
+	content = o.ETag + " " + content
+	r.mu.Lock()
+	repeated := r.doubted[o.Path] == content
+	if r.doubted == nil {
+		r.doubted = map[string]string{}
+	}
+	r.doubted[o.Path] = content
+	r.mu.Unlock()
+	switch {
+	case !repeated:
+		return c, err
+	case r.Checksum != ChecksumRequired && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite):
+		r.Log.WithField("key", o.Key).Warn("The ETag is no hash of the content; the size alone is compared")
+		r.mu.Lock()
+		r.unsound++
+		r.progress.noteLast("files have an ETag that looks like a hash and is none of their content, so their size alone was compared", r.unsound)
+		r.mu.Unlock()
+		return store.Check{Kind: store.CheckSize}, nil
+	}
+	return c, fmt.Errorf("%w: the same content came twice (--checksum=none takes it): %w", store.ErrWrongSum, err)
+}
+
+// checked counts by which check files were verified.
+func (r *run) checked(kind string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.checks == nil {
+		r.checks = map[string]int64{}
+	}
+	r.checks[kind]++
+	var words []string
+	for _, kind := range slices.Sorted(maps.Keys(r.checks)) {
+		words = append(words, fmt.Sprintf("%s: %d", kind, r.checks[kind]))
+	}
+	r.progress.verifiedBy(strings.Join(words, ", "))
+}

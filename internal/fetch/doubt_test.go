@@ -1,0 +1,110 @@
+package fetch
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
+)
+
+// An ETag of 32 digits may be anything. The same content twice is no fault of the way.
+func TestETagThatIsNoHash(t *testing.T) {
+	const none = "0123456789abcdef0123456789abcdef"
+	small, large := []byte("content"), storetest.RandomBytes(3, wholeLimit+pieceSize)
+	for name, c := range map[string]struct {
+		data []byte
+		etag string
+		mode string
+		ok   bool
+	}{
+		"small":                       {small, none, "", true},
+		"small, if present":           {small, none, ChecksumIfPresent, true},
+		"small, required":             {small, none, ChecksumRequired, false},
+		"small, none":                 {small, none, ChecksumNone, true},
+		"large":                       {large, none, "", true},
+		"large, required":             {large, none, ChecksumRequired, false},
+		"one part":                    {small, none + "-1", "", true},
+		"no checksum at all":          {small, "of no kind", "", true},
+		"no checksum at all, require": {small, "of no kind", ChecksumRequired, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.fake.set("a", fakeObject{data: c.data, etag: c.etag})
+			b.change = func(config *Config) { config.Checksum = c.mode }
+			_, progress, err := b.run("s3://bucket/")
+			got := b.fake.got()["a"]
+			if !c.ok {
+				require.ErrorIs(t, err, store.ErrWrongSum)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, store.CheckSize, b.mustHave(map[string][]byte{"a": c.data})["a"].Check)
+			status := progress.Status(time.Now())
+			require.Equal(t, "size: 1", status.Checks)
+			if c.etag != "of no kind" && c.mode != ChecksumNone {
+				require.Contains(t, strings.Join(status.Notes, ""), "1 files have an ETag that looks like a hash and is none")
+			}
+			if int64(len(c.data)) < wholeLimit {
+				require.LessOrEqual(t, got, 2)
+			}
+		})
+	}
+}
+
+// A checksum that the source itself gives for the content is another matter.
+func TestChecksumThatRepeatsItself(t *testing.T) {
+	b := newBed(t)
+	b.fake.set("a", fakeObject{data: []byte("content"), etag: "e", crc64: "AAAAAAAAAAA="})
+	_, _, err := b.run("s3://bucket/")
+	require.ErrorIs(t, err, store.ErrWrongSum)
+	require.ErrorContains(t, err, "the same content came twice (--checksum=none takes it)")
+	require.Equal(t, 2, b.fake.got()["a"])
+	b.change = func(config *Config) { config.Checksum = ChecksumNone }
+	_, _, err = b.run("s3://bucket/")
+	require.NoError(t, err)
+}
+
+// What is stored packed, a server unpacks for whoever does not say that he takes it so.
+func TestObjectThatTheServerUnpacks(t *testing.T) {
+	for name, size := range map[string]int64{"small": 1000, "large": wholeLimit + pieceSize} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			stored := storetest.RandomBytes(4, size)
+			b.fake.put("a.gz", stored)
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				if key != "a.gz" || r.Method != http.MethodGet || r.Header.Get("Accept-Encoding") == "gzip" {
+					return false
+				}
+				w.Header().Set("ETag", `"`+md5Hex(stored)+`"`)
+				w.Header().Set("Last-Modified", "Tue, 14 Nov 2023 22:13:20 GMT")
+				w.WriteHeader(http.StatusOK) // all of it, whatever range was asked for
+				_, _ = w.Write([]byte(strings.Repeat("unpacked ", 1000)))
+				return true
+			}
+			_, _, err := b.run("s3://bucket/")
+			require.NoError(t, err)
+			b.mustHave(map[string][]byte{"a.gz": stored})
+		})
+	}
+}
+
+// Of the patterns of a distribution, what none matches is told.
+func TestPatternsOfWholePaths(t *testing.T) {
+	b := newBed(t)
+	for _, key := range []string{"cifar/batch_1.bin", "mnist/a", "other/b", "README"} {
+		b.fake.put(key, []byte(key))
+	}
+	b.change = func(config *Config) { config.Paths, config.Elsewhere = []string{"*cifar*"}, []string{"mnist*"} }
+	_, progress, err := b.run("s3://bucket/")
+	require.NoError(t, err)
+	b.mustHave(map[string][]byte{"cifar/batch_1.bin": []byte("cifar/batch_1.bin")})
+	require.Equal(t, []string{`2 of 4 objects in s3://bucket/ match none of the patterns "*cifar*", "mnist*", so nobody fetches them`}, progress.Status(time.Now()).Notes)
+	b.change = func(config *Config) { config.Paths = []string{"*none*"} }
+	_, _, err = b.run("s3://bucket/")
+	require.ErrorContains(t, err, `of 4 objects in s3://bucket/ none is wanted by "*none*"`)
+}
