@@ -10,14 +10,14 @@ RELEASE  = mkdir -p bin $(TOOLS) && go build -C tools/release -o "$$(realpath $(
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
 # Those with code of our own beside the main module.
-MODULES  = tools/release
+MODULES  = tools/release tools/chart
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -37,6 +37,9 @@ push: ## push the image of all ARCHES to REGISTRY=registry.example.org/storage, 
 	@[ -n "$(REGISTRY)" ] || { echo "push: say where to, as in make push REGISTRY=registry.example.org/storage" >&2; exit 1; }
 	@$(MAKE) --no-print-directory image-oci
 	@$(RELEASE) push bin/image-oci.tar $(REGISTRY)/flexlvm:$(VERSION)
+
+helm:
+	@mkdir -p $(TOOLS) && CGO_ENABLED=0 go build -C tools/chart -trimpath -o "$$(realpath $(TOOLS))/helm" helm.sh/helm/v4/cmd/helm
 
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
@@ -82,15 +85,16 @@ deadcode: setup ## find functions that nothing calls
 
 GENERATED = .
 
-generate: ## write the code and the CRDs that follow from the types in api/
+generate: ## write the code and the CRDs that follow from the types in api/, and the chart that follows from installer/
 	@go build -o $(TOOLS)/controller-gen -modfile=tools/go.mod sigs.k8s.io/controller-tools/cmd/controller-gen
 	@$(TOOLS)/controller-gen paths=./api/... object output:object:dir=$(GENERATED)/api/v1 crd output:crd:dir=$(GENERATED)/installer/base/crd
+	@go run -C tools/chart . --installer "$(CURDIR)/installer" --to "$(abspath $(GENERATED))/charts/flexlvm"
 
 generated:
 	@echo "== generated files"
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(MAKE) -s generate GENERATED="$$fresh" && \
-		for path in api/v1/zz_generated.deepcopy.go installer/base/crd; do diff -ru $$path "$$fresh/$$path" || { \
-		echo "$$path does not follow from the types in api/: run make generate and commit what it writes" >&2; exit 1; }; done
+		for path in api/v1/zz_generated.deepcopy.go installer/base/crd charts/flexlvm/Chart.yaml charts/flexlvm/values.yaml charts/flexlvm/values.schema.json charts/flexlvm/templates/generated; do diff -ru $$path "$$fresh/$$path" || { \
+		echo "$$path does not follow from the types in api/ or from installer/: run make generate and commit what it writes" >&2; exit 1; }; done
 
 test-unit: setup ## test what needs no machine of its own, with the race detector
 	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -v ./...

@@ -51,6 +51,7 @@ func TestInstaller(t *testing.T) {
 	t.Run("is ready when its driver is in place", b.testReadiness)
 	t.Run("puts the driver back", b.testDriverLost)
 	t.Run("uninstall", func(t *testing.T) { b.testUninstall(t, b.next(t, installer)) })
+	t.Run("helm", b.testHelm)
 }
 
 func start(t *testing.T) *bed {

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A chart is made of manifests.
+type chart struct {
+	from      manifests
+	version   string // v0.1.0
+	templates map[string]string
+	workloads []value
+}
+
+const notice = "# Generated from installer/ by `make generate`: change it there.\n"
+
+func newChart(from manifests) (*chart, error) {
+	_, version, found := strings.Cut(from.image, ":")
+	if !found || !strings.HasPrefix(version, "v") {
+		return nil, fmt.Errorf("the image %s has no tag that is a version", from.image)
+	}
+	c := &chart{from: from, version: version, templates: map[string]string{}}
+	for _, o := range from.objects {
+		if err := c.add(o); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// add makes an object a template.
+func (c *chart) add(o object) error {
+	var m marks
+	if pod := o.pod(); pod != nil {
+		c.addWorkload(o, pod, &m)
+	}
+	if o.kind == "CustomResourceDefinition" {
+		metadata := o.fields["metadata"].(map[string]any)
+		annotations, _ := metadata["annotations"].(map[string]any)
+		if annotations == nil {
+			return fmt.Errorf("%s %s has no annotations to add one to", o.kind, o.name)
+		}
+		// Without the definition Kubernetes deletes all that it defines.
+		annotations["helm.sh/resource-policy"] = "keep"
+	}
+	replaceStrings(o.fields, func(s string) string {
+		s = strings.ReplaceAll(s, c.from.image, m.in(`include "flexlvm.image" $`))
+		if s == c.from.pluginDir {
+			return m.in(`$.Values.pluginDir`)
+		}
+		return s
+	})
+	text, err := m.write(o.fields)
+	if err != nil {
+		return err
+	}
+	if condition := o.condition(); condition != "" {
+		text = "{{- if " + condition + " }}\n" + text + "{{- end }}\n"
+	}
+	file := fmt.Sprintf("%s/%s-%s.yaml", generated, strings.ToLower(o.kind), o.name)
+	if c.templates[file] != "" {
+		return fmt.Errorf("two objects are called %s %s", o.kind, o.name)
+	}
+	c.templates[file] = notice + text
+	return nil
+}
+
+// condition says when an object is installed; empty: always.
+func (o object) condition() string {
+	switch {
+	case o.kind == "Namespace":
+		return ".Values.namespace.create"
+	case o.kind == "CustomResourceDefinition":
+		return ".Values.crds.install"
+	case o.kind == "StorageClass":
+		return ".Values.storageClasses.install"
+	case o.part == "node":
+		return ".Values.installer.install"
+	case o.part != "":
+		return ".Values." + o.part + ".install"
+	}
+	return ""
+}
+
+// addWorkload puts values into a Deployment or a DaemonSet, and notes their defaults.
+func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
+	key := strings.TrimPrefix(o.name, "flexlvm-")
+	own := ".Values." + key
+	w := value{key: key, comment: fmt.Sprintf("The %s %s.", o.kind, o.name)}
+	note := func(field, comment string, preset any, schema map[string]any) string {
+		w.group = append(w.group, value{key: field, comment: comment, preset: preset, schema: schema})
+		return own + "." + field
+	}
+	main := container(pod)
+	spec := o.fields["spec"].(map[string]any)
+	if o.part != "" {
+		note("install", "Leave it out at your own risk: docs/install.md says what is missing then.", true, ofBoolean())
+	}
+	if replicas, found := spec["replicas"]; found {
+		spec["replicas"] = m.in("int " + note("replicas", "How many pods; one of them works, the others wait.", replicas, map[string]any{"type": "integer", "minimum": 0}))
+	}
+	if rolling, found := lookup(spec, "updateStrategy", "rollingUpdate").(map[string]any); found {
+		rolling["maxUnavailable"] = m.in(note("maxUnavailable", "On how many nodes at a time an upgrade replaces it.", rolling["maxUnavailable"], map[string]any{"type": []string{"string", "integer"}}))
+	}
+	c.addFlags(main, m, note)
+	main["imagePullPolicy"] = m.in("$.Values.image.pullPolicy")
+	main["resources"] = m.block(note("resources", "What its container asks for, and its limits.", main["resources"], ofMap()))
+	addEnvironment(main, m, note)
+	pod["priorityClassName"] = m.in(note("priorityClassName", "Of its pods.", pod["priorityClassName"], ofString()))
+	pod["nodeSelector"] = m.block(note("nodeSelector", "The labels of the nodes that it runs on.", pod["nodeSelector"], ofStrings()))
+	pod["tolerations"] = m.block(note("tolerations", "The taints that it tolerates.", pod["tolerations"], ofList()))
+	affinity := pod["affinity"]
+	if affinity == nil {
+		affinity = map[string]any{}
+	}
+	pod["affinity"] = m.optional(note("affinity", "Of its pods.", affinity, ofMap()))
+	metadata := lookup(spec, "template", "metadata").(map[string]any)
+	metadata["annotations"] = m.optional(note("podAnnotations", "Further annotations of its pods.", map[string]any{}, ofStrings()))
+	pod["imagePullSecrets"] = m.optional("$.Values.imagePullSecrets")
+	c.workloads = append(c.workloads, w)
+}
+
+// addFlags makes the flags of a program values. Those that hold a variable, and what a
+// program without arguments of its own is started by, stay as they are.
+func (c *chart) addFlags(main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+	field := "args"
+	if main[field] == nil {
+		field = "command"
+	}
+	var fixed, order []string
+	flags := map[string]any{}
+	given, _ := main[field].([]any)
+	for _, g := range given {
+		arg := g.(string)
+		name, value, found := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if field == "command" || !found || strings.Contains(value, "$(") {
+			fixed = append(fixed, arg)
+			continue
+		}
+		order = append(order, name)
+		flags[name] = value
+	}
+	where := note("flags", "Its flags, without the dashes. Further ones may be added; null takes one away.", flags, ofFlags())
+	main[field] = m.whole(func(indent, key string) string {
+		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" (list%s) "order" (list%s) "flags" %s) | nindent %d }}`,
+			indent, key, quoted(fixed), quoted(order), where, len(indent))
+	})
+}
+
+func quoted(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		fmt.Fprintf(&b, " %q", w)
+	}
+	return b.String()
+}
+
+// addEnvironment makes the limit of Go's memory a value: it belongs to that of the
+// container.
+func addEnvironment(main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+	env, _ := main["env"].([]any)
+	for _, e := range env {
+		if variable := e.(map[string]any); variable["name"] == "GOMEMLIMIT" {
+			variable["value"] = m.in(note("goMemoryLimit", "From here on it collects garbage more eagerly; below four fifths of the memory limit.", variable["value"], ofPattern("^[0-9]+(Ki|Mi|Gi)?B$")))
+		}
+	}
+}
+
+// values are all of the chart's.
+func (c *chart) values() []value {
+	repository, _, _ := strings.Cut(c.from.image, ":")
+	all := []value{
+		{key: "image", comment: "The one image of all programs. The default is no registry's: see docs/install.md.", group: []value{
+			{key: "repository", comment: "Its name, without a tag.", preset: repository, schema: ofPattern("^[^@ ]+$")},
+			{key: "tag", comment: "Empty: the chart's own release.", preset: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
+			{key: "digest", comment: "Pins the image, as sha256:...; `make push` prints it.", preset: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
+			{key: "pullPolicy", comment: "When nodes pull it.", preset: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
+		}},
+		{key: "imagePullSecrets", comment: "Secrets of the namespace with the logins of registries, as [{name: ...}].", preset: []any{}, schema: ofList()},
+		{key: "pluginDir", comment: "Where the kubelets look for volume plugins. docs/install.md lists what distributions use.", preset: c.from.pluginDir, schema: ofPattern("^/")},
+		{key: "namespace", comment: "The namespace flexlvm-system, whose name policies and programs rely on.", group: []value{
+			{key: "create", comment: "false: it is there already, and lets privileged pods in.", preset: true, schema: ofBoolean()},
+		}},
+		{key: "crds", comment: "The definitions of NodeStorage and VolumeManager. They are upgraded with the release, and stay when it is uninstalled.", group: []value{
+			{key: "install", comment: "false: somebody else looks after them.", preset: true, schema: ofBoolean()},
+		}},
+		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset.", group: []value{
+			{key: "install", comment: "false: you make your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
+		}},
+	}
+	all = append(all, c.workloads...)
+	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads it back.", group: []value{
+		{key: "image", comment: "An image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
+		{key: "storageClass", comment: "The class of its volume.", preset: "flexlvm", schema: ofString()},
+		{key: "size", comment: "The size of its volume.", preset: "64Mi", schema: ofString()},
+	}})
+}
+
+// files are the generated files of the chart.
+func (c *chart) files() (map[string]string, error) {
+	values := c.values()
+	var b strings.Builder
+	b.WriteString(notice + "\n")
+	if err := writeValues(&b, values, ""); err != nil {
+		return nil, err
+	}
+	schema, err := writeSchema(values)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{
+		"values.yaml":        b.String(),
+		"values.schema.json": schema,
+		"Chart.yaml": notice + fmt.Sprintf(`apiVersion: v2
+name: flexlvm
+description: Local LVM and XFS volumes of exactly the size that was asked for
+type: application
+version: %s
+appVersion: %s
+kubeVersion: ">=1.30.0-0"
+`, strings.TrimPrefix(c.version, "v"), c.version),
+	}
+	for name, text := range c.templates {
+		files[name] = text
+	}
+	return files, nil
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	installer = "../../installer"
+	shipped   = "../../charts/flexlvm"
+)
+
+// builtHelm is the helm that this module requires, in the cache.
+var builtHelm = sync.OnceValues(func() (string, error) {
+	cache := os.Getenv("FLEXLVM_CACHE")
+	if cache == "" {
+		cache = "../../.cache"
+	}
+	path, err := filepath.Abs(filepath.Join(cache, "helm"))
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "helm.sh/helm/v4/cmd/helm")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build helm: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	path, err := builtHelm()
+	require.NoError(t, err)
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	return stdout.String() + stderr.String(), err
+}
+
+// rendered are the objects that a release has, by kind and name. Those of helm test are
+// not part of it.
+func rendered(t *testing.T, args ...string) map[string]map[string]any {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "flexlvm", shipped, "--skip-tests"}, args...)...)
+	require.NoError(t, err, out)
+	objects := map[string]map[string]any{}
+	for _, document := range strings.Split("\n"+out, "\n---\n") {
+		var fields map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(document), &fields), document)
+		if fields == nil {
+			continue
+		}
+		key := fields["kind"].(string) + " " + lookup(fields, "metadata", "name").(string)
+		require.NotContains(t, objects, key)
+		objects[key] = fields
+	}
+	return objects
+}
+
+// normal is an object as JSON has it: manifests and Helm differ in the types of numbers.
+func normal(t *testing.T, fields map[string]any) map[string]any {
+	t.Helper()
+	content, err := yaml.Marshal(fields)
+	require.NoError(t, err)
+	var out map[string]any
+	require.NoError(t, yaml.Unmarshal(content, &out))
+	return out
+}
+
+// The chart with its defaults installs what kustomize does, object for object. Only the
+// definitions also tell Helm that they stay.
+func TestDefaultsAreTheManifests(t *testing.T) {
+	want, err := readManifests(installer)
+	require.NoError(t, err)
+	got := rendered(t)
+	definitions := 0
+	for _, o := range want.objects {
+		key := o.kind + " " + o.name
+		require.Contains(t, got, key)
+		if o.kind == "CustomResourceDefinition" {
+			definitions++
+			annotations := lookup(got[key], "metadata", "annotations").(map[string]any)
+			require.Equal(t, "keep", annotations["helm.sh/resource-policy"], "else all VolumeManagers go with the release")
+			delete(annotations, "helm.sh/resource-policy")
+		}
+		require.Equal(t, normal(t, o.fields), normal(t, got[key]), key)
+		delete(got, key)
+	}
+	require.Empty(t, got, "kustomize does not build it")
+	require.GreaterOrEqual(t, definitions, 2)
+	require.Greater(t, len(want.objects), 30)
+}
+
+func TestValues(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+image: {repository: registry.example.org/storage/flexlvm, tag: v9, digest: "`+digest+`", pullPolicy: Always}
+imagePullSecrets: [{name: login}]
+pluginDir: /var/lib/kubelet/volumeplugins
+namespace: {create: false}
+crds: {install: false}
+storageClasses: {install: false}
+provisioner:
+  replicas: 3
+  flags: {node-loss-grace: 1h}
+  goMemoryLimit: 400MiB
+  resources: {limits: {memory: 512Mi}}
+gc:
+  flags: {high-threshold-percent: 90, interval: null, verbose: true}
+  nodeSelector: {disks: local}
+  tolerations: []
+  affinity: {nodeAffinity: {}}
+  podAnnotations: {example.org/a: b}
+  maxUnavailable: 1
+  priorityClassName: high
+installer:
+  flags: {interval: 5m}
+`), 0o600))
+	got := rendered(t, "--values", file)
+	for key := range got {
+		for _, kind := range []string{"Namespace ", "CustomResourceDefinition ", "StorageClass "} {
+			require.False(t, strings.HasPrefix(key, kind), key)
+		}
+	}
+	image := "registry.example.org/storage/flexlvm:v9@" + digest
+	pod := func(key string) map[string]any { return lookup(got[key], "spec", "template", "spec").(map[string]any) }
+	for _, key := range []string{"Deployment flexlvm-provisioner", "DaemonSet flexlvm-gc", "DaemonSet flexlvm-installer"} {
+		require.Equal(t, image, container(pod(key))["image"], key)
+		require.Equal(t, "Always", container(pod(key))["imagePullPolicy"], key)
+		require.Equal(t, []any{map[string]any{"name": "login"}}, pod(key)["imagePullSecrets"], key)
+	}
+	policy, err := yaml.Marshal(got["ValidatingAdmissionPolicy provisioner-jobs.flexlvm.io"])
+	require.NoError(t, err)
+	require.Contains(t, string(policy), "'''"+image+"'''", "loaders run no other image")
+	everything, err := yaml.Marshal(got)
+	require.NoError(t, err)
+	require.NotContains(t, string(everything), "/usr/libexec")
+	require.NotContains(t, string(everything), "localhost/flexlvm")
+
+	provisioner := container(pod("Deployment flexlvm-provisioner"))
+	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--node-loss-grace=1h"}, provisioner["args"])
+	require.Contains(t, provisioner["env"], map[string]any{"name": "IMAGE", "value": image})
+	require.Contains(t, provisioner["env"], map[string]any{"name": "GOMEMLIMIT", "value": "400MiB"})
+	require.Equal(t, "512Mi", lookup(provisioner, "resources", "limits", "memory"))
+	require.EqualValues(t, 3, lookup(got["Deployment flexlvm-provisioner"], "spec", "replicas"))
+
+	gc := container(pod("DaemonSet flexlvm-gc"))
+	require.Contains(t, gc["args"], "--high-threshold-percent=90")
+	require.Contains(t, gc["args"], "--verbose=true")
+	require.NotContains(t, gc["args"], "--interval=1m")
+	require.Equal(t, map[string]any{"disks": "local", "kubernetes.io/os": "linux"}, pod("DaemonSet flexlvm-gc")["nodeSelector"])
+	require.Empty(t, pod("DaemonSet flexlvm-gc")["tolerations"])
+	require.Contains(t, pod("DaemonSet flexlvm-gc"), "affinity")
+	require.Equal(t, "high", pod("DaemonSet flexlvm-gc")["priorityClassName"])
+	require.EqualValues(t, 1, lookup(got["DaemonSet flexlvm-gc"], "spec", "updateStrategy", "rollingUpdate", "maxUnavailable"))
+	require.Equal(t, map[string]any{"example.org/a": "b"}, lookup(got["DaemonSet flexlvm-gc"], "spec", "template", "metadata", "annotations"))
+	require.Equal(t, []any{"/flexlvm", "install", "--plugin-dir=/plugins", "--wait", "--interval=5m"}, container(pod("DaemonSet flexlvm-installer"))["command"])
+
+	got = rendered(t, "--set", "gc.install=false,installer.install=false")
+	require.NotContains(t, got, "DaemonSet flexlvm-gc")
+	require.NotContains(t, got, "ClusterRole flexlvm-gc")
+	require.NotContains(t, got, "DaemonSet flexlvm-installer")
+	require.Contains(t, got, "Deployment flexlvm-provisioner")
+}
+
+// A misspelt value must not be without effect silently.
+func TestValuesThatAreRefused(t *testing.T) {
+	for set, says := range map[string]string{
+		"gc.resource.limits.memory=1Gi": "resource",
+		"image.digest=sha256:short":     "digest",
+		"image.pullPolicy=Sometimes":    "pullPolicy",
+		"pluginDir=relative":            "pluginDir",
+		"provisioner.replicas=many":     "replicas",
+		"gc.flags.Interval=1m":          "flags",
+	} {
+		out, err := helm(t, "template", "flexlvm", shipped, "--set", set)
+		require.Error(t, err, set)
+		require.Contains(t, out, says, set)
+	}
+}
+
+func TestChartHasNoWarnings(t *testing.T) {
+	out, err := helm(t, "lint", "--strict", shipped)
+	require.NoError(t, err, out)
+}
+
+// What helm test runs is allowed where pods are restricted most.
+func TestTheTestPodIsRestricted(t *testing.T) {
+	out, err := helm(t, "template", "flexlvm", shipped, "--namespace", "other", "--show-only", "templates/tests/volume.yaml")
+	require.NoError(t, err, out)
+	var pod map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(out), &pod))
+	require.Equal(t, "other", lookup(pod, "metadata", "namespace"))
+	require.Equal(t, true, lookup(pod, "spec", "securityContext", "runAsNonRoot"))
+	require.Equal(t, "RuntimeDefault", lookup(pod, "spec", "securityContext", "seccompProfile", "type"))
+	own := container(lookup(pod, "spec").(map[string]any))
+	require.Equal(t, false, lookup(own, "securityContext", "allowPrivilegeEscalation"))
+	require.Equal(t, []any{"ALL"}, lookup(own, "securityContext", "capabilities", "drop"))
+}
