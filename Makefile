@@ -17,7 +17,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -37,6 +37,12 @@ push: ## push the image of all ARCHES to REGISTRY=registry.example.org/storage, 
 	@[ -n "$(REGISTRY)" ] || { echo "push: say where to, as in make push REGISTRY=registry.example.org/storage" >&2; exit 1; }
 	@$(MAKE) --no-print-directory image-oci
 	@$(RELEASE) push bin/image-oci.tar $(REGISTRY)/flexlvm:$(VERSION)
+
+# KEY is a file with a private key, see docs/releases.md.
+release: ## make a release in bin/release: images, programs, chart, bill of materials, checksums; KEY=file signs them
+	@rm -rf bin/release
+	@$(RELEASE) release --arch $(ARCHES) --to bin/release $(if $(KEY),--sign-key '$(KEY)')
+	@echo "bin/release holds $(VERSION) for $(ARCHES)"
 
 helm:
 	@mkdir -p $(TOOLS) && CGO_ENABLED=0 go build -C tools/chart -trimpath -o "$$(realpath $(TOOLS))/helm" helm.sh/helm/v4/cmd/helm
@@ -120,6 +126,7 @@ test-cluster: setup kubernetes $(BEFORE_CLUSTER) ## test everything on a real Ku
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %))
 
 campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, an emulated processor, SOAK_CLAIMS claims
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-release go test -C tools/release -count=1 -v -timeout 1h ./...
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -108,7 +109,7 @@ func TestImageHoldsTheProgramsAlone(t *testing.T) {
 }
 
 func TestPush(t *testing.T) {
-	server := httptest.NewServer(registry.New())
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	_, oci := archives(t, programsIn(t, ""))
 	to := tag(t, strings.TrimPrefix(server.URL, "http://")+"/storage/flexlvm:v1")

@@ -51,7 +51,7 @@ func newRoot() *cobra.Command {
 	f.StringVar(&o.name, "name", "localhost/flexlvm/flexlvm", "what the image is called, without a tag")
 	f.StringSliceVar(&o.arches, "arch", []string{runtime.GOARCH}, "the architectures")
 	f.StringVar(&o.to, "to", "", "the file or the folder that is written")
-	cmd.AddCommand(newPrograms(&o), newDocker(&o), newOCI(&o), newPush())
+	cmd.AddCommand(newPrograms(&o), newDocker(&o), newOCI(&o), newPush(), newRelease(&o))
 	return cmd
 }
 
@@ -122,6 +122,18 @@ func newPush() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func newRelease(o *options) *cobra.Command {
+	var keyFile string
+	cmd := &cobra.Command{
+		Use:   "release",
+		Short: "Make a release in the new folder --to",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.release(cmd.Context(), keyFile) },
+	}
+	cmd.Flags().StringVar(&keyFile, "sign-key", "", "a file with the private key that signs the checksums; empty: they are not signed")
+	return cmd
 }
 
 // images builds the programs and an image of them for each architecture.

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// sums is the file with the checksums of all others, as sha256sum writes and reads it.
+const sums = "SHA256SUMS"
+
+// release fills the folder o.to with a release: programs and images for every
+// architecture, the chart, the manifests, the bill of materials and checksums, which are
+// signed with the key in keyFile if that is named. Nothing in it depends on when, where or
+// by whom it is made.
+func (o *options) release(ctx context.Context, keyFile string) error {
+	if err := o.checkVersion(); err != nil {
+		return err
+	}
+	ref, err := name.NewTag(o.name+":"+o.version, name.StrictValidation)
+	if err != nil {
+		return fmt.Errorf("--name, --version: %w", err)
+	}
+	if err := os.Mkdir(o.to, 0o755); err != nil {
+		return fmt.Errorf("make release: %w; remove the one that is there", err)
+	}
+	work, err := os.MkdirTemp("", "flexlvm-release-")
+	if err != nil {
+		return fmt.Errorf("make release: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+
+	images := map[string]v1.Image{}
+	dirs := map[string]string{}
+	for _, arch := range o.arches {
+		dirs[arch] = filepath.Join(work, arch)
+		if err := source(o.source).build(ctx, o.version, arch, dirs[arch]); err != nil {
+			return err
+		}
+		if images[arch], err = newImage(o.version, arch, dirs[arch]); err != nil {
+			return err
+		}
+		folder := fmt.Sprintf("flexlvm-%s-linux-%s", o.version, arch)
+		if err := archive(filepath.Join(o.to, folder+".tar.gz"), dirs[arch], folder, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := writeOCI(filepath.Join(o.to, "flexlvm-"+o.version+"-image.tar"), ref, newIndex(images)); err != nil {
+		return err
+	}
+	if err := archive(filepath.Join(o.to, "flexlvm-"+strings.TrimPrefix(o.version, "v")+".tgz"), filepath.Join(o.source, "charts/flexlvm"), "flexlvm", 0o644); err != nil {
+		return err
+	}
+	if err := archive(filepath.Join(o.to, "flexlvm-"+o.version+"-installer.tar.gz"), filepath.Join(o.source, "installer"), "installer", 0o644); err != nil {
+		return err
+	}
+	if err := writeBill(filepath.Join(o.to, "flexlvm-"+o.version+".spdx.json"), o.version, dirs); err != nil {
+		return err
+	}
+	return sumAndSign(o.to, keyFile)
+}
+
+// checkVersion fails unless the manifests and the chart are those of the release.
+func (o *options) checkVersion() error {
+	for file, line := range map[string]string{
+		"installer/settings/kustomization.yaml": "    newTag: " + o.version + "\n",
+		"charts/flexlvm/Chart.yaml":             "\nappVersion: " + o.version + "\n",
+	} {
+		content, err := os.ReadFile(filepath.Join(o.source, file))
+		if err != nil {
+			return fmt.Errorf("make release: %w", err)
+		}
+		if !strings.Contains(string(content), line) {
+			return fmt.Errorf("make release %s: %s is of another; change newTag in installer/settings/kustomization.yaml, and run `make generate`", o.version, file)
+		}
+	}
+	return nil
+}
+
+// archive packs the files below dir, in the order of their names and without dates, as if
+// they lay in folder. Go files are no part of what is released.
+func archive(to, dir, folder string, mode int64) (err error) {
+	f, err := os.Create(to)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	z := gzip.NewWriter(f)
+	w := tar.NewWriter(z)
+	// In the order of names, as WalkDir promises.
+	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || filepath.Ext(file) == ".go" {
+			return err
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		return addFile(w, path.Join(folder, filepath.ToSlash(relative)), mode, content)
+	})
+	if err := errors.Join(err, w.Close(), z.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	return nil
+}
+
+// sumAndSign writes the checksums of the files in dir, and a signature of that.
+func sumAndSign(dir, keyFile string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		return fmt.Errorf("write checksums: %w", err)
+	}
+	slices.Sort(files)
+	var b strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("write checksums: %w", err)
+		}
+		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), filepath.Base(file))
+	}
+	if err := os.WriteFile(filepath.Join(dir, sums), []byte(b.String()), 0o644); err != nil {
+		return fmt.Errorf("write checksums: %w", err)
+	}
+	if keyFile == "" {
+		return nil
+	}
+	signature, err := sign(keyFile, []byte(b.String()))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, sums+".sig"), signature, 0o644); err != nil {
+		return fmt.Errorf("write signature: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// copyOfSource is another folder with the project's files, as git knows them.
+func copyOfSource(t *testing.T) string {
+	t.Helper()
+	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list.Dir = "../.."
+	out, err := list.Output()
+	require.NoError(t, err)
+	to := filepath.Join(t.TempDir(), "elsewhere")
+	for file := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join("../..", file))
+		if os.IsNotExist(err) {
+			continue // removed, and not yet committed
+		}
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(to, file), content, 0o600))
+	}
+	return to
+}
+
+// shippedVersion is that of the manifests.
+func shippedVersion(t *testing.T) string {
+	t.Helper()
+	_, rest, found := strings.Cut(read(t, "../../charts/flexlvm/Chart.yaml"), "\nappVersion: ")
+	require.True(t, found)
+	version, _, _ := strings.Cut(rest, "\n")
+	return version
+}
+
+func newKey(t *testing.T) (file string, public *ecdsa.PublicKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	return keyFile(t, der), &key.PublicKey
+}
+
+func keyFile(t *testing.T, der []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "key.pem")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	return file
+}
+
+// Two releases of one source are the same bytes, wherever it lies. In the campaign they
+// are for all architectures.
+func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
+	arches := []string{runtime.GOARCH}
+	if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
+		arches = []string{"amd64", "arm64"}
+	}
+	version := shippedVersion(t)
+	key, public := newKey(t)
+	var dirs []string
+	for _, from := range []string{"../..", copyOfSource(t)} {
+		to := filepath.Join(t.TempDir(), "release")
+		cmd := newRoot()
+		cmd.SetArgs([]string{"release", "--source", from, "--version", version, "--arch", strings.Join(arches, ","), "--to", to, "--sign-key", key})
+		require.NoError(t, cmd.ExecuteContext(t.Context()))
+		dirs = append(dirs, to)
+	}
+	first, err := os.ReadDir(dirs[0])
+	require.NoError(t, err)
+	second, err := os.ReadDir(dirs[1])
+	require.NoError(t, err)
+	require.Len(t, second, len(first))
+	names := []string{}
+	for _, f := range first {
+		names = append(names, f.Name())
+		require.True(t, read(t, filepath.Join(dirs[0], f.Name())) == read(t, filepath.Join(dirs[1], f.Name())), "%s differs", f.Name())
+	}
+	want := []string{"SHA256SUMS", "SHA256SUMS.sig", "flexlvm-" + version[1:] + ".tgz",
+		"flexlvm-" + version + "-image.tar", "flexlvm-" + version + "-installer.tar.gz", "flexlvm-" + version + ".spdx.json"}
+	for _, arch := range arches {
+		want = append(want, "flexlvm-"+version+"-linux-"+arch+".tar.gz")
+	}
+	require.ElementsMatch(t, want, names)
+
+	signed := read(t, filepath.Join(dirs[0], sums))
+	require.Equal(t, len(want)-2, strings.Count(signed, "\n"), "all but itself and its signature")
+	signature, err := base64.StdEncoding.DecodeString(read(t, filepath.Join(dirs[0], sums+".sig")))
+	require.NoError(t, err)
+	digest := sha256.Sum256([]byte(signed))
+	require.True(t, ecdsa.VerifyASN1(public, digest[:], signature))
+	check := exec.Command("sha256sum", "--check", "--quiet", sums)
+	check.Dir = dirs[0]
+	out, err := check.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	testProgramsOfRelease(t, dirs[0], version)
+	testBillOfRelease(t, filepath.Join(dirs[0], "flexlvm-"+version+".spdx.json"), version)
+}
+
+// testProgramsOfRelease runs what was released, and looks that no test was.
+func testProgramsOfRelease(t *testing.T, dir, version string) {
+	folder := "flexlvm-" + version + "-linux-" + runtime.GOARCH
+	files := unpacked(t, filepath.Join(dir, folder+".tar.gz"))
+	require.Len(t, files, len(programs))
+	program := filepath.Join(t.TempDir(), "flexlvm")
+	require.NoError(t, os.WriteFile(program, files[folder+"/flexlvm"], 0o700))
+	out, err := exec.Command(program, "version").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "flexlvm "+version+" ")
+
+	chart := unpacked(t, filepath.Join(dir, "flexlvm-"+version[1:]+".tgz"))
+	require.Contains(t, string(chart["flexlvm/Chart.yaml"]), "appVersion: "+version)
+	require.Contains(t, chart, "flexlvm/templates/NOTES.txt")
+	manifests := unpacked(t, filepath.Join(dir, "flexlvm-"+version+"-installer.tar.gz"))
+	require.Contains(t, manifests, "installer/kustomization.yaml")
+	require.NotContains(t, manifests, "installer/manifests_test.go")
+}
+
+func testBillOfRelease(t *testing.T, file, version string) {
+	var bill document
+	require.NoError(t, json.Unmarshal([]byte(read(t, file)), &bill))
+	ids := map[string]pkg{bill.SPDXID: {}}
+	for _, p := range bill.Packages {
+		require.NotContains(t, ids, p.SPDXID)
+		require.Regexp(t, `^SPDXRef-[A-Za-z0-9.-]+$`, p.SPDXID)
+		ids[p.SPDXID] = p
+	}
+	for _, r := range bill.Relationships {
+		require.Contains(t, ids, r.Element)
+		require.Contains(t, ids, r.Related)
+	}
+	driver := ids["SPDXRef-Program-flexlvm-"+runtime.GOARCH]
+	require.Equal(t, version, driver.VersionInfo)
+	require.Len(t, driver.Checksums, 1)
+	mod := read(t, "../../go.mod")
+	_, cobra, found := strings.Cut(mod, "github.com/spf13/cobra ")
+	require.True(t, found)
+	cobra, _, _ = strings.Cut(cobra, "\n")
+	linked := ids["SPDXRef-Module-github.com-spf13-cobra-"+cobra]
+	require.Equal(t, "pkg:golang/github.com/spf13/cobra@"+cobra, linked.ExternalRefs[0].Locator)
+}
+
+func unpacked(t *testing.T, file string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	files := map[string][]byte{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		require.NoError(t, err)
+		require.True(t, h.ModTime.Unix() == 0, "%s has a date", h.Name)
+		files[h.Name], err = io.ReadAll(r)
+		require.NoError(t, err)
+	}
+}
+
+// A release is one version: that of its image is in the manifests and the chart.
+func TestReleaseOfAnotherVersionIsRefused(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "release")
+	cmd := newRoot()
+	cmd.SetArgs([]string{"release", "--source", "../..", "--version", "v99.0.0", "--to", to})
+	require.ErrorContains(t, cmd.ExecuteContext(t.Context()), "is of another")
+	require.NoDirExists(t, to)
+}
+
+func TestKeysThatAreRefused(t *testing.T) {
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(other)
+	require.NoError(t, err)
+	for says, file := range map[string]string{
+		"no such file":             filepath.Join(t.TempDir(), "missing"),
+		"an ECDSA key on P-256":    keyFile(t, der),
+		"it must be PKCS #8":       keyFile(t, []byte("encrypted")),
+		"it is not PEM; make one ": "release_test.go",
+	} {
+		_, err := sign(file, nil)
+		require.ErrorContains(t, err, says)
+	}
+}
