@@ -77,6 +77,13 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
+	// DeclaredGroups are the VolumeGroups that select this node, and what became of
+	// each, at most 16.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	DeclaredGroups []DeclaredGroup `json:"declaredGroups,omitempty"`
 	// Conditions are Ready, DiskPressure and Shortfall; each says why in words.
 	// +listType=map
 	// +listMapKey=type

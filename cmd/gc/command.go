@@ -54,6 +54,9 @@ do not fit, or a pool is fuller than --high-threshold-percent. Then the least
 recently used go first. Nothing else goes, unless --evict-orphans says so, and
 nothing at all while the API server does not answer.
 
+It makes the volume groups that VolumeGroups declare for its node, of blank disks alone
+(kubectl get volumegroups), and removes none.
+
 It also keeps the limits on IO of the pods that use a volume, as the annotation
 flexlvm.io/io-limits of its PersistentVolume says.
 
@@ -182,6 +185,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		Node: o.node, Policy: o.policy, Interval: o.interval, ListUpTo: o.listUpTo, DryRun: o.dryRun,
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
+		Groups:  engine,
 		Turn:    ours,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},

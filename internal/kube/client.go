@@ -150,6 +150,13 @@ func (c *Client) metadata(ctx context.Context, what string, request *rest.Reques
 	return nil
 }
 
+// VolumeGroups lists all VolumeGroups, as of a moment after the call.
+func (c *Client) VolumeGroups(ctx context.Context) ([]flexlvmv1.VolumeGroup, error) {
+	out := &flexlvmv1.VolumeGroupList{}
+	err := c.do(ctx, "list VolumeGroups", c.ours.Get().Resource("volumegroups"), out)
+	return out.Items, err
+}
+
 // CreateNodeStorage creates the object of a node and returns the result.
 func (c *Client) CreateNodeStorage(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}

@@ -33,3 +33,8 @@ func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 }
+
+// WatchVolumeGroups watches all VolumeGroups.
+func (c *Client) WatchVolumeGroups() *cache.ListWatch {
+	return cache.NewFilteredListWatchFromClient(c.ours, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+}

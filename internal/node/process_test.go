@@ -18,6 +18,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
 const callVariable = "FLEXLVM_TEST_CALL"
@@ -31,6 +32,8 @@ type call struct {
 	Target string
 	Size   volume.Bytes
 	Die    int
+	// Declared are the groups of the verb declare.
+	Declared []volumegroup.Declaration
 }
 
 func (c call) command(t *testing.T) *exec.Cmd {
@@ -119,6 +122,9 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		return err
 	case "remove":
 		return e.Remove(ctx, ref)
+	case "declare":
+		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
+		return err
 	}
 	return fmt.Errorf("no verb %q", c.Verb)
 }

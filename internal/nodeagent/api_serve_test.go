@@ -114,6 +114,12 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, sele
 			return
 		}
 		a.serveVolumes(w, verb, name, body)
+	case "volumegroups":
+		list := flexlvmv1.VolumeGroupList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
+		for _, g := range a.groups {
+			list.Items = append(list.Items, *g)
+		}
+		reply(w, http.StatusOK, list)
 	case "nodestorages":
 		a.serveStorage(w, verb, name, body)
 	default:

@@ -42,6 +42,7 @@ type fakeAPI struct {
 	claims  map[string]*corev1.PersistentVolumeClaim
 	pods    map[string]*corev1.Pod
 	waiting []corev1.Pod // that have no node yet
+	groups  map[string]*flexlvmv1.VolumeGroup
 	// readers is a PersistentVolume that is tied to no node.
 	readers *corev1.PersistentVolume
 	// nodeLabels are those of the Node.
@@ -100,7 +101,7 @@ func newAPI(t testing.TB) *fakeAPI {
 	a := &fakeAPI{
 		t: t, codecs: serializer.NewCodecFactory(scheme), patience: soon / 2, version: 10, cluster: evictiontest.Cluster,
 		volumes: map[string]*corev1.PersistentVolume{}, claims: map[string]*corev1.PersistentVolumeClaim{},
-		pods: map[string]*corev1.Pod{}, asked: map[string]int{},
+		pods: map[string]*corev1.Pod{}, groups: map[string]*flexlvmv1.VolumeGroup{}, asked: map[string]int{},
 	}
 	a.server = httptest.NewServer(a)
 	t.Cleanup(func() {
@@ -210,6 +211,8 @@ func (a *fakeAPI) changed(kind string, o metav1.Object) {
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, "persistentvolumes"
 	case *corev1.Pod:
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "pods"
+	case *flexlvmv1.VolumeGroup:
+		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "VolumeGroup"}, "volumegroups"
 	case *flexlvmv1.NodeStorage:
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "NodeStorage"}, "nodestorages"
 	}

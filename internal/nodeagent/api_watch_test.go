@@ -31,6 +31,11 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string)
 					own.events <- map[string]any{"type": "ADDED", "object": pod.DeepCopy()}
 				}
 			}
+		case "volumegroups":
+			kind, version = "VolumeGroup", "flexlvm.io/v1"
+			for _, g := range a.groups {
+				own.events <- map[string]any{"type": "ADDED", "object": g.DeepCopy()}
+			}
 		case "nodestorages":
 			kind, version = "NodeStorage", "flexlvm.io/v1"
 			if a.storage != nil {

@@ -54,6 +54,8 @@ type Config struct {
 	// Missing returns the programs that the host lacks.
 	Missing func() []string
 	IO      iolimit.Host // limits on it; a dry run sets none
+	// Groups makes the volume groups that are declared; nil: none are. A dry run makes none.
+	Groups GroupMaker
 	// IOTime returns how long a disk has been busy; nil: it is not measured.
 	IOTime func(device string) (time.Duration, error)
 }
@@ -78,6 +80,7 @@ type Daemon struct {
 	quick, slow *serialQueue[job]
 	copier      *serialQueue[copyJob]
 	limiter     *iolimit.Limiter // nil where nothing is limited
+	declared    *declarations    // nil where no group is made
 	kicks       chan struct{}
 	waits       atomic.Bool               // for another daemon of this node to end
 	ended       atomic.Pointer[time.Time] // when a round last ended
@@ -186,9 +189,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
+	if d.declared, err = newDeclarations(ctx, d); err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { d.watches.run(ctx) })
+	all.Go(func() { d.declared.run(ctx) })
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
 	all.Go(func() { d.copier.run(ctx) })

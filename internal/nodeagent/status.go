@@ -30,6 +30,7 @@ type report struct {
 	dryRun    bool
 	evictions []flexlvmv1.Eviction
 	healing   map[string]bool // volumes with a problem that is being put right
+	declared  []flexlvmv1.DeclaredGroup
 }
 
 // statusOf makes the status of a round from the one before. A round that failed
@@ -39,6 +40,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.ObservedTime = second(r.now)
 	is.Version = r.version
 	is.Evictions = r.evictions
+	is.DeclaredGroups = r.declared
 	set := func(kind string, yes bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if yes {

@@ -96,11 +96,15 @@ func (l *lines) Write(data []byte) (int, error) {
 func (l *lines) flush() { _, _ = l.to.Write(l.part) }
 
 // disks are what the tests of the engine want: four for the group, so that
-// layouts have devices to lie on, and one to spoil.
+// layouts have devices to lie on, one to spoil, and three that declared groups know by
+// their serial numbers.
 func disks() []vm.Disk {
 	all := make([]vm.Disk, 5)
 	for i := range all {
 		all[i] = vm.Disk{Size: 4 << 30, Unsafe: true}
+	}
+	for i := range 3 {
+		all = append(all, vm.Disk{Size: 1 << 30, Unsafe: true, Serial: fmt.Sprintf("declared-%d", i+1)})
 	}
 	return all
 }
@@ -138,7 +142,7 @@ func TestEngineBesideUdev(t *testing.T) {
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
-	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup)$"
+	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup)$"
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 

@@ -1,0 +1,67 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// ErrNotZero: the device holds bytes that are not zero.
+var ErrNotZero = errors.New("not blank")
+
+// samples is how many pieces of a device ReadsZero reads, of a MiB each.
+const samples = 16
+
+// ReadsZero fails unless pieces of the device, its first and its last MiB among them, hold
+// nothing but zeros. A disk from which only the signatures were cleared still holds what
+// somebody may want back, and data without a signature are data. It opens the device as
+// nobody can who shares it, past the page cache's older view of it.
+func ReadsZero(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_EXCL, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("device %s: %w: it is in use (the kernel lets nobody else open it)", path, ErrNotZero)
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: %w", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	size, err := f.Seek(0, 2)
+	if err != nil {
+		return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: find its size: %w", path, err)
+	}
+	// What was read before from another medium in the same drive says nothing.
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	piece := make([]byte, volume.MiB)
+	zeros := make([]byte, volume.MiB)
+	for _, at := range positions(size) {
+		n, err := f.ReadAt(piece, at)
+		if err != nil {
+			return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: read it at %d: %w", path, at, err)
+		}
+		if !bytes.Equal(piece[:n], zeros[:n]) {
+			return fmt.Errorf("device %s: %w: it carries no signature, and holds bytes that are not zero in the MiB at %d; if nobody wants them, clear it with `blkdiscard --zeroout %s`", path, ErrNotZero, at, path)
+		}
+	}
+	return nil
+}
+
+// positions are where to read a device of that many bytes: at both ends, and evenly
+// between.
+func positions(size int64) []int64 {
+	last := size - int64(volume.MiB)
+	var all []int64
+	for i := range int64(samples) {
+		at := last / (samples - 1) * i
+		if i == samples-1 {
+			at = last
+		}
+		all = append(all, at-at%4096)
+	}
+	all[samples-1] = last
+	return all
+}

@@ -1,0 +1,135 @@
+package lvm
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A PhysicalVolume is what LVM reports about a device that is prepared for it.
+type PhysicalVolume struct {
+	Path      string // empty where the device is missing
+	UUID      string
+	Group     volume.Group // empty: in none
+	GroupUUID string
+	GroupTags []string
+	Missing   bool
+}
+
+// PhysicalVolumes returns every physical volume of the host, in a group or in none.
+func (c *Client) PhysicalVolumes(ctx context.Context) ([]PhysicalVolume, error) {
+	out, err := c.lvm(ctx, "pvs", reportArgs(physicalFields)...)
+	if err != nil {
+		return nil, fmt.Errorf("list physical volumes: %w", err)
+	}
+	all, err := parsePhysicalVolumes(out)
+	if err != nil {
+		return nil, fmt.Errorf("list physical volumes: %w", err)
+	}
+	return all, nil
+}
+
+const physicalFields = "pv_name,pv_uuid,pv_missing,vg_name,vg_uuid,vg_tags"
+
+func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var all []PhysicalVolume
+	for _, rep := range r.Report {
+		for _, f := range rep.PV {
+			row := row{fields: f}
+			p := PhysicalVolume{
+				Path: row.text("pv_name"), UUID: row.text("pv_uuid"),
+				Group: volume.Group(row.field("vg_name")), GroupUUID: row.field("vg_uuid"), GroupTags: row.list("vg_tags"),
+				Missing: row.field("pv_missing") != "",
+			}
+			if row.err != nil {
+				return nil, row.err
+			}
+			if p.Missing {
+				p.Path = "" // LVM writes [unknown]
+			}
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// CheckBlankForGroup fails unless a group, or a part of one, can be made of the device
+// without losing anything: the check of CreateGroup.
+func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
+	return CheckBlank(ctx, c.run, []string{device}, MinMetadataSize+minPool)
+}
+
+// CreatePhysicalVolume makes a physical volume with that UUID (NewPhysicalVolumeUUID) of a
+// device that passes CheckBlankForGroup, which it checks again itself. Like vgcreate it
+// runs without --yes: if LVM finds anything on the device after all, it gives up.
+func (c *Client) CreatePhysicalVolume(ctx context.Context, device, uuid string) error {
+	if err := c.CheckBlankForGroup(ctx, device); err != nil {
+		return err
+	}
+	args := []string{"--uuid", uuid, "--norestorefile", "--metadatasize", bytesArg(MinMetadataSize), "--", device}
+	if _, err := c.lvm(ctx, "pvcreate", args...); err != nil {
+		return fmt.Errorf("make a physical volume of %s: %w", device, err)
+	}
+	return c.syncAll([]string{device})
+}
+
+// CreateGroupOf makes a group with a tag of devices that CreatePhysicalVolume has made.
+func (c *Client) CreateGroupOf(ctx context.Context, g volume.Group, tag string, devices []string) (VolumeGroup, error) {
+	args := append([]string{"--addtag", tag, "--physicalextentsize", bytesArg(volume.DefaultExtent), "--", string(g)}, devices...)
+	if _, err := c.lvm(ctx, "vgcreate", args...); err != nil {
+		return VolumeGroup{}, fmt.Errorf("create volume group %s: %w", g, err)
+	}
+	if err := c.syncAll(devices); err != nil {
+		return VolumeGroup{}, err
+	}
+	return c.Group(ctx, g)
+}
+
+// ExtendGroup adds devices that CreatePhysicalVolume has made to a group that has this
+// UUID.
+func (c *Client) ExtendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error {
+	now, err := c.Group(ctx, g)
+	if err != nil {
+		return err
+	}
+	if now.UUID != uuid {
+		return fmt.Errorf("extend volume group %s: its UUID is %s and was %s; it is not touched", g, now.UUID, uuid)
+	}
+	if _, err := c.lvm(ctx, "vgextend", append([]string{"--", string(g)}, devices...)...); err != nil {
+		return fmt.Errorf("extend volume group %s: %w", g, err)
+	}
+	return c.syncAll(devices)
+}
+
+// syncAll makes LVM's labels and metadata on devices survive a power cut (see Flush).
+func (c *Client) syncAll(devices []string) error {
+	for _, d := range devices {
+		if err := c.sync(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewPhysicalVolumeUUID returns a random UUID in LVM's form: 32 letters and digits, in
+// groups of 6, 4, 4, 4, 4, 4 and 6 (lvm2, lib/uuid/uuid.c).
+func NewPhysicalVolumeUUID() (string, error) {
+	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	var b [32]byte
+	// Up to 256 bytes are never cut short (man 2 getrandom).
+	if _, err := unix.Getrandom(b[:], 0); err != nil {
+		return "", fmt.Errorf("choose a UUID: %w", err)
+	}
+	for i := range b {
+		b[i] = letters[int(b[i])%len(letters)]
+	}
+	s := string(b[:])
+	return fmt.Sprintf("%s-%s-%s-%s-%s-%s-%s", s[:6], s[6:10], s[10:14], s[14:18], s[18:22], s[22:26], s[26:]), nil
+}

@@ -1,0 +1,249 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// MakeDeclared makes and extends the volume groups that are declared for this node, and
+// returns what became of each. confirm is called right before anything of a declaration
+// is done; its error means that nothing is done.
+//
+// A disk is written down before it is touched, with the UUID that its physical volume is
+// going to have, so a later call knows what an earlier one had begun, whenever that was
+// killed, and does not take for its own what a person has made.
+func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error) {
+	m := maker{tools: hostTools{e}, confirm: confirm, after: e.after}
+	return m.run(ctx, all)
+}
+
+// groupTools is what a maker needs of the host.
+type groupTools interface {
+	readLedger() (volumegroup.Ledger, error)
+	writeLedger(volumegroup.Ledger) error
+	disks() ([]volumegroup.Disk, error)
+	physicalVolumes(ctx context.Context) ([]volumegroup.PV, error)
+	checkBlank(ctx context.Context, device string) error
+	// createPhysicalVolume checks once more that the device is blank.
+	createPhysicalVolume(ctx context.Context, device, uuid string) error
+	createGroup(ctx context.Context, g volume.Group, tag string, devices []string) (uuid string, err error)
+	extendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error
+	// makePool makes a thin pool, unless it is there with our tags.
+	makePool(ctx context.Context, p lvm.NewThinPool) error
+}
+
+// A maker carries out what volumegroup.Plan decides.
+type maker struct {
+	tools   groupTools
+	confirm func(context.Context, volumegroup.Declaration) error
+	after   func(step string)
+	ledger  volumegroup.Ledger
+}
+
+func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
+	view := volumegroup.View{Declarations: all}
+	var err error
+	if view.Ledger, err = m.tools.readLedger(); err != nil {
+		return nil, err
+	}
+	if view.Disks, err = m.tools.disks(); err != nil {
+		return nil, err
+	}
+	if view.PVs, err = m.tools.physicalVolumes(ctx); err != nil {
+		return nil, err
+	}
+	decisions, ledger := volumegroup.Plan(view)
+	m.ledger = ledger
+	if !sameLedger(ledger, view.Ledger) {
+		if err := m.record("recognise groups"); err != nil {
+			return nil, err
+		}
+	}
+	outcomes := make([]volumegroup.Outcome, 0, len(decisions))
+	for _, d := range decisions {
+		outcomes = append(outcomes, m.carryOut(ctx, d))
+	}
+	return outcomes, nil
+}
+
+func sameLedger(a, b volumegroup.Ledger) bool {
+	return len(a.Groups)+len(b.Groups)+len(a.Disks)+len(b.Disks) == 0 || reflect.DeepEqual(a, b)
+}
+
+func (m *maker) record(step string) error {
+	if err := m.tools.writeLedger(m.ledger); err != nil {
+		return err
+	}
+	m.after(step)
+	return nil
+}
+
+// carryOut does what is decided of one declaration. An error of one keeps no other from
+// being carried out.
+func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
+	m.refuseFull(ctx, &d)
+	if d.Problem != "" || len(d.Take) == 0 && !d.MakePool {
+		return volumegroup.NewOutcome(d)
+	}
+	if err := m.confirm(ctx, d.Declaration); err != nil {
+		out := volumegroup.NewOutcome(d)
+		out.Message = fmt.Sprintf("%s; nothing is changed: %v", out.Message, err)
+		return out
+	}
+	err := m.take(ctx, &d)
+	if err == nil && d.GroupUUID != "" {
+		err = m.pool(ctx, d)
+	}
+	out := volumegroup.NewOutcome(d)
+	out.Changed = true
+	if err != nil {
+		out.State, out.Message = volumegroup.Refused, err.Error()
+	}
+	return out
+}
+
+// refuseFull moves the disks that are not blank from those to be taken to those refused.
+func (m *maker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
+	var blank []volumegroup.Candidate
+	for _, c := range d.Take {
+		if !c.Begun {
+			if err := m.tools.checkBlank(ctx, c.Path); err != nil {
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error()})
+				continue
+			}
+		}
+		blank = append(blank, c)
+	}
+	d.Take = blank
+}
+
+// take makes members of the disks that are to be taken, and the group where it is not there.
+func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
+	if len(d.Take) == 0 {
+		return nil
+	}
+	if err := m.reserve(d); err != nil {
+		return err
+	}
+	devices, err := m.label(ctx, d)
+	if err != nil || len(devices) == 0 {
+		return err
+	}
+	if d.GroupUUID == "" {
+		d.GroupUUID, err = m.tools.createGroup(ctx, d.Declaration.Group, volumegroup.Tag(d.Declaration.Name), devices)
+		d.MakePool = d.Declaration.ThinPool != ""
+	} else {
+		err = m.tools.extendGroup(ctx, d.Declaration.Group, d.GroupUUID, devices)
+	}
+	if err != nil {
+		return err
+	}
+	m.after("put disks into the group")
+	made := m.ledger.Groups[d.Declaration.Name]
+	made.UUID = d.GroupUUID
+	m.ledger.Groups[d.Declaration.Name] = made
+	for _, c := range d.Take {
+		m.stage(c.ID, volumegroup.DiskMember)
+		d.Members = append(d.Members, c.Disk)
+	}
+	return m.record("record the group")
+}
+
+// reserve writes down the disks, before any of them is touched.
+func (m *maker) reserve(d *volumegroup.Decision) error {
+	name := d.Declaration.Name
+	for i := range d.Take {
+		c := &d.Take[i]
+		if c.PV == "" {
+			uuid, err := lvm.NewPhysicalVolumeUUID()
+			if err != nil {
+				return err
+			}
+			c.PV = uuid
+		}
+		if c.Begun {
+			continue
+		}
+		taken := volumegroup.TakenDisk{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, Asked: m.ledger.Disks[c.ID].Asked}
+		if c.Asked != "" {
+			taken.Asked = append(taken.Asked, c.Asked)
+		}
+		m.ledger.Disks[c.ID] = taken
+	}
+	if d.GroupUUID == "" {
+		m.ledger.Groups[name] = volumegroup.MadeGroup{Group: d.Declaration.Group}
+	}
+	return m.record("record the disks")
+}
+
+// label makes physical volumes of the disks, and writes down that they are. It returns
+// their paths. A disk of which none could be made is refused.
+func (m *maker) label(ctx context.Context, d *volumegroup.Decision) (devices []string, err error) {
+	var labelled []volumegroup.Candidate
+	for _, c := range d.Take {
+		if !c.Begun {
+			if err := m.labelOne(ctx, c); err != nil {
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error()})
+				continue
+			}
+		}
+		m.stage(c.ID, volumegroup.DiskLabelled)
+		labelled = append(labelled, c)
+		devices = append(devices, c.Path)
+	}
+	d.Take = labelled
+	return devices, m.record("record the physical volumes")
+}
+
+func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) error {
+	if err := m.same(c.Disk); err != nil {
+		return err
+	}
+	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {
+		return err
+	}
+	m.after("make a physical volume")
+	return nil
+}
+
+// same fails unless the device of a disk is still that disk's: names in /dev are given anew
+// when disks come and go.
+func (m *maker) same(d volumegroup.Disk) error {
+	now, err := m.tools.disks()
+	if err != nil {
+		return err
+	}
+	for _, other := range now {
+		if other.Path == d.Path && other.ID == d.ID && other.Size == d.Size {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not disk %s any more; it is looked at again", d.Path, d.ID)
+}
+
+func (m *maker) stage(id string, s volumegroup.DiskStage) {
+	taken := m.ledger.Disks[id]
+	taken.Stage = s
+	m.ledger.Disks[id] = taken
+}
+
+// pool makes the thin pool that is declared, once.
+func (m *maker) pool(ctx context.Context, d volumegroup.Decision) error {
+	if !d.MakePool {
+		return nil
+	}
+	p := lvm.NewThinPool{Group: d.Declaration.Group, Name: d.Declaration.ThinPool, Size: d.Declaration.ThinSize}
+	if err := m.tools.makePool(ctx, p); err != nil {
+		return fmt.Errorf("the group is made, its thin pool is not: %w", err)
+	}
+	m.after("make the thin pool")
+	made := m.ledger.Groups[d.Declaration.Name]
+	made.PoolMade = true
+	m.ledger.Groups[d.Declaration.Name] = made
+	return m.record("record the thin pool")
+}

@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// declared wants the disks of a path or a pattern.
+func declared(pattern string) volumegroup.Declaration {
+	return volumegroup.Declaration{Name: "fast", Group: "fast", Selectors: []volumegroup.Selector{{Path: pattern}}}
+}
+
+func TestDeclaredGroupIsMadeOfBlankDisks(t *testing.T) {
+	h := newHost(t, 3)
+	h.disk("/dev/sdc").data = true
+	d := declared("/dev/sd*")
+	d.ThinPool = "thinpool"
+	out, _ := h.run(0, d)
+	require.Equal(t, volumegroup.Made, out[0].State, out[0].Message)
+	require.True(t, out[0].Changed)
+	require.Equal(t, []string{"/dev/sdb", "/dev/sdd"}, h.touched)
+	require.Len(t, out[0].Members, 2)
+	require.Len(t, out[0].Refused, 1)
+	require.Contains(t, out[0].Refused[0].Reason, "signature")
+	require.True(t, h.pools["fast/thinpool"])
+
+	out, _ = h.run(0, d)
+	require.False(t, out[0].Changed)
+	require.Equal(t, volumegroup.Made, out[0].State)
+	require.Len(t, out[0].Members, 2)
+}
+
+// Wherever the process dies, the next one makes the same, of the same disks, and touches
+// each once.
+func TestDeclaredGroupKilledAtEveryStep(t *testing.T) {
+	for _, extend := range []bool{false, true} {
+		for die := 1; ; die++ {
+			h := newHost(t, 2)
+			d := declared("/dev/sd*")
+			d.ThinPool = "thinpool"
+			want := []string{"/dev/sdb", "/dev/sdc"}
+			if extend {
+				h.run(0, d)
+				d.Extend = true
+				h.plug("/dev/sdd")
+				h.plug("/dev/sde")
+				want = append(want, "/dev/sdd", "/dev/sde")
+			}
+			_, died := h.run(die, d)
+			if !died {
+				require.Greater(t, die, 9, "there were so many changes to die at")
+				break
+			}
+			out, _ := h.run(0, d)
+			require.Equal(t, volumegroup.Made, out[0].State, "death %d: %s", die, out[0].Message)
+			require.Len(t, out[0].Members, len(want), "death %d: %v", die, out[0].Refused)
+			require.ElementsMatch(t, want, h.touched, "death %d", die)
+			require.Len(t, h.groups, 1)
+			require.True(t, h.pools["fast/thinpool"], "death %d", die)
+			out, _ = h.run(0, d)
+			require.False(t, out[0].Changed, "death %d", die)
+		}
+	}
+}
+
+// A program that fails changes nothing but what it has done, and is run again.
+func TestDeclaredGroupWithFailingPrograms(t *testing.T) {
+	for _, program := range []string{"pvcreate", "vgcreate", "lvcreate"} {
+		t.Run(program, func(t *testing.T) {
+			h := newHost(t, 2)
+			d := declared("/dev/sd*")
+			d.ThinPool = "thinpool"
+			h.fails = func(p, _ string) error {
+				if p == program {
+					return errors.New("no luck")
+				}
+				return nil
+			}
+			out, _ := h.run(0, d)
+			require.Equal(t, volumegroup.Refused, out[0].State)
+			if program == "pvcreate" {
+				require.Contains(t, out[0].Refused[0].Reason, "no luck")
+			} else {
+				require.Contains(t, out[0].Message, "no luck")
+			}
+			h.fails = nil
+			out, _ = h.run(0, d)
+			require.Equal(t, volumegroup.Made, out[0].State, out[0].Message)
+			require.Equal(t, []string{"/dev/sdb", "/dev/sdc"}, h.touched)
+			require.True(t, h.pools["fast/thinpool"])
+		})
+	}
+}
+
+// Without a ledger that can be written, no disk is touched.
+func TestDeclaredGroupNeedsItsLedger(t *testing.T) {
+	h := newHost(t, 1)
+	h.fails = func(program, _ string) error {
+		if program == "write" {
+			return errors.New("disk full")
+		}
+		return nil
+	}
+	out, _ := h.run(0, declared("/dev/sdb"))
+	require.Equal(t, volumegroup.Refused, out[0].State)
+	require.Contains(t, out[0].Message, "disk full")
+	require.Empty(t, h.touched)
+}
+
+// What the API server does not confirm is not done.
+func TestDeclaredGroupIsConfirmed(t *testing.T) {
+	h := newHost(t, 1)
+	m := maker{tools: h, after: h.step, confirm: func(context.Context, volumegroup.Declaration) error { return errors.New("withdrawn") }}
+	out, err := m.run(context.Background(), []volumegroup.Declaration{declared("/dev/sdb")})
+	require.NoError(t, err)
+	require.Contains(t, out[0].Message, "withdrawn")
+	require.Empty(t, h.touched)
+	require.Empty(t, h.ledger)
+}
+
+// A disk that a person has cleared is theirs, until they ask for it to be taken again; each
+// entry of the annotation counts once.
+func TestClearedDiskIsNotTakenAgain(t *testing.T) {
+	h := newHost(t, 1)
+	d := declared("/dev/sdb")
+	for round := range 3 {
+		if round > 0 {
+			out, _ := h.run(0, d)
+			require.Equal(t, volumegroup.Refused, out[0].State)
+			require.Contains(t, out[0].Message, "was made here and is gone")
+			d.Again = append(d.Again, fmt.Sprintf("serial-sdb@%d", round))
+			h.disk("/dev/sdb").was = false
+		}
+		out, _ := h.run(0, d)
+		require.Equal(t, volumegroup.Made, out[0].State, out[0].Message)
+		h.clear("/dev/sdb")
+	}
+	require.Len(t, h.touched, 3)
+}
+
+// clear is what a person does with vgremove or vgreduce, and wipefs.
+func (h *fakeHost) clear(path string) {
+	d := h.disk(path)
+	uuid := d.group
+	d.data, d.pv, d.group = false, "", ""
+	if !slices.ContainsFunc(h.all, func(d *fakeDisk) bool { return d.group == uuid }) {
+		delete(h.groups, uuid)
+	}
+}
+
+// Whatever people and kills do, what holds whenever a disk is touched (see fakeHost) holds,
+// and a process that is let live changes nothing when it runs again.
+func TestDeclaredGroupsAtRandom(t *testing.T) {
+	for seed := range int64(30) {
+		random := rand.New(rand.NewSource(seed))
+		h := newHost(t, 1+random.Intn(4))
+		one, two := declared("/dev/sd*"), declared("/dev/sd[ce]")
+		two.Name, two.Group = "slow", "slow"
+		one.ThinPool = "thinpool"
+		asked := 0
+		for range 30 {
+			d := h.all[random.Intn(len(h.all))]
+			switch random.Intn(9) {
+			case 0:
+				if len(h.all) < 8 {
+					h.plug(fmt.Sprintf("/dev/sd%c", 'b'+len(h.all)))
+				}
+			case 1:
+				if d.pv == "" {
+					d.data = true
+				}
+			case 2:
+				h.clear(d.Path)
+			case 3:
+				if d.pv == "" && !d.data { // a person's pvcreate
+					h.uuids++
+					d.pv = fmt.Sprintf("by-hand-%d", h.uuids)
+				}
+			case 4:
+				one.Extend, two.Extend = random.Intn(2) == 0, random.Intn(2) == 0
+			case 5:
+				if d.pv == "" && !d.data && d.was {
+					asked++
+					d.was = false
+					one.Again = append(one.Again, fmt.Sprintf("%s@%d", d.ID, asked))
+				}
+			}
+			all := []volumegroup.Declaration{one, two}[:1+random.Intn(2)]
+			if _, died := h.run(random.Intn(14), all...); died {
+				continue
+			}
+			before := len(h.touched)
+			out, _ := h.run(0, all...)
+			for _, o := range out {
+				require.False(t, o.Changed, "seed %d: %+v", seed, o)
+			}
+			require.Len(t, h.touched, before, "seed %d", seed)
+		}
+	}
+}

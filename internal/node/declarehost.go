@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// hostTools are the groupTools of this host.
+type hostTools struct{ *Engine }
+
+func (h hostTools) disks() ([]volumegroup.Disk, error) {
+	found, err := disk.OnHost().List()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]volumegroup.Disk, 0, len(found))
+	for _, d := range found {
+		all = append(all, volumegroup.Disk{
+			ID: d.ID, Path: d.Path, Links: d.Links, Size: d.Size,
+			Rotational: d.Rotational, Removable: d.Removable, Remote: d.Remote,
+		})
+	}
+	return all, nil
+}
+
+// physicalVolumes names the disks by the kernel's numbers: LVM may call a device by any of
+// its names.
+func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error) {
+	found, err := h.lvm.PhysicalVolumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	disks, err := disk.OnHost().List()
+	if err != nil {
+		return nil, err
+	}
+	byNumber := make(map[uint64]disk.Disk, len(disks))
+	for _, d := range disks {
+		byNumber[d.Number] = d
+	}
+	all := make([]volumegroup.PV, 0, len(found))
+	for _, p := range found {
+		pv := volumegroup.PV{UUID: p.UUID, Path: p.Path, Group: p.Group, GroupUUID: p.GroupUUID, Tags: p.GroupTags, Missing: p.Missing}
+		if !p.Missing {
+			number, err := disk.NumberOf(p.Path)
+			if err != nil {
+				return nil, err
+			}
+			if d, is := byNumber[number]; is {
+				pv.Disk, pv.Path = d.ID, d.Path
+			}
+		}
+		all = append(all, pv)
+	}
+	return all, nil
+}
+
+// checkBlank is the check of `flexlvm vg create`, and one more: nobody looks on here.
+func (h hostTools) checkBlank(ctx context.Context, device string) error {
+	if err := h.lvm.CheckBlankForGroup(ctx, device); err != nil {
+		return err
+	}
+	return disk.ReadsZero(device)
+}
+
+func (h hostTools) createPhysicalVolume(ctx context.Context, device, uuid string) error {
+	return h.lvm.CreatePhysicalVolume(ctx, device, uuid)
+}
+
+func (h hostTools) createGroup(ctx context.Context, g volume.Group, tag string, devices []string) (string, error) {
+	made, err := h.lvm.CreateGroupOf(ctx, g, tag, devices)
+	return made.UUID, err
+}
+
+func (h hostTools) extendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error {
+	return h.lvm.ExtendGroup(ctx, g, uuid, devices)
+}
+
+func (h hostTools) makePool(ctx context.Context, p lvm.NewThinPool) error {
+	_, err := h.lvm.ThinPool(ctx, p.Group, p.Name)
+	if errors.Is(err, lvm.ErrNoPool) {
+		_, err = h.lvm.CreateThinPool(ctx, p)
+	}
+	return err
+}

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// ledgerFile holds the ledger of declared groups, in the state directory.
+const ledgerFile = "declared-disks.json"
+
+// readLedger returns an empty ledger where none was written. One that cannot be read is an
+// error: nobody can tell then which disks were taken.
+func (e *Engine) readLedger() (volumegroup.Ledger, error) {
+	file := filepath.Join(e.stateDir, ledgerFile)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return volumegroup.Ledger{}, nil
+	}
+	if err != nil {
+		return volumegroup.Ledger{}, fmt.Errorf("read what disks were taken: %w", err)
+	}
+	var l volumegroup.Ledger
+	if err := json.Unmarshal(text, &l); err != nil {
+		return volumegroup.Ledger{}, fmt.Errorf("read what disks were taken: %s: %w; no disk is taken until it can be read; if it is beyond repair, remove it once every disk that the declarations match is in its group", file, err)
+	}
+	return l, nil
+}
+
+// writeLedger replaces the ledger so that a crash leaves the old one or the new.
+func (e *Engine) writeLedger(l volumegroup.Ledger) error {
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write down what disks are taken: %w", err)
+	}
+	if err := os.MkdirAll(e.stateDir, 0o700); err != nil {
+		return fmt.Errorf("write down what disks are taken: %w", err)
+	}
+	file := filepath.Join(e.stateDir, ledgerFile)
+	if err := writeSynced(file+".new", append(text, '\n')); err != nil {
+		return fmt.Errorf("write down what disks are taken: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("write down what disks are taken: %w", err)
+	}
+	if err := syncDirs(e.stateDir); err != nil {
+		return fmt.Errorf("write down what disks are taken: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// declareEvery is how often to look for disks while the VolumeGroups stay as they are.
+const declareEvery = time.Minute
+
+// GroupMaker makes volume groups: *node.Engine, in production.
+type GroupMaker interface {
+	// MakeDeclared makes and extends the groups that are declared for this node, and calls
+	// confirm before it changes anything for one of them.
+	MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error)
+}
+
+// declarations follows the VolumeGroups, and remembers what became of them here. All but
+// its watch belongs to the goroutine of the rounds.
+type declarations struct {
+	watch cache.SharedIndexInformer
+	seen  string // what the watch showed when the groups were last looked at
+	at    time.Time
+	known bool // groups is what this process has found
+	// groups is what became of those that select this node.
+	groups []flexlvmv1.DeclaredGroup
+}
+
+// newDeclarations returns nil where no groups are to be made.
+func newDeclarations(ctx context.Context, d *Daemon) (*declarations, error) {
+	if d.cfg.Groups == nil || d.cfg.DryRun {
+		return nil, nil
+	}
+	log := klog.FromContext(ctx)
+	out := &declarations{watch: cache.NewSharedIndexInformer(d.api.WatchVolumeGroups(), &flexlvmv1.VolumeGroup{}, 0, cache.Indexers{})}
+	err := out.watch.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		log.V(1).Info("A watch was cut off and begins again", "of", "VolumeGroups", "why", err.Error())
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = out.watch.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { d.kick() }, UpdateFunc: func(any, any) { d.kick() }, DeleteFunc: func(any) { d.kick() },
+	})
+	return out, err
+}
+
+func (s *declarations) run(ctx context.Context) {
+	if s != nil {
+		s.watch.RunWithContext(ctx)
+	}
+}
+
+// report is what became of the groups, or what an earlier process has said of them.
+func (s *declarations) report(was []flexlvmv1.DeclaredGroup) []flexlvmv1.DeclaredGroup {
+	if s == nil || !s.known {
+		return was
+	}
+	return s.groups
+}
+
+// shown returns the VolumeGroups that the watch shows.
+func (s *declarations) shown() []flexlvmv1.VolumeGroup {
+	var all []flexlvmv1.VolumeGroup
+	for _, o := range s.watch.GetStore().List() {
+		all = append(all, *o.(*flexlvmv1.VolumeGroup))
+	}
+	return all
+}
+
+// versionsOf tells one set of VolumeGroups from another.
+func versionsOf(all []flexlvmv1.VolumeGroup) string {
+	var out []string
+	for i := range all {
+		out = append(out, fmt.Sprintf("%s %s %s", all[i].Name, all[i].UID, all[i].ResourceVersion))
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+// declare makes the groups that are declared for this node. What goes wrong is reported,
+// and keeps the round from nothing: volumes have no need of it.
+func (d *Daemon) declare(ctx context.Context) {
+	s := d.declared
+	if s == nil || !s.watch.HasSynced() {
+		return
+	}
+	shown, now := s.shown(), d.cfg.Now()
+	seen := versionsOf(shown)
+	if s.known && seen == s.seen && now.Sub(s.at) < declareEvery && !now.Before(s.at) {
+		return
+	}
+	s.seen, s.at = seen, now
+	objects, all, err := d.declaredHere(ctx, shown)
+	if err != nil {
+		d.announceDeclareFailed(ctx, err)
+		return
+	}
+	var outcomes []volumegroup.Outcome
+	if len(all) > 0 {
+		outcomes, err = d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, _ volumegroup.Declaration) error { return d.confirmDeclared(ctx, seen) })
+	}
+	if err != nil {
+		d.announceDeclareFailed(ctx, err)
+		outcomes = nil
+		for _, one := range all {
+			outcomes = append(outcomes, volumegroup.Outcome{Name: one.Name, Group: one.Group, State: volumegroup.Refused, Message: err.Error()})
+		}
+	} else {
+		d.dedupe.over("declare")
+	}
+	s.known, s.groups = true, nil
+	for _, o := range outcomes[:min(len(outcomes), mostDeclared)] {
+		s.groups = append(s.groups, declaredStatus(o))
+	}
+	if err == nil {
+		d.announceDeclared(ctx, objects, outcomes)
+	}
+}
+
+// declaredHere returns the VolumeGroups that select this node, in the order of their
+// names, and what they declare.
+func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup) (map[string]*flexlvmv1.VolumeGroup, []volumegroup.Declaration, error) {
+	if len(shown) == 0 {
+		return nil, nil, nil
+	}
+	self, err := d.api.Node(ctx, d.cfg.Node)
+	if err != nil {
+		return nil, nil, err
+	}
+	objects := map[string]*flexlvmv1.VolumeGroup{}
+	var all []volumegroup.Declaration
+	for i := range shown {
+		o := &shown[i]
+		selector, err := metav1.LabelSelectorAsSelector(&o.Spec.NodeSelector)
+		// The API server lets no empty selector in.
+		if err != nil || selector.Empty() || o.DeletionTimestamp != nil || !selector.Matches(labels.Set(self.Labels)) {
+			continue
+		}
+		objects[o.Name] = o
+		all = append(all, declarationOf(o))
+	}
+	slices.SortFunc(all, func(a, b volumegroup.Declaration) int { return strings.Compare(a.Name, b.Name) })
+	return objects, all, nil
+}
+
+func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
+	out := volumegroup.Declaration{Name: o.Name, Group: volume.Group(o.Spec.Name), Extend: o.Spec.Extend}
+	for _, s := range o.Spec.Disks {
+		out.Selectors = append(out.Selectors, volumegroup.Selector{
+			ByID: s.ByID, Path: s.Path, MinSize: sizeOf(s.MinSize), MaxSize: sizeOf(s.MaxSize), Rotational: s.Rotational,
+		})
+	}
+	if p := o.Spec.ThinPool; p != nil {
+		out.ThinPool, out.ThinSize = volume.Name(p.Name), sizeOf(p.Size)
+	}
+	for _, entry := range strings.Split(o.Annotations[flexlvmv1.AnnotationTakeAgain], ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			out.Again = append(out.Again, entry)
+		}
+	}
+	return out
+}
+
+// sizeOf reads a size; 0 where none is given, and -1, which is refused, where it is none.
+func sizeOf(s flexlvmv1.DiskSize) volume.Bytes {
+	if s == "" {
+		return 0
+	}
+	q, err := resource.ParseQuantity(string(s))
+	if err != nil {
+		return -1
+	}
+	return volume.Bytes(q.Value())
+}
+
+// confirmDeclared takes the API server's own word that nothing was changed or withdrawn,
+// and no other VolumeGroup has come that wants the same disks.
+func (d *Daemon) confirmDeclared(ctx context.Context, seen string) error {
+	now, err := d.api.VolumeGroups(ctx)
+	if err != nil {
+		return err
+	}
+	if versionsOf(now) != seen {
+		d.declared.seen = "" // look again, whatever the watch shows by then
+		return errors.New("the VolumeGroups have changed meanwhile and are looked at again")
+	}
+	return nil
+}
+
+// How much of what became of the groups the NodeStorage shows; api/v1 has the same bounds.
+const (
+	mostDeclared, mostMembers, mostRefused = 16, 64, 32
+	mostReason                             = 300
+)
+
+func declaredStatus(o volumegroup.Outcome) flexlvmv1.DeclaredGroup {
+	out := flexlvmv1.DeclaredGroup{Name: o.Name, Group: string(o.Group), State: flexlvmv1.DeclaredState(o.State), Message: clip(o.Message, mostMessage)}
+	for _, m := range o.Members[:min(len(o.Members), mostMembers)] {
+		out.Disks = append(out.Disks, flexlvmv1.DeclaredDisk{ID: m.ID, Path: m.Path})
+	}
+	for _, r := range o.Refused[:min(len(o.Refused), mostRefused)] {
+		out.Refused = append(out.Refused, flexlvmv1.DeclaredDisk{ID: r.ID, Path: r.Path, Reason: clip(r.Reason, mostReason)})
+	}
+	return out
+}
+
+func (d *Daemon) announceDeclareFailed(ctx context.Context, err error) {
+	if d.dedupe.fresh("declare", err.Error(), d.cfg.Now()) {
+		klog.FromContext(ctx).Error(err, "Declared volume groups cannot be looked at; it is tried again")
+		d.events.onNode(warning, "VolumeGroupsFailed", fmt.Sprintf("declared volume groups cannot be looked at: %v; it is tried again", err))
+	}
+}
+
+// announceDeclared says what was made, and what is refused.
+func (d *Daemon) announceDeclared(ctx context.Context, objects map[string]*flexlvmv1.VolumeGroup, outcomes []volumegroup.Outcome) {
+	log := klog.FromContext(ctx)
+	for _, o := range outcomes {
+		topic, kind, reason, text := "declared "+o.Name, normal, "VolumeGroupMade", o.Message
+		switch {
+		case o.State == volumegroup.Refused:
+			kind, reason = warning, "VolumeGroupRefused"
+			for _, r := range o.Refused {
+				text += fmt.Sprintf("; %s: %s", r.Path, r.Reason)
+			}
+			if !d.dedupe.fresh(topic, text, d.cfg.Now()) {
+				continue
+			}
+		case o.Changed:
+			d.dedupe.over(topic)
+			for _, m := range o.Members {
+				text += fmt.Sprintf("; %s (%s)", m.Path, m.ID)
+			}
+		default:
+			d.dedupe.over(topic)
+			continue
+		}
+		log.Info("Declared volume group", "volumegroup", o.Name, "state", o.State, "why", text)
+		d.events.onNode(kind, reason, "VolumeGroup "+o.Name+": "+text)
+		d.events.onVolumeGroup(objects[o.Name], kind, reason, "node "+d.cfg.Node+": "+text)
+	}
+}
+
+func (e events) onVolumeGroup(o *flexlvmv1.VolumeGroup, kind, reason, message string) {
+	ref := &corev1.ObjectReference{APIVersion: flexlvmv1.GroupVersion.String(), Kind: "VolumeGroup", Name: o.Name, UID: o.UID}
+	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+}

@@ -1,0 +1,238 @@
+package nodeagent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// A fakeMaker plays the engine's part.
+type fakeMaker struct {
+	mu      sync.Mutex
+	asked   [][]volumegroup.Declaration
+	confirm []error // what confirm has said
+	// answer is what becomes of a declaration; nil: made.
+	answer func(volumegroup.Declaration) volumegroup.Outcome
+	err    error
+	// before is called before confirm is.
+	before func()
+}
+
+func (m *fakeMaker) MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) (out []volumegroup.Outcome, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, all)
+	if m.before != nil {
+		m.before()
+	}
+	for _, d := range all {
+		m.confirm = append(m.confirm, confirm(ctx, d))
+		o := volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Made, Message: "made", Changed: len(m.asked) == 1}
+		if m.answer != nil {
+			o = m.answer(d)
+		}
+		out = append(out, o)
+	}
+	return out, m.err
+}
+
+// with runs f while the maker is not called.
+func (m *fakeMaker) with(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
+func (m *fakeMaker) calls() (n int) {
+	m.with(func() { n = len(m.asked) })
+	return n
+}
+
+func volumeGroup(name string, change ...func(*flexlvmv1.VolumeGroup)) *flexlvmv1.VolumeGroup {
+	g := &flexlvmv1.VolumeGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+		Spec: flexlvmv1.VolumeGroupSpec{
+			Name: "vg-" + name, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"disks": "local"}},
+			Disks: []flexlvmv1.DiskSelector{{Path: "/dev/sd*", MinSize: "900G"}},
+		},
+	}
+	for _, c := range change {
+		c(g)
+	}
+	return g
+}
+
+// putGroup adds or replaces a VolumeGroup.
+func (a *fakeAPI) putGroup(g *flexlvmv1.VolumeGroup) {
+	a.with(func() {
+		kind := "MODIFIED"
+		if a.groups[g.Name] == nil {
+			kind = "ADDED"
+		}
+		a.groups[g.Name] = g.DeepCopy()
+		a.changed(kind, a.groups[g.Name])
+	})
+}
+
+func newGroupRig(t *testing.T) (*rig, *fakeMaker) {
+	r, m := newRig(t), &fakeMaker{}
+	r.config.Groups = m
+	r.api.nodeLabels = map[string]string{"disks": "local"}
+	return r, m
+}
+
+// declaredStates gives what the NodeStorage says of each group.
+func (r *rig) declaredStates() string {
+	var out []string
+	for _, g := range r.status().DeclaredGroups {
+		out = append(out, fmt.Sprintf("%s %s: %s", g.Name, g.State, g.Message))
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestDeclaredGroupsAreMadeAndReported(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	m.answer = func(d volumegroup.Declaration) volumegroup.Outcome {
+		if d.Name == "slow" {
+			return volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Refused, Message: "none", Refused: []volumegroup.Refusal{{Disk: volumegroup.Disk{ID: "serial-2", Path: "/dev/sdc"}, Reason: "it has a partition"}}}
+		}
+		return volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Made, Message: "made", Changed: true, Members: []volumegroup.Disk{{ID: "serial-1", Path: "/dev/sdb"}}}
+	}
+	r.api.putGroup(volumeGroup("fast", func(g *flexlvmv1.VolumeGroup) {
+		g.Annotations = map[string]string{flexlvmv1.AnnotationTakeAgain: "serial-1, serial-2@monday"}
+		g.Spec.ThinPool = &flexlvmv1.ThinPoolSpec{Name: "thinpool", Size: "1Gi"}
+		g.Spec.Extend = true
+	}))
+	r.api.putGroup(volumeGroup("slow"))
+	r.api.putGroup(volumeGroup("elsewhere", func(g *flexlvmv1.VolumeGroup) { g.Spec.NodeSelector.MatchLabels["disks"] = "none" }))
+	r.api.putGroup(volumeGroup("everywhere", func(g *flexlvmv1.VolumeGroup) { g.Spec.NodeSelector = metav1.LabelSelector{} }))
+	r.api.putGroup(volumeGroup("withdrawn", func(g *flexlvmv1.VolumeGroup) { g.DeletionTimestamp = &metav1.Time{Time: time.Now()} }))
+	r.start()
+	r.eventually(func() bool { return r.declaredStates() == "fast Made: made\nslow Refused: none" }, "%s", r.declaredStates())
+	groups := r.status().DeclaredGroups
+	require.Equal(t, []flexlvmv1.DeclaredDisk{{ID: "serial-1", Path: "/dev/sdb"}}, groups[0].Disks)
+	require.Equal(t, []flexlvmv1.DeclaredDisk{{ID: "serial-2", Path: "/dev/sdc", Reason: "it has a partition"}}, groups[1].Refused)
+	m.with(func() {
+		last := m.asked[len(m.asked)-1]
+		require.Len(t, last, 2)
+		require.Equal(t, volumegroup.Declaration{
+			Name: "fast", Group: "vg-fast", Selectors: []volumegroup.Selector{{Path: "/dev/sd*", MinSize: 900_000_000_000}},
+			ThinPool: "thinpool", ThinSize: volume.GiB, Extend: true, Again: []string{"serial-1", "serial-2@monday"},
+		}, last[0])
+		require.NoError(t, errors.Join(m.confirm...))
+	})
+	r.eventually(func() bool {
+		return len(r.api.told("VolumeGroupMade")) >= 2 && len(r.api.told("VolumeGroupRefused")) == 2
+	}, "events: %v", r.api.told("VolumeGroupMade"))
+	require.Contains(t, r.api.told("VolumeGroupMade"), "Node/node-1: VolumeGroup fast: made; /dev/sdb (serial-1)")
+	require.Equal(t, []string{
+		"Node/node-1: VolumeGroup slow: none; /dev/sdc: it has a partition",
+		"VolumeGroup/slow: node node-1: none; /dev/sdc: it has a partition",
+	}, r.api.told("VolumeGroupRefused"), "once, however often it is looked at")
+}
+
+// Disks are looked for now and then, and at once when a VolumeGroup changes; not in every
+// round.
+func TestDeclaredGroupsAreLookedAtNowAndThen(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	require.Zero(t, m.calls(), "nothing is declared")
+	require.Zero(t, r.api.requests("list volumegroups"))
+
+	r.api.putGroup(volumeGroup("fast"))
+	r.eventually(func() bool { return m.calls() == 1 }, "not made")
+	r.rounds(3)
+	require.Equal(t, 1, m.calls())
+	r.clock.pass(time.Minute)
+	r.eventually(func() bool { return m.calls() == 2 }, "not looked at again")
+	r.api.putGroup(volumeGroup("fast", func(g *flexlvmv1.VolumeGroup) { g.Spec.Extend = true }))
+	r.eventually(func() bool { return m.calls() == 3 }, "its change is not seen")
+	r.eventually(func() bool { return r.declaredStates() == "fast Made: made" }, "%s", r.declaredStates())
+
+	r.api.with(func() {
+		gone := r.api.groups["fast"]
+		delete(r.api.groups, "fast")
+		r.api.changed("DELETED", gone)
+	})
+	r.eventually(func() bool { return r.declaredStates() == "" }, "it is still reported: %s", r.declaredStates())
+	require.Equal(t, 3, m.calls())
+}
+
+// What the watch shows and the API server does not say is not done.
+func TestDeclaredGroupsAreConfirmed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before func(*rig)
+		says   string
+	}{
+		"withdrawn meanwhile":            {func(r *rig) { r.api.with(func() { delete(r.api.groups, "fast") }) }, "have changed meanwhile"},
+		"another has come":               {func(r *rig) { r.api.with(func() { r.api.groups["new"] = volumeGroup("new") }) }, "have changed meanwhile"},
+		"the API server does not answer": {func(r *rig) { r.api.fail(0, "list volumegroups") }, "list VolumeGroups"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, m := newGroupRig(t)
+			m.before = func() { c.before(r) }
+			r.start()
+			r.eventually(r.readyIs("Ready"), "not ready")
+			r.api.putGroup(volumeGroup("fast"))
+			r.eventually(func() bool { return m.calls() > 0 }, "not looked at")
+			m.with(func() { require.ErrorContains(t, m.confirm[0], c.says) })
+		})
+	}
+}
+
+// Whatever is wrong with declared groups, volumes are looked after; and it is told.
+func TestDeclaredGroupsThatCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	m.err = errors.New("the ledger is unreadable")
+	r.api.putGroup(volumeGroup("fast"))
+	r.start()
+	r.eventually(func() bool { return r.declaredStates() == "fast Refused: the ledger is unreadable" }, "%s", r.declaredStates())
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.eventually(func() bool { return len(r.api.told("VolumeGroupsFailed")) == 1 }, "not told")
+}
+
+// A cluster whose VolumeGroups cannot be read keeps what was reported of them.
+func TestDeclaredGroupsThatAreNotShown(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	r.api.putGroup(volumeGroup("fast"))
+	stop := r.start()
+	r.eventually(func() bool { return r.declaredStates() == "fast Made: made" }, "%s", r.declaredStates())
+	stop()
+	before := m.calls()
+	r.api.fail(403, "list volumegroups", "watch volumegroups")
+	r.start()
+	r.rounds(3)
+	require.Equal(t, "fast Made: made", r.declaredStates())
+	require.Equal(t, before, m.calls())
+}
+
+// A dry run makes nothing.
+func TestDeclaredGroupsInADryRun(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	r.config.DryRun = true
+	r.api.putGroup(volumeGroup("fast"))
+	r.start()
+	r.eventually(r.readyIs("DryRun"), "not ready")
+	r.rounds(3)
+	require.Zero(t, m.calls())
+}

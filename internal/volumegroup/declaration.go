@@ -1,0 +1,150 @@
+// Package volumegroup decides which disks of a node become which declared volume group. It
+// does no I/O: what it decides follows from a View alone, and is carried out by the engine.
+package volumegroup
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Declaration is what one VolumeGroup says of this node.
+type Declaration struct {
+	Name      string // of the VolumeGroup, which tells it from all others
+	Group     volume.Group
+	Selectors []Selector
+	ThinPool  volume.Name  // empty: none
+	ThinSize  volume.Bytes // of its data; 0: what its metadata leaves
+	Extend    bool
+	// Again are disks that may be taken although they were taken before: ID or ID@NOTE.
+	Again []string
+}
+
+// A Selector matches disks for which all that it says is true. Empty fields say nothing;
+// one of ByID and Path is not empty.
+type Selector struct {
+	ByID, Path       string // patterns of path.Match
+	MinSize, MaxSize volume.Bytes
+	Rotational       *bool
+}
+
+// Validate checks what the API server cannot, or may not have checked.
+func (d Declaration) Validate() error {
+	if _, err := volume.ParseGroup("spec.name", string(d.Group)); err != nil {
+		return err
+	}
+	if d.ThinPool != "" {
+		if _, err := volume.ParseThinPool("spec.thinPool.name", string(d.ThinPool)); err != nil {
+			return err
+		}
+	}
+	if len(d.Selectors) == 0 {
+		return &volume.FieldError{Field: "spec.disks", Reason: "is empty; name disks by byID or path"}
+	}
+	if d.ThinSize < 0 {
+		return &volume.FieldError{Field: "spec.thinPool.size", Reason: "is no size"}
+	}
+	for i, s := range d.Selectors {
+		if s.MinSize < 0 || s.MaxSize < 0 {
+			return &volume.FieldError{Field: fmt.Sprintf("spec.disks[%d]", i), Reason: "has a minSize or maxSize that is no size"}
+		}
+		if s.ByID == "" && s.Path == "" {
+			return &volume.FieldError{Field: fmt.Sprintf("spec.disks[%d]", i), Reason: "names neither byID nor path; a disk is never taken for its size alone"}
+		}
+		for field, pattern := range map[string]string{"byID": s.ByID, "path": s.Path} {
+			if err := checkPattern(fmt.Sprintf("spec.disks[%d].%s", i, field), pattern); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkPattern refuses patterns that begin with a wildcard, or in the name of which nothing
+// is said literally: those match whatever is there.
+func checkPattern(field, pattern string) error {
+	if pattern == "" {
+		return nil
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return &volume.FieldError{Field: field, Value: pattern, Reason: "is no pattern; a bracket may be open"}
+	}
+	name := path.Base(pattern)
+	if literal := strings.IndexAny(name, "*?["); literal >= 0 && literal < 2 || strings.ContainsAny(path.Dir(pattern), "*?[") {
+		return &volume.FieldError{Field: field, Value: pattern, Reason: "would match whatever is there; begin the name with the kind of the disks, as in /dev/sd* or nvme-Samsung*"}
+	}
+	return nil
+}
+
+// A Disk is a whole disk of the node.
+type Disk struct {
+	ID         string   // tells it from all others; empty where it says nothing of itself
+	Path       string   // of its device at present
+	Links      []string // other paths that lead to it
+	Size       volume.Bytes
+	Rotational bool
+	Removable  bool
+	Remote     bool // other nodes may reach it as well
+}
+
+// Matches reports whether one of the declaration's selectors matches the disk.
+func (d Declaration) Matches(disk Disk) bool {
+	return slices.ContainsFunc(d.Selectors, func(s Selector) bool { return s.matches(disk) })
+}
+
+func (s Selector) matches(d Disk) bool {
+	paths := append([]string{d.Path}, d.Links...)
+	ids := []string{d.ID}
+	for _, link := range d.Links {
+		if path.Base(path.Dir(link)) == "by-id" {
+			ids = append(ids, path.Base(link))
+		}
+	}
+	switch {
+	case s.ByID == "" && s.Path == "":
+		return false
+	case s.ByID != "" && !anyMatches(s.ByID, ids), s.Path != "" && !anyMatches(s.Path, paths):
+		return false
+	case d.Size < s.MinSize, s.MaxSize > 0 && d.Size > s.MaxSize:
+		return false
+	}
+	return s.Rotational == nil || *s.Rotational == d.Rotational
+}
+
+func anyMatches(pattern string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		is, err := path.Match(pattern, name)
+		return err == nil && is && name != ""
+	})
+}
+
+// asks reports whether the declaration asks for the disk to be taken again, by an entry
+// that has not been used yet, and which entry that is.
+func (d Declaration) asks(id string, used []string) (entry string, yes bool) {
+	for _, entry := range d.Again {
+		name, _, _ := strings.Cut(entry, "@")
+		if name == id && id != "" && !slices.Contains(used, entry) {
+			return entry, true
+		}
+	}
+	return "", false
+}
+
+// Tag returns the tag of the group that a declaration made.
+func Tag(declaration string) string { return tagPrefix + declaration }
+
+const tagPrefix = "flexlvm.declared="
+
+// DeclaredBy returns the name of the declaration that made a group with these tags, or
+// an empty one.
+func DeclaredBy(tags []string) string {
+	for _, t := range tags {
+		if name, is := strings.CutPrefix(t, tagPrefix); is {
+			return name
+		}
+	}
+	return ""
+}

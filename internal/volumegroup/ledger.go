@@ -1,0 +1,62 @@
+package volumegroup
+
+import (
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Ledger is what the node remembers of the disks that it has taken. It is written before
+// a disk is touched, and nothing is ever taken out of it.
+type Ledger struct {
+	// Groups by the name of the declaration that made them.
+	Groups map[string]MadeGroup `json:"groups,omitempty"`
+	// Disks by their IDs.
+	Disks map[string]TakenDisk `json:"disks,omitempty"`
+}
+
+// A MadeGroup is a volume group that a declaration made here.
+type MadeGroup struct {
+	Group volume.Group `json:"group"`
+	UUID  string       `json:"uuid"`
+	// PoolMade: the thin pool was made, or is not for the declaration to make any more.
+	PoolMade bool `json:"poolMade,omitempty"`
+}
+
+// A TakenDisk is a disk that a declaration has taken.
+type TakenDisk struct {
+	Declaration string       `json:"declaration"`
+	Group       volume.Group `json:"group"`
+	// PV is the UUID that its physical volume gets: by it, what an earlier process has
+	// begun is told from what a person has made.
+	PV    string    `json:"pv"`
+	Stage DiskStage `json:"stage"`
+	// Asked are the entries of the annotation for which it was taken again.
+	Asked []string `json:"asked,omitempty"`
+}
+
+// DiskStage is how far a disk has come.
+type DiskStage string
+
+// The stages of a disk, in their order.
+const (
+	// DiskTaken: it may have become a physical volume, and was in no group.
+	DiskTaken DiskStage = "taken"
+	// DiskLabelled: it has become a physical volume, and may have been in the group.
+	DiskLabelled DiskStage = "labelled"
+	// DiskMember: it has been in the group.
+	DiskMember DiskStage = "member"
+)
+
+// clone copies the ledger, so that a plan changes nothing of what it was made from.
+func (l Ledger) clone() Ledger {
+	out := Ledger{Groups: make(map[string]MadeGroup, len(l.Groups)), Disks: make(map[string]TakenDisk, len(l.Disks))}
+	for k, v := range l.Groups {
+		out.Groups[k] = v
+	}
+	for k, v := range l.Disks {
+		v.Asked = slices.Clone(v.Asked)
+		out.Disks[k] = v
+	}
+	return out
+}

@@ -1,0 +1,264 @@
+package volumegroup
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A PV is a physical volume that LVM shows, in a group or in none.
+type PV struct {
+	UUID string
+	Path string
+	// Disk is the ID of the whole disk that it is on; empty for a partition, or where the
+	// disk is missing.
+	Disk      string
+	Group     volume.Group // empty: in none
+	GroupUUID string
+	Tags      []string // of the group
+	Missing   bool
+}
+
+// A View is what a plan is made from, as of one moment.
+type View struct {
+	Declarations []Declaration // that select this node
+	Disks        []Disk
+	PVs          []PV
+	Ledger       Ledger
+}
+
+// A Decision is what is to become of one declaration.
+type Decision struct {
+	Declaration Declaration
+	// Problem says why nothing at all is done; empty if something may be.
+	Problem string
+	// GroupUUID is that of the group that the declaration has made; empty: none is there.
+	GroupUUID string
+	Members   []Disk // that the group is made of
+	// Take are to become members, if they are found to be blank or are begun already.
+	Take     []Candidate
+	Refused  []Refusal
+	MakePool bool // the group is there, and its thin pool was not made yet
+}
+
+// Matched reports whether any disk of the node matches the declaration.
+func (d Decision) Matched() bool { return len(d.Members)+len(d.Take)+len(d.Refused) > 0 }
+
+// A Candidate is a disk to be taken.
+type Candidate struct {
+	Disk
+	// PV is the UUID of the physical volume that an earlier process has chosen; empty: none.
+	PV string
+	// Begun: the disk is that physical volume already, in no group, and not blank.
+	Begun bool
+	// Asked is the entry of the annotation for which it is taken again.
+	Asked string
+}
+
+// A Refusal is a disk that is not taken, and why.
+type Refusal struct {
+	Disk
+	Reason string
+}
+
+// Plan decides. The ledger that it returns holds what it has recognised as ours, and is to
+// be written before anything is done. Whatever is not known for certain is refused.
+func Plan(v View) ([]Decision, Ledger) {
+	p := planner{View: v, ledger: v.Ledger.clone(), ids: map[string]int{}}
+	for _, d := range v.Disks {
+		p.ids[d.ID]++
+	}
+	decisions := make([]Decision, 0, len(v.Declarations))
+	for _, d := range v.Declarations {
+		decisions = append(decisions, p.decide(d))
+	}
+	p.settleConflicts(decisions)
+	for i := range decisions {
+		p.finish(&decisions[i])
+	}
+	return decisions, p.ledger
+}
+
+type planner struct {
+	View
+	ledger Ledger
+	ids    map[string]int // how many disks say that they have this ID
+}
+
+func (p *planner) decide(d Declaration) Decision {
+	out := Decision{Declaration: d}
+	if err := d.Validate(); err != nil {
+		out.Problem = err.Error()
+		return out
+	}
+	out.GroupUUID, out.Problem = p.group(d)
+	if out.Problem != "" {
+		return out
+	}
+	if out.GroupUUID != "" {
+		p.recognise(d, out.GroupUUID)
+		out.MakePool = d.ThinPool != "" && !p.ledger.Groups[d.Name].PoolMade
+	}
+	for _, disk := range p.Disks {
+		if pv := p.on(disk); out.GroupUUID != "" && pv != nil && pv.GroupUUID == out.GroupUUID {
+			out.Members = append(out.Members, disk)
+			continue
+		}
+		if !d.Matches(disk) {
+			continue
+		}
+		c, reason := p.candidate(d, disk)
+		if reason == "" && out.GroupUUID != "" {
+			reason = p.lateReason(d, out.GroupUUID)
+		}
+		if reason != "" {
+			out.Refused = append(out.Refused, Refusal{disk, reason})
+			continue
+		}
+		out.Take = append(out.Take, c)
+	}
+	return out
+}
+
+// group finds the group that the declaration has made, and says why there can be none.
+func (p *planner) group(d Declaration) (uuid, problem string) {
+	tags := map[string][]string{} // by UUID of the groups of this name
+	for _, pv := range p.PVs {
+		if pv.Group == d.Group && pv.Group != "" {
+			tags[pv.GroupUUID] = pv.Tags
+		}
+	}
+	if len(tags) > 1 {
+		return "", fmt.Sprintf("this node has %d volume groups of the name %s; give all but one another name with `vgrename UUID NAME`", len(tags), d.Group)
+	}
+	made := p.ledger.Groups[d.Name]
+	for uuid, has := range tags {
+		switch by := DeclaredBy(has); {
+		case by == "":
+			return "", fmt.Sprintf("volume group %s exists, and no VolumeGroup has made it; it can be used as it is, and is not touched", d.Group)
+		case by != d.Name:
+			return "", fmt.Sprintf("volume group %s exists, and VolumeGroup %s has made it; choose another spec.name", d.Group, by)
+		case made.UUID != "" && made.UUID != uuid:
+			return "", fmt.Sprintf("volume group %s has UUID %s, and the one that was made here had %s; it is not touched", d.Group, uuid, made.UUID)
+		}
+		return uuid, ""
+	}
+	for _, other := range p.Declarations {
+		if other.Name != d.Name && other.Group == d.Group {
+			return "", fmt.Sprintf("VolumeGroup %s declares volume group %s on this node, too; neither is made", other.Name, d.Group)
+		}
+	}
+	return "", ""
+}
+
+// recognise notes in the ledger the group that is there, and the disks that it is made of.
+func (p *planner) recognise(d Declaration, uuid string) {
+	made, begun := p.ledger.Groups[d.Name]
+	if !begun {
+		// Made by a node that remembers nothing of it: what is not there by now was
+		// removed by a person.
+		made.PoolMade = true
+	}
+	made.Group, made.UUID = d.Group, uuid
+	p.ledger.Groups[d.Name] = made
+	for _, pv := range p.PVs {
+		if pv.GroupUUID != uuid || pv.Disk == "" {
+			continue
+		}
+		was := p.ledger.Disks[pv.Disk]
+		p.ledger.Disks[pv.Disk] = TakenDisk{Declaration: d.Name, Group: d.Group, PV: pv.UUID, Stage: DiskMember, Asked: was.Asked}
+	}
+}
+
+// on returns the physical volume on a disk, or nil.
+func (p *planner) on(d Disk) *PV {
+	i := slices.IndexFunc(p.PVs, func(pv PV) bool { return pv.Disk == d.ID && d.ID != "" || pv.Path == d.Path })
+	if i < 0 {
+		return nil
+	}
+	return &p.PVs[i]
+}
+
+// candidate says whether a disk may be taken, or why not. That it is blank is yet to be
+// seen.
+func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason string) {
+	c.Disk = disk
+	switch {
+	case disk.ID == "":
+		return c, "it has neither a WWN nor a serial number by which it could be told from another disk; use `flexlvm vg create` on the node"
+	case p.ids[disk.ID] > 1:
+		return c, fmt.Sprintf("%d devices say that they are %s; they may be paths to one disk (multipath), which is not taken", p.ids[disk.ID], disk.ID)
+	case disk.Removable:
+		return c, "it is removable"
+	case disk.Remote:
+		return c, "it is reached over a network, where other nodes may reach it as well; use `flexlvm vg create` on the node"
+	}
+	pv := p.on(disk)
+	taken, known := p.ledger.Disks[disk.ID]
+	asked, again := d.asks(disk.ID, taken.Asked)
+	switch {
+	case pv != nil && known && !again && pv.Group == "" && pv.UUID == taken.PV && taken.Declaration == d.Name && taken.Group == d.Group && taken.Stage != DiskMember:
+		c.PV, c.Begun = taken.PV, true
+		return c, ""
+	case pv != nil && pv.Group != "":
+		return c, fmt.Sprintf("it belongs to volume group %s", pv.Group)
+	case pv != nil:
+		return c, fmt.Sprintf("it holds an LVM physical volume, %s; if nobody wants it, remove it with `pvremove %s`, and see docs/volume-groups.md on taking a disk again", pv.UUID, pv.Path)
+	case known && again:
+		c.Asked = asked
+		return c, ""
+	case known && taken.Declaration == d.Name && taken.Group == d.Group && taken.Stage == DiskTaken:
+		c.PV = taken.PV
+		return c, ""
+	case known:
+		return c, fmt.Sprintf("it was taken before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not taken twice unless the annotation %s of the VolumeGroup asks for it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
+	}
+	c.Asked = asked
+	return c, ""
+}
+
+// annotation is that of the API; this package knows nothing of Kubernetes.
+const annotation = "flexlvm.io/take-again"
+
+// lateReason says why no disk is added to a group that is there; empty if one may be.
+func (p *planner) lateReason(d Declaration, uuid string) string {
+	if !d.Extend {
+		return fmt.Sprintf("volume group %s was made without it; set spec.extend to add it", d.Group)
+	}
+	if slices.ContainsFunc(p.PVs, func(pv PV) bool { return pv.GroupUUID == uuid && pv.Missing }) {
+		return fmt.Sprintf("volume group %s lacks devices, so it is not extended", d.Group)
+	}
+	return ""
+}
+
+// settleConflicts refuses the disks that another declaration matches, too, whether or not
+// that one would take them now. What was begun is finished.
+func (p *planner) settleConflicts(decisions []Decision) {
+	for i := range decisions {
+		d := &decisions[i]
+		d.Take = slices.DeleteFunc(d.Take, func(c Candidate) bool {
+			at := slices.IndexFunc(p.Declarations, func(other Declaration) bool {
+				return other.Name != d.Declaration.Name && other.Matches(c.Disk)
+			})
+			if c.PV != "" || at < 0 {
+				return false
+			}
+			d.Refused = append(d.Refused, Refusal{c.Disk, fmt.Sprintf("VolumeGroup %s matches it as well; neither takes it", p.Declarations[at].Name)})
+			return true
+		})
+	}
+}
+
+// finish sees to it that a group that is gone is not made again unless that is asked for.
+func (p *planner) finish(d *Decision) {
+	made := p.ledger.Groups[d.Declaration.Name]
+	if d.Problem != "" || d.GroupUUID != "" || made.UUID == "" {
+		return
+	}
+	if slices.ContainsFunc(d.Take, func(c Candidate) bool { return c.Asked != "" }) {
+		return
+	}
+	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was made here and is gone: its disks are missing, or a person has removed it; it is not made again unless the annotation %s of the VolumeGroup names one of its disks", made.Group, made.UUID, annotation)
+	d.Take = nil
+}
