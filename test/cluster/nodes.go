@@ -46,20 +46,36 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backen
 		if err := makeSparse(base+"-data.img", cfg.DiskSize); err != nil {
 			return nil, err
 		}
-		machine, err := backend.Program(hardware(base, i, cfg, []vm.Drive{
+		drives := []vm.Drive{
 			{Path: base + "-root", Base: backend.NodeDisk, Serial: vm.RootSerial},
 			// What the guest flushed survives a power cut; what it did not is lost with
 			// its memory.
 			{Path: base + "-data.img"},
 			{Path: tools, ReadOnly: true},
 			{Path: images, ReadOnly: true},
-		}))
+		}
+		blank, err := blankDisks(base, cfg.BlankDisks)
+		if err != nil {
+			return nil, err
+		}
+		machine, err := backend.Program(hardware(base, i, cfg, append(drives, blank...)))
 		if err != nil {
 			return nil, err
 		}
 		nodes = append(nodes, program{Name: nodeName(i), Program: machine, Again: true})
 	}
 	return nodes, nil
+}
+
+func blankDisks(base string, n int) (drives []vm.Drive, err error) {
+	for i := 1; i <= n; i++ {
+		d := vm.Drive{Path: fmt.Sprintf("%s-blank-%d.img", base, i), Serial: fmt.Sprintf("blank-%d", i)}
+		if err := makeSparse(d.Path, 2<<30); err != nil {
+			return nil, err
+		}
+		drives = append(drives, d)
+	}
+	return drives, nil
 }
 
 func hardware(base string, i int, cfg Config, drives []vm.Drive) vm.Hardware {

@@ -63,7 +63,7 @@ func start(t *testing.T, args ...string) *bed {
 	began := time.Now()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d-%d", os.Getpid(), beds.Add(1)), DiskSize: 14 << 30, Log: os.Stderr})
+	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("gc-%d-%d", os.Getpid(), beds.Add(1)), DiskSize: 14 << 30, BlankDisks: 2, Log: os.Stderr})
 	require.NoError(t, err)
 	b := &bed{Cluster: c, began: began}
 	t.Cleanup(func() { b.stop(t) })

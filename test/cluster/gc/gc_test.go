@@ -91,6 +91,7 @@ func TestNodeDaemon(t *testing.T) {
 		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
 	}
 	d.together("groups", groups)
+	d.then("declared groups", calm, d.testDeclaredGroups)
 	d.then("IO limits", idle, d.testIOLimits)
 	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
 	d.then("pod deleted by force", watchful, d.testDeletedByForce)

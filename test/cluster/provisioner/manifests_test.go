@@ -72,6 +72,7 @@ func (b *bed) testManifests(t *testing.T) {
 	})
 	t.Run("bounds on who reads metrics", b.testMetricsManifests)
 	t.Run("readers of metrics", b.testMetricsReaders)
+	t.Run("volume groups that are let in", b.testVolumeGroups)
 	t.Run("rights of the provisioner", b.testRights)
 	t.Run("rights of the node daemon", b.testDaemonRights)
 	t.Run("node daemon and volumes", b.testDaemonVolumes)
@@ -190,6 +191,7 @@ func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 func (b *bed) testExamples(t *testing.T) {
 	s := b.namespace(t, "examples")
 	t.Cleanup(func() {
+		b.kubectl(t, "delete", "-f", filepath.Join(b.source, "examples/volumegroup.yaml"))
 		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1", "flexlvm-thin", "flexlvm-clonable"} {
 			require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), class, metav1.DeleteOptions{}))
 		}

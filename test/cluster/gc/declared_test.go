@@ -1,0 +1,98 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+const declaredGroup = `
+apiVersion: flexlvm.io/v1
+kind: VolumeGroup
+metadata: {name: declared}
+spec:
+  nodeSelector: {matchLabels: {flexlvm.io/disks: local}}
+  name: declared
+  disks: [{byID: "serial-blank-*"}]
+  extend: true
+`
+
+// declaredState waits until the node says so of the declared group, and gives what it says.
+func (b *bed) declaredState(t *testing.T, fits func(v1.DeclaredGroup) bool) (out v1.DeclaredGroup) {
+	t.Helper()
+	await.Until(t, longest, func() string {
+		groups := b.storage(t).DeclaredGroups
+		if len(groups) == 1 {
+			out = groups[0]
+		}
+		return await.Missing(len(groups) == 1 && fits(out), "it says %+v", groups)
+	})
+	return out
+}
+
+// testDeclaredGroups: of two disks with serial numbers one carries a file system. The
+// group is made of the other one, a pod gets a volume in it, and people see why the one is
+// refused; when it is clear, it is added. Nothing is removed with the declaration.
+func (b *bed) testDeclaredGroups(t *testing.T) {
+	device := func(serial string) string {
+		return strings.TrimSpace(b.onNode(t, `for f in /sys/block/*/serial; do
+			if [ "$(cat $f)" = `+serial+` ]; then basename $(dirname $f); fi; done`))
+	}
+	full := "/dev/" + device("blank-2")
+	b.onNode(t, "mkfs.xfs -q "+full)
+	b.apply(t, declaredGroup)
+	b.looksTwice(t)
+	require.Empty(t, b.storage(t).DeclaredGroups, "the node is not selected")
+	b.kubectl(t, "label", "node", node, "flexlvm.io/disks=local")
+	b.kubectl(t, "annotate", "volumegroup", "declared", "looked=again")
+
+	group := b.declaredState(t, func(g v1.DeclaredGroup) bool { return g.State == v1.DeclaredMade })
+	require.Len(t, group.Disks, 1)
+	require.Equal(t, "serial-blank-1", group.Disks[0].ID)
+	require.Len(t, group.Refused, 1)
+	described := b.kubectl(t, "describe", "nodestorage", node)
+	require.Contains(t, described, "xfs")
+	require.Contains(t, described, "serial-blank-2")
+	b.event(t, "default", "VolumeGroup", "declared", "VolumeGroupMade", "node "+node)
+	b.event(t, "default", "Node", node, "VolumeGroupMade", "declared")
+	require.Contains(t, b.kubectl(t, "get", "volumegroups"), "declared")
+	b.say(t, "made of the blank disk")
+
+	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "declared"}, Provisioner: pv.Provisioner, Parameters: map[string]string{"volumeGroup": "declared"},
+		ReclaimPolicy:     ptr(corev1.PersistentVolumeReclaimDelete),
+		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := b.space(t, "declared")
+	s.claimOf("declared", "data", "100Mi")
+	s.pod("data", "data")
+	s.running("data")
+	sum := s.sums("data")
+	b.say(t, "a pod has a volume in it")
+
+	b.onNode(t, "wipefs --quiet --all "+full+"; blkdiscard --zeroout "+full)
+	b.kubectl(t, "annotate", "volumegroup", "declared", "looked=once-more", "--overwrite")
+	group = b.declaredState(t, func(g v1.DeclaredGroup) bool { return len(g.Disks) == 2 })
+	require.Equal(t, v1.DeclaredMade, group.State)
+	require.Equal(t, "2", strings.TrimSpace(b.onNode(t, "vgs --noheadings -o pv_count declared")))
+	b.say(t, "extended by the other disk")
+
+	b.kubectl(t, "delete", "volumegroup", "declared")
+	await.Until(t, longest, func() string {
+		return await.Missing(len(b.storage(t).DeclaredGroups) == 0, "it is still reported")
+	})
+	b.looksTwice(t)
+	require.Equal(t, "2", strings.TrimSpace(b.onNode(t, "vgs --noheadings -o pv_count declared")))
+	require.Equal(t, sum, s.sums("data"))
+}
