@@ -36,7 +36,7 @@ type VolumeManagerStatus struct {
 	// +listMapKey=id
 	// +optional
 	Volumes []VolumeStatus `json:"volumes,omitempty"`
-	// Conditions are Ready, Loaded and Advice; each says why in words.
+	// Conditions are Ready, Loaded, Advice and Truncated; each says why in words.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -52,6 +52,8 @@ const (
 	// written otherwise, or a load met something that people should know. It is true if
 	// there is such advice, which its message holds.
 	ConditionAdvice = "Advice"
+	// ConditionTruncated is true if a volume has more replicas than its status tells of.
+	ConditionTruncated = "Truncated"
 )
 
 // DatasetSummary is for people: a column of `kubectl get vm` shows one value and no
@@ -120,7 +122,14 @@ type VolumeStatus struct {
 	// Upload is how far the upload of what consumers change is behind, with resync.
 	// +optional
 	Upload *UploadLag `json:"upload,omitempty"`
-	// Nodes tells of each replica.
+	// States counts the replicas by state, where there are more than nodes tells of.
+	// +optional
+	States map[ReplicaState]int32 `json:"states,omitempty"`
+	// Failures are loads that failed of replicas that nodes does not tell of.
+	// +listType=atomic
+	// +optional
+	Failures []ReplicaFailure `json:"failures,omitempty"`
+	// Nodes tells of each replica, up to the first 50.
 	// +listType=atomic
 	// +optional
 	Nodes []ReplicaStatus `json:"nodes,omitempty"`
@@ -170,6 +179,17 @@ const (
 	ReplicaUploading ReplicaState = "Uploading" // to outputURL
 	ReplicaLeaving   ReplicaState = "Leaving"   // evicted, surplus, outdated, or released
 )
+
+// ReplicaFailure is a load that failed of several replicas.
+type ReplicaFailure struct {
+	// Replicas by their numbers: 50-99,120.
+	Replicas string `json:"replicas"`
+	// Attempt as in ReplicaStatus.
+	Attempt string `json:"attempt"`
+	// Message of the first of them.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
 
 // ReplicaStatus is what there is of one replica.
 type ReplicaStatus struct {

@@ -26,7 +26,8 @@ a worker times the workers. The claim belongs to the job and goes with it; wheth
 its files go too is for the StorageClass to say. docs/jobs.md explains it all.
 
 It uses the kubeconfig that kubectl uses. Called again with the same settings, it
-makes what an earlier call could not.`
+makes what an earlier call could not; a job of that name with other settings is left
+as it is, and submit says in what they differ.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -100,6 +101,10 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	}
 	job, err := recipe.Start(cmd.Context(), client, o.Settings)
 	if err != nil {
+		return err
+	}
+	if how, ended := recipe.Ended(job); ended {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s is not started: it is there with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s started in namespace %s\n", job.Name, job.Namespace)

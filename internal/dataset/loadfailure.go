@@ -12,7 +12,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 		return false
 	}
 	attempt := p.task(index, nil).attempt
-	old := p.remembered(status.Claim)
+	old := p.remembered(index, status.Claim)
 	known := old.State == flexlvmv1.ReplicaFailed && old.Attempt == attempt
 	failed, why := r.loadFailedFor(attempt)
 	overdue := p.overdue(r)
@@ -40,12 +40,16 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 }
 
 // remembered is what the status says of a replica.
-func (p *planner) remembered(claim string) flexlvmv1.ReplicaStatus {
-	for _, v := range p.Owner.Status.Volumes {
-		for _, r := range v.Nodes {
-			if v.ID == p.Config.ID && r.Claim == claim {
-				return r
-			}
+func (p *planner) remembered(index int, claim string) flexlvmv1.ReplicaStatus {
+	was := p.before()
+	for _, r := range was.Nodes {
+		if r.Claim == claim {
+			return r
+		}
+	}
+	for _, f := range was.Failures {
+		if inRanges(f.Replicas, index) {
+			return flexlvmv1.ReplicaStatus{Claim: claim, State: flexlvmv1.ReplicaFailed, Attempt: f.Attempt, Message: f.Message}
 		}
 	}
 	return flexlvmv1.ReplicaStatus{}

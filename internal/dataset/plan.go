@@ -127,6 +127,7 @@ func (p *planner) copies() {
 		p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
 	}
 	p.Status.NodeAffinity = withData(has(p.label()))
+	var told []int
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil {
@@ -134,6 +135,7 @@ func (p *planner) copies() {
 		}
 		status := p.replica(index, r)
 		if status.State != "" {
+			told = append(told, index)
 			p.Status.Nodes = append(p.Status.Nodes, status)
 		}
 	}
@@ -152,6 +154,7 @@ func (p *planner) copies() {
 	// What is there already serves, whatever becomes of the rest.
 	p.Actions = slices.Concat(unlabel, label, p.Actions)
 	p.summarize()
+	p.bound(told)
 }
 
 // indexes are those that are wanted, and those that there are.
@@ -204,26 +207,6 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 
 func (p *planner) isComplete(index int, r *Replica) bool {
 	return r.Claim != nil && p.isOfLoad(r, replica.AnnotationComplete, index)
-}
-
-// isOfLoad reports whether an annotation of a claim names the load that is wanted. One that
-// was made by a flexlvm to which all servers were one is taken to be of the server that
-// the spec names now.
-func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
-	value := r.Claim.Annotations[key]
-	return value == p.Source.Load(index) || r.Claim.Annotations[annotationEndpoint] == "" && value == p.Source.loadBefore(index)
-}
-
-// adopt writes down the server that such a claim's data is from.
-func (p *planner) adopt(index int, r *Replica) {
-	if r.Claim == nil || going(r.Claim) || r.Claim.Annotations[annotationEndpoint] != "" || !p.isOfLoad(r, annotationLoad, index) {
-		return
-	}
-	told := map[string]string{annotationEndpoint: p.Source.server(), annotationLoad: p.Source.Load(index)}
-	if p.isComplete(index, r) {
-		told[replica.AnnotationComplete] = p.Source.Load(index)
-	}
-	p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
 }
 
 // outdated says why a replica has to go although it is wanted; empty where it has
@@ -317,7 +300,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
 		p.again(Action{Verb: Delete, Object: r.Job}, ended(r.Job))
 	default:
-		p.running(r, status)
+		p.running(index, r, status)
 	}
 }
 
@@ -326,13 +309,13 @@ func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelle
 
 // running tells how far a loader is. One that is at work and too busy to answer is at
 // least as far as it was.
-func (p *planner) running(r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaWaiting, progressOf(r.Report)
 	if status.Message = idle(r.Pod); status.Message == "" {
 		status.State = flexlvmv1.ReplicaLoading
 		if r.Report != nil {
 			status.Message = r.Report.Message
-		} else if old := p.remembered(status.Claim); old.State == flexlvmv1.ReplicaLoading || old.State == flexlvmv1.ReplicaStreaming {
+		} else if old := p.remembered(index, status.Claim); old.State == flexlvmv1.ReplicaLoading || old.State == flexlvmv1.ReplicaStreaming {
 			status.Message, status.Progress = old.Message, old.Progress
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 type options = map[string]flexlvmv1.OptionValue
@@ -123,106 +122,6 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// No manifest of VCK named a Secret, and one file was written to outputPath itself.
-func TestPachydermOfVCK(t *testing.T) {
-	for name, c := range map[string]struct {
-		options options
-		flags   []string
-		dir     string
-	}{
-		"a file":                    {options{"inputPath": "s3/test", "outputPath": "test"}, []string{"--name=test"}, ""},
-		"a file, further down":      {options{"inputPath": "s3/test", "outputPath": "./a/b"}, []string{"--name=a/b"}, ""},
-		"a file in a directory":     {options{"inputPath": "s3/test", "outputPath": "a/"}, nil, "a"},
-		"a file in the root":        {options{"inputPath": "/test", "outputPath": "/"}, nil, ""},
-		"all below a path":          {options{"inputPath": "s3/", "outputPath": "test"}, nil, "test"},
-		"all of it":                 {options{"inputPath": "/", "outputPath": "test"}, nil, "test"},
-		"what matches":              {options{"inputPath": "s3/*.csv", "outputPath": "test"}, nil, "test"},
-		"the older word":            {options{"filePath": "s3/test"}, nil, ""},
-		"what its controller wrote": {options{"inputPath": "s3/", "outputPath": "test", "recursive": "-r", "dataPath": "/var/datasets"}, nil, "test"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c.options["repo"], c.options["branch"] = "test", "master"
-			s, err := ParseSource(volumeOf("Pachyderm", 1, c.options))
-			require.NoError(t, err)
-			require.Equal(t, c.flags, s.Flags)
-			require.Equal(t, c.dir, s.Dir)
-			require.Equal(t, []string{"--anonymous", "--endpoint=http://pachd.default.svc:30600"}, s.Access)
-			require.Empty(t, s.Secret)
-		})
-	}
-	s, err := ParseSource(volumeOf("Pachyderm", 1, options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o", "pachydermSecretName": "token"}))
-	require.NoError(t, err)
-	require.Equal(t, "token", s.Secret)
-	require.NotContains(t, s.Access, "--anonymous")
-}
-
-// What VCK's controller and its client stored is taken, and means what it meant.
-func TestStoredByVCK(t *testing.T) {
-	for name, v := range map[string]flexlvmv1.VolumeConfig{
-		"its default server":       volumeOf("S3", 1, s3Options(options{"EndpointURL": "https://s3.amazonaws.com", "dataPath": "/var/datasets"})),
-		"no resync, two replicas":  volumeOf("S3", 2, s3Options(options{"resync": "false"})),
-		"no resync in its words":   volumeOf("S3", 2, s3Options(options{"resync": "0"})),
-		"no resync with Pachyderm": volumeOf("Pachyderm", 2, options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o", "resync": "F"}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := ParseSource(v)
-			require.NoError(t, err)
-			require.False(t, s.Mirror)
-			require.Empty(t, s.Endpoint)
-		})
-	}
-	for _, yes := range []flexlvmv1.OptionValue{"1", "True", "t", "TRUE", "true"} {
-		s, err := ParseSource(volumeOf("S3", 1, s3Options(options{"resync": yes})))
-		require.NoError(t, err)
-		require.True(t, s.Mirror)
-	}
-	_, err := ParseSource(volumeOf("S3", 1, s3Options(options{"EndpointURL": "http://minio"})))
-	require.ErrorContains(t, err, "write endpointURL")
-
-	spec := flexlvmv1.VolumeManagerSpec{VolumeConfigs: []flexlvmv1.VolumeConfig{
-		{ID: "vol1", SourceType: "S3", Replicas: 1}, {ID: "vol1", SourceType: "NFS"}, {ID: "vol1-n2"}, {ID: "vol1", SourceType: "NFS", Replicas: 3},
-	}}
-	var ids []string
-	var replicas []int32
-	for _, v := range spec.All() {
-		ids, replicas = append(ids, v.ID), append(replicas, v.Replicas)
-	}
-	require.Equal(t, []string{"vol1", "vol1-n3", "vol1-n2", "vol1-n4"}, ids)
-	require.Equal(t, []int32{1, 1, 0, 3}, replicas)
-	require.Equal(t, "vol1", spec.Given()[1].ID)
-}
-
-// VCK matched whole paths below the source, whether or not its name ended in a slash.
-func TestDistributionMatchesWholePaths(t *testing.T) {
-	v := volumeOf("S3", 3, s3Options(options{"sourceURL": "s3://foo/bar", "distributionStrategy": `{"*0_1*": 2, "*1_1*": 1}`}))
-	s, err := ParseSource(v)
-	require.NoError(t, err)
-	require.Equal(t, "s3://foo/bar/", s.URL)
-	owner := &flexlvmv1.VolumeManager{}
-	args := func(index int) []string {
-		var out []string
-		for _, a := range (task{owner: owner, config: v, source: s, index: index, claim: &corev1.PersistentVolumeClaim{}}).loadArgs(false) {
-			if strings.Contains(a, "_1") {
-				out = append(out, a)
-			}
-		}
-		return out
-	}
-	require.Equal(t, []string{"--path=*0_1*", "--elsewhere=*1_1*"}, args(1))
-	require.Equal(t, []string{"--path=*1_1*", "--elsewhere=*0_1*"}, args(2))
-	for url, want := range map[flexlvmv1.OptionValue]string{"s3://e2e-test": "s3://e2e-test", "s3://b/a/": "s3://b/a/", "s3://b/a/*.csv": "s3://b/a/*.csv"} {
-		v.Options["sourceURL"] = url
-		s, err = ParseSource(v)
-		require.NoError(t, err)
-		require.Equal(t, want, s.URL)
-	}
-	// What the loader found out is told.
-	st := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
-	r := st.completed(0)
-	r.Claim.Annotations[annotationLoaded] = `{"state":"complete","notes":["3 of 10 objects match none"]}`
-	require.Equal(t, []string{"3 of 10 objects match none"}, st.requirePlan().Advice)
-}
-
 // What the loader takes is taken, and handed on as it was written.
 func TestBounds(t *testing.T) {
 	for option, texts := range map[string][]flexlvmv1.OptionValue{
@@ -271,32 +170,6 @@ func TestLoadStaysTheSame(t *testing.T) {
 	s.Endpoint = ""
 	require.Equal(t, before, s.Load(0))
 	require.Equal(t, "9841aef28abe6c27", before)
-}
-
-// Replicas of a flexlvm to which all servers were one are not loaded anew: they are taken
-// to be of the server that the spec names, and from then on another one is other data.
-func TestServerIsPartOfTheData(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["endpointURL"] = 1, "http://minio:9000/" })
-	r := s.completed(0)
-	delete(r.Claim.Annotations, annotationEndpoint)
-	r.Claim.Annotations[annotationLoad], r.Claim.Annotations[replica.AnnotationComplete] = s.Source.loadBefore(0), s.Source.loadBefore(0)
-	out := s.requirePlan("annotate claim v-a-0")
-	require.Equal(t, map[string]string{annotationEndpoint: "minio:9000", annotationLoad: s.Source.Load(0), replica.AnnotationComplete: s.Source.Load(0)}, out.Actions[0].Annotations)
-	for key, value := range out.Actions[0].Annotations {
-		r.Claim.Annotations[key] = value
-	}
-	s.requirePlan()
-	for _, same := range []string{"https://minio:9000", "minio:9000", "http://MINIO:9000"} {
-		require.Equal(t, s.Source.Endpoint, endpointOf(same))
-	}
-	require.Empty(t, endpointOf("https://s3.amazonaws.com"))
-	s.Source.Endpoint = "other:9000"
-	require.Zero(t, s.requirePlan("unlabel node-0").Status.ReadyReplicas)
-	// From the default to another one.
-	s = newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
-	s.completed(0)
-	s.Source.Endpoint = "other:9000"
-	s.requirePlan("unlabel node-0")
 }
 
 // A Node that kubelet registers anew lacks for a while the labels that others give it.

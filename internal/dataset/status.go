@@ -47,7 +47,23 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	condition(&out, flexlvmv1.ConditionReady, count.usable == count.volumes && !released, "Usable", "every volume can be used", "NotUsable", out.Summary.Message, owner.Generation)
 	condition(&out, flexlvmv1.ConditionLoaded, count.loaded && !released, "Complete", "every replica is complete", "NotComplete", out.Summary.Message, owner.Generation)
 	advise(&out, volumes, owner.Generation)
+	truncated(&out, owner.Generation)
 	return out
+}
+
+// truncated says which volumes have more replicas than the status has by name.
+func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
+	var ids []string
+	for _, v := range out.Volumes {
+		if len(v.States) > 0 {
+			ids = append(ids, v.ID)
+		}
+	}
+	if len(ids) == 0 && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionTruncated) == nil {
+		return
+	}
+	condition(out, flexlvmv1.ConditionTruncated, len(ids) > 0, "ManyReplicas",
+		fmt.Sprintf("the first %d replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
 // mostAdvice bounds the message of the condition, in bytes.
@@ -128,7 +144,11 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 	}
 	out.Ready = fmt.Sprintf("%d/%d", ready, wanted)
 	out.Claims = strings.Join(claims, ",")
-	out.Nodes = strings.Join(slices.Sorted(maps.Keys(nodes)), ",")
+	names := slices.Sorted(maps.Keys(nodes))
+	if len(names) > mostReplicas {
+		names = append(names[:mostReplicas], fmt.Sprintf("and %d more", len(names)-mostReplicas))
+	}
+	out.Nodes = strings.Join(names, ",")
 	if replicas > 0 {
 		out.Progress = fmt.Sprintf("%d%%", percents/replicas)
 		out.Files = fmt.Sprintf("%d/%d", total.Files, total.FilesTotal)

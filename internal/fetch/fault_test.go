@@ -220,6 +220,7 @@ func TestChecksWithoutChecksums(t *testing.T) {
 
 	b.dest += "2"
 	b.fake.set("set/simple-large", fakeObject{data: large, etag: md5Hex(small)})
+	b.change = func(c *Config) { c.Checksum = ChecksumRequired }
 	_, _, err = b.run("s3://bucket/set/simple-large")
 	require.ErrorIs(t, err, store.ErrChecksum)
 }

@@ -125,6 +125,42 @@ func TestStart(t *testing.T) {
 	require.Equal(t, types.UID("job-uid"), claim.OwnerReferences[0].UID)
 }
 
+// A job of that name that is another one is not called started, whether it has ended or not.
+func TestStartBesideAnotherJob(t *testing.T) {
+	for want, change := range map[string]func(*recipe.Settings){
+		"--workers is 4 there and 5 here":                                   func(s *recipe.Settings) { s.Workers = 5 },
+		"--image is busybox:1.36 there and busybox:1.37 here":               func(s *recipe.Settings) { s.Image = "busybox:1.37" },
+		`the command is ["sh"`:                                              func(s *recipe.Settings) { s.Command = []string{"true"} },
+		"--keep-seconds is 60 there and none here":                          func(s *recipe.Settings) { s.KeepSeconds = -1 },
+		"--mount-path is /persistent there and /p here":                     func(s *recipe.Settings) { s.MountPath = "/p" },
+		"--tools-image is flexlvm/flexlvm:v1 there and":                     func(s *recipe.Settings) { s.ToolsImage = "" },
+		"--size-per-worker times the workers is 6Gi there and 4Gi here":     func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("1Gi") },
+		"--access-mode is [ReadWriteMany] there and [ReadWriteOnce] here":   func(s *recipe.Settings) { s.AccessMode = corev1.ReadWriteOnce },
+		"--storage-class is flexlvm-nfs there and other here":               func(s *recipe.Settings) { s.Class = "other" },
+		"--workers is 4 there and 2 here, --image is busybox:1.36 there an": func(s *recipe.Settings) { s.Workers, s.Image = 2, "x" },
+	} {
+		t.Run(want, func(t *testing.T) {
+			client := fake.NewClientset()
+			withUIDs(client)
+			job, err := recipe.Start(t.Context(), client, settings())
+			require.NoError(t, err)
+			job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+			_, err = client.BatchV1().Jobs("team").UpdateStatus(t.Context(), job, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			s := settings()
+			change(&s)
+			_, err = recipe.Start(t.Context(), client, s)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, "give another --name, or delete the job")
+			job, err = recipe.Start(t.Context(), client, settings())
+			require.NoError(t, err)
+			how, ended := recipe.Ended(job)
+			require.True(t, ended)
+			require.Equal(t, batchv1.JobComplete, how)
+		})
+	}
+}
+
 // The files of an earlier job of the same name are not taken for those of this one.
 func TestStartBesideTheClaimOfAnother(t *testing.T) {
 	client := fake.NewClientset(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{

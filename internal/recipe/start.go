@@ -13,14 +13,17 @@ import (
 
 // Start creates the job and then its claim, so that there is never a claim without an
 // owner. Killed in between, it leaves a job whose pods wait; called again with the same
-// settings, it creates what is missing. An existing job is left as it is.
+// settings, it creates what is missing. An existing job is left as it is; one with other
+// settings is an error that says in what they differ.
 func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batchv1.Job, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	job, err := client.BatchV1().Jobs(s.Namespace).Create(ctx, s.Job(), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		job, err = client.BatchV1().Jobs(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+		if job, err = client.BatchV1().Jobs(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{}); err == nil {
+			err = s.sameAs(job)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make job %s/%s: %w", s.Namespace, s.Name, err)
@@ -31,7 +34,10 @@ func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batch
 	}
 	_, err = client.CoreV1().PersistentVolumeClaims(s.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return job, ownedBy(ctx, client, job, claim)
+		if err := ownedBy(ctx, client, job, claim); err != nil {
+			return nil, err
+		}
+		return job, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make claim %s/%s (the job waits for it; start it again with the same settings, or delete it): %w", s.Namespace, claim.Name, err)
@@ -48,7 +54,7 @@ func ownedBy(ctx context.Context, client kubernetes.Interface, job *batchv1.Job,
 	}
 	for _, owner := range claim.OwnerReferences {
 		if owner.UID == job.UID && claim.DeletionTimestamp == nil {
-			return nil
+			return sameClaim(claim, want)
 		}
 	}
 	return fmt.Errorf("claim %s/%s is there already and belongs to an earlier job, or to nobody: wait until it is gone, or delete it, and start the job again with the same settings; its pods wait", want.Namespace, want.Name)

@@ -1,0 +1,87 @@
+package dataset
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// The status of a volume has this many replicas by name, and the first few with all that
+// is to be said of them: all of thousands would not fit into an object of the API server.
+const (
+	mostReplicas = 50
+	mostInFull   = 10
+	shortMessage = 200 // bytes
+)
+
+// bound counts the replicas by their states and leaves the first of them in the status;
+// indexes are theirs, in order. What has to be remembered of the others goes into groups.
+func (p *planner) bound(indexes []int) {
+	counts := map[flexlvmv1.ReplicaState]int32{}
+	for _, r := range p.Status.Nodes {
+		counts[r.State]++
+	}
+	if len(p.Status.Nodes) <= mostReplicas {
+		return
+	}
+	p.Status.States = counts
+	var failures []flexlvmv1.ReplicaFailure
+	numbers := map[string][]int{} // of replicas, by what failed
+	for i, r := range p.Status.Nodes[mostReplicas:] {
+		if r.Attempt == "" {
+			continue
+		}
+		if numbers[r.Attempt] == nil {
+			failures = append(failures, flexlvmv1.ReplicaFailure{Attempt: r.Attempt, Message: short(r.Message)})
+		}
+		numbers[r.Attempt] = append(numbers[r.Attempt], indexes[mostReplicas+i])
+	}
+	for i := range failures {
+		failures[i].Replicas = ranges(numbers[failures[i].Attempt])
+	}
+	p.Status.Failures = failures
+	p.Status.Nodes = p.Status.Nodes[:mostReplicas]
+	for i := mostInFull; i < mostReplicas; i++ {
+		p.Status.Nodes[i].Message = short(p.Status.Nodes[i].Message)
+	}
+}
+
+func short(message string) string {
+	if len(message) <= shortMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:shortMessage], "") + " …"
+}
+
+// ranges writes numbers, which ascend, as 1-3,7.
+func ranges(numbers []int) string {
+	var out []string
+	for i := 0; i < len(numbers); {
+		j := i
+		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
+			j++
+		}
+		text := strconv.Itoa(numbers[i])
+		if j > i {
+			text += "-" + strconv.Itoa(numbers[j])
+		}
+		out = append(out, text)
+		i = j + 1
+	}
+	return strings.Join(out, ",")
+}
+
+// inRanges reports whether a number is in what ranges wrote.
+func inRanges(text string, number int) bool {
+	return slices.ContainsFunc(strings.Split(text, ","), func(part string) bool {
+		from, to, is := strings.Cut(part, "-")
+		if !is {
+			to = from
+		}
+		first, err := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		return err == nil && err2 == nil && first <= number && number <= last
+	})
+}

@@ -1,0 +1,50 @@
+package dataset
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// Thousands of replicas leave a status that fits into an object, and nothing is forgotten
+// that keeps a failed load from being repeated.
+func TestStatusIsBounded(t *testing.T) {
+	const many = 5000
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })
+	s.Fit = many
+	out := Plan(s.Observed)
+	require.Len(t, out.Actions, many)
+	require.Len(t, out.Status.Nodes, 50)
+	require.Equal(t, map[flexlvmv1.ReplicaState]int32{flexlvmv1.ReplicaWaiting: many}, out.Status.States)
+	status := statusOf(s.Owner, []Outcome{out}, false)
+	text, err := json.Marshal(status)
+	require.NoError(t, err)
+	require.Less(t, len(text), 64<<10)
+	condition := status.Conditions[len(status.Conditions)-1]
+	require.Equal(t, flexlvmv1.ConditionTruncated, condition.Type)
+	require.Equal(t, "the first 50 replicas of a are listed by name; states counts all of them", condition.Message)
+
+	for _, index := range []int{49, 50, 51, 53, 4999} {
+		s.ended(index, batchv1.JobFailed, `{"state":"failed","message":"access denied"}`)
+	}
+	out = Plan(s.Observed)
+	require.Equal(t, "50-51,53,4999", out.Status.Failures[0].Replicas)
+	require.EqualValues(t, 5, out.Status.States[flexlvmv1.ReplicaFailed])
+	require.Contains(t, out.Status.Message, "access denied")
+	s.recorded(out)
+	s.Replicas = map[int]*Replica{}
+	again := Plan(s.Observed)
+	require.Len(t, again.Actions, many-5, "what failed is not loaded again")
+	require.Equal(t, out.Status.Failures, again.Status.Failures)
+	for _, a := range again.Actions {
+		require.NotEqual(t, fmt.Sprintf("v-a-%d", 4999), a.Object.GetName())
+	}
+	require.True(t, inRanges("1-3,7", 2) && inRanges("1-3,7", 7))
+	require.False(t, inRanges("1-3,7", 4) || inRanges("", 0))
+	require.Equal(t, "1-3,7", ranges([]int{1, 2, 3, 7}))
+}

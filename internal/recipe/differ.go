@@ -1,0 +1,93 @@
+package recipe
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// differences collects what is there and is not what is wanted, by the flags that say it.
+type differences []string
+
+func (d *differences) add(flag string, is, wanted any) {
+	if there, here := fmt.Sprint(is), fmt.Sprint(wanted); there != here {
+		*d = append(*d, fmt.Sprintf("%s is %s there and %s here", flag, there, here))
+	}
+}
+
+// sameAs requires that the job that is there is the one that the settings describe. What
+// Kubernetes and others have added to it does not count.
+func (s Settings) sameAs(job *batchv1.Job) error {
+	var d differences
+	want := s.Job()
+	if job.DeletionTimestamp != nil {
+		return fmt.Errorf("the job that is there is being deleted; start it again when it is gone")
+	}
+	d.add("--workers", value(job.Spec.Completions), value(want.Spec.Completions))
+	d.add("--keep-seconds", value(job.Spec.TTLSecondsAfterFinished), value(want.Spec.TTLSecondsAfterFinished))
+	is, wanted := container(job.Spec.Template.Spec.Containers), container(want.Spec.Template.Spec.Containers)
+	d.add("--image", is.Image, wanted.Image)
+	d.add("the command", command(is.Command), command(wanted.Command))
+	d.add("--mount-path", mountOf(is), mountOf(wanted))
+	d.add("--tools-image", container(job.Spec.Template.Spec.InitContainers).Image, container(want.Spec.Template.Spec.InitContainers).Image)
+	return d.err("job")
+}
+
+// sameClaim requires the same of the job's claim.
+func sameClaim(is, want *corev1.PersistentVolumeClaim) error {
+	var d differences
+	d.add("--size-per-worker times the workers", is.Spec.Resources.Requests.Storage(), want.Spec.Resources.Requests.Storage())
+	d.add("--access-mode", is.Spec.AccessModes, want.Spec.AccessModes)
+	if want.Spec.StorageClassName != nil {
+		d.add("--storage-class", value(is.Spec.StorageClassName), value(want.Spec.StorageClassName))
+	}
+	return d.err("claim")
+}
+
+func (d differences) err(kind string) error {
+	if len(d) == 0 {
+		return nil
+	}
+	return fmt.Errorf("a %s of that name is there already, with other settings: %s; give another --name, or delete the job", kind, strings.Join(d, ", "))
+}
+
+// Ended reports whether a job has ended, and how.
+func Ended(job *batchv1.Job) (how batchv1.JobConditionType, is bool) {
+	i := slices.IndexFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+	})
+	if i < 0 {
+		return "", false
+	}
+	return job.Status.Conditions[i].Type, true
+}
+
+func value[T any](p *T) any {
+	if p == nil {
+		return "none"
+	}
+	return *p
+}
+
+func container(of []corev1.Container) corev1.Container {
+	if len(of) == 0 {
+		return corev1.Container{}
+	}
+	return of[0]
+}
+
+func command(words []string) string { return fmt.Sprintf("%q", words) }
+
+// mountOf is where the volume is mounted in a worker; empty without one.
+func mountOf(c corev1.Container) string {
+	for _, m := range c.VolumeMounts {
+		if m.Name == volumeName {
+			return path.Clean(m.MountPath)
+		}
+	}
+	return ""
+}
