@@ -266,7 +266,8 @@ func (w *world) free() volume.Bytes {
 func (w *world) daemon() {
 	for again := true; again; {
 		pool := inventory.Pool{Name: volume.PoolOf("flexlvm", w.spec.ThinPool), UUID: groupUUID, Size: w.size, Free: w.free(), Extent: volume.DefaultExtent}
-		for range w.spec.Devices() {
+		for i := range w.spec.Devices() {
+			pool.Devices = append(pool.Devices, fmt.Sprintf("/dev/sd%c", 'a'+i))
 			pool.DeviceFree = append(pool.DeviceFree, w.free()/volume.Bytes(w.spec.Devices()))
 		}
 		if w.spec.Layout == volume.Thin {
