@@ -104,13 +104,13 @@ func others(claim *corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaimC
 // node, starts pods with the volume as it is, and goes by what is asked for now when it tries
 // again, instead of by what was asked for first. The room that it counts as asked for
 // (allocatedResources, also against a quota) falls as the request is lowered.
-func blocked(claim *corev1.PersistentVolumeClaim, error corev1.PersistentVolumeClaimCondition) status {
+func blocked(claim *corev1.PersistentVolumeClaim, tell corev1.PersistentVolumeClaimCondition) status {
 	out := statusOf(claim)
 	if ask := asked(claim); out.allocated != nil && out.allocated.Cmp(ask) > 0 {
 		out.allocated = &ask
 	}
 	out.state = refused
-	out.conditions = append(others(claim), error)
+	out.conditions = append(others(claim), tell)
 	return out
 }
 

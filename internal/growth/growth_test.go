@@ -59,10 +59,17 @@ func TestRefusedAndLowered(t *testing.T) {
 	after, _ := w.ledger.Offer("n1", w.spec)
 	require.Equal(t, before, after, "and takes nothing from others")
 
-	w.ask("data", 2*gib)
+	w.ask("data", 97*gib)
 	w.settle()
+	require.Contains(t, w.words("data"), "Waiting")
 	claim := w.claim("data")
 	allocated := claim.Status.AllocatedResources[storage]
+	require.Equal(t, int64(97*gib), allocated.Value())
+
+	w.ask("data", 2*gib)
+	w.settle()
+	claim = w.claim("data")
+	allocated = claim.Status.AllocatedResources[storage]
 	require.Equal(t, int64(2*gib), allocated.Value(), "what counts against a quota falls, too")
 	require.True(t, w.kubelet("data"))
 	w.settle()
@@ -278,6 +285,21 @@ func TestKilledAtEveryStep(t *testing.T) {
 				w.requireSize("data", 20*gib)
 			}
 		}
+	}
+}
+
+// What was promised stays promised where nobody knows whether it was written.
+func TestAnswerLost(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.settle()
+	w.ask("data", 60*gib)
+	w.dies = 1 // the claim is cleared, and the capacity perhaps raised
+	w.serve()
+	for range 2 {
+		offer, _ := w.ledger.Offer("n1", w.spec)
+		require.Less(t, offer.Most, 40*gib)
+		w.ledger.NotWritten(w.object("data"))
 	}
 }
 

@@ -1,8 +1,10 @@
 package growth
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -81,4 +83,26 @@ func (w *world) kubelet(name string) bool {
 	claim.Status.Conditions = others(claim)
 	w.store(claim)
 	return true
+}
+
+// words are what a claim says of its growth.
+func (w *world) words(name string) string {
+	if c := condition(w.claim(name), corev1.PersistentVolumeClaimControllerResizeError); c != nil {
+		return fmt.Sprintf("%s: %s", c.Reason, c.Message)
+	}
+	return ""
+}
+
+// requireSize requires that a claim has so much, in the API and on the node, and is well.
+func (w *world) requireSize(name string, size volume.Bytes) {
+	w.t.Helper()
+	claim, object := w.claim(name), w.object(name)
+	own, larger := has(claim), capacity(object)
+	require.Equal(w.t, int64(size), own.Value(), "claim")
+	require.Equal(w.t, int64(size), larger.Value(), "PersistentVolume")
+	require.Equal(w.t, size, w.made[object.Name].Size, "volume")
+	require.NotContains(w.t, object.Annotations, pv.AnnotationGrowingTo)
+	require.Empty(w.t, w.words(name))
+	require.Empty(w.t, state(claim))
+	require.Len(w.t, claim.Status.Conditions, 1, "that of others")
 }
