@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ type call struct {
 	Dir    string
 	Verb   string
 	Spec   volume.Spec
+	More   []volume.Spec // of remove-all
 	Target string
 	Size   volume.Bytes
 	Die    int
@@ -125,6 +127,22 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "declare":
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
+	case "remove-all":
+		return c.removeAll(ctx, e)
 	}
 	return fmt.Errorf("no verb %q", c.Verb)
+}
+
+func (c call) removeAll(ctx context.Context, e *Engine) error {
+	var refs []Ref
+	for _, s := range append([]volume.Spec{c.Spec}, c.More...) {
+		ref := refOf(s)
+		lv, err := e.lvm.Volume(ctx, s.Group, s.Name)
+		if err != nil {
+			return err
+		}
+		ref.UUID = lv.UUID
+		refs = append(refs, ref)
+	}
+	return errors.Join(e.RemoveAll(ctx, refs)...)
 }

@@ -171,7 +171,8 @@ func (e *Engine) Remove(ctx context.Context, ref Ref) error {
 	return e.finish(ctx, ref)
 }
 
-// doom commits the removal of a volume. It returns false where there is none.
+// doom commits the removal of a volume, also of one that RemoveAll has committed already
+// and left. It returns false where there is none.
 func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
 	if err != nil {
@@ -186,12 +187,9 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	case ref.meant(lv) != nil:
 		return false, ref.meant(lv)
-	case !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
-		return false, refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
-	case lv.Origin:
-		return false, hasSnapshots(ref)
-	case lv.Open:
-		return false, fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
+	}
+	if err := mayDoom(ref, lv, tags); err != nil {
+		return false, err
 	}
 	if err := e.forget(ref, tags.Kind); err != nil {
 		return false, err

@@ -77,7 +77,7 @@ type Daemon struct {
 	events  events
 	watches *watches
 
-	quick, slow *serialQueue[job]
+	quick, slow *serialQueue[[]job] // jobs that go together
 	copier      *serialQueue[copyJob]
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
@@ -98,6 +98,7 @@ type Daemon struct {
 	dedupe         *dedupe
 	history        *history
 	releasedClaims *releasedClaims
+	proven         *uuidSet // groups in which the last removal has succeeded
 	removed        *uuidSet // removed by this process, and perhaps in an older inventory
 	inFlight       *inFlight
 	removals       *backoff
@@ -133,6 +134,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		kicks:    make(chan struct{}, 1),
 		dedupe:   newDedupe(),
 		history:  newHistory(cfg.Policy.OrphanAge),
+		proven:   &uuidSet{},
 		removed:  &uuidSet{},
 		inFlight: newInFlight(),
 		removals: newBackoff(5*time.Second, 5*time.Minute),

@@ -22,6 +22,9 @@ type Engine interface {
 	// Remove removes an unreferenced volume, and finishes removals begun earlier. It may
 	// take as long as wiping takes.
 	Remove(ctx context.Context, ref node.Ref) error
+	// RemoveAll does what Remove does to each of several volumes, in fewer LVM commands,
+	// and returns an error or nil for each.
+	RemoveAll(ctx context.Context, refs []node.Ref) []error
 	// MakeClone makes a volume as a copy of another, with what that holds now, if it does
 	// not exist yet.
 	MakeClone(ctx context.Context, spec volume.Spec) error

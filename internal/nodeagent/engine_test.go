@@ -161,6 +161,15 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	return nil
 }
 
+func (e *fakeEngine) RemoveAll(ctx context.Context, refs []node.Ref) []error {
+	e.with(func() { _ = e.note("together %d", len(refs)) })
+	errs := make([]error, len(refs))
+	for i, ref := range refs {
+		errs[i] = e.Remove(ctx, ref)
+	}
+	return errs
+}
+
 func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

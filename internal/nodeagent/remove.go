@@ -40,6 +40,12 @@ func (u *uuidSet) has(uuid string) bool {
 	return u.set[uuid]
 }
 
+func (u *uuidSet) drop(uuid string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.set, uuid)
+}
+
 func (u *uuidSet) keep(there map[string]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,16 +66,51 @@ func (d *Daemon) hold() {
 // enqueue hands the removals of a round to the lanes. Wiping may take hours, and
 // what needs none does not wait for it.
 func (d *Daemon) enqueue(ctx context.Context, f observation) {
-	var quick, slow []job
+	var quick []job
+	var slow [][]job
 	for _, j := range d.jobs(ctx, f) {
 		if j.volume.Wipe == volume.WipeNone || j.volume.Wipe == "" {
 			quick = append(quick, j)
 		} else {
-			slow = append(slow, j)
+			slow = append(slow, []job{j})
 		}
 	}
-	d.quick.set(quick)
+	d.quick.set(batches(quick, d.proven.has))
 	d.slow.set(slow)
+}
+
+// mostTogether bounds how many volumes are removed together: while LVM is at it, nobody
+// else can use LVM on this node.
+const mostTogether = 16
+
+// batches puts jobs together that follow one another in one group. An orphan goes alone,
+// because it is given up first. So does the first volume of a group, by its UUID, in which
+// no removal has succeeded yet, or the last one has failed: what keeps that one from ending,
+// as a disk that refuses to discard, would keep all of a batch, and what is doomed does not
+// come back.
+func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
+	begun, open := map[string]bool{}, false // whether the last batch may be joined
+	for _, j := range jobs {
+		g, n := j.volume.GroupUUID, len(out)
+		alone := j.orphan() || !proven(g) && !begun[g]
+		begun[g] = true
+		if open && !alone && out[n-1][0].volume.GroupUUID == g && len(out[n-1]) < mostTogether {
+			out[n-1] = append(out[n-1], j)
+			continue
+		}
+		out = append(out, []job{j})
+		open = !alone
+	}
+	return out
+}
+
+// atWork gives what the lanes are at.
+func (d *Daemon) atWork() (out []job) {
+	for _, l := range []*serialQueue[[]job]{d.quick, d.slow} {
+		now, _ := l.at()
+		out = append(out, now...)
+	}
+	return out
 }
 
 // jobs are a round's removals that nobody is at yet: the evictions, and what an
@@ -114,10 +155,8 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 // when the API has on record that the last one was. So a restart gives no more of them
 // than their share, and a crash at most the one that it cut short.
 func (d *Daemon) orphanMayGo() bool {
-	for _, l := range []*serialQueue[job]{d.quick, d.slow} {
-		if j, at := l.at(); at && j.orphan() {
-			return false
-		}
+	if slices.ContainsFunc(d.atWork(), job.orphan) {
+		return false
 	}
 	return d.history.published()
 }
@@ -126,11 +165,7 @@ func (d *Daemon) orphanMayGo() bool {
 // committed and are being wiped: that may take hours more.
 func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[string]bool {
 	busy := map[string]bool{}
-	for _, l := range []*serialQueue[job]{d.quick, d.slow} {
-		j, at := l.at()
-		if !at {
-			continue
-		}
+	for _, j := range d.atWork() {
 		busy[j.volume.UUID] = true
 		for _, v := range f.inventory.Volumes {
 			if v.UUID == j.volume.UUID && v.State == volume.Doomed && j.eviction != nil {
@@ -149,15 +184,23 @@ func (d *Daemon) announceGone(ctx context.Context, in inventory.Inventory) {
 	}
 }
 
-// remove does one job. It is the work of the lanes.
-func (d *Daemon) remove(ctx context.Context, j job) {
-	err := d.removeVolume(ctx, j)
+// remove does jobs of one group together. It is the work of the lanes.
+func (d *Daemon) remove(ctx context.Context, jobs []job) {
+	errs := d.removeVolumes(ctx, jobs)
 	if ctx.Err() != nil {
 		return // told to end; the next process finishes it
 	}
 	defer d.kick()
+	for i, j := range jobs {
+		d.removedOrNot(ctx, j, errs[i])
+	}
+}
+
+// removedOrNot notes and tells how a job has ended.
+func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	id := j.volume.UUID
 	if err == nil {
+		d.proven.add(j.volume.GroupUUID)
 		d.removals.clear(id)
 		d.removed.add(id)
 		d.inFlight.drop(id)
@@ -170,6 +213,9 @@ func (d *Daemon) remove(ctx context.Context, j job) {
 			d.announceEvicted(ctx, j)
 		})
 		return
+	}
+	if !errors.Is(err, node.ErrInUse) {
+		d.proven.drop(j.volume.GroupUUID)
 	}
 	d.inFlight.note(j)
 	now := d.cfg.Now()
@@ -185,18 +231,23 @@ func (d *Daemon) remove(ctx context.Context, j job) {
 	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
 }
 
-func (d *Daemon) removeVolume(ctx context.Context, j job) error {
-	ref := refOf(j.volume)
-	if j.volume.State == volume.Doomed {
-		ref.Name = j.volume.Name // by now another volume may have the name that it bore
-		return d.engine.Remove(ctx, ref)
-	}
-	if j.orphan() {
-		if err := d.giveUp(ctx, ref, j); err != nil {
-			return err
+func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
+	refs := make([]node.Ref, len(jobs))
+	for i, j := range jobs {
+		refs[i] = refOf(j.volume)
+		if j.volume.State == volume.Doomed {
+			refs[i].Name = j.volume.Name // by now another volume may have the name that it bore
 		}
 	}
-	return d.engine.Remove(ctx, ref)
+	if len(jobs) > 1 {
+		return d.engine.RemoveAll(ctx, refs)
+	}
+	if jobs[0].orphan() && jobs[0].volume.State != volume.Doomed {
+		if err := d.giveUp(ctx, refs[0], jobs[0]); err != nil {
+			return []error{err}
+		}
+	}
+	return []error{d.engine.Remove(ctx, refs[0])}
 }
 
 // giveUp makes an orphan unreferenced: the engine removes only what positively is, and

@@ -1,0 +1,47 @@
+package lvm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Doom gives volumes of one group the state doomed, in one command, and makes that durable
+// (Flush). LVM itself selects those that are unreferenced and have the UUIDs of lvs; the
+// others it leaves as they are, without an error. It may be called again.
+func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
+	if _, err := c.lvm(ctx, "lvchange", doomArgs(g, lvs)...); err != nil {
+		return fmt.Errorf("tag logical volumes of %s: %w", g, err)
+	}
+	return c.Flush(ctx, g, lvs[0].Name)
+}
+
+// RemoveDoomed removes volumes of one group in one command: LVM itself selects those that
+// are doomed and have the UUIDs of lvs. It goes on after one that it cannot remove, because
+// its device is open for example. Whatever the error, some may be gone: see Everything.
+func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
+	if _, err := c.lvm(ctx, "lvremove", removeDoomedArgs(g, lvs)...); err != nil {
+		return fmt.Errorf("remove logical volumes of %s: %w", g, err)
+	}
+	return nil
+}
+
+func doomArgs(g volume.Group, lvs []LogicalVolume) []string {
+	from, to := volume.Unreferenced.Tag(), volume.Doomed.Tag()
+	return []string{"--deltag", from, "--addtag", to, "--select", anyOf(lvs) + fmt.Sprintf(` && lv_tags={"%s"} && lv_tags={"%s"}`, volume.TagOwned, from), "--", string(g)}
+}
+
+func removeDoomedArgs(g volume.Group, lvs []LogicalVolume) []string {
+	return []string{"--yes", "--select", anyOf(lvs) + fmt.Sprintf(` && lv_tags={"%s"} && lv_tags={"%s"}`, volume.TagOwned, volume.Doomed.Tag()), "--", string(g)}
+}
+
+// anyOf selects volumes by their UUIDs.
+func anyOf(lvs []LogicalVolume) string {
+	var each []string
+	for _, lv := range lvs {
+		each = append(each, fmt.Sprintf(`lv_uuid="%s"`, lv.UUID))
+	}
+	return "(" + strings.Join(each, " || ") + ")"
+}

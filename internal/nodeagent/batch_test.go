@@ -1,0 +1,43 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What one plan evicts from a group goes together, but for the first of all; what has to be wiped goes alone, and
+// what fails does not keep the others.
+func TestEvictionsOfAPlanGoTogether(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 30)
+	for i := range 6 {
+		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.LastUsed(float64(9+i)))
+	}
+	r.volume("wiped", volume.Unreferenced, 5, evictiontest.LastUsed(20), func(v *inventory.Volume) { v.Wipe = volume.WipeZero })
+	r.api.put(object("new", 60))
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "remove flexlvm/old-3") {
+				return errors.New("odd")
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.eventually(func() bool {
+		return slices.Equal(r.engine.names(), []string{"big ready", "old-3 unreferenced", "settled ready"})
+	}, "left: %v", r.engine.names())
+	require.Equal(t, "together 4", r.engine.called("together")[0])
+	r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 6 }, "told: %v", r.api.told("VolumeEvicted"))
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "told: %v", r.api.told("VolumeNotEvicted"))
+}
