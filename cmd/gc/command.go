@@ -162,6 +162,12 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	registry := serve.NewRegistry()
 	metrics := nodeagent.NewMetrics(registry)
 	host := commands.New("", log, metrics.CommandDone)
+	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
+		logger.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "why", err.Error())
+	} else {
+		defer func() { _ = group.Close() }()
+		host.Unkillable = commands.In(host.Unkillable, group)
+	}
 	engine, err := node.New(node.Config{WipeRate: rate}, host)
 	if err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Package cgroup finds the control groups of pods and sets limits on their IO. It
-// supports only cgroup v2: v1 does not attribute writes through the page cache.
+// Package cgroup finds the control groups of pods and sets limits on their IO, and makes
+// one for the host's programs. It supports only cgroup v2: v1 does not attribute writes
+// through the page cache, and starts no process in a group.
 package cgroup
 
 import (
@@ -19,7 +20,7 @@ const Root = "/sys/fs/cgroup"
 
 var (
 	// ErrVersion: the host has no cgroup v2.
-	ErrVersion = errors.New("the node does not use cgroup v2, without which IO cannot be limited; boot it with systemd.unified_cgroup_hierarchy=1 and let the kubelet and its runtime use it")
+	ErrVersion = errors.New("the node does not use cgroup v2; boot it with systemd.unified_cgroup_hierarchy=1 and let the kubelet and its runtime use it")
 	// ErrNoController: the groups of pods have no io.max.
 	ErrNoController = errors.New("the io controller is not on for it; write +io into cgroup.subtree_control of each group above it, from the top, and see whether the node's kernel has CONFIG_BLK_DEV_THROTTLING")
 	// ErrGone: the pod or the device no longer exists.
@@ -38,13 +39,23 @@ type Tree struct {
 // New returns the tree that is mounted at root.
 func New(root string) *Tree { return &Tree{root: root} }
 
+// check fails where the tree is not one of cgroup v2.
+func (t *Tree) check() error {
+	_, err := os.Stat(filepath.Join(t.root, "cgroup.controllers"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrVersion
+	}
+	if err != nil {
+		return fmt.Errorf("look at the control groups: %w", err)
+	}
+	return nil
+}
+
 // Pods returns the groups of pods, by the pods' UIDs. A pod that has none is left out:
 // kubelet has not made it yet, or has removed it.
 func (t *Tree) Pods(uids map[string]bool) (map[string]string, error) {
-	if _, err := os.Stat(filepath.Join(t.root, "cgroup.controllers")); errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrVersion
-	} else if err != nil {
-		return nil, fmt.Errorf("look at the control groups: %w", err)
+	if err := t.check(); err != nil {
+		return nil, err
 	}
 	found := map[string]string{}
 	level := []string{t.root}

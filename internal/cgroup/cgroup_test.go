@@ -148,3 +148,19 @@ func TestSetIOLimits(t *testing.T) {
 	require.ErrorIs(t, err, cgroup.ErrGone)
 	require.ErrorIs(t, tr.SetIOLimits(group, 1, volume.IOLimits{}), cgroup.ErrGone)
 }
+
+func TestOwn(t *testing.T) {
+	root, tr := tree(t, "kubepods")
+	for range 2 { // also where it is there
+		dir, err := tr.Own("flexlvm")
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(root, "flexlvm"), dir.Name())
+		require.NoError(t, dir.Close())
+	}
+	_, err := cgroup.New(t.TempDir()).Own("flexlvm")
+	require.ErrorIs(t, err, cgroup.ErrVersion)
+	require.NoDirExists(t, filepath.Join(t.TempDir(), "flexlvm"))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
+	_, err = tr.Own("file/sub")
+	require.ErrorContains(t, err, "make control group")
+}

@@ -30,6 +30,7 @@ type cmd struct {
 	stdout, stderr io.Writer // get what was printed at the program's end; nil drops it
 	combined       bool      // both go to stdout
 
+	file   string // of the program
 	begun  time.Time
 	cancel context.CancelFunc // nil before Start
 	done   chan error
@@ -106,18 +107,19 @@ func (c *cmd) start() error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	process, err := c.process()
-	if err != nil {
+	if err := c.prepare(); err != nil {
 		c.close()
 		return err
 	}
+	var process *osexec.Cmd
 	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
 		// The kernel sends a parent-death signal when the thread that forked ends,
 		// so that thread must stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := process.Start()
+		var err error
+		process, err = c.launch()
 		started <- err
 		if err == nil {
 			ended <- process.Wait()
@@ -136,26 +138,45 @@ func (c *cmd) start() error {
 	return nil
 }
 
-// process is what the kernel is asked to run.
-func (c *cmd) process() (*osexec.Cmd, error) {
-	file, err := c.LookPath(c.argv[0])
-	if err != nil {
-		return nil, err
-	}
-	p := &osexec.Cmd{Path: file, Args: c.argv, Env: c.env, Dir: c.dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
-	if c.killable {
-		p.SysProcAttr.Pdeathsig = syscall.SIGKILL
+// prepare finds the program, and makes what it reads and prints.
+func (c *cmd) prepare() (err error) {
+	if c.file, err = c.LookPath(c.argv[0]); err != nil {
+		return err
 	}
 	for fd, name := range []string{"stdin", "stdout", "stderr"} {
 		if c.files[fd], err = memoryFile(name); err != nil {
-			return nil, err
+			return err
 		}
+	}
+	return c.fillInput()
+}
+
+// launch starts the program, in the control group where there is one.
+func (c *cmd) launch() (*osexec.Cmd, error) {
+	if group, is := c.group.fd(); is {
+		p := c.process()
+		p.SysProcAttr.UseCgroupFD, p.SysProcAttr.CgroupFD = true, group
+		err := p.Start()
+		if err == nil {
+			return p, nil
+		}
+		c.group.refused(c.log, err) // if that is not why, it fails again
+	}
+	p := c.process()
+	return p, p.Start()
+}
+
+// process is what the kernel is asked to run.
+func (c *cmd) process() *osexec.Cmd {
+	p := &osexec.Cmd{Path: c.file, Args: c.argv, Env: c.env, Dir: c.dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	if c.killable {
+		p.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	p.Stdin, p.Stdout, p.Stderr = c.files[0], c.files[1], c.files[2]
 	if c.combined {
 		p.Stderr = p.Stdout
 	}
-	return p, c.fillInput()
+	return p
 }
 
 // fillInput copies all of the input into a file: os/exec would feed the program from a

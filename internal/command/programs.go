@@ -77,7 +77,8 @@ type runner struct {
 	observers []Observer
 	killable  bool
 	patience  time.Duration
-	maxOutput int64 // bytes of each stream
+	maxOutput int64  // bytes of each stream
+	group     *group // nil: that of this process
 }
 
 // Command implements exec.Interface.

@@ -34,12 +34,14 @@ type namespace struct {
 // namespaces in the order in which they are entered: the mount namespace comes
 // last, for entering it changes what every path means. LVM and udev wait for each
 // other on semaphores (ipc), by the host's name (uts), and udev's messages come
-// over netlink (net).
+// over netlink (net). From within another cgroup namespace no process can be started in a
+// group of the host's.
 func namespaces() []namespace {
 	return []namespace{
 		{"ipc", unix.CLONE_NEWIPC},
 		{"uts", unix.CLONE_NEWUTS},
 		{"net", unix.CLONE_NEWNET},
+		{"cgroup", unix.CLONE_NEWCGROUP},
 		{"mnt", unix.CLONE_NEWNS},
 	}
 }

@@ -94,7 +94,7 @@ func pod(dir string) error {
 		return err
 	}
 	fmt.Println("path", path)
-	for _, n := range []string{"ipc", "uts", "net", "mnt"} {
+	for _, n := range []string{"ipc", "uts", "net", "cgroup", "mnt"} {
 		link, err := os.Readlink("/proc/self/ns/" + n)
 		if err != nil {
 			return err
@@ -198,12 +198,12 @@ func enter(t *testing.T, dir string, flags uintptr, env ...string) (map[string]s
 	return said, string(out)
 }
 
-const asPod = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
+const asPod = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET | syscall.CLONE_NEWCGROUP
 
 func TestEnter(t *testing.T) {
 	dir := t.TempDir()
 	said, out := enter(t, dir, asPod, "MOUNT=1")
-	for _, n := range []string{"ipc", "uts", "net", "mnt"} {
+	for _, n := range []string{"ipc", "uts", "net", "cgroup", "mnt"} {
 		host, err := os.Readlink(filepath.Join("/proc/1/ns", n))
 		require.NoError(t, err)
 		require.Equal(t, host, said[n], out)
@@ -237,7 +237,7 @@ func TestEnterWithoutHostPID(t *testing.T) {
 
 func TestEnterTwice(t *testing.T) {
 	_, out := enter(t, nowhere, asPod, "FLEXLVM_HOSTNS_DIR_FD=7")
-	require.Contains(t, out, "still outside of [ipc uts net mnt]", "a program that executes itself for ever")
+	require.Contains(t, out, "still outside of [ipc uts net cgroup mnt]", "a program that executes itself for ever")
 }
 
 func TestEnterUnprivileged(t *testing.T) {

@@ -164,6 +164,14 @@ func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 // the mapping of owners.
 func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 
+// TestGroupOfHostPrograms: the host's programs are started in a control group.
+func TestGroupOfHostPrograms(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "command.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{Files: map[string]string{"/command.test": binary}})
+	run(t, m, nil, "/command.test", "-test.v", "-test.run", "^TestGroup")
+}
+
 func runAsRoot(t *testing.T, name string) {
 	t.Helper()
 	t.Parallel()
