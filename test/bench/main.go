@@ -1,6 +1,6 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
-// server. Run it on an idle machine. Its arguments are the parts to run: nodes, users,
+// server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
 // control, fetch, nfs; the default is all.
 package main
 
@@ -20,6 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/control"
 	"github.com/flexlvm/flexlvm/test/bench/fetch"
 	"github.com/flexlvm/flexlvm/test/bench/figure"
+	"github.com/flexlvm/flexlvm/test/bench/room"
 	"github.com/flexlvm/flexlvm/test/bench/start"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -36,6 +37,7 @@ var parts = []struct {
 }{
 	{"nodes", ofNodes},
 	{"users", func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
+	{"room", func(ctx context.Context, _ string) error { return ofRoom(ctx) }},
 	{"control", ofControl},
 	{"fetch", ofFetch},
 	{"nfs", ofNFS},
@@ -59,7 +61,7 @@ func run(ctx context.Context, wanted []string) error {
 	}
 	for _, name := range wanted {
 		if !known[name] {
-			return fmt.Errorf("there is no part %q; there are nodes, users, control, fetch and nfs", name)
+			return fmt.Errorf("there is no part %q; there are nodes, users, room, control, fetch and nfs", name)
 		}
 	}
 	dir, err := os.MkdirTemp("", "flexlvm-bench-")
@@ -99,6 +101,16 @@ func ofUsers(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("\n%s\n%s\n", figure.Header, f)
+	return nil
+}
+
+// ofRoom takes the figures of a node that is full of volumes that nobody wants.
+func ofRoom(ctx context.Context) error {
+	lines, err := room.Measure(ctx)
+	if err != nil {
+		return fmt.Errorf("the figures of a full pool: %w", err)
+	}
+	fmt.Printf("\n%s\n%s\n", figure.Header, strings.Join(lines, "\n"))
 	return nil
 }
 

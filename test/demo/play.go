@@ -57,9 +57,9 @@ func install(ctx context.Context, s *stage) error {
 	if _, err := s.kubectl(ctx, "apply", "-k", "installer/"); err != nil {
 		return err
 	}
-	s.say("A volume is not evicted in the first two minutes after its claim was deleted. The demo cannot wait:\n")
+	s.say("A volume is not evicted in the first two minutes after its claim was deleted, and a little room is kept free ahead of need. The demo cannot wait, and shows an eviction for a claim:\n")
 	if _, err := s.kubectl(ctx, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
-		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`); err != nil {
+		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s","--headroom=0"]}]}}}}`); err != nil {
 		return err
 	}
 	for _, what := range []string{"daemonset/flexlvm-installer", "daemonset/flexlvm-gc", "deployment/flexlvm-provisioner"} {

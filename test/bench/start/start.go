@@ -33,29 +33,13 @@ const (
 // Measure compares a pod with a new claim of the shipped class with the same pod
 // with an emptyDir.
 func Measure(ctx context.Context) (f figure.Figure, err error) {
-	c, err := cluster1(ctx)
+	b, err := Open(ctx, 16<<30)
 	if err != nil {
 		return figure.Figure{}, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		err = errors.Join(err, c.Stop(ctx))
-	}()
-	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
-	if err != nil {
-		return figure.Figure{}, err
-	}
-	config.Dial, config.QPS, config.Burst = c.Dial, 500, 1000
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return figure.Figure{}, err
-	}
-	if err := install(ctx, c); err != nil {
-		return figure.Figure{}, err
-	}
+	defer func() { err = errors.Join(err, b.Close(ctx)) }()
 	n := 0
-	side := func(claim bool) figure.Side {
+	side := func(size string) figure.Side {
 		name := ""
 		return figure.Side{
 			Before: func() error {
@@ -63,18 +47,49 @@ func Measure(ctx context.Context) (f figure.Figure, err error) {
 				name = fmt.Sprintf("pod-%d", n)
 				return nil
 			},
-			Run:   func() error { return run(ctx, client, name, claim) },
-			After: func() error { return end(ctx, client, name) },
+			Run:   func() error { return b.Run(ctx, size, name) },
+			After: func() error { return b.End(ctx, name) },
 		}
 	}
-	return figure.Compare("claim and pod applied → Running ÷ the same pod with emptyDir", rounds, 1.5, side(true), side(false))
+	return figure.Compare("claim and pod applied → Running ÷ the same pod with emptyDir", rounds, 1.5, side("64Mi"), side(""))
 }
 
-// cluster1 is a cluster of one node with flexlvm's image.
-func cluster1(ctx context.Context) (*cluster.Cluster, error) {
-	return cluster.StartShipped(ctx, cluster.Config{
-		Name: fmt.Sprintf("bench-start-%d", os.Getpid()), Nodes: 1, DiskSize: 16 << 30, Log: os.Stderr,
+// A Bed is a cluster of one node with flexlvm, whose volume group is on a disk of its own.
+type Bed struct {
+	*cluster.Cluster
+	Client kubernetes.Interface
+}
+
+// Open starts a bed; the caller closes it.
+func Open(ctx context.Context, disk int64) (b *Bed, err error) {
+	c, err := cluster.StartShipped(ctx, cluster.Config{
+		Name: fmt.Sprintf("bench-start-%d", os.Getpid()), Nodes: 1, DiskSize: disk, Log: os.Stderr,
 	})
+	if err != nil {
+		return nil, err
+	}
+	b = &Bed{Cluster: c}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close(ctx))
+		}
+	}()
+	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	config.Dial, config.QPS, config.Burst = c.Dial, 500, 1000
+	if b.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	return b, install(ctx, c)
+}
+
+// Close ends the cluster, also where ctx has ended.
+func (b *Bed) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return b.Stop(ctx)
 }
 
 // install does what a user does, and waits until the scheduler knows of the room.
@@ -100,16 +115,35 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 	})
 }
 
-func run(ctx context.Context, client kubernetes.Interface, name string, claim bool) error {
+// Run creates pods at once, each with a claim of this size, or with an emptyDir where that
+// is empty, and waits until all of them run.
+func (b *Bed) Run(ctx context.Context, size string, names ...string) error {
+	for _, name := range names {
+		if err := b.create(ctx, size, name); err != nil {
+			return err
+		}
+	}
+	return await(ctx, func() (bool, error) {
+		for _, name := range names {
+			pod, err := b.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil || pod.Status.Phase != corev1.PodRunning {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+func (b *Bed) create(ctx context.Context, size, name string) error {
 	source := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
-	if claim {
+	if size != "" {
 		source = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 		class := "flexlvm"
-		_, err := client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &corev1.PersistentVolumeClaim{
+		_, err := b.Client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -117,7 +151,7 @@ func run(ctx context.Context, client kubernetes.Interface, name string, claim bo
 		}
 	}
 	grace := int64(0)
-	_, err := client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
+	_, err := b.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
@@ -128,34 +162,32 @@ func run(ctx context.Context, client kubernetes.Interface, name string, claim bo
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: source}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	return await(ctx, func() (bool, error) {
-		pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		return err == nil && pod.Status.Phase == corev1.PodRunning, err
-	})
+	return err
 }
 
-// end takes pod and claim away, and waits until the node has released them.
-func end(ctx context.Context, client kubernetes.Interface, name string) error {
-	if err := client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	err := client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
+// End takes pods and their claims away, and waits until the node has released them all.
+func (b *Bed) End(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if err := b.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		err := b.Client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
 	return await(ctx, func() (bool, error) {
-		_, err := client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			_, err = client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		for _, name := range names {
+			_, err := b.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				_, err = b.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+			}
+			if !apierrors.IsNotFound(err) {
+				return false, err
+			}
 		}
-		if apierrors.IsNotFound(err) {
-			volumes, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-			return err == nil && len(volumes.Items) == 0, err
-		}
-		return false, err
+		volumes, err := b.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		return err == nil && len(volumes.Items) == 0, err
 	})
 }
 

@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 // What the daemon is told beside its defaults, in the order in which the tests
 // need it. Nothing waits for its age; what goes goes because of room alone.
 var (
-	// calm: no threshold is ever reached.
-	calm = []string{"--min-age=0s", "--high-threshold-percent=100"}
+	// calm: no threshold is ever reached, and nothing is kept free.
+	calm = []string{"--min-age=0s", "--high-threshold-percent=100", "--headroom=0"}
 	// idle: no round comes by itself either, so what happens follows from what is seen.
 	idle = append([]string{"--interval=1h"}, calm...)
 	// watchful: the shipped thresholds, and looks when nobody calls.
-	watchful = []string{"--min-age=0s", "--interval=2s"}
+	watchful = []string{"--min-age=0s", "--interval=2s", "--headroom=0"}
 	// greedy: everything that may go goes at once.
 	greedy = []string{"--min-age=0s", "--interval=2s", "--high-threshold-percent=1", "--low-threshold-percent=0", "--wipe-rate=300Mi"}
 	// reckless: and orphans, too.
@@ -95,6 +95,7 @@ func TestNodeDaemon(t *testing.T) {
 	d.then("IO limits", idle, d.testIOLimits)
 	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
 	d.then("pod deleted by force", watchful, d.testDeletedByForce)
+	d.then("control group", watchful, d.testControlGroup)
 	d.end()
 }
 
