@@ -101,7 +101,7 @@ func TestDeclaredGroup(t *testing.T) {
 	require.Empty(t, pool.Unfit())
 	group, err := m.lvm.Group(m.ctx(), declaredGroup)
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, group.MetadataSize, volume.Bytes(16*volume.MiB))
+	require.GreaterOrEqual(t, group.MetadataSize, 16*volume.MiB)
 
 	m.clearDisks(nil) // leaves the disks alone, and takes the group away
 	out = m.declare()
@@ -162,7 +162,7 @@ func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 			if c.line != "" {
 				m.shell(c.line, disks[0])
 			}
-			defer m.clearDisks(disks)
+			defer m.clearDisks(disks[:1])
 			if c.spoil != nil {
 				defer c.spoil()()
 			}

@@ -184,38 +184,50 @@ func (p *planner) on(d Disk) *PV {
 // seen.
 func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason string) {
 	c.Disk = disk
-	switch {
-	case disk.ID == "":
-		return c, "it has neither a WWN nor a serial number by which it could be told from another disk; use `flexlvm vg create` on the node"
-	case p.ids[disk.ID] > 1:
-		return c, fmt.Sprintf("%d devices say that they are %s; they may be paths to one disk (multipath), which is not taken", p.ids[disk.ID], disk.ID)
-	case disk.Removable:
-		return c, "it is removable"
-	case disk.Remote:
-		return c, "it is reached over a network, where other nodes may reach it as well; use `flexlvm vg create` on the node"
+	if reason := p.unfit(disk); reason != "" {
+		return c, reason
 	}
-	pv := p.on(disk)
 	taken, known := p.ledger.Disks[disk.ID]
+	begun := known && taken.Declaration == d.Name && taken.Group == d.Group
 	asked, again := d.asks(disk.ID, taken.Asked)
+	if pv := p.on(disk); pv != nil {
+		if begun && !again && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
+			c.PV, c.Begun = taken.PV, true
+			return c, ""
+		}
+		return c, holdsPV(*pv)
+	}
 	switch {
-	case pv != nil && known && !again && pv.Group == "" && pv.UUID == taken.PV && taken.Declaration == d.Name && taken.Group == d.Group && taken.Stage != DiskMember:
-		c.PV, c.Begun = taken.PV, true
-		return c, ""
-	case pv != nil && pv.Group != "":
-		return c, fmt.Sprintf("it belongs to volume group %s", pv.Group)
-	case pv != nil:
-		return c, fmt.Sprintf("it holds an LVM physical volume, %s; if nobody wants it, remove it with `pvremove %s`, and see docs/volume-groups.md on taking a disk again", pv.UUID, pv.Path)
-	case known && again:
+	case again || !known:
 		c.Asked = asked
 		return c, ""
-	case known && taken.Declaration == d.Name && taken.Group == d.Group && taken.Stage == DiskTaken:
+	case begun && taken.Stage == DiskTaken:
 		c.PV = taken.PV
 		return c, ""
-	case known:
-		return c, fmt.Sprintf("it was taken before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not taken twice unless the annotation %s of the VolumeGroup asks for it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
 	}
-	c.Asked = asked
-	return c, ""
+	return c, fmt.Sprintf("it was taken before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not taken twice unless the annotation %s of the VolumeGroup asks for it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
+}
+
+// unfit says why a disk is never taken, whatever is on it; empty for one that may be.
+func (p *planner) unfit(d Disk) string {
+	switch {
+	case d.ID == "":
+		return "it has neither a WWN nor a serial number by which it could be told from another disk; use `flexlvm vg create` on the node"
+	case p.ids[d.ID] > 1:
+		return fmt.Sprintf("%d devices say that they are %s; they may be paths to one disk (multipath), which is not taken", p.ids[d.ID], d.ID)
+	case d.Removable:
+		return "it is removable"
+	case d.Remote:
+		return "it is reached over a network, where other nodes may reach it as well; use `flexlvm vg create` on the node"
+	}
+	return ""
+}
+
+func holdsPV(pv PV) string {
+	if pv.Group != "" {
+		return fmt.Sprintf("it belongs to volume group %s", pv.Group)
+	}
+	return fmt.Sprintf("it holds an LVM physical volume, %s; if nobody wants it, remove it with `pvremove %s`, and see docs/volume-groups.md on taking a disk again", pv.UUID, pv.Path)
 }
 
 // annotation is that of the API; this package knows nothing of Kubernetes.
