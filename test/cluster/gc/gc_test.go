@@ -91,8 +91,8 @@ func TestNodeDaemon(t *testing.T) {
 		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
 	}
 	d.together("groups", groups)
-	d.then("declared groups", calm, d.testDeclaredGroups)
 	d.then("IO limits", idle, d.testIOLimits)
+	d.then("declared groups", watchful, d.testDeclaredGroups)
 	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
 	d.then("pod deleted by force", watchful, d.testDeletedByForce)
 	d.then("control group", watchful, d.testControlGroup)

@@ -191,7 +191,8 @@ func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 func (b *bed) testExamples(t *testing.T) {
 	s := b.namespace(t, "examples")
 	t.Cleanup(func() {
-		b.kubectl(t, "delete", "-f", filepath.Join(b.source, "examples/volumegroup.yaml"))
+		_, err := b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-f", filepath.Join(b.source, "examples/volumegroup.yaml"))
+		require.NoError(t, err)
 		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1", "flexlvm-thin", "flexlvm-clonable"} {
 			require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), class, metav1.DeleteOptions{}))
 		}
