@@ -19,11 +19,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// datasetClass is of a group that one claim can fill.
-const datasetClass = `
+// datasetClasses are of a group that one claim can fill: for replicas, and for claims.
+const datasetClasses = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: ` + datasetGroup + `}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+parameters: {volumeGroup: ` + datasetGroup + `, kind: dataset}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: ` + datasetGroup + `-claims}
 provisioner: flexlvm.io
 volumeBindingMode: WaitForFirstConsumer
 parameters: {volumeGroup: ` + datasetGroup + `}
@@ -38,9 +45,9 @@ func TestDataset(t *testing.T) {
 	// Nothing is to be waited for that is evicted; this stays for the tests beside it.
 	kubectl(l.ctx, t, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
 		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
-	require.NoError(t, l.apply(datasetClass))
+	require.NoError(t, l.apply(datasetClasses))
 	t.Cleanup(func() {
-		out, err := shared.Kubectl(context.WithoutCancel(l.ctx), "delete", "storageclass", datasetGroup, "--ignore-not-found")
+		out, err := shared.Kubectl(context.WithoutCancel(l.ctx), "delete", "storageclass", datasetGroup, datasetGroup+"-claims", "--ignore-not-found")
 		require.NoError(t, err, out)
 	})
 	l.bucket("library", slices.Concat([]int{24 * mib}, slices.Repeat([]int{256 << 10}, 40))...)
@@ -149,7 +156,7 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
 	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=240s")
 	free := l.free("node1")
-	require.NoError(l.t, l.apply(claimOf(datasetGroup, "large", fmt.Sprint(free)))) // its file system comes on top
+	require.NoError(l.t, l.apply(claimOf(datasetGroup+"-claims", "large", fmt.Sprint(free)))) // its file system comes on top
 	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
 	began := time.Now()
 	l.kubectl("wait", "--for=condition=Ready", "pod/large", "--timeout=240s")

@@ -63,11 +63,10 @@ func (n *tenant) offered(class string) map[string]int64 {
 	return room
 }
 
-// On two real nodes with groups of 16 GiB: a pod goes where its claims fit, even if it would
-// rather go elsewhere, to the emptier node where it does not care, and with all of
-// its claims or not at all.
+// On two real nodes with groups of 16 GiB: a pod goes where its claims fit, even if it
+// would rather go elsewhere, to the emptier node where it does not care, and with all of
+// its claims or not at all. It runs alone: the scheduler weighs other tests' pods, too.
 func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
-	t.Parallel()
 	n := newTenant(t, "placement")
 	require.NoError(t, n.apply(placementClass))
 	t.Cleanup(func() {
