@@ -22,6 +22,7 @@ type options struct {
 	loader    string
 	shares    []string
 	avoidBusy bool
+	groups    []string
 }
 
 const long = `provisioner makes a PersistentVolume for every PersistentVolumeClaim of a
@@ -59,6 +60,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which has /fetch; empty: VolumeManagers are left alone")
 	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "SERVER:/PATH at or below which datasets may name shares of NFS; may be repeated; without it they may name any, and none with \"none\"")
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
+	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated")
 	cmd.AddCommand(newNFS())
 	return cmd
 }
@@ -66,6 +68,14 @@ func command() *cobra.Command {
 func (o options) run(ctx context.Context) error {
 	if o.lossGrace < time.Second {
 		return fmt.Errorf("--node-loss-grace is %s; give 1s or more", o.lossGrace)
+	}
+	var groups []provision.NodeGroup
+	for _, text := range o.groups {
+		group, err := provision.ParseNodeGroup(text)
+		if err != nil {
+			return err
+		}
+		groups = append(groups, group)
 	}
 	metrics := provision.NewMetrics()
 	cluster := ""
@@ -79,7 +89,7 @@ func (o options) run(ctx context.Context) error {
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, Beside: o.datasets(c.config, cluster),
+				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Beside: o.datasets(c.config, cluster),
 			})
 		},
 	})

@@ -23,7 +23,7 @@ func Transform(obj any) (any, error) {
 	}
 	switch o := obj.(type) {
 	case *corev1.Node:
-		o.Annotations = nil
+		o.Annotations = only(o.Annotations, pv.AnnotationScaleDown, pv.AnnotationScaleDownOurs)
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
 	case *flexlvmv1.NodeStorage:
 		o.Status.Evictions = nil

@@ -52,6 +52,8 @@ type Config struct {
 	// AvoidBusy lowers the published capacity of nodes with busy disks, so that the
 	// scheduler prefers others.
 	AvoidBusy bool
+	// NodeGroups are what nodes will offer that are not there yet.
+	NodeGroups []NodeGroup
 	// NodeLossGrace is how long a lost node must have been missing from the API.
 	NodeLossGrace time.Duration
 	// Beside, unless nil, runs beside the rest, with the same watches, until ctx ends. If
@@ -74,7 +76,7 @@ func Work(ctx context.Context, config Config) error {
 	publish := &publisher{
 		client: config.Capacities, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
-		metrics: config.Metrics, avoidBusy: config.AvoidBusy,
+		metrics: config.Metrics, avoidBusy: config.AvoidBusy, groups: config.NodeGroups,
 	}
 	var grow *growth.Controller
 	publish.ledger = ledger.New(time.Now, func(node string) {
@@ -85,8 +87,15 @@ func Work(ctx context.Context, config Config) error {
 		Client: config.Client, Events: events, Ledger: publish.ledger, Now: time.Now,
 		Claims: w.listers().Claims, Volumes: w.listers().Volumes, Claim: w.listers().Claim,
 	})
+	guard := newScaleDownGuard(config.Capacities, w.listers(), func(label string) (string, bool) {
+		if pv.IsNodeName(label) {
+			return label, true
+		}
+		name, _, reported := publish.ledger.NodeOf(label)
+		return name, reported
+	})
 	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
-	if err := w.feed(publish, room, grow); err != nil {
+	if err := w.feed(publish, room, grow, guard); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
@@ -112,6 +121,8 @@ func Work(ctx context.Context, config Config) error {
 	}
 	busy.Go(func() { publish.run(ctx) })
 	busy.Go(func() { grow.Run(ctx) })
+	busy.Go(func() { guard.run(ctx) })
+	publish.allDirty()
 	loss := nodeloss.New(nodeloss.Config{
 		Client: config.Loss, ListNodes: config.ListNodes, Events: events, Cluster: config.Cluster, Metrics: config.Metrics.nodeLoss, Grace: config.NodeLossGrace, Now: time.Now,
 	}, w.seen())

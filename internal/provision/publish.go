@@ -30,8 +30,8 @@ const (
 	publishers = 4
 )
 
-// A publisher keeps the CSIStorageCapacity objects of all nodes and classes true.
-// Its queue holds the labels of nodes.
+// A publisher keeps the CSIStorageCapacity objects of all nodes, node groups and classes
+// true. Its queue holds the labels of nodes, and node groups with groupKey before them.
 type publisher struct {
 	client     kubernetes.Interface
 	namespace  string
@@ -41,6 +41,7 @@ type publisher struct {
 	queue      workqueue.TypedRateLimitingInterface[string]
 	metrics    *Metrics
 	avoidBusy  bool // offer less where disks are busy
+	groups     []NodeGroup
 }
 
 // dirty is told of a node whose capacities may be wrong.
@@ -50,6 +51,9 @@ func (p *publisher) dirty(label string) { p.queue.AddAfter(label, publishDelay) 
 func (p *publisher) allDirty() {
 	for _, node := range p.ledger.Nodes() {
 		p.dirty(pv.NodeLabelValue(node))
+	}
+	for _, group := range p.groups {
+		p.dirty(groupKey + group.Name)
 	}
 }
 
@@ -90,11 +94,15 @@ func (p *publisher) next(ctx context.Context) bool {
 // publish writes what has changed of one node's capacities. It may be killed at
 // any instant: what is missing is found by the next call.
 func (p *publisher) publish(ctx context.Context, label string) error {
-	want, err := p.wanted(label)
+	wanted, by, of := p.wanted, pv.LabelNode, label
+	if group, is := strings.CutPrefix(label, groupKey); is {
+		wanted, by, of = p.templates, pv.LabelNodeGroup, group
+	}
+	want, err := wanted(of)
 	if err != nil {
 		return err
 	}
-	have, err := p.capacities.List(labels.SelectorFromSet(labels.Set{pv.LabelNode: label, labelManaged: managedBy}))
+	have, err := p.capacities.List(labels.SelectorFromSet(labels.Set{by: of, labelManaged: managedBy}))
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacity
 }
 
 // feed leads what the watches see to who needs it.
-func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controller) error {
+func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controller, guard *scaleDownGuard) error {
 	for _, one := range []struct {
 		of      cache.SharedIndexInformer
 		handler cache.ResourceEventHandler
@@ -114,8 +114,15 @@ func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controlle
 		{w.volumes, on(func(v *corev1.PersistentVolume) {
 			p.ledger.Written(v)
 			grow.SeeVolume(v)
-		}, func(v *corev1.PersistentVolume) { p.ledger.Gone(v.Name) })},
-		{w.factory.Core().V1().Nodes().Informer(), on(p.seeNode, p.seeNode)},
+			guard.seeVolume(v)
+		}, func(v *corev1.PersistentVolume) {
+			p.ledger.Gone(v.Name)
+			guard.seeVolume(v)
+		})},
+		{w.factory.Core().V1().Nodes().Informer(), on(func(n *corev1.Node) {
+			p.seeNode(n)
+			guard.seeNode(n)
+		}, p.seeNode)},
 		{w.factory.Storage().V1().StorageClasses().Informer(), cache.FilteringResourceEventHandler{
 			FilterFunc: offeringClass,
 			Handler:    on(func(*storagev1.StorageClass) { p.allDirty() }, func(*storagev1.StorageClass) { p.allDirty() }),
@@ -133,11 +140,22 @@ func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controlle
 	return nil
 }
 
-func (p *publisher) seeNode(node *corev1.Node) { p.dirty(pv.NodeLabelValue(node.Name)) }
+func (p *publisher) seeNode(node *corev1.Node) {
+	p.dirty(pv.NodeLabelValue(node.Name))
+	if group := node.Labels[pv.LabelNodeGroup]; group != "" {
+		p.dirty(groupKey + group)
+	}
+}
 
 // seeCapacity looks after an object that was changed by somebody else, or that an
 // earlier process has left.
-func (p *publisher) seeCapacity(c *storagev1.CSIStorageCapacity) { p.dirty(c.Labels[pv.LabelNode]) }
+func (p *publisher) seeCapacity(c *storagev1.CSIStorageCapacity) {
+	if group := c.Labels[pv.LabelNodeGroup]; group != "" {
+		p.dirty(groupKey + group)
+		return
+	}
+	p.dirty(c.Labels[pv.LabelNode])
+}
 
 // on makes a handler of what is to be done with an object that is there and with
 // one that is gone.

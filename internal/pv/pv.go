@@ -14,6 +14,14 @@ const (
 	// LabelNode holds NodeLabelValue of the node that carries the volume, so that
 	// a node can watch its own PersistentVolumes and no others.
 	LabelNode = "flexlvm.io/node"
+	// LabelNodeGroup is put on nodes by an operator: the node group that they belong to, for
+	// which there may be a template of what a new node will offer.
+	LabelNodeGroup = "flexlvm.io/node-group"
+	// AnnotationScaleDown is the cluster autoscaler's own: it does not remove a node of
+	// which it is "true".
+	AnnotationScaleDown = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	// AnnotationScaleDownOurs marks AnnotationScaleDown as put there by the provisioner.
+	AnnotationScaleDownOurs = "flexlvm.io/scale-down-disabled"
 	// Finalizer keeps the object while a node may still hold the logical volume. The node
 	// daemon removes it once the volume is released there; if the node is lost, the
 	// provisioner does.

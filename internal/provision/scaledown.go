@@ -1,0 +1,148 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	// scaleDownDelay gathers the changes of a node's volumes, of which there may be many.
+	scaleDownDelay = 2 * time.Second
+	// yes is what the cluster autoscaler goes by, and what marks the annotation as ours.
+	yes = "true"
+)
+
+// A scaleDownGuard keeps the cluster autoscaler from removing nodes that carry volumes. To
+// the autoscaler a node whose pods are gone is empty, and with it would go the volumes that
+// wait for them. Its queue holds the labels of nodes.
+type scaleDownGuard struct {
+	client  kubernetes.Interface
+	listers Listers
+	// nameOf returns the name of the node with a label.
+	nameOf func(label string) (name string, known bool)
+	queue  workqueue.TypedRateLimitingInterface[string]
+}
+
+func newScaleDownGuard(client kubernetes.Interface, listers Listers, nameOf func(string) (string, bool)) *scaleDownGuard {
+	return &scaleDownGuard{client, listers, nameOf, workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter())}
+}
+
+func (g *scaleDownGuard) seeNode(node *corev1.Node) { g.see(pv.NodeLabelValue(node.Name)) }
+
+func (g *scaleDownGuard) seeVolume(volume *corev1.PersistentVolume) {
+	if label := volume.Labels[pv.LabelNode]; label != "" {
+		g.see(label)
+	}
+}
+
+func (g *scaleDownGuard) see(label string) { g.queue.AddAfter(label, scaleDownDelay) }
+
+// run guards until ctx ends.
+func (g *scaleDownGuard) run(ctx context.Context) {
+	go func() {
+		<-ctx.Done()
+		g.queue.ShutDown()
+	}()
+	for {
+		label, ended := g.queue.Get()
+		if ended {
+			return
+		}
+		if err := g.guard(ctx, label); err != nil {
+			if ctx.Err() == nil && g.queue.NumRequeues(label) == 0 {
+				klog.FromContext(ctx).Error(err, "Whether the cluster autoscaler may remove a node could not be written; it is tried again", "node", label)
+			}
+			g.queue.AddRateLimited(label)
+		} else {
+			g.queue.Forget(label)
+		}
+		g.queue.Done(label)
+	}
+}
+
+// guard annotates a node while it carries volumes, and takes off what it has put there. A
+// person's annotation stays as it is.
+func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
+	name, known := g.nameOf(label)
+	if !known {
+		return nil
+	}
+	node, err := g.listers.Nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	bears, err := g.bears(label)
+	if err != nil {
+		return err
+	}
+	change := scaleDownChange(node.Annotations, bears)
+	if len(change) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": change}})
+	if err != nil {
+		return err
+	}
+	_, err = g.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("annotate node %s: %w", name, err)
+	}
+	return nil
+}
+
+// scaleDownChange is what to change of a node's annotations; nil removes one.
+func scaleDownChange(has map[string]string, bears bool) map[string]any {
+	value, there := has[pv.AnnotationScaleDown]
+	ours := has[pv.AnnotationScaleDownOurs] == yes
+	switch {
+	case bears && !there:
+		return map[string]any{pv.AnnotationScaleDown: yes, pv.AnnotationScaleDownOurs: yes}
+	case !bears && ours && value == yes:
+		return map[string]any{pv.AnnotationScaleDown: nil, pv.AnnotationScaleDownOurs: nil}
+	case ours && value != yes: // a person has said otherwise since
+		return map[string]any{pv.AnnotationScaleDownOurs: nil}
+	}
+	return nil
+}
+
+// bears reports whether a node carries a volume that cannot be had elsewhere.
+func (g *scaleDownGuard) bears(label string) (bool, error) {
+	volumes, err := g.listers.OnNode(label)
+	if err != nil {
+		return false, err
+	}
+	for _, v := range volumes {
+		if keepsNode(v) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// keepsNode reports whether a PersistentVolume is a bound one of ours. What a replica holds
+// can be fetched again, unless consumers write to it.
+func keepsNode(volume *corev1.PersistentVolume) bool {
+	if !persistentvolume.IsOurs(volume) || volume.Status.Phase != corev1.VolumeBound {
+		return false
+	}
+	_, replicated := volume.Labels[replica.LabelDataset]
+	return !replicated || volume.Annotations[pv.AnnotationOnNodeLoss] == "keep"
+}
