@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
@@ -80,6 +81,24 @@ func TestShortfall(t *testing.T) {
 		r.api.changed("DELETED", gone)
 	})
 	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionFalse }, "the condition stays")
+}
+
+// A pool that volumes in use fill is under pressure, and nobody waits for room.
+func TestFullOfVolumesInUse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 90)
+	r.volume("given-up", volume.Unreferenced, 2)
+	r.start()
+	r.eventually(func() bool { return r.condition("DiskPressure").Status == metav1.ConditionTrue }, "no pressure")
+	shortfall := r.condition("Shortfall")
+	require.Equal(t, metav1.ConditionFalse, shortfall.Status)
+	require.Equal(t, flexlvmv1.ReasonFullOfVolumesInUse, shortfall.Reason)
+	require.Contains(t, shortfall.Message, "pool flexlvm is 93% full")
+	r.rounds(2)
+	require.Zero(t, r.metric("flexlvm_pool_shortfall_bytes"))
+	require.Empty(t, r.api.told("Shortfall"))
+	require.Contains(t, r.engine.names(), "given-up unreferenced", "it would not bring the pool to its low threshold")
 }
 
 // A volume that is too young to make room is looked at again when it is not.
