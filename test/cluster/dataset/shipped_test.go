@@ -3,6 +3,7 @@
 package dataset_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
@@ -52,6 +54,9 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	}
 	require.NoError(t, merge(node.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/ds-x":"true"}}}`))
 	require.NoError(t, merge(node.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/ds-x":null}}}`))
+	for _, value := range []string{`"true"`, "null"} { // what the cluster autoscaler goes by
+		require.NoError(t, merge(node.DeepCopy(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s,%q:%s}}}`, pv.AnnotationScaleDown, value, pv.AnnotationScaleDownOurs, value)))
+	}
 
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c"},
