@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -91,7 +92,7 @@ func TestImageHoldsTheProgramsAlone(t *testing.T) {
 	got := map[string]string{}
 	for r := tar.NewReader(content); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
