@@ -4,9 +4,10 @@
 VERSION ?= $(shell sed -n 's/^ *newTag: //p' installer/settings/kustomization.yaml)
 MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= localhost/flexlvm/flexlvm
+ARCH    ?= $(or $(GOARCH),$(shell go env GOHOSTARCH))
 ARCHES  ?= amd64,arm64
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
-RELEASE  = mkdir -p bin $(TOOLS) && go build -C tools/release -o "$$(realpath $(TOOLS))/release" . && $(TOOLS)/release --version $(VERSION) --name $(IMAGE)
+RELEASE  = mkdir -p bin $(TOOLS) && GOOS= GOARCH= go build -C tools/release -o "$$(realpath $(TOOLS))/release" . && $(TOOLS)/release --version $(VERSION) --name $(IMAGE)
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
 # Those with code of our own beside the main module.
@@ -23,10 +24,10 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
 
 build: ## build the programs into bin/
-	@$(RELEASE) programs --to bin
+	@$(RELEASE) programs --arch $(ARCH) --to bin
 
-image: ## build the container image of this machine's architecture into bin/image.tar; needs Go alone
-	@$(RELEASE) image --to bin/image.tar
+image: ## build the container image into bin/image.tar, ARCH=arm64 for another architecture than this machine's
+	@$(RELEASE) image --arch $(ARCH) --to bin/image.tar
 	@echo "bin/image.tar holds $(IMAGE):$(VERSION)"
 
 image-oci: ## build the image of all ARCHES=amd64,arm64 into bin/image-oci.tar, an OCI archive
@@ -45,7 +46,7 @@ release: ## make a release in bin/release: images, programs, chart, bill of mate
 	@echo "bin/release holds $(VERSION) for $(ARCHES)"
 
 helm:
-	@mkdir -p $(TOOLS) && CGO_ENABLED=0 go build -C tools/chart -trimpath -o "$$(realpath $(TOOLS))/helm" helm.sh/helm/v4/cmd/helm
+	@mkdir -p $(TOOLS) && GOOS= GOARCH= CGO_ENABLED=0 go build -C tools/chart -trimpath -o "$$(realpath $(TOOLS))/helm" helm.sh/helm/v4/cmd/helm
 
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
