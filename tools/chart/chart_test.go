@@ -209,3 +209,14 @@ func TestTheTestPodIsRestricted(t *testing.T) {
 	require.Equal(t, false, lookup(own, "securityContext", "allowPrivilegeEscalation"))
 	require.Equal(t, []any{"ALL"}, lookup(own, "securityContext", "capabilities", "drop"))
 }
+
+// Who removes the driver is done when it is gone, so it must not wait for it.
+func TestWhoUninstallsIsReadyWithoutADriver(t *testing.T) {
+	built, err := kustomize(installer + "/uninstall")
+	require.NoError(t, err)
+	text, err := built.AsYaml()
+	require.NoError(t, err)
+	require.Contains(t, string(text), "- uninstall\n")
+	require.NotContains(t, string(text), "--verify")
+	require.NotContains(t, string(text), "Probe")
+}
