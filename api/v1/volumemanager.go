@@ -59,7 +59,7 @@ type VolumeManagerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && o.sourceType == v.sourceType))",message="sourceType cannot be changed; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (o.sourceType != v.sourceType || quantity(v.capacity).compareTo(quantity(o.capacity)) >= 0)))",message="capacity cannot shrink, as XFS cannot; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",messageExpression="'the id of one volume is that of another and a number, as is the name of a claim of the other: ' + self.filter(b, self.exists(a, a.sourceType != 'NFS' && b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))[0].id + '; give it another id'"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="the id of one volume is that of another and a number, as are the names of claims; give it another id"
 	Volumes []VolumeConfig `json:"volumes,omitempty"`
 	// VolumeConfigs is the name that VCK gave to volumes. As in VCK two of them may have the
 	// same id.
@@ -70,8 +70,11 @@ type VolumeManagerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && o.sourceType == v.sourceType))",message="sourceType cannot be changed; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (o.sourceType != v.sourceType || quantity(v.capacity).compareTo(quantity(o.capacity)) >= 0)))",message="capacity cannot shrink, as XFS cannot; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",messageExpression="'the id of one volume is that of another and a number, as is the name of a claim of the other: ' + self.filter(b, self.exists(a, a.sourceType != 'NFS' && b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))[0].id + '; give it another id'"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="the id of one volume is that of another and a number, as are the names of claims; give it another id"
 	VolumeConfigs []VolumeConfig `json:"volumeConfigs,omitempty"`
+	// Loader is what the pods that load and upload get beside what they need.
+	// +optional
+	Loader *LoaderTemplate `json:"loader,omitempty"`
 	// State that is wanted. Completed releases all volumes, after uploading those
 	// that have an outputURL; every other value wants them there.
 	// +optional
@@ -112,6 +115,50 @@ func (s VolumeManagerSpec) All() []VolumeConfig {
 		seen[v.ID], taken[v.ID] = true, true
 	}
 	return out
+}
+
+// LoaderTemplate is what a cluster may ask of every pod, or a network of every program.
+type LoaderTemplate struct {
+	// Resources of the loader. What is not given is as without a template.
+	// +optional
+	Resources LoaderResources `json:"resources,omitzero"`
+	// Env are variables of the loader, such as HTTPS_PROXY. They are no place for secrets.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	Env []LoaderEnv `json:"env,omitempty"`
+	// PriorityClassName of the loader's pods.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// ImagePullSecrets for the loader's image.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+}
+
+// LoaderResources are requests and limits of cpu, memory and ephemeral-storage.
+type LoaderResources struct {
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="only cpu, memory and ephemeral-storage can be requested"
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="only cpu, memory and ephemeral-storage can be limited"
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+// LoaderEnv is a variable and its value.
+type LoaderEnv struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Value string `json:"value,omitempty"`
 }
 
 // State of a VolumeManager: what is wanted, and what is.
@@ -156,13 +203,13 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(has(self.sourceURL) && has(self.options) && 'sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'NFS' || self.replicas >= 1",messageExpression="'replicas has to be 1 or more with sourceType ' + self.sourceType"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3-Dev', 'Aeon']) || self.replicas == 1",messageExpression="'replicas has to be 1 with sourceType ' + self.sourceType"
-// +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || self.options['resync'] in [”, '0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
+// +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || size(self.options['resync']) == 0 || self.options['resync'] in ['0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'server' in self.options)",message="server has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'path' in self.options)",message="path has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'Pachyderm' || (has(self.options) && (['repo', 'branch', 'inputPath', 'outputPath'].all(k, k in self.options) || ['repo', 'branch', 'filePath'].all(k, k in self.options)))",message="repo, branch, inputPath and outputPath have to be set in options"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || !('evictionPolicy' in self.options) || self.options['evictionPolicy'] in ['LRU', 'Never']",message="evictionPolicy has to be LRU or Never"
-// +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || self.options[k] in [”, '1', 't', 'T', 'true', 'TRUE', 'True', '0', 'f', 'F', 'false', 'FALSE', 'False'])",message="stream and anonymous have to be \"true\" or \"false\""
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || size(self.options[k]) == 0 || self.options[k] in ['1', 't', 'T', 'true', 'TRUE', 'True', '0', 'f', 'F', 'false', 'FALSE', 'False'])",message="stream and anonymous have to be \"true\" or \"false\""
 type VolumeConfig struct {
 	// ID of the volume in its VolumeManager.
 	// +kubebuilder:validation:MinLength=1

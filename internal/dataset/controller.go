@@ -64,6 +64,9 @@ type Config struct {
 	// Progress asks the loader at an address for its progress; nil if it does not answer.
 	// The default asks over HTTP.
 	Progress func(ctx context.Context, podIP string) *protocol.Status
+	// Refused says why there is no pod of a Job; empty if that is not known. The default
+	// asks for the Job's events.
+	Refused func(ctx context.Context, job *batchv1.Job) string
 }
 
 // Work carries out VolumeManagers until ctx ends. Only one process may do so at a time.
@@ -91,6 +94,9 @@ func Work(ctx context.Context, c Config) error {
 		return fmt.Errorf("begin with VolumeManagers: %w", err)
 	}
 	r := &reconciler{Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, began: time.Now()}
+	if r.Refused == nil {
+		r.Refused = asksEvents(r.live)
+	}
 	if err := r.watch(mgr); err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package dataset
 
 import (
+	"maps"
 	"math"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -54,7 +56,7 @@ type task struct {
 // a person changes something that it depends on, or says so by AnnotationRetry.
 func attempt(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) string {
 	return digest(s.Load(index), s.Access, s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Bandwidth, s.Stream, s.StreamAfter, s.OutputURL,
-		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry])
+		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry], owner.Spec.Loader)
 }
 
 // load fills a replica. On a node that comes back there may be what an earlier claim
@@ -229,7 +231,28 @@ func (t task) pod(args []string) corev1.PodSpec {
 		}},
 	}
 	t.mountFiles(&spec)
+	t.template(&spec)
 	return spec
+}
+
+// template gives the loader what its VolumeManager says that loaders get.
+func (t task) template(spec *corev1.PodSpec) {
+	with := t.owner.Spec.Loader
+	if with == nil {
+		return
+	}
+	spec.PriorityClassName, spec.ImagePullSecrets = with.PriorityClassName, with.ImagePullSecrets
+	c := &spec.Containers[0]
+	for _, e := range with.Env {
+		c.Env = append(c.Env, corev1.EnvVar{Name: e.Name, Value: strings.ReplaceAll(e.Value, "$", "$$")})
+	}
+	maps.Copy(c.Resources.Requests, with.Resources.Requests)
+	c.Resources.Limits = with.Resources.Limits
+	for name, limit := range c.Resources.Limits { // what is requested must not be more
+		if asked, is := c.Resources.Requests[name]; is && asked.Cmp(limit) > 0 {
+			c.Resources.Requests[name] = limit
+		}
+	}
 }
 
 // mountFiles lets the loader see its credentials. A Secret that does not exist is for

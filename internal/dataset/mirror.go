@@ -79,14 +79,15 @@ func mirrorReport(r *Replica) *protocol.Status {
 func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 	out := &flexlvmv1.UploadLag{To: p.Source.Target()}
 	report := mirrorReport(r)
+	waits := refusedOr(r.Refused, r.Pod)
 	switch old := p.before().Upload; {
 	case report != nil:
 		out.Files, out.Bytes = max(0, report.FilesTotal-report.FilesDone), max(0, report.BytesTotal-report.BytesDone)
 		out.Message, out.Known = report.Message, true
-	case idle(r.Pod) == "" && old != nil: // too busy to answer: at least as far as it was
+	case waits == "" && old != nil: // too busy to answer: at least as far as it was
 		return old
 	default:
-		out.Message = idle(r.Pod)
+		out.Message = waits
 	}
 	return out
 }

@@ -321,6 +321,7 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
 		}
 	}
 	busy.Wait()
+	r.addRefusals(ctx, observed)
 }
 
 // errChanged means that what was planned for has changed meanwhile.

@@ -35,7 +35,9 @@ type Observed struct {
 	Replicas map[int]*Replica
 	Put      *batchv1.Job // that uploads
 	PutPod   *corev1.Pod
-	Readers  Readers
+	// PutRefused is as Replica.Refused.
+	PutRefused string
+	Readers    Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
 	// Fit is the number of nodes that may have replicas. Matching are the nodes that the
@@ -67,6 +69,8 @@ type Replica struct {
 	Pod    *corev1.Pod // the last of the Job
 	// Earlier are all pods of the Job, as long as Kubernetes keeps them.
 	Earlier []*corev1.Pod
+	// Refused is why the API server takes no pod of the Job, such as a quota's words.
+	Refused string
 	Report  *protocol.Status // what its loader says now
 	// Busy: a loader is still running although its Job is gone.
 	Busy bool

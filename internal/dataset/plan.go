@@ -311,7 +311,7 @@ func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelle
 // least as far as it was.
 func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaWaiting, progressOf(r.Report)
-	if status.Message = idle(r.Pod); status.Message == "" {
+	if status.Message = refusedOr(r.Refused, r.Pod); status.Message == "" {
 		status.State = flexlvmv1.ReplicaLoading
 		if r.Report != nil {
 			status.Message = r.Report.Message

@@ -230,7 +230,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message
 	default:
 		p.Status.Message = "is uploaded to " + p.Source.Target()
-		if status.Message = idle(p.PutPod); status.Message != "" {
+		if status.Message = refusedOr(p.PutRefused, p.PutPod); status.Message != "" {
 			p.Status.Message += "; " + status.Message
 		}
 	}

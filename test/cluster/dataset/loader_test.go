@@ -165,10 +165,20 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 			podOf(j).Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		},
 	},
-	"their loader does not need": {
+	"that spec.loader of VolumeManager v names": {
 		"priority class": func(j *batchv1.Job) { podOf(j).PriorityClassName = "system-node-critical" },
-		"priority":       func(j *batchv1.Job) { podOf(j).Priority = ptr(int32(2000001000)) },
-		"runtime class":  func(j *batchv1.Job) { podOf(j).RuntimeClassName = ptr("bare") },
+		"pull secret":    func(j *batchv1.Job) { podOf(j).ImagePullSecrets = []corev1.LocalObjectReference{{Name: "theirs"}} },
+		"environment":    func(j *batchv1.Job) { containerOf(j).Env = []corev1.EnvVar{{Name: "A", Value: "b"}} },
+		"limit": func(j *batchv1.Job) {
+			containerOf(j).Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+		},
+	},
+	"their loader does not need": {
+		"environment of a Secret": func(j *batchv1.Job) {
+			containerOf(j).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}}
+		},
+		"priority":      func(j *batchv1.Job) { podOf(j).Priority = ptr(int32(2000001000)) },
+		"runtime class": func(j *batchv1.Job) { podOf(j).RuntimeClassName = ptr("bare") },
 		"resource claims": func(j *batchv1.Job) {
 			podOf(j).ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr("gpu")}}
 		},
@@ -177,12 +187,10 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"host users":    func(j *batchv1.Job) { podOf(j).HostUsers = ptr(true) },
 		"node":          func(j *batchv1.Job) { podOf(j).NodeName = nodes[0] },
 		"node selector": func(j *batchv1.Job) { podOf(j).NodeSelector = map[string]string{"a": "b"} },
-		"pull secret":   func(j *batchv1.Job) { podOf(j).ImagePullSecrets = []corev1.LocalObjectReference{{Name: "theirs"}} },
 		"host alias": func(j *batchv1.Job) {
 			podOf(j).HostAliases = []corev1.HostAlias{{IP: "10.0.0.1", Hostnames: []string{"s3"}}}
 		},
 		"init container": func(j *batchv1.Job) { podOf(j).InitContainers = []corev1.Container{{Name: "i", Image: "i"}} },
-		"environment":    func(j *batchv1.Job) { containerOf(j).Env = []corev1.EnvVar{{Name: "A", Value: "b"}} },
 		"hook": func(j *batchv1.Job) {
 			containerOf(j).Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}}}
 		},

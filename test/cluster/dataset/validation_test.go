@@ -58,7 +58,7 @@ func (b *bed) testValidation(t *testing.T) {
 		"Pachyderm without path": {volumes(with(pfs, ", outputPath: out", "")), "repo, branch, inputPath and outputPath have to be set in options"},
 		"two copies for one":     {volumes(with(s3, "S3,", "S3-Dev,", "replicas: 1", "replicas: 2")), "replicas has to be 1 with sourceType S3-Dev"},
 		"no replicas":            {volumes(with(s3, "replicas: 1", "replicas: 0")), "replicas has to be 1 or more with sourceType S3"},
-		"ids of one claim":       {volumes(s3, with(s3, "id: a", "id: a-0")), "the id of one volume is that of another and a number, as is the name of a claim of the other: a-0"},
+		"ids of one claim":       {volumes(s3, with(s3, "id: a", "id: a-0")), "the id of one volume is that of another and a number, as are the names of claims"},
 		"resync of two":          {volumes(with(s3, "replicas: 1", "replicas: 2", "{aws", `{resync: "true", aws`)), "replicas cannot be > 1 when resync is set"},
 		"capacity of nothing":    {volumes(with(s3, "5Gi", `"0"`)), "capacity has to be a quantity of more than 0"},
 		"capacity in words":      {volumes(with(s3, "5Gi", "much")), "capacity has to be a quantity"},

@@ -1,0 +1,59 @@
+package dataset
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// A quota that takes no pod of a loader is the status' reason.
+func TestRefusedLoader(t *testing.T) {
+	const quota = `pods "v-a-0-" is forbidden: exceeded quota: limits: must specify limits.cpu`
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.loading(0, corev1.PodPending)
+	r.Pod = nil
+	asked := 0
+	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}}
+	r.Job.CreationTimestamp = metav1.NewTime(now)
+	rec.addRefusals(t.Context(), s.Observed)
+	require.Zero(t, asked, "it has just been made")
+	r.Job.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
+	rec.addRefusals(t.Context(), s.Observed)
+	require.Equal(t, "its loader's pod is refused: "+quota, s.requirePlan().Status.Nodes[0].Message)
+	event := func(message string, at time.Time) corev1.Event {
+		return corev1.Event{Message: message, LastTimestamp: metav1.NewTime(at)}
+	}
+	require.Equal(t, "b", lastRefusal([]corev1.Event{event("a", now), event("b", now.Add(time.Second)), event("c", now.Add(-time.Second))}))
+	require.Empty(t, lastRefusal(nil))
+}
+
+func TestLoaderTemplate(t *testing.T) {
+	s := newStage(t)
+	q := resource.MustParse
+	before := s.task(0, s.claimed(0).Claim).attempt
+	s.Owner.Spec.Loader = &flexlvmv1.LoaderTemplate{
+		Resources:         flexlvmv1.LoaderResources{Requests: corev1.ResourceList{"cpu": q("1")}, Limits: corev1.ResourceList{"cpu": q("2"), "memory": q("200Mi")}},
+		Env:               []flexlvmv1.LoaderEnv{{Name: "HTTPS_PROXY", Value: "http://proxy:3128/$(x)"}},
+		PriorityClassName: "batch", ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
+	}
+	task := s.task(0, s.claimed(0).Claim)
+	require.NotEqual(t, before, task.attempt, "what failed is tried again with it")
+	for _, job := range []*batchv1.Job{task.load(), task.visit(), task.put(), task.mirror()} {
+		pod := job.Spec.Template.Spec
+		require.Equal(t, "batch", pod.PriorityClassName)
+		require.Equal(t, "registry", pod.ImagePullSecrets[0].Name)
+		c := pod.Containers[0]
+		require.Equal(t, []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://proxy:3128/$$(x)"}}, c.Env)
+		require.Equal(t, "1", c.Resources.Requests.Cpu().String())
+		require.Equal(t, "200Mi", c.Resources.Requests.Memory().String(), "no more than the limit")
+		require.Equal(t, "2", c.Resources.Limits.Cpu().String())
+	}
+}
