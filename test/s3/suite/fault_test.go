@@ -127,8 +127,8 @@ func TestTimeIsUp(t *testing.T) {
 	b.put(some())
 	b.proxy.Inject(s3.Fault{Method: "GET", Path: "/a/second", Delay: time.Hour})
 	o := b.fetch(b.url(""), "--timeout", "2s")
-	require.Equal(t, 75, o.code, o.stderr)
-	require.True(t, o.result.Retryable)
+	require.Equal(t, 124, o.code, o.stderr)
+	require.False(t, o.result.Retryable, "whoever gave the time has to give more")
 	require.False(t, b.complete())
 	b.whole(some())
 }
