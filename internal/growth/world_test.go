@@ -2,6 +2,7 @@ package growth
 
 import (
 	"context"
+	"fmt"
 	"encoding/json"
 	"errors"
 	"maps"
