@@ -15,10 +15,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// TestJobs: volumes that pods of several nodes share, on a real NFS server. Its parts
-// come one after the other, as some take the server away.
+// TestJobs: volumes that pods of several nodes share, on a real NFS server. It runs alone:
+// while the server is away, kubelet may wait for it with other tests' pods, too.
 func TestJobs(t *testing.T) {
-	t.Parallel()
 	b := newJobsBed(t)
 	t.Run("a job on both nodes, its files deleted with it", b.testJobDeleted)
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
