@@ -84,11 +84,11 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	require.Equal(t, "s3://b/p/", out.Status.Uploaded)
 	s.recorded(out)
 	s.requirePlan("let claim v-a-0", "delete claim v-a-0")
-	t.Run("killed in between", func(t *testing.T) {
+	t.Run("killed in between", func(*testing.T) {
 		r.Claim.Finalizers = nil
 		s.requirePlan("delete claim v-a-0")
 	})
-	t.Run("deleted by somebody meanwhile", func(t *testing.T) {
+	t.Run("deleted by somebody meanwhile", func(*testing.T) {
 		r.Claim.Finalizers, r.Claim.DeletionTimestamp = []string{finalizerMirror}, &metav1.Time{Time: now}
 		s.requirePlan("let claim v-a-0")
 	})

@@ -126,14 +126,9 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		r.askLoaders(ctx, observed)
 	} else {
 		if inSpec {
-			// What cannot be read may ask for an upload first. Who deletes the VolumeManager
-			// asks for none, but for what is mirrored.
-			deleted := owner.DeletionTimestamp != nil
-			if observed.Source, err = parseSource(v, observed.pulledBefore()); err != nil && (!deleted || observed.holds()) {
+			if err := r.readUpload(ctx, observed); err != nil {
 				return wrong(v, err), nil
 			}
-			observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror
-			r.askLoaders(ctx, observed)
 		}
 		observed.Dropped = !inSpec && owner.DeletionTimestamp == nil
 		if err := r.release(ctx, observed); err != nil {
@@ -152,6 +147,18 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		return Outcome{}, err
 	}
 	return out, nil
+}
+
+// readUpload adds what has to be uploaded before a volume is released. What cannot be read
+// may ask for it. Who deletes the VolumeManager asks for none, but for what is mirrored.
+func (r *reconciler) readUpload(ctx context.Context, observed *Observed) (err error) {
+	deleted := observed.Owner.DeletionTimestamp != nil
+	if observed.Source, err = parseSource(observed.Config, observed.pulledBefore()); err != nil && (!deleted || observed.holds()) {
+		return err
+	}
+	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror
+	r.askLoaders(ctx, observed)
+	return nil
 }
 
 // wrong is the outcome of a volume that cannot be read.

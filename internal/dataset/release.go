@@ -88,6 +88,15 @@ func (p *planner) release() {
 			"; pods that have ended count, too: delete them, or their Jobs"
 		return
 	}
+	p.releaseReplicas()
+	if len(p.Status.Nodes) > 0 || p.Put != nil {
+		return
+	}
+	p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
+}
+
+// releaseReplicas lets all of them go.
+func (p *planner) releaseReplicas() {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil || (r.Claim == nil && r.Job == nil) {
@@ -98,10 +107,6 @@ func (p *planner) release() {
 		})
 		p.delete(r, "", "")
 	}
-	if len(p.Status.Nodes) > 0 || p.Put != nil {
-		return
-	}
-	p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
 }
 
 // keepsUnsent keeps what a mirror may not have uploaded, if nobody can say where to: the
@@ -188,9 +193,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.Target(), from.Claim.Name)
 		return false
 	}
-	if p.Source.Mirror && !p.isOfLoad(from, annotationLoad, index) {
-		p.Failed = true
-		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change", p.Source.Target(), from.Claim.Name)
+	if !p.isOfSpec(index, from) {
 		return false
 	}
 	task := p.upload(index, from.Claim)
@@ -220,14 +223,8 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Uploaded, p.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
 		p.soon(afterAction)
 		return p.wasUploaded() != "" // nothing goes before that is written
-	case failed && !hasRun(p.PutPod):
-		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
-		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message
-		p.again(Action{Verb: Delete, Object: p.Put}, ended(p.Put))
 	case failed:
-		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
-		status.Message = failure(p.PutPod, why)
-		p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message
+		p.uploadFailed(&status, why)
 	default:
 		p.Status.Message = "is uploaded to " + p.Source.Target()
 		if status.Message = refusedOr(p.PutRefused, p.PutPod); status.Message != "" {
@@ -235,6 +232,30 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		}
 	}
 	p.Status.Nodes = append(p.Status.Nodes, status)
+	return false
+}
+
+// uploadFailed tells of a Job that has failed. One whose loader never ran is made anew.
+func (p *planner) uploadFailed(status *flexlvmv1.ReplicaStatus, why string) {
+	if !hasRun(p.PutPod) {
+		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
+		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message
+		p.again(Action{Verb: Delete, Object: p.Put}, ended(p.Put))
+		return
+	}
+	p.Failed, status.State = true, flexlvmv1.ReplicaFailed
+	status.Message = failure(p.PutPod, why)
+	p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message
+}
+
+// isOfSpec reports whether what a mirrored replica holds is what the spec names. If not,
+// where it came from is not known any more.
+func (p *planner) isOfSpec(index int, from *Replica) bool {
+	if !p.Source.Mirror || p.isOfLoad(from, annotationLoad, index) {
+		return true
+	}
+	p.Failed = true
+	p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change", p.Source.Target(), from.Claim.Name)
 	return false
 }
 

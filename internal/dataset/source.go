@@ -143,6 +143,19 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }
 
+// check refuses options of other sources; readResync refuses resync in words of its own.
+func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if !slices.Contains(k.options, key) && key != "resync" {
+			return fmt.Errorf("option %q does not belong to sourceType %s; remove it", key, v.SourceType)
+		}
+	}
+	if len(v.Labels) == 0 {
+		return fmt.Errorf("labels cannot be empty")
+	}
+	return nil
+}
+
 // ParseSource parses a volume. The error says what is wrong and what to write.
 func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) { return parseSource(v, false) }
 
@@ -157,13 +170,8 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if !known {
 		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of %s", v.SourceType, sourceTypes())
 	}
-	for _, key := range slices.Sorted(maps.Keys(options)) {
-		if !slices.Contains(kind.options, key) && key != "resync" {
-			return Source{}, fmt.Errorf("option %q does not belong to sourceType %s; remove it", key, v.SourceType)
-		}
-	}
-	if len(v.Labels) == 0 {
-		return Source{}, fmt.Errorf("labels cannot be empty")
+	if err := kind.check(v, options); err != nil {
+		return Source{}, err
 	}
 	s := Source{
 		Type: v.SourceType, Class: DefaultClass,
