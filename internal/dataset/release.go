@@ -205,12 +205,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
 		p.deletePut()
 		return false
-	case p.Put == nil && from.Job != nil && ended(from.Job).IsZero():
-		p.Status.Message = "is uploaded as soon as its loader has ended"
-		if !going(from.Job) {
-			p.do(Action{Verb: Delete, Object: from.Job})
-		}
-	case p.Put == nil && from.Busy:
+	case p.Put == nil && p.endLoader(from):
 		p.Status.Message = "is uploaded as soon as its loader has ended"
 	case p.Put == nil:
 		p.Status.Message = "is uploaded to " + p.Source.Target()
@@ -233,6 +228,17 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 	}
 	p.Status.Nodes = append(p.Status.Nodes, status)
 	return false
+}
+
+// endLoader reports whether a loader still works on a replica, and ends it.
+func (p *planner) endLoader(from *Replica) bool {
+	if from.Job == nil || !ended(from.Job).IsZero() {
+		return from.Busy
+	}
+	if !going(from.Job) {
+		p.do(Action{Verb: Delete, Object: from.Job})
+	}
+	return true
 }
 
 // uploadFailed tells of a Job that has failed. One whose loader never ran is made anew.
