@@ -87,13 +87,7 @@ func Work(ctx context.Context, config Config) error {
 		Client: config.Client, Events: events, Ledger: publish.ledger, Now: time.Now,
 		Claims: w.listers().Claims, Volumes: w.listers().Volumes, Claim: w.listers().Claim,
 	})
-	guard := newScaleDownGuard(config.Capacities, w.listers(), func(label string) (string, bool) {
-		if pv.IsNodeName(label) {
-			return label, true
-		}
-		name, _, reported := publish.ledger.NodeOf(label)
-		return name, reported
-	})
+	guard := newScaleDownGuard(config.Capacities, w.listers(), publish.nodeName)
 	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
 	if err := w.feed(publish, room, grow, guard); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
@@ -122,10 +116,7 @@ func Work(ctx context.Context, config Config) error {
 	busy.Go(func() { publish.run(ctx) })
 	busy.Go(func() { grow.Run(ctx) })
 	busy.Go(func() { guard.run(ctx) })
-	publish.allDirty()
-	loss := nodeloss.New(nodeloss.Config{
-		Client: config.Loss, ListNodes: config.ListNodes, Events: events, Cluster: config.Cluster, Metrics: config.Metrics.nodeLoss, Grace: config.NodeLossGrace, Now: time.Now,
-	}, w.seen())
+	loss := config.nodeLoss(events, w.seen())
 	busy.Go(func() { loss.Run(ctx) })
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -142,6 +133,13 @@ func Work(ctx context.Context, config Config) error {
 		return err
 	}
 	return nil
+}
+
+// nodeLoss is the watch for lost nodes.
+func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodeloss.Controller {
+	return nodeloss.New(nodeloss.Config{
+		Client: c.Loss, ListNodes: c.ListNodes, Events: events, Cluster: c.Cluster, Metrics: c.Metrics.nodeLoss, Grace: c.NodeLossGrace, Now: time.Now,
+	}, seen)
 }
 
 // inherit reserves for every PersistentVolume that is in the API by now. The

@@ -28,24 +28,24 @@ type NodeGroup struct {
 // ParseNodeGroup reads NAME=POOL:SIZE[+SIZE...][,POOL:SIZE...]: what each pool of a new node
 // can promise, on one device or several.
 func ParseNodeGroup(text string) (NodeGroup, error) {
-	wrong := func(why string) (NodeGroup, error) {
-		return NodeGroup{}, fmt.Errorf("--node-group is %q: %s; give NAME=POOL:SIZE, such as workers=flexlvm:900Gi", text, why)
+	wrong := func(why string) error {
+		return fmt.Errorf("--node-group is %q: %s; give NAME=POOL:SIZE, such as workers=flexlvm:900Gi", text, why)
 	}
 	name, pools, found := strings.Cut(text, "=")
 	if !found || name == "" || pv.NodeLabelValue(name) != name {
-		return wrong("it names no value of a label")
+		return NodeGroup{}, wrong("it names no value of a label")
 	}
 	out := NodeGroup{Name: name, Pools: map[volume.PoolName][]volume.Bytes{}}
 	for one := range strings.SplitSeq(pools, ",") {
 		of, sizes, _ := strings.Cut(one, ":")
 		in, err := volume.ParsePool("POOL", of)
 		if err != nil {
-			return wrong(err.Error())
+			return NodeGroup{}, wrong(err.Error())
 		}
 		for size := range strings.SplitSeq(sizes, "+") {
 			q, err := resource.ParseQuantity(size)
 			if err != nil || q.Sign() <= 0 {
-				return wrong(fmt.Sprintf("%q is not a size", size))
+				return NodeGroup{}, wrong(fmt.Sprintf("%q is not a size", size))
 			}
 			out.Pools[in] = append(out.Pools[in], volume.Bytes(q.Value()))
 		}

@@ -57,11 +57,21 @@ func (p *publisher) allDirty() {
 	}
 }
 
+// nodeName returns the name of the node with a label; false where it is not known.
+func (p *publisher) nodeName(label string) (string, bool) {
+	if pv.IsNodeName(label) {
+		return label, true
+	}
+	name, _, reported := p.ledger.NodeOf(label)
+	return name, reported
+}
+
 // run publishes until ctx ends.
 func (p *publisher) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer p.queue.ShutDown()
+	p.allDirty() // also the groups, which no watch shows
 	for range publishers {
 		all.Go(func() {
 			for p.next(ctx) {
