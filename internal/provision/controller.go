@@ -78,15 +78,7 @@ func Work(ctx context.Context, config Config) error {
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 		metrics: config.Metrics, avoidBusy: config.AvoidBusy, groups: config.NodeGroups,
 	}
-	var grow *growth.Controller
-	publish.ledger = ledger.New(time.Now, func(node string) {
-		publish.dirty(node)
-		grow.Room(node)
-	})
-	grow = growth.New(growth.Config{
-		Client: config.Client, Events: events, Ledger: publish.ledger, Now: time.Now,
-		Claims: w.listers().Claims, Volumes: w.listers().Volumes, Claim: w.listers().Claim,
-	})
+	grow := config.openLedger(publish, w.listers(), events)
 	guard := newScaleDownGuard(config.Capacities, w.listers(), publish.nodeName)
 	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
 	if err := w.feed(publish, room, grow, guard); err != nil {
@@ -133,6 +125,21 @@ func Work(ctx context.Context, config Config) error {
 		return err
 	}
 	return nil
+}
+
+// openLedger gives the publisher its ledger, and returns the controller of growth on it:
+// both are told when there may be room.
+func (c Config) openLedger(publish *publisher, seen Listers, events record.EventRecorder) *growth.Controller {
+	var grow *growth.Controller
+	publish.ledger = ledger.New(time.Now, func(node string) {
+		publish.dirty(node)
+		grow.Room(node)
+	})
+	grow = growth.New(growth.Config{
+		Client: c.Client, Events: events, Ledger: publish.ledger, Now: time.Now,
+		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Claim,
+	})
+	return grow
 }
 
 // nodeLoss is the watch for lost nodes.

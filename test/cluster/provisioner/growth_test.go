@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,13 +60,8 @@ func (b *bed) pool(t *testing.T, free, reclaimable, allocatable string) {
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		storage, err := b.storage.NodeStorage(t.Context(), "sim-1")
 		require.NoError(t, err)
-		pools := storage.Status.Pools[:0]
-		for _, p := range storage.Status.Pools {
-			if p.Name != growGroup {
-				pools = append(pools, p)
-			}
-		}
-		storage.Status.Pools = append(pools, flexlvmv1.Pool{
+		storage.Status.Pools = slices.DeleteFunc(storage.Status.Pools, func(p flexlvmv1.Pool) bool { return p.Name == growGroup })
+		storage.Status.Pools = append(storage.Status.Pools, flexlvmv1.Pool{
 			Name: growGroup, UUID: groupUUID, Layout: "linear", Size: resource.MustParse(growSize), ExtentSize: resource.MustParse("4Mi"),
 			Free: resource.MustParse(free), Reclaimable: resource.MustParse(reclaimable), Allocatable: resource.MustParse(allocatable),
 		})
@@ -288,7 +284,7 @@ func (b *bed) workInside(ctx context.Context, t *testing.T, change func(*rest.Co
 	storage, err := kube.NewClient(config)
 	require.NoError(t, err)
 	err = provision.Work(ctx, provision.Config{
-		Client: client, Storage: storage, Cluster: "of-a-test", Namespace: system, Metrics: provision.NewMetrics(), Workers: 2, NodeLossGrace: time.Hour,
+		Client: client, Capacities: client, Loss: client, ListNodes: storage.NodeMetadata, Storage: storage, Cluster: "of-a-test", Namespace: system, Metrics: provision.NewMetrics(), Workers: 2, NodeLossGrace: time.Hour,
 	})
 	require.NoError(t, err)
 }
