@@ -103,9 +103,10 @@ generated:
 		for path in api/v1/zz_generated.deepcopy.go installer/base/crd charts/flexlvm/Chart.yaml charts/flexlvm/values.yaml charts/flexlvm/values.schema.json charts/flexlvm/templates/generated; do diff -ru $$path "$$fresh/$$path" || { \
 		echo "$$path does not follow from the types in api/ or from installer/: run make generate and commit what it writes" >&2; exit 1; }; done
 
+# What lies outside of a module is nothing that go test's cache knows of: hence the count.
 test-unit: setup ## test what needs no machine of its own, with the race detector
 	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -v ./...
-	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -v ./... || exit 1; done
+	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults
 	@$(SUITE) $@ go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
