@@ -175,7 +175,7 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 	},
 	"their loader does not need": {
 		"environment of a Secret": func(j *batchv1.Job) {
-			containerOf(j).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}}
+			containerOf(j).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s3"}, Key: "k"}}}}
 		},
 		"priority":      func(j *batchv1.Job) { podOf(j).Priority = ptr(int32(2000001000)) },
 		"runtime class": func(j *batchv1.Job) { podOf(j).RuntimeClassName = ptr("bare") },

@@ -140,9 +140,9 @@ func (s *space) kubelet(name, size string) {
 func (b *bed) testGrowth(t *testing.T) {
 	b.pool(t, "60Gi", "0", "60Gi")
 	s := b.namespace(t, "growth")
-	s.growers("granted", "refused", "waiting", "making-room")
 	p := b.run(t, 8087)
 	b.ready(t, 8087)
+	s.growers("granted", "refused", "waiting", "making-room")
 
 	s.grow("granted", "4Gi")
 	s.granted("granted", "4Gi")
