@@ -317,7 +317,10 @@ func (b *bed) testGrowthPolicies(t *testing.T) {
 	for _, patch := range []string{
 		`{"spec":{"claimRef":{"name":"other"}}}`, `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`,
 	} {
-		require.ErrorContains(t, stolen.patch(ctx, name, patch), "and the capacity", patch)
+		b.refusedSoon(t, "and the capacity", func(dryRun []string) error {
+			_, err := stolen.CoreV1().PersistentVolumes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
+			return err
+		})
 	}
 	b.persistentVolume(t, "free", "sim-1", "flexlvm.io/flexlvm", corev1.VolumeAvailable)
 	require.ErrorContains(t, stolen.patch(ctx, "free", larger), "that a claim is bound to")
