@@ -74,6 +74,7 @@ func (b *jobsBed) install(t *testing.T) {
 	changed := strings.NewReplacer("server=nfs.example.org", "server="+b.server, "path=/srv/flexlvm", "path="+b.export).Replace(string(content))
 	require.NoError(t, os.WriteFile(file, []byte(changed), 0o644))
 	b.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))
+	t.Cleanup(func() { b.kubectl(t, "delete", "-k", filepath.Join(dir, "nfs")) }) // its class names this server
 	b.kubectl(t, "-n", system, "patch", "deployment", "flexlvm-nfs-provisioner", "--type=json", "-p", `[
 		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--io-timeout=10s"},
 		{"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": "node1"}]`)
