@@ -151,19 +151,23 @@ func (c *cmd) prepare() (err error) {
 	return c.fillInput()
 }
 
-// launch starts the program, in the control group where there is one.
+// launch starts the program, in the control group where there is one, and otherwise in the
+// group of this process.
 func (c *cmd) launch() (*osexec.Cmd, error) {
+	var refusal error
 	if group, is := c.group.fd(); is {
 		p := c.process()
 		p.SysProcAttr.UseCgroupFD, p.SysProcAttr.CgroupFD = true, group
-		err := p.Start()
-		if err == nil {
+		if refusal = p.Start(); refusal == nil {
 			return p, nil
 		}
-		c.group.refused(c.log, err) // if that is not why, it fails again
 	}
 	p := c.process()
-	return p, p.Start()
+	err := p.Start()
+	if err == nil && refusal != nil {
+		c.group.refused(c.log, refusal)
+	}
+	return p, err
 }
 
 // process is what the kernel is asked to run.
