@@ -31,16 +31,16 @@ func plainArgs() []string {
 
 func reportArgs(fields string) []string { return append(plainArgs(), "--options", fields) }
 
-// everythingArgs ask for all groups and all flexlvm volumes in one report, which
-// LVM makes of each group under one lock. Segments are asked for where they tell
-// more than that a volume is linear.
-func everythingArgs() []string {
+// fullReportArgs ask for all groups and the selected volumes in one report, which LVM
+// makes of each group under one lock. Segments are asked for where they tell more than
+// that a volume is linear.
+func fullReportArgs(volumes string) []string {
 	return append(append([]string{"fullreport"}, plainArgs()...),
 		"--configreport", "vg", "--options", groupFields,
-		"--configreport", "lv", "--options", volumeFields, "--select", oursSelection,
+		"--configreport", "lv", "--options", volumeFields, "--select", volumes,
 		"--configreport", "pv", "--options", deviceFields,
 		"--configreport", "pvseg", "--options", placeFields,
-		"--configreport", "seg", "--options", "lv_uuid,"+shapeFields, "--select", "segtype!=linear && "+oursSelection)
+		"--configreport", "seg", "--options", "lv_uuid,"+shapeFields, "--select", "segtype!=linear && "+volumes)
 }
 
 // oursSelection selects the volumes that carry our tag.

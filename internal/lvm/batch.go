@@ -3,6 +3,7 @@ package lvm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -20,12 +21,36 @@ func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) 
 
 // RemoveDoomed removes volumes of one group in one command: LVM itself selects those that
 // are doomed and have the UUIDs of lvs. It goes on after one that it cannot remove, because
-// its device is open for example. Whatever the error, some may be gone: see Everything.
+// its device is open for example. Whatever the error, some may be gone: see Left.
 func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvremove", removeDoomedArgs(g, lvs)...); err != nil {
 		return fmt.Errorf("remove logical volumes of %s: %w", g, err)
 	}
 	return nil
+}
+
+// Left returns those of lvs that LVM still shows, by their UUIDs: under whatever name, with
+// or without our tags. Those that it does not return are gone: LVM shows their groups
+// without them and with all devices. Otherwise it fails.
+func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume, error) {
+	out, err := c.lvm(ctx, "lvm", fullReportArgs(anyOf(lvs))...)
+	if err != nil {
+		return nil, fmt.Errorf("look which logical volumes are left: %w", err)
+	}
+	groups, err := parseGroups(out)
+	if err != nil {
+		return nil, err
+	}
+	for _, lv := range lvs {
+		at := slices.IndexFunc(groups, func(g VolumeGroup) bool { return g.UUID == lv.GroupUUID })
+		switch {
+		case at < 0:
+			return nil, fmt.Errorf("look which logical volumes are left: %w: %s with UUID %s", ErrNoGroup, lv.Group, lv.GroupUUID)
+		case groups[at].Missing > 0:
+			return nil, fmt.Errorf("%w: %s lacks %d of its %d devices, so nobody can tell whether it holds %s", ErrPartial, lv.Group, groups[at].Missing, groups[at].Devices, lv.Name)
+		}
+	}
+	return parseVolumes(out)
 }
 
 func doomArgs(g volume.Group, lvs []LogicalVolume) []string {

@@ -1,6 +1,7 @@
 package lvm
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,4 +19,34 @@ func TestBatchesAreSelectedByLVM(t *testing.T) {
 	require.Equal(t, `lvremove --yes --select `+either+` && lv_tags={"flexlvm"} && lv_tags={"flexlvm.state=doomed"} -- flexlvm`, s.ran[len(s.ran)-1])
 	require.Error(t, c.Doom(t.Context(), "flexlvm", lvs))
 	require.Error(t, c.RemoveDoomed(t.Context(), "flexlvm", lvs))
+}
+
+// What is not left is gone for good, so half an answer is none.
+func TestLeft(t *testing.T) {
+	const group = "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE"
+	there := LogicalVolume{Group: "flexlvm", GroupUUID: group, Name: "pvc-1", UUID: pvc1}
+	whole := golden(t, "everything.json")
+	c, s := client(t, map[string][]answer{"lvm": {{out: whole}}})
+	left, err := c.Left(t.Context(), []LogicalVolume{there})
+	require.NoError(t, err)
+	require.Equal(t, pvc1, left[0].UUID)
+	require.Contains(t, s.ran[0], `--options `+volumeFields+` --select (lv_uuid="`+pvc1+`") `, "whatever its name and tags are")
+
+	elsewhere := there
+	elsewhere.GroupUUID = "another"
+	for name, c := range map[string]struct {
+		of     LogicalVolume
+		answer answer
+	}{
+		"failed":                {there, answer{err: failed}},
+		"not JSON":              {there, answer{out: "WARNING"}},
+		"a row makes no sense":  {there, answer{out: strings.Replace(whole, `"lv_size":"146800640"`, `"lv_size":"much"`, 1)}},
+		"the group is gone":     {elsewhere, answer{out: whole}},
+		"the group lacks disks": {there, answer{out: golden(t, "degraded.json")}},
+	} {
+		client, _ := client(t, map[string][]answer{"lvm": {c.answer}})
+		left, err := client.Left(t.Context(), []LogicalVolume{c.of})
+		require.Error(t, err, name)
+		require.Empty(t, left, name)
+	}
 }

@@ -151,7 +151,7 @@ type Overview struct {
 // Everything returns all volume groups of the host and all thin pools and logical
 // volumes that carry our tags, in one report.
 func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
-	out, err := c.lvm(ctx, "lvm", everythingArgs()...)
+	out, err := c.lvm(ctx, "lvm", fullReportArgs(oursSelection)...)
 	if err != nil {
 		return Overview{}, fmt.Errorf("list volume groups and logical volumes: %w", err)
 	}
@@ -161,9 +161,11 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	if o.ThinPools, err = parseThinPools(out); err != nil {
 		return Overview{}, err
 	}
-	o.Volumes, err = parseVolumes(out)
+	if o.Volumes, err = parseVolumes(out); err != nil {
+		return Overview{}, err
+	}
 	o.Volumes = withoutPools(o.Volumes)
-	return o, err
+	return o, nil
 }
 
 // Activate makes the volume's device appear. It may be called again.

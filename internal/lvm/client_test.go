@@ -293,10 +293,11 @@ func TestEverythingIsOneReport(t *testing.T) {
 	require.Equal(t, map[string]volume.Bytes{"/dev/mapper/b": 76 * volume.MiB, "/dev/mapper/c": 76 * volume.MiB}, raid1.On, "with the metadata of each copy")
 	require.Equal(t, g.Size-g.Free, 112*volume.MiB+linear.Takes()+inactive.Takes()+striped.Takes()+raid1.Takes(), "the rest is not ours")
 
-	for name, out := range map[string]string{"no report": "{}", "nothing": "", "half": golden(t, "everything.json")[:900]} {
+	for name, out := range map[string]string{"no report": "{}", "nothing": "", "half": golden(t, "everything.json")[:900], "a row makes no sense": strings.Replace(golden(t, "everything.json"), `"lv_size":"146800640"`, `"lv_size":"much"`, 1)} {
 		c, _ := client(t, map[string][]answer{"lvm": {{out: out}}})
-		_, err := c.Everything(context.Background())
+		all, err := c.Everything(context.Background())
 		require.Error(t, err, name)
+		require.Empty(t, all, name)
 	}
 }
 

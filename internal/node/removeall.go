@@ -149,9 +149,9 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 		err = e.lvm.RemoveDoomed(ctx, g, lvs)
 		e.after("lvremove")
 	}
-	seen, lookErr := e.lvm.Everything(ctx)
+	left, lookErr := e.lvm.Left(ctx, lvs)
 	for _, one := range batch {
-		errs[one.at] = outcome(refs[one.at], one, seen, errors.Join(err, lookErr))
+		errs[one.at] = outcome(refs[one.at], one, left, lookErr, err)
 		if errs[one.at] == nil && one.lv.Name.IsDoomed() {
 			errs[one.at] = e.records.remove(g, one.lv.Name)
 		}
@@ -159,17 +159,20 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 	e.announceRoom()
 }
 
-// outcome is nil if a volume of a batch is gone: LVM shows its group, whole, without it.
-func outcome(ref Ref, one goner, seen lvm.Overview, failed error) error {
-	at := slices.IndexFunc(seen.Volumes, func(lv lvm.LogicalVolume) bool { return lv.UUID == one.lv.UUID })
-	whole := slices.ContainsFunc(seen.Groups, func(g lvm.VolumeGroup) bool { return g.UUID == one.lv.GroupUUID && g.Missing == 0 })
-	switch {
-	case at >= 0 && seen.Volumes[at].Open:
-		return inUse(ref)
-	case at >= 0 && failed == nil:
-		return fmt.Errorf("remove volume %s: it is still there and LVM gave no reason", ref)
-	case at >= 0 || !whole:
-		return errors.Join(fmt.Errorf("remove volume %s: LVM does not show that it is gone", ref), failed)
+// outcome is nil if a volume of a batch is proved to be gone: LVM was asked what is left,
+// and has shown all but it. Whether the removal failed counts for nothing then.
+func outcome(ref Ref, one goner, left []lvm.LogicalVolume, lookErr, failed error) error {
+	if lookErr != nil {
+		return errors.Join(fmt.Errorf("remove volume %s: LVM does not show that it is gone: %w", ref, lookErr), failed)
 	}
-	return nil
+	at := slices.IndexFunc(left, func(lv lvm.LogicalVolume) bool { return lv.UUID == one.lv.UUID })
+	switch {
+	case at < 0:
+		return nil
+	case left[at].Open:
+		return inUse(ref)
+	case failed == nil:
+		return fmt.Errorf("remove volume %s: it is still there and LVM gave no reason", ref)
+	}
+	return fmt.Errorf("remove volume %s: it is still there: %w", ref, failed)
 }

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A fakeGroup is a volume group in memory, with the two volumes of a batch. It answers as
+// LVM does to reports, and removes nothing unless it is told to.
+type fakeGroup struct {
+	lvs     []fakeLV
+	removes bool  // lvremove does
+	missing int   // devices
+	report  error // of the next reports
+	device  string
+}
+
+type fakeLV struct{ name, uuid, attr, size, tags string }
+
+const lvmFailed = "some words of lvremove"
+
+func (g *fakeGroup) run(argv ...string) (string, error) {
+	line := strings.Join(argv, " ")
+	switch argv[0] {
+	case "lvchange":
+		return "changed", nil
+	case "pvs":
+		return fmt.Sprintf(`{"report":[{"pv":[{"pv_name":%q,"pv_free":"0","pv_missing":"","pv_allocatable":"allocatable"}]}]}`, g.device), nil
+	case "lvremove":
+		if g.removes {
+			g.lvs = nil
+			return "", nil
+		}
+		return "", exec.CodeExitError{Code: 5, Err: errors.New(lvmFailed)}
+	}
+	if g.report != nil {
+		return "", g.report
+	}
+	var rows []string
+	for _, lv := range g.lvs {
+		byTag := strings.Contains(line, `--select lv_tags={"flexlvm"}`) && slices.Contains(strings.Split(lv.tags, ","), volume.TagOwned)
+		if byTag || strings.Contains(line, `lv_uuid="`+lv.uuid+`"`) {
+			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":%q,"lv_uuid":%q,"lv_size":%q,"lv_tags":%q,"lv_active":"active","lv_attr":%q,"lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":""}`,
+				lv.name, lv.uuid, lv.size, lv.tags, lv.attr))
+		}
+	}
+	return fmt.Sprintf(`{"report":[{"vg":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_size":"1258291200","vg_free":"0","vg_extent_size":"4194304","vg_mda_size":"1","vg_mda_free":"1","lv_count":"2","pv_count":"2","vg_missing_pv_count":"%d"}],"pv":[],"lv":[%s],"pvseg":[],"seg":[]}]}`,
+		g.missing, strings.Join(rows, ",")), nil
+}
+
+// Only what LVM shows to be gone counts as gone, whatever happens between the removal and
+// the look at what it has left.
+func TestABatchIsGoneOnlyOnProof(t *testing.T) {
+	tests := map[string]struct {
+		after func(*fakeGroup) // between tagging and lvremove
+		says  string           // of both volumes; empty: they are gone
+	}{
+		"removed":                     {func(g *fakeGroup) { g.removes = true }, ""},
+		"not removed":                 {func(*fakeGroup) {}, lvmFailed},
+		"LVM does not answer":         {func(g *fakeGroup) { g.report = errors.New("no answer") }, "no answer"},
+		"a row makes no sense":        {func(g *fakeGroup) { g.lvs[1].size = "much" }, "not a number"},
+		"devices are missing":         {func(g *fakeGroup) { g.lvs, g.missing = nil, 1 }, "does not show that it is gone"},
+		"a person has taken the tags": {func(g *fakeGroup) { g.lvs[0].tags, g.lvs[1].tags = "", "" }, lvmFailed},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for i, err := range removeTwo(t, test.after) {
+				if test.says == "" {
+					require.NoError(t, err, i)
+				} else {
+					require.ErrorContains(t, err, test.says, i)
+				}
+			}
+		})
+	}
+}
+
+// removeTwo removes two unreferenced volumes together. Right before lvremove, after happens.
+func removeTwo(t *testing.T, after func(*fakeGroup)) []error {
+	t.Helper()
+	tags := sourceTags()
+	tags.State = volume.Unreferenced
+	g := &fakeGroup{device: t.TempDir()}
+	var refs []Ref
+	for i := range 2 {
+		name, uuid := fmt.Sprintf("pvc-%d", i+1), fmt.Sprintf("uuid-%d", i+1)
+		g.lvs = append(g.lvs, fakeLV{name, uuid, "-wi-a-----", "67108864", strings.Join(tags.Strings(), ",")})
+		refs = append(refs, Ref{Group: "flexlvm", Name: volume.Name(name), Cluster: tags.Cluster, UUID: uuid})
+	}
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func(g.run)
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), After: func(step string) {
+		if step == "tag doomed" {
+			after(g)
+		}
+	}}, host)
+	require.NoError(t, err)
+	return e.RemoveAll(t.Context(), refs)
+}
