@@ -80,7 +80,9 @@ func (c *Client) CreatePhysicalVolume(ctx context.Context, device, uuid string) 
 	return c.syncAll([]string{device})
 }
 
-// CreateGroupOf makes a group with a tag of devices that CreatePhysicalVolume has made.
+// CreateGroupOf makes a group with a tag of devices that CreatePhysicalVolume has made. The
+// caller has looked right before that they still are these: vgcreate makes a physical
+// volume of whatever is none (man 8 vgcreate).
 func (c *Client) CreateGroupOf(ctx context.Context, g volume.Group, tag string, devices []string) (VolumeGroup, error) {
 	args := append([]string{"--addtag", tag, "--physicalextentsize", bytesArg(volume.DefaultExtent), "--", string(g)}, devices...)
 	if _, err := c.lvm(ctx, "vgcreate", args...); err != nil {
@@ -93,7 +95,7 @@ func (c *Client) CreateGroupOf(ctx context.Context, g volume.Group, tag string, 
 }
 
 // ExtendGroup adds devices that CreatePhysicalVolume has made to a group that has this
-// UUID.
+// UUID. What CreateGroupOf says of devices is true of it as well.
 func (c *Client) ExtendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error {
 	now, err := c.Group(ctx, g)
 	if err != nil {

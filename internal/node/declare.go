@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -31,6 +32,7 @@ type groupTools interface {
 	checkBlank(ctx context.Context, device string) error
 	// createPhysicalVolume checks once more that the device is blank.
 	createPhysicalVolume(ctx context.Context, device, uuid string) error
+	// createGroup and extendGroup overwrite devices that are no physical volumes.
 	createGroup(ctx context.Context, g volume.Group, tag string, devices []string) (uuid string, err error)
 	extendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error
 	// makePool makes a thin pool, unless it is there with our tags.
@@ -130,8 +132,11 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if err := m.reserve(d); err != nil {
 		return err
 	}
-	devices, err := m.label(ctx, d)
-	if err != nil || len(devices) == 0 {
+	if err := m.label(ctx, d); err != nil || len(d.Take) == 0 {
+		return err
+	}
+	devices, err := m.made(ctx, d)
+	if err != nil {
 		return err
 	}
 	if d.GroupUUID == "" {
@@ -181,9 +186,9 @@ func (m *maker) reserve(d *volumegroup.Decision) error {
 	return m.record("record the disks")
 }
 
-// label makes physical volumes of the disks, and writes down that they are. It returns
-// their paths. A disk of which none could be made is refused.
-func (m *maker) label(ctx context.Context, d *volumegroup.Decision) (devices []string, err error) {
+// label makes physical volumes of the disks, and writes down that they are. A disk of which
+// none could be made is refused.
+func (m *maker) label(ctx context.Context, d *volumegroup.Decision) error {
 	var labelled []volumegroup.Candidate
 	for _, c := range d.Take {
 		if !c.Begun {
@@ -194,10 +199,38 @@ func (m *maker) label(ctx context.Context, d *volumegroup.Decision) (devices []s
 		}
 		m.stage(c.ID, volumegroup.DiskLabelled)
 		labelled = append(labelled, c)
-		devices = append(devices, c.Path)
 	}
 	d.Take = labelled
-	return devices, m.record("record the physical volumes")
+	return m.record("record the physical volumes")
+}
+
+// made returns the paths at which the disks are by now, each of which is the physical
+// volume that was made of it here, and in no group. vgcreate and vgextend would make
+// physical volumes of other devices without asking, and take those of anybody. An error
+// means that no disk may join the group; what is to be done is decided anew next time.
+func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []string, err error) {
+	pvs, err := m.tools.physicalVolumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range d.Take {
+		c := &d.Take[i]
+		at := slices.IndexFunc(pvs, func(pv volumegroup.PV) bool {
+			return pv.UUID == c.PV && pv.Disk == c.ID && !pv.Missing
+		})
+		if at < 0 {
+			return nil, fmt.Errorf("disk %s is not the physical volume %s any more, which was made of it here; no disk joins volume group %s before all are looked at again", c.ID, c.PV, d.Declaration.Group)
+		}
+		if group := pvs[at].Group; group != "" {
+			return nil, fmt.Errorf("disk %s is in volume group %s by now; no disk joins volume group %s before all are looked at again", c.ID, group, d.Declaration.Group)
+		}
+		c.Path = pvs[at].Path
+		if err := m.same(c.Disk); err != nil {
+			return nil, err
+		}
+		devices = append(devices, c.Path)
+	}
+	return devices, nil
 }
 
 func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) error {
@@ -211,19 +244,28 @@ func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) error {
 	return nil
 }
 
-// same fails unless the device of a disk is still that disk's: names in /dev are given anew
-// when disks come and go.
+// same fails unless the device of a disk is still that disk's, and no other is: names in
+// /dev are given anew when disks come and go.
 func (m *maker) same(d volumegroup.Disk) error {
 	now, err := m.tools.disks()
 	if err != nil {
 		return err
 	}
+	is, devices := false, 0
 	for _, other := range now {
-		if other.Path == d.Path && other.ID == d.ID && other.Size == d.Size {
-			return nil
+		if other.ID != d.ID {
+			continue
 		}
+		devices++
+		is = is || other.Path == d.Path && other.Size == d.Size
 	}
-	return fmt.Errorf("%s is not disk %s any more; it is looked at again", d.Path, d.ID)
+	if devices > 1 {
+		return fmt.Errorf("%d devices say by now that they are %s; they may be paths to one disk (multipath), which is not taken", devices, d.ID)
+	}
+	if !is {
+		return fmt.Errorf("%s is not disk %s any more; it is looked at again", d.Path, d.ID)
+	}
+	return nil
 }
 
 func (m *maker) stage(id string, s volumegroup.DiskStage) {

@@ -39,12 +39,17 @@ type fakeHost struct {
 	touched []string
 	// fails makes a program fail.
 	fails func(program, device string) error
+	// meanwhile is what happens on the host right after a step.
+	meanwhile func(step string)
 }
 
 // killed is what the process dies of.
 type killed struct{}
 
-func (h *fakeHost) step(string) {
+func (h *fakeHost) step(name string) {
+	if h.meanwhile != nil {
+		h.meanwhile(name)
+	}
 	if h.count++; h.count == h.die {
 		panic(killed{})
 	}
@@ -88,6 +93,11 @@ func (h *fakeHost) disks() (out []volumegroup.Disk, err error) {
 }
 
 func (h *fakeHost) physicalVolumes(context.Context) (out []volumegroup.PV, err error) {
+	if h.fails != nil {
+		if err := h.fails("pvs", ""); err != nil {
+			return nil, err
+		}
+	}
 	for _, d := range h.all {
 		if d.pv == "" {
 			continue
