@@ -30,7 +30,7 @@ type groupTools interface {
 	disks() ([]volumegroup.Disk, error)
 	physicalVolumes(ctx context.Context) ([]volumegroup.PV, error)
 	checkBlank(ctx context.Context, device string) error
-	// createPhysicalVolume checks once more that the device is blank.
+	// createPhysicalVolume checks once more that the device has no signature and no user.
 	createPhysicalVolume(ctx context.Context, device, uuid string) error
 	// createGroup and extendGroup overwrite devices that are no physical volumes.
 	createGroup(ctx context.Context, g volume.Group, tag string, devices []string) (uuid string, err error)
@@ -235,6 +235,9 @@ func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []st
 
 func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) error {
 	if err := m.same(c.Disk); err != nil {
+		return err
+	}
+	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // somebody may have written to it since
 		return err
 	}
 	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {

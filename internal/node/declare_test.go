@@ -150,7 +150,7 @@ func TestClearedDiskIsNotTakenAgain(t *testing.T) {
 func (h *fakeHost) clear(path string) {
 	d := h.disk(path)
 	uuid := d.group
-	d.data, d.pv, d.group = false, "", ""
+	d.data, d.raw, d.pv, d.group = false, false, "", ""
 	if !slices.ContainsFunc(h.all, func(d *fakeDisk) bool { return d.group == uuid }) {
 		delete(h.groups, uuid)
 	}

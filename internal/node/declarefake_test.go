@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
@@ -18,7 +19,8 @@ import (
 // A fakeDisk is a disk in memory.
 type fakeDisk struct {
 	volumegroup.Disk
-	data  bool   // somebody has written to it
+	data  bool   // somebody has written to it, with a signature
+	raw   bool   // somebody has written to it, without a signature
 	pv    string // UUID of the physical volume on it
 	group string // UUID of the group that it is in
 	was   bool   // it was in a group since it was last asked for
@@ -110,14 +112,21 @@ func (h *fakeHost) physicalVolumes(context.Context) (out []volumegroup.PV, err e
 }
 
 func (h *fakeHost) checkBlank(_ context.Context, device string) error {
+	if h.disk(device).raw {
+		return fmt.Errorf("device %s: %w", device, disk.ErrNotZero)
+	}
+	return h.checkSignatures(device)
+}
+
+func (h *fakeHost) checkSignatures(device string) error {
 	if d := h.disk(device); d.data || d.pv != "" {
 		return fmt.Errorf("device %s: %w: it carries a signature", device, lvm.ErrNotBlank)
 	}
 	return nil
 }
 
-func (h *fakeHost) createPhysicalVolume(ctx context.Context, device, uuid string) error {
-	if err := errors.Join(h.fail("pvcreate", device), h.checkBlank(ctx, device)); err != nil {
+func (h *fakeHost) createPhysicalVolume(_ context.Context, device, uuid string) error {
+	if err := errors.Join(h.fail("pvcreate", device), h.checkSignatures(device)); err != nil {
 		return err
 	}
 	d := h.disk(device)
@@ -126,6 +135,7 @@ func (h *fakeHost) createPhysicalVolume(ctx context.Context, device, uuid string
 	require.Equal(h.t, uuid, l.Disks[d.ID].PV, "%s is written down before it is touched", device)
 	require.False(h.t, d.was, "%s was in a group, and nobody has asked for it since", device)
 	require.NotEmpty(h.t, d.ID)
+	require.False(h.t, d.raw, "%s holds what nobody can see by a signature", device)
 	h.touched = append(h.touched, device)
 	d.pv = uuid
 	return nil

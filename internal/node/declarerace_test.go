@@ -91,3 +91,21 @@ func failOnce(program string) func(program, device string) error {
 		return errors.New("no luck")
 	}
 }
+
+// What is written to a disk after it was found to be blank is found, with or without a
+// signature.
+func TestDiskThatIsWrittenToBeforeItIsTaken(t *testing.T) {
+	for name, write := range map[string]func(d *fakeDisk){
+		"signature": func(d *fakeDisk) { d.data = true },
+		"raw":       func(d *fakeDisk) { d.raw = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, 2)
+			h.once("record the disks", func() { write(h.disk("/dev/sdb")) })
+			out, _ := h.run(0, declared("/dev/sd*"))
+			require.Len(t, out[0].Refused, 1)
+			require.Contains(t, out[0].Refused[0].Reason, "not blank")
+			require.Equal(t, []string{"/dev/sdc"}, h.touched)
+		})
+	}
+}
