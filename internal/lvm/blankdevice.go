@@ -24,7 +24,7 @@ var ErrNotBlank = errors.New("not blank")
 // device: a probe that finds nothing proves little, so several are used and all must
 // agree.
 func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least volume.Bytes) error {
-	p := prober{run: run, sys: "/sys", proc: "/proc"}
+	p := prober{run: run, sys: "/sys", proc: "/proc", blockNumber: blockNumber}
 	seen := map[uint64]string{}
 	for _, path := range devices {
 		d, err := p.identify(path)
@@ -46,6 +46,8 @@ func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least
 type prober struct {
 	run       exec.Interface
 	sys, proc string // where these file systems are
+	// blockNumber is the function of that name, but in tests.
+	blockNumber func(path string) (number uint64, is bool, err error)
 }
 
 // A candidate is a block device that may be given to LVM.
@@ -97,7 +99,10 @@ func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) erro
 	if err := p.checkWipefs(ctx, d); err != nil {
 		return err
 	}
-	return p.checkBlkid(ctx, d)
+	if err := p.checkBlkid(ctx, d); err != nil {
+		return err
+	}
+	return p.checkUsers(d) // last: it looks at every process
 }
 
 // checkKernel reads from sysfs whether the device is writable, has partitions,
