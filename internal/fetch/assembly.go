@@ -26,6 +26,7 @@ type assembly struct {
 
 	mu    sync.Mutex
 	sums  []store.SumOf // of the spans that are there, for check.combine
+	crcs  []store.SumOf // their CRC64s
 	open  int           // spans that are not done
 	err   error         // the first failure
 	tries int           // how often the object was begun
@@ -136,17 +137,21 @@ func (w *worker) trust(a *assembly, notes []note) (have []store.Span) {
 		if err != nil {
 			continue
 		}
-		a.sums = append(a.sums, sum)
+		a.sums, a.crcs = append(a.sums, sum), append(a.crcs, crcOf(n))
 		have = append(have, n.Span)
 		w.arrived(n.Length)
 	}
 	return have
 }
 
+func crcOf(n note) store.SumOf {
+	return store.SumOf{Span: n.Span, Sum: binary.BigEndian.AppendUint64(nil, n.CRC64)}
+}
+
 // sumOf is the sum of a trusted range that the object's check needs.
 func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
 	if a.check.Kind == store.CheckCRC64 || !a.check.Combines() {
-		return store.SumOf{Span: n.Span, Sum: binary.BigEndian.AppendUint64(nil, n.CRC64)}, nil
+		return crcOf(n), nil
 	}
 	h := a.check.Hasher()
 	err := store.HashInto(context.Background(), h, store.NewSection(a.file, n.Span), w.buf)
@@ -227,12 +232,13 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 		w.arrived(-r.size)
 		return err
 	}
-	sum := store.SumOf{Span: part, Sum: r.crc64.Sum(nil)}
+	crc := store.SumOf{Span: part, Sum: r.crc64.Sum(nil)}
+	sum := crc
 	if r.hash != nil {
 		sum.Sum = r.hash.Sum(nil)
 	}
 	a.mu.Lock()
-	a.sums = append(a.sums, sum)
+	a.sums, a.crcs = append(a.sums, sum), append(a.crcs, crc)
 	a.mu.Unlock()
 	return nil
 }
@@ -241,6 +247,10 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 func (w *worker) complete(ctx context.Context, a *assembly) {
 	err := a.err
 	c := a.check
+	var crc []byte
+	if err == nil {
+		crc, err = a.crc64()
+	}
 	if err == nil {
 		c, err = w.verifyLarge(ctx, a)
 		if err == nil || errors.Is(err, store.ErrChecksum) {
@@ -254,7 +264,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		err = closeErr
 	}
 	if err == nil {
-		w.received(ctx, finishedFile(a.object, c, a.temp))
+		w.received(ctx, finishedFile(a.object, c, crc, a.temp))
 		return
 	}
 	if context.Cause(ctx) != nil || errors.Is(err, store.ErrWrongSum) || !errors.Is(err, store.ErrChecksum) && store.Classify(err) != store.Changed {
@@ -278,6 +288,12 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		return
 	}
 	w.begin(ctx, a.object, a.tries+1)
+}
+
+// crc64 is the CRC64 of all that came.
+func (a *assembly) crc64() ([]byte, error) {
+	sort.Slice(a.crcs, func(i, j int) bool { return a.crcs[i].Offset < a.crcs[j].Offset })
+	return store.Check{Kind: store.CheckCRC64}.Combined(a.crcs)
 }
 
 // content names what came, by the sums of its pieces.

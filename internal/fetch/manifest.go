@@ -25,6 +25,9 @@ type Entry struct {
 	Modified  time.Time `json:"modified,omitzero"`
 	Check     string    `json:"check,omitempty"`
 	Checksum  string    `json:"checksum,omitempty"`
+	// CRC64 is the CRC64NVME of what was received, whatever the source says of it, as S3
+	// writes it. Manifests of earlier versions have none.
+	CRC64     string    `json:"crc64,omitempty"`
 	FetchedAt time.Time `json:"fetchedAt"`
 	Deleted   bool      `json:"deleted,omitempty"`
 }

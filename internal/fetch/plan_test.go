@@ -135,7 +135,7 @@ func TestLineBytes(t *testing.T) {
 	o := store.Object{Size: math.MaxInt64, Modified: now}
 	c := store.Check{Kind: store.CheckComposite, Want: strings.Repeat("x", 64)}
 	temp := "1023/" + strconv.FormatUint(math.MaxUint64, 36) + "-1000000000"
-	e := finishedFile(o, c, temp).entry
+	e := finishedFile(o, c, nil, temp).entry
 	e.FetchedAt = now
 	for _, line := range []any{e, noteOf(o, temp, store.Span{Offset: math.MaxInt64, Length: math.MaxInt64}, math.MaxUint64, c)} {
 		data, err := json.Marshal(line)

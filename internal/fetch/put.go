@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -28,7 +29,7 @@ type PutConfig struct {
 	// overwritten, and nothing is removed.
 	Target store.Source
 	// Back: Target is what the directory was filled from. Files go back to where they came
-	// from, and those that are as they came stay there as they are.
+	// from, and those that are as they came, and were not sent since, stay there as they are.
 	Back bool
 	S3   s3store.Config
 	// Parallel is how many files are uploaded at once; 0 chooses. Memory bounds the bytes
@@ -45,8 +46,9 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
-	// came are the files that were fetched, with Back.
+	// came are the files that were fetched, with Back, and sent those that were sent since.
 	came map[string]Entry
+	sent map[string]time.Time
 	// verified is told what the target is known to have; may be nil.
 	verified func(store.Object)
 
@@ -143,6 +145,9 @@ func (u *upload) connect() error {
 		if u.came, err = readManifest(dir); err != nil {
 			return err
 		}
+		if u.sent, err = readSent(dir); err != nil {
+			return err
+		}
 	}
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
 		u.prefix += "/"
@@ -234,7 +239,8 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if err := store.HashInto(ctx, crc, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
 		return err
 	}
-	if asItCame, err := u.asItCame(ctx, o, file, crc.Sum(nil), buf); asItCame || err != nil {
+	from, err := u.origin(ctx, o, file, crc.Sum(nil), buf)
+	if from == asItCame || err != nil {
 		return errors.Join(err, file.Check())
 	}
 	there, sums, err := u.remote.Verify(ctx, key, 0)
@@ -244,6 +250,14 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient) {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
+	if from == unsure {
+		if err := u.mayReplace(o.Path, there, err); err != nil {
+			return err
+		}
+	}
+	if err := u.sends(o.Path); err != nil {
+		return err
+	}
 	if err := u.remote.Upload(ctx, key, file.File, o.Size, crc.Sum(nil)); err != nil {
 		return err
 	}
@@ -251,27 +265,6 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 		return err
 	}
 	return u.verify(ctx, o, key, file, crc.Sum(nil), buf)
-}
-
-// asItCame reports whether a file has the very content that was fetched from the target.
-// Its times do not say: programs set them, and clocks are set.
-func (u *upload) asItCame(ctx context.Context, o store.Object, file *dirstore.Pinned, crc, buf []byte) (bool, error) {
-	e, known := u.came[o.Path]
-	if !known || e.Bytes != o.Size || e.Checksum == "" {
-		return false, nil
-	}
-	c := store.Check{Kind: e.Check, Want: e.Checksum}
-	if c.Kind == store.CheckCRC64 {
-		return c.Verify(crc) == nil, nil
-	}
-	if !c.Streams() {
-		return false, nil
-	}
-	h := c.Hasher()
-	if err := store.HashInto(ctx, h, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
-		return false, err
-	}
-	return c.Verify(h.Sum(nil)) == nil, nil
 }
 
 // verify asks the server what it has now.

@@ -261,7 +261,7 @@ func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file
 	if err := w.journal.write(noteOf(o, temp, store.Span{Offset: 0, Length: o.Size}, r.crc(), c)); err != nil {
 		return finished{}, err
 	}
-	return finishedFile(o, c, temp), nil
+	return finishedFile(o, c, r.crc64.Sum(nil), temp), nil
 }
 
 // partsOf asks the store for the parts of an object.
@@ -308,9 +308,10 @@ func noteOf(o store.Object, temp string, part store.Span, crc uint64, c store.Ch
 		Temp: temp, Span: part, CRC64: crc, Check: c.Kind, Sum: c.Want}
 }
 
-func finishedFile(o store.Object, c store.Check, temp string) finished {
+func finishedFile(o store.Object, c store.Check, crc64 []byte, temp string) finished {
 	return finished{object: o, temp: temp, entry: Entry{
 		Path: o.Path, Bytes: o.Size, ETag: o.ETag, VersionID: o.Version, Modified: o.Modified, Check: c.Kind, Checksum: c.Want,
+		CRC64: store.Encode(crc64),
 	}}
 }
 
@@ -323,7 +324,7 @@ func (w *worker) adopt(o store.Object) (finished, bool) {
 		return finished{}, false
 	}
 	n := r.notes[0]
-	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum}, r.temp)
+	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum}, binary.BigEndian.AppendUint64(nil, n.CRC64), r.temp)
 	file, err := w.dest.Reopen(r.temp)
 	if err != nil {
 		f.temp = ""

@@ -82,6 +82,18 @@ func ChooseCheck(sums Sums, etag string) Check {
 	return Check{Kind: CheckSize}
 }
 
+// CheckOf returns the check that a manifest tells of by its kind and what it wants.
+func CheckOf(kind, want string) Check {
+	c := Check{Kind: kind, Want: want}
+	if kind != CheckComposite {
+		return c
+	}
+	if c = ChooseCheck(Sums{}, want); c.Kind != CheckComposite {
+		return Check{Kind: CheckSize}
+	}
+	return c
+}
+
 // types are S3's checksums among the checks.
 var types = map[string]minio.ChecksumType{
 	CheckCRC64:  minio.ChecksumCRC64NVME,
@@ -130,9 +142,18 @@ type SumOf struct {
 // Combine verifies a whole from the checksums of its spans, which must be in
 // order and without gaps.
 func (c Check) Combine(sums []SumOf) error {
+	whole, err := c.Combined(sums)
+	if err != nil {
+		return err
+	}
+	return c.Verify(whole)
+}
+
+// Combined returns the checksum of a whole from those of its spans, see Combine.
+func (c Check) Combined(sums []SumOf) ([]byte, error) {
 	t := types[c.Kind]
 	if len(sums) == 0 {
-		return c.Verify(t.Hasher().Sum(nil))
+		return t.Hasher().Sum(nil), nil
 	}
 	parts := make([]minio.ObjectPart, len(sums))
 	for i, s := range sums {
@@ -150,9 +171,9 @@ func (c Check) Combine(sums []SumOf) error {
 	}
 	whole, err := t.FullObjectChecksum(parts)
 	if err != nil {
-		return fmt.Errorf("combine %s of %d ranges: %w", c.Kind, len(sums), err)
+		return nil, fmt.Errorf("combine %s of %d ranges: %w", c.Kind, len(sums), err)
 	}
-	return c.Verify(whole.Raw())
+	return whole.Raw(), nil
 }
 
 // Encode encodes a checksum as S3 does.

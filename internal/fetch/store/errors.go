@@ -28,6 +28,8 @@ var (
 	ErrWrongSum = errors.New("the source's checksum cannot be relied on")
 	// ErrUnreadable: the program's user may not read a file of the directory.
 	ErrUnreadable = errors.New("it cannot be read")
+	// ErrConflict: an upload would overwrite what somebody else has written.
+	ErrConflict = errors.New("the object was changed since it was fetched")
 )
 
 // Class says what an error means for its object.
@@ -87,7 +89,7 @@ func Classify(err error) Class {
 		return Gone
 	case errors.Is(err, ErrNoCredentials), errors.As(err, &certificate):
 		return Fatal
-	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable), errors.Is(err, ErrWrongSum):
+	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable), errors.Is(err, ErrWrongSum), errors.Is(err, ErrConflict):
 		return Denied
 	case errors.As(err, &response):
 		return classifyResponse(response)

@@ -1,0 +1,204 @@
+package fetch
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
+)
+
+// putBack uploads what was fetched from s3://bucket/p/ to where it came from.
+func (b *bed) putBack(ctx context.Context) error {
+	b.t.Helper()
+	target, err := ParseSource("s3://bucket/p/")
+	require.NoError(b.t, err)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	_, err = Put(ctx, PutConfig{Dir: b.dest, Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: 5 * time.Second}, Memory: 64 * store.MiB, Log: quiet}, NewProgress(ReadyAfter{}))
+	return err
+}
+
+func (b *bed) at(key string) string {
+	b.fake.mu.Lock()
+	defer b.fake.mu.Unlock()
+	return string(b.fake.objects[key].data)
+}
+
+// What was sent over an object once is not there any more: a file that has its fetched
+// content again must be sent again.
+func TestFileThatIsAgainAsItCame(t *testing.T) {
+	for name, again := range map[string]func(b *bed, dir string, restore func()){
+		"one mirror": func(b *bed, dir string, restore func()) {
+			p, end := b.mirroring(dir)
+			synced(b.t, p)
+			require.Equal(b.t, "two", b.at("p/a"))
+			restore()
+			synced(b.t, p)
+			end()
+		},
+		"another mirror": func(b *bed, dir string, restore func()) {
+			p, end := b.mirroring(dir)
+			synced(b.t, p)
+			end()
+			restore()
+			p, end = b.mirroring(dir)
+			synced(b.t, p)
+			end()
+		},
+		"the last upload": func(b *bed, dir string, restore func()) {
+			p, end := b.mirroring(dir)
+			synced(b.t, p)
+			end()
+			restore()
+			require.NoError(b.t, b.putBack(b.t.Context()))
+		},
+		"nobody heard how it ended": func(b *bed, _ string, restore func()) {
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				if b.takesAnything(w, r, key) {
+					panic(http.ErrAbortHandler)
+				}
+				return false
+			}
+			require.Error(b.t, b.putBack(b.t.Context()))
+			require.Equal(b.t, "two", b.at("p/a"))
+			restore()
+			b.fake.hook = b.takesAnything
+			require.NoError(b.t, b.putBack(b.t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.fake.put("p/a", []byte("one"))
+			_, _, err := b.run("s3://bucket/p/")
+			require.NoError(t, err)
+			b.fake.hook = b.takesAnything
+			write := func(text string) {
+				require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte(text), 0o600))
+			}
+			write("two")
+			again(b, b.dest, func() { write("one") })
+			require.Equal(t, "one", b.at("p/a"))
+		})
+	}
+}
+
+// What was sent says nothing of a file that was fetched anew.
+func TestFileThatIsFetchedAnew(t *testing.T) {
+	b := newBed(t)
+	b.fake.put("p/a", []byte("one"))
+	_, _, err := b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	b.fake.hook = b.takesAnything
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte("two"), 0o600))
+	require.NoError(t, b.putBack(t.Context()))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "a")))
+	_, _, err = b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	b.fake.put("p/a", []byte("by somebody else"))
+	require.NoError(t, b.putBack(t.Context()))
+	require.Equal(t, "by somebody else", b.at("p/a"))
+}
+
+// A source need give no checksum for its files to be left alone.
+func TestUntouchedFilesStayThereWhateverTheirChecksum(t *testing.T) {
+	data := storetest.RandomBytes(5, 300)
+	large := storetest.RandomBytes(6, wholeLimit+pieceSize)
+	for name, o := range map[string]fakeObject{
+		"none":            {data: data, etag: "of no kind"},
+		"in parts":        {data: data, etag: storetest.CompositeOf(data, 100, 200), parts: []int64{100, 200}},
+		"in one part":     {data: data, etag: storetest.CompositeOf(data, 300)},
+		"large, none":     {data: large, etag: "of no kind"},
+		"large, in parts": {data: large, etag: storetest.CompositeOf(large, 8*store.MiB)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.fake.set("p/a", o)
+			_, _, err := b.run("s3://bucket/p/")
+			require.NoError(t, err)
+			b.fake.put("p/a", []byte("by somebody else"))
+			b.fake.hook = b.takesAnything
+			require.NoError(t, b.putBack(t.Context()))
+			require.Equal(t, "by somebody else", b.at("p/a"))
+		})
+	}
+}
+
+// Manifests of earlier versions do not say what was received: nothing is overwritten on a
+// guess, and nothing is kept back in silence.
+func TestManifestThatDoesNotSayWhatCame(t *testing.T) {
+	data := []byte("what came")
+	none := fakeObject{data: data, etag: "of no kind"}
+	for name, c := range map[string]struct {
+		was          fakeObject
+		here         string // "" is untouched
+		there        *fakeObject
+		gone         bool
+		want         string
+		conflictSays string
+	}{
+		"untouched":                         {was: none, want: "what came"},
+		"changed here":                      {was: none, here: "What came", want: "What came"},
+		"another size here":                 {was: none, here: "longer than that", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "longer than that"},
+		"changed there":                     {was: none, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: `"a": the object was changed since it was fetched, and nothing says`},
+		"changed on both sides":             {was: none, here: "What came", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: "remove the object to have the file uploaded"},
+		"removed there":                     {was: none, gone: true, want: "what came"},
+		"in parts, changed there":           {was: fakeObject{data: data, etag: storetest.CompositeOf(data, int64(len(data)))}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs"},
+		"in parts, changed on both sides":   {was: fakeObject{data: data, etag: storetest.CompositeOf(data, int64(len(data)))}, here: "What came", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "What came"},
+		"MD5, changed there":                {was: fakeObject{data: data, etag: md5Hex(data)}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs"},
+		"odd parts, unknown, changed there": {was: fakeObject{data: data, etag: storetest.CompositeOf(data, 2, 3, 4)}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: "nothing says"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.fake.set("p/a", c.was)
+			_, _, err := b.run("s3://bucket/p/")
+			require.NoError(t, err)
+			b.forgetReceived(c.was.etag)
+			if c.here != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte(c.here), 0o600))
+			}
+			if c.there != nil {
+				b.fake.set("p/a", *c.there)
+			}
+			if c.gone {
+				b.fake.delete("p/a")
+			}
+			b.fake.hook = b.takesAnything
+			err = b.putBack(t.Context())
+			if c.conflictSays == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.conflictSays)
+			}
+			require.Equal(t, c.want, b.at("p/a"))
+		})
+	}
+}
+
+// forgetReceived makes the manifest of one file one of an earlier version.
+func (b *bed) forgetReceived(etag string) {
+	b.t.Helper()
+	name := filepath.Join(b.dest, destination.ManifestFile)
+	text, err := os.ReadFile(name)
+	require.NoError(b.t, err)
+	var e map[string]any
+	require.NoError(b.t, json.Unmarshal(text, &e))
+	delete(e, "crc64")
+	if e["check"] == store.CheckSize && len(etag) > 32 { // as if the parts had been known then
+		e["check"], e["checksum"] = store.CheckComposite, etag
+	}
+	text, err = json.Marshal(e)
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(name, append(text, '\n'), 0o600))
+}
