@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -62,8 +63,9 @@ type Config struct {
 	// everything below them; empty: any.
 	Shares []string
 	// Progress asks the loader at an address for its progress; nil if it does not answer.
-	// The default asks over HTTP.
-	Progress func(ctx context.Context, podIP string) *protocol.Status
+	// A final that is not empty asks a mirror for a last upload, see protocol.FinalQuery. The
+	// default asks over HTTP.
+	Progress func(ctx context.Context, podIP, final string) *protocol.Status
 	// Refused says why there is no pod of a Job; empty if that is not known. The default
 	// asks for the Job's events.
 	Refused func(ctx context.Context, job *batchv1.Job) string
@@ -173,12 +175,15 @@ func finalizersPatch(owner *flexlvmv1.VolumeManager) []byte {
 	return text
 }
 
-// askLoader asks a loader how far it is. Nothing depends on its answer.
-func askLoader(ctx context.Context, podIP string) *protocol.Status {
+// askLoader asks a loader how far it is.
+func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	url := "http://" + net.JoinHostPort(podIP, strconv.Itoa(progressPort)) + protocol.ProgressPath
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	address := "http://" + net.JoinHostPort(podIP, strconv.Itoa(progressPort)) + protocol.ProgressPath
+	if final != "" {
+		address += "?" + url.Values{protocol.FinalQuery: {final}}.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil
 	}

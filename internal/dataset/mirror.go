@@ -131,11 +131,11 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 }
 
 // passedSince reports whether the mirror that wrote final has seen since that all there is
-// was uploaded.
+// was uploaded, and compared all of it.
 func passedSince(report *protocol.Status, final string) bool {
 	run, text, _ := strings.Cut(final, "/")
 	passes, err := strconv.ParseInt(text, 10, 64)
-	return err == nil && run != "" && run == report.Run && report.Passes >= passes+moreViews && report.FilesDone >= report.FilesTotal
+	return err == nil && run != "" && run == report.Run && report.Final == final && report.Passes >= passes+moreViews && report.FilesDone >= report.FilesTotal
 }
 
 // unsent is the first claim that holds what was not uploaded although its volume is

@@ -124,10 +124,13 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	r.Report.Passes = 8 // it may have begun before
 	s.requirePlan()
 	r.Report.Passes = 9
+	s.requirePlan() // it has trusted what it knew
+	r.Report.Final = "r1/7"
 	s.requirePlan("let claim v-a-0", "delete job v-a-0")
 	for name, change := range map[string]func(*protocol.Status){
 		"another process":     func(p *protocol.Status) { p.Run = "r2" },
 		"another pod":         func(p *protocol.Status) { p.ID = "claim-1" },
+		"of an earlier time":  func(p *protocol.Status) { p.Final = "r1/3" },
 		"something is behind": func(p *protocol.Status) { p.FilesDone = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +195,7 @@ func TestReconcileMirror(t *testing.T) {
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
 	require.NoError(t, r.client.Create(t.Context(), vm))
 	r.runs()
-	r.Progress = func(context.Context, string) *protocol.Status { return nil }
+	r.Progress = func(context.Context, string, string) *protocol.Status { return nil }
 	require.NoError(t, r.client.Delete(t.Context(), r.get()))
 	for range 16 {
 		require.NoError(t, r.look())

@@ -317,7 +317,11 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
 	var busy sync.WaitGroup
 	for _, rep := range observed.Replicas {
 		if rep.Pod != nil && rep.Pod.Status.Phase == corev1.PodRunning && rep.Pod.Status.PodIP != "" {
-			busy.Go(func() { rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP) })
+			final := ""
+			if isGoingUnsent(rep) {
+				final = rep.Claim.Annotations[annotationFinal]
+			}
+			busy.Go(func() { rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP, final) })
 		}
 	}
 	busy.Wait()

@@ -101,7 +101,7 @@ func newRig(t *testing.T) *rig {
 		Config: Config{
 			Image: "loader", Cluster: "cluster", Events: &record.FakeRecorder{},
 			Nodes: corelisters.NewNodeLister(r.nodes), Classes: storagelisters.NewStorageClassLister(classes),
-			Progress: func(context.Context, string) *protocol.Status { return nil },
+			Progress: func(context.Context, string, string) *protocol.Status { return nil },
 		},
 		cached: r.client, live: r.client, write: r.client, now: time.Now,
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
@@ -40,8 +41,14 @@ type mirror struct {
 	every time.Duration
 	known map[string]string // ETags of files that are at the target as they are, by path
 	log   *os.File
-	fails int // passes in a row
+	fails int       // passes in a row
+	begun time.Time // the pass
 }
+
+// settled is how long ago a file must have changed before the mirror looks at it no more
+// until it changes again: the kernel's clock for files is coarse, and a program that has
+// a file mapped changes its times only with the first write after each sync.
+const settled = 2 * time.Second
 
 // Mirror uploads what changes in a directory, and verifies it, until ctx ends. It never
 // gives up: what it cannot upload is in the status, and is tried again. Nothing is removed
@@ -79,7 +86,14 @@ func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error 
 func (m *mirror) pass(ctx context.Context) {
 	m.refused, m.failures = nil, nil
 	m.progress.refused.Store(0)
-	files, total, err := m.list(ctx)
+	m.begun = time.Now()
+	final := m.progress.askedFinal()
+	err := m.local.Sync()
+	var files []store.Object
+	var total int64
+	if err == nil {
+		files, total, err = m.list(ctx)
+	}
 	if err != nil {
 		m.fails++
 		m.progress.set(protocol.StateMirroring, "the directory cannot be listed, which is tried again: "+err.Error())
@@ -88,7 +102,7 @@ func (m *mirror) pass(ctx context.Context) {
 	var changed []store.Object
 	left := int64(0)
 	for _, o := range files {
-		if m.known[o.Path] != o.ETag {
+		if m.known[o.Path] != o.ETag || final != "" {
 			changed = append(changed, o)
 			left += o.Size
 		}
@@ -99,11 +113,11 @@ func (m *mirror) pass(ctx context.Context) {
 	if m.fails == 0 {
 		m.progress.set(protocol.StateMirroring, "")
 	}
-	m.tell(ctx, len(changed), m.sendAll(ctx, changed, left))
+	m.tell(ctx, len(changed), m.sendAll(ctx, changed, left), final)
 }
 
-// tell says how a pass ended.
-func (m *mirror) tell(ctx context.Context, changed int, err error) {
+// tell says how a pass ended that compared all files if final is not empty.
+func (m *mirror) tell(ctx context.Context, changed int, err error, final string) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -120,7 +134,7 @@ func (m *mirror) tell(ctx context.Context, changed int, err error) {
 		message = fmt.Sprintf("%d files cannot be uploaded, the first: %s", len(m.refused), m.refused[0])
 	default:
 		m.fails = 0
-		m.progress.passes.Add(1)
+		m.progress.passed(final)
 	}
 	m.progress.set(protocol.StateMirroring, message)
 }
@@ -167,8 +181,12 @@ func (m *mirror) recall() error {
 	return nil
 }
 
-// remember notes that a file is at the target as it is.
+// remember notes that a file is at the target as it is. One that may have been written to
+// since, without a trace, is compared again by the next pass.
 func (m *mirror) remember(o store.Object) {
+	if dirstore.ChangeTime(o.ETag).After(m.begun.Add(-settled)) {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known[o.Path] = o.ETag

@@ -3,18 +3,24 @@ package fetch
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
@@ -138,4 +144,78 @@ func TestPutBackLeavesWhatDidNotChange(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "by somebody else", string(b.fake.objects["d/a"].data))
 	require.Equal(t, "mine", string(b.fake.objects["d/b"].data))
+}
+
+// A program that has a file mapped writes to it without a trace, until the file system is
+// synced.
+func TestMirrorOfMappedFile(t *testing.T) {
+	b := newBed(t)
+	b.fake.hook = b.takesAnything
+	dir := t.TempDir()
+	file, err := os.OpenFile(filepath.Join(dir, "a"), os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var stat unix.Statfs_t
+	require.NoError(t, unix.Fstatfs(int(file.Fd()), &stat))
+	if stat.Type == unix.TMPFS_MAGIC {
+		t.Skip("tmpfs keeps no times of what is written to mapped files")
+	}
+	require.NoError(t, file.Truncate(4096))
+	data, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer func() { _ = unix.Munmap(data) }()
+	data[0] = 'A'
+	_, end := b.mirroring(dir)
+	defer end()
+	isThere := func() bool { return strings.HasPrefix(b.at("p/a"), string(data[:1])) }
+	remembered := func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, mirroredFile))
+		return err == nil && strings.Contains(string(text), `"path":"a"`)
+	}
+	require.Eventually(t, func() bool { return isThere() && remembered() }, time.Minute, 5*time.Millisecond)
+	data[0] = 'B'
+	require.Eventually(t, isThere, 20*time.Second, 5*time.Millisecond)
+}
+
+// Young files may have been written to since without a trace.
+func TestMirrorRemembersWhatHasSettled(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
+	m := &mirror{upload: &upload{PutConfig: PutConfig{Dir: dir, Target: store.Source{Kind: store.KindS3}}}, known: map[string]string{}}
+	require.NoError(t, m.connectLocal())
+	files, _, err := m.list(t.Context())
+	require.NoError(t, err)
+	changed := dirstore.ChangeTime(files[0].ETag)
+	info, err := os.Stat(filepath.Join(dir, "a"))
+	require.NoError(t, err)
+	require.Equal(t, info.Sys().(*syscall.Stat_t).Ctim.Nano(), changed.UnixNano())
+	m.begun = changed.Add(settled - 1)
+	m.remember(files[0])
+	require.Empty(t, m.known)
+	m.begun = changed.Add(settled)
+	m.remember(files[0])
+	require.Equal(t, map[string]string{"a": files[0].ETag}, m.known)
+}
+
+// The last upload before the data goes trusts nothing but the data.
+func TestMirrorComparesAllAtTheEnd(t *testing.T) {
+	b := newBed(t)
+	b.fake.hook = b.takesAnything
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
+	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
+	require.NoError(t, err)
+	o, _, err := local.Stat(t.Context(), dir+"/a", "")
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, store.ControlDir), 0o700))
+	known := fmt.Sprintf(`{"etag":"%s bucket/p/"}`+"\n"+`{"path":"a","etag":%q}`+"\n", b.fake.URL, o.ETag)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, mirroredFile), []byte(known), 0o600))
+	p, end := b.mirroring(dir)
+	defer end()
+	require.Empty(t, synced(t, p).Final)
+	require.Empty(t, b.at("p/a"), "it is known")
+	r := httptest.NewRequest(http.MethodGet, protocol.ProgressPath+"?final=r1%2F7", nil)
+	Handler(p).ServeHTTP(httptest.NewRecorder(), r)
+	require.Eventually(t, func() bool { return p.Status(time.Now()).Final == "r1/7" }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, "one", b.at("p/a"))
 }

@@ -41,6 +41,8 @@ type Progress struct {
 	id, run   string
 	checks    string
 	passes    atomic.Int64
+	// asked is the last upload that somebody asked for, and final the one that is done.
+	asked, final string
 }
 
 // NewProgress returns the counters of a run that is about to begin.
@@ -71,6 +73,28 @@ func (p *Progress) Identify(id, run string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.id, p.run = id, run
+}
+
+// AskFinal asks a mirror to compare all files, from the next pass on, and to say final in
+// its status after one that did.
+func (p *Progress) AskFinal(final string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = final
+}
+
+func (p *Progress) askedFinal() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// passed counts a pass of a mirror; final is what had been asked for when it began.
+func (p *Progress) passed(final string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.final = final
+	p.passes.Add(1)
 }
 
 // Note adds what people should know of the run although it succeeds.
@@ -127,7 +151,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
-		Notes: slices.Clone(p.notes), Checks: p.checks, ID: p.id, Run: p.run, Passes: p.passes.Load(),
+		Notes: slices.Clone(p.notes), Checks: p.checks, ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
 	}
 	if p.state != protocol.StateFetching {
 		return s

@@ -127,25 +127,20 @@ func (u *upload) open(ctx context.Context) (files []store.Object, total int64, e
 
 // connect opens the directory and the target. Nothing is sent yet.
 func (u *upload) connect() error {
-	dir, err := filepath.Abs(u.Dir)
-	if err != nil {
+	if err := u.connectLocal(); err != nil {
 		return err
 	}
-	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
-	if err != nil {
-		return err
-	}
-	u.local = local.(*dirstore.Directory)
+	var err error
 	if u.Target.Kind == store.KindFile || u.Target.Glob != nil && !u.Back {
 		return store.Usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
 	}
 	u.prefix = u.Target.Key
 	if u.Back {
 		u.prefix = u.Target.Prefix
-		if u.came, err = readManifest(dir); err != nil {
+		if u.came, err = readManifest(u.Dir); err != nil {
 			return err
 		}
-		if u.sent, err = readSent(dir); err != nil {
+		if u.sent, err = readSent(u.Dir); err != nil {
 			return err
 		}
 	}
@@ -157,6 +152,20 @@ func (u *upload) connect() error {
 		return err
 	}
 	u.remote = remote.(*s3store.Bucket)
+	return nil
+}
+
+// connectLocal opens the directory.
+func (u *upload) connectLocal() error {
+	dir, err := filepath.Abs(u.Dir)
+	if err != nil {
+		return err
+	}
+	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
+	if err != nil {
+		return err
+	}
+	u.local = local.(*dirstore.Directory)
 	return nil
 }
 

@@ -21,7 +21,12 @@ func Handler(progress *Progress) http.Handler {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(progress.Status(time.Now())) // who asked has gone
 	}
-	mux.HandleFunc("GET "+protocol.ProgressPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK) })
+	mux.HandleFunc("GET "+protocol.ProgressPath, func(w http.ResponseWriter, r *http.Request) {
+		if final := r.URL.Query().Get(protocol.FinalQuery); final != "" {
+			progress.AskFinal(final)
+		}
+		answer(w, http.StatusOK)
+	})
 	mux.HandleFunc("GET "+protocol.ReadyPath, func(w http.ResponseWriter, _ *http.Request) {
 		if !progress.Ready() {
 			answer(w, http.StatusServiceUnavailable)

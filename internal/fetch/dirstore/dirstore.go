@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
@@ -80,6 +83,32 @@ func etagOf(info fs.FileInfo) string {
 		tag = append(tag, strconv.FormatInt(n, 36))
 	}
 	return strings.Join(tag, ".")
+}
+
+// ChangeTime returns when a file was changed last, in whatever way, from its ETag.
+// Programs cannot set it. It is now for an ETag that is not of a file.
+func ChangeTime(etag string) time.Time {
+	parts := strings.Split(etag, ".")
+	if len(parts) == 4 {
+		if n, err := strconv.ParseInt(parts[2], 36, 64); err == nil {
+			return time.Unix(0, n)
+		}
+	}
+	return time.Now()
+}
+
+// Sync writes what is in memory of the directory's file system to its disk. What a
+// program writes into a mapped file from then on changes its times again.
+func (d *Directory) Sync() error {
+	dir, err := d.root.Open(".")
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	defer func() { _ = dir.Close() }() // it was only synced
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("sync file system: %w", err)
+	}
+	return nil
 }
 
 // List implements store.Store.

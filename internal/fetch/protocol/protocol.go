@@ -22,6 +22,9 @@ const (
 const (
 	// ProgressPath answers with the Status.
 	ProgressPath = "/progress"
+	// FinalQuery is the parameter of ProgressPath that asks a mirror to compare all files
+	// again, whatever it knows of them; its value is that of Status.Final after that.
+	FinalQuery = "final"
 	// ReadyPath answers 200 once the destination is usable, and 503 before.
 	ReadyPath = "/ready"
 )
@@ -62,6 +65,8 @@ type Status struct {
 	// Passes is how often a mirror has seen that all there is was uploaded and verified. A
 	// pass that adds to it may have begun long before.
 	Passes int64 `json:"passes,omitempty"`
+	// Final is the FinalQuery that had been asked for when the last of these passes began.
+	Final string `json:"final,omitempty"`
 }
 
 // MaxResult is how much of a termination message Kubernetes keeps, in bytes.
