@@ -136,10 +136,12 @@ func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 	m := newMachine(t)
 	disks := serialDisks(t, m)
 	only := func(d *volumegroup.Declaration) { d.Selectors = []volumegroup.Selector{{Path: disks[0]}} }
-	held := func() func() {
-		f, err := os.OpenFile(disks[0], os.O_RDONLY|unix.O_EXCL, 0)
-		require.NoError(t, err)
-		return func() { require.NoError(t, f.Close()) }
+	held := func(flags int) func() func() {
+		return func() func() {
+			f, err := os.OpenFile(disks[0], os.O_RDONLY|flags, 0)
+			require.NoError(t, err)
+			return func() { require.NoError(t, f.Close()) }
+		}
 	}
 	for name, c := range map[string]struct {
 		spoil func() (mend func())
@@ -154,7 +156,8 @@ func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 		"a RAID member":          {line: `printf '\374N+\251\001' | dd of=%s bs=1 seek=4096 conv=fsync status=none`, says: "not blank"},
 		"data at its beginning":  {line: "echo data | dd of=%s conv=fsync status=none", says: "not zero in the MiB at 0"},
 		"data at its end":        {line: "echo data | dd of=%s bs=1M seek=1023 conv=fsync status=none", says: "not zero in the MiB at 1072693248"},
-		"opened by somebody":     {spoil: held, says: "in use"},
+		"claimed by somebody":    {spoil: held(unix.O_EXCL), says: "in use"},
+		"opened by somebody":     {spoil: held(0), says: fmt.Sprintf("process %d", os.Getpid())},
 		"a file system, mounted": {line: "mkfs.xfs -q %[1]s && mkdir -p /tmp/m && mount %[1]s /tmp/m", says: "mounted", spoil: func() func() { return func() { m.shell("umount /tmp/m") } }},
 	} {
 		t.Run(name, func(t *testing.T) {
