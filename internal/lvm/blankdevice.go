@@ -22,9 +22,19 @@ var ErrNotBlank = errors.New("not blank")
 // CheckBlank fails unless every device is an unused block device of at least least bytes
 // that carries no signature of anything. Whatever cannot be determined counts against the
 // device: a probe that finds nothing proves little, so several are used and all must
-// agree.
+// agree. A device that is merely open counts as unused: here a person has named it, and
+// udev opens devices all the time.
 func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least volume.Bytes) error {
-	p := prober{run: run, sys: "/sys", proc: "/proc", blockNumber: blockNumber}
+	return prober{run: run, sys: "/sys", proc: "/proc"}.checkAll(ctx, devices, least)
+}
+
+// checkUnused is CheckBlank for a device that nobody has named: it also refuses one that
+// anybody has open, or that a loop device is made of.
+func checkUnused(ctx context.Context, run exec.Interface, device string, least volume.Bytes) error {
+	return prober{run: run, sys: "/sys", proc: "/proc", users: true, blockNumber: blockNumber}.checkAll(ctx, []string{device}, least)
+}
+
+func (p prober) checkAll(ctx context.Context, devices []string, least volume.Bytes) error {
 	seen := map[uint64]string{}
 	for _, path := range devices {
 		d, err := p.identify(path)
@@ -46,6 +56,7 @@ func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least
 type prober struct {
 	run       exec.Interface
 	sys, proc string // where these file systems are
+	users     bool   // look for those who have the device open, too
 	// blockNumber is the function of that name, but in tests.
 	blockNumber func(path string) (number uint64, is bool, err error)
 }
@@ -101,6 +112,9 @@ func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) erro
 	}
 	if err := p.checkBlkid(ctx, d); err != nil {
 		return err
+	}
+	if !p.users {
+		return nil
 	}
 	return p.checkUsers(d) // last: it looks at every process
 }

@@ -63,7 +63,7 @@ func bystander(t *testing.T, files ...string) (prober, candidate) {
 	disk := filepath.Join(root, "disk")
 	require.NoError(t, os.Truncate(disk, int64(8*volume.MiB)))
 	run := commandtest.Func(probes{blkidErr: testingexec.FakeExitError{Status: blkidNothing}}.run)
-	p := prober{run: run, sys: filepath.Join(root, "sys"), proc: filepath.Join(root, "proc"), blockNumber: numberInFile}
+	p := prober{run: run, users: true, sys: filepath.Join(root, "sys"), proc: filepath.Join(root, "proc"), blockNumber: numberInFile}
 	return p, candidate{path: disk, number: unix.Mkdev(8, 16), dir: filepath.Join(root, "sys/block/sdb")}
 }
 

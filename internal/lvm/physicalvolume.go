@@ -61,9 +61,9 @@ func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
 }
 
 // CheckBlankForGroup fails unless a group, or a part of one, can be made of the device
-// without losing anything: the check of CreateGroup.
+// without losing anything, and nobody has it open.
 func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
-	return CheckBlank(ctx, c.run, []string{device}, MinMetadataSize+minPool)
+	return checkUnused(ctx, c.run, device, MinMetadataSize+minPool)
 }
 
 // CreatePhysicalVolume makes a physical volume with that UUID (NewPhysicalVolumeUUID) of a
