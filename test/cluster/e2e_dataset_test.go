@@ -26,7 +26,7 @@ kind: StorageClass
 metadata: {name: ` + datasetGroup + `}
 provisioner: flexlvm.io
 volumeBindingMode: WaitForFirstConsumer
-parameters: {volumeGroup: ` + datasetGroup + `, kind: dataset}
+parameters: {volumeGroup: ` + datasetGroup + `, kind: dataset, reclaim: immediate, onNodeLoss: release}
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass

@@ -149,7 +149,7 @@ func (l *library) onDisk(vm flexlvmv1.VolumeManager) []string {
 	name := replica.VolumeName(replica.Hash(vm.Namespace, string(vm.UID), "data"))
 	var nodes []string
 	for _, node := range []string{"node1", "node2"} {
-		if strings.Contains(onNode(l.ctx, l.t, node, "lvs --noheadings -o lv_name flexlvm"), string(name)) {
+		if strings.Contains(onNode(l.ctx, l.t, node, "lvs --noheadings -o lv_name"), string(name)) {
 			nodes = append(nodes, node)
 		}
 	}
