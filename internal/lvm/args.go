@@ -46,6 +46,11 @@ func fullReportArgs(volumes string) []string {
 // oursSelection selects the volumes that carry our tag.
 const oursSelection = `lv_tags={"` + volume.TagOwned + `"}`
 
+// noOriginSelection selects volumes without snapshots, such as a person may make at any
+// moment: lvremove --yes removes those of a volume together with it, also where they do not
+// carry our tag. The first letter of lv_attr is that of an origin (man 8 lvs).
+const noOriginSelection = `lv_attr!~"^[oO]"`
+
 func groupsArgs(g volume.Group) []string {
 	args := reportArgs(groupFields)
 	if g != "" {
@@ -138,6 +143,6 @@ func retagArgs(lv LogicalVolume, del, add []string) []string {
 }
 
 func removeArgs(lv LogicalVolume) []string {
-	sel := fmt.Sprintf(`lv_uuid="%s" && lv_name="%s" && lv_tags={"%s"}`, lv.UUID, lv.Name, volume.TagOwned)
+	sel := fmt.Sprintf(`lv_uuid="%s" && lv_name="%s" && %s && %s`, lv.UUID, lv.Name, oursSelection, noOriginSelection)
 	return []string{"--yes", "--select", sel, "--", string(lv.Group)}
 }

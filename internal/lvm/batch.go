@@ -10,8 +10,8 @@ import (
 )
 
 // Doom gives volumes of one group the state doomed, in one command, and makes that durable
-// (Flush). LVM itself selects those that are unreferenced and have the UUIDs of lvs; the
-// others it leaves as they are, without an error. It may be called again.
+// (Flush). LVM itself selects those that are unreferenced, have the UUIDs of lvs and no
+// snapshots; the others it leaves as they are, without an error. It may be called again.
 func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvchange", doomArgs(g, lvs)...); err != nil {
 		return fmt.Errorf("tag logical volumes of %s: %w", g, err)
@@ -20,7 +20,7 @@ func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) 
 }
 
 // RemoveDoomed removes volumes of one group in one command: LVM itself selects those that
-// are doomed and have the UUIDs of lvs. It goes on after one that it cannot remove, because
+// are doomed, have the UUIDs of lvs and no snapshots. It goes on after one that it cannot remove, because
 // its device is open for example. Whatever the error, some may be gone: see Left.
 func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvremove", removeDoomedArgs(g, lvs)...); err != nil {
@@ -55,11 +55,16 @@ func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume
 
 func doomArgs(g volume.Group, lvs []LogicalVolume) []string {
 	from, to := volume.Unreferenced.Tag(), volume.Doomed.Tag()
-	return []string{"--deltag", from, "--addtag", to, "--select", anyOf(lvs) + fmt.Sprintf(` && lv_tags={"%s"} && lv_tags={"%s"}`, volume.TagOwned, from), "--", string(g)}
+	return []string{"--deltag", from, "--addtag", to, "--select", mayGo(anyOf(lvs), from), "--", string(g)}
 }
 
 func removeDoomedArgs(g volume.Group, lvs []LogicalVolume) []string {
-	return []string{"--yes", "--select", anyOf(lvs) + fmt.Sprintf(` && lv_tags={"%s"} && lv_tags={"%s"}`, volume.TagOwned, volume.Doomed.Tag()), "--", string(g)}
+	return []string{"--yes", "--select", mayGo(anyOf(lvs), volume.Doomed.Tag()), "--", string(g)}
+}
+
+// mayGo selects those of ours that carry tag and have no snapshots.
+func mayGo(which, tag string) string {
+	return which + fmt.Sprintf(` && %s && lv_tags={"%s"} && %s`, oursSelection, tag, noOriginSelection)
 }
 
 // anyOf selects volumes by their UUIDs.

@@ -218,10 +218,11 @@ func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) e
 	return c.Flush(ctx, lv.Group, to)
 }
 
-// Remove removes the volume that has this name, this UUID and our tag, and nothing else:
-// LVM itself selects it, so another volume that has taken the name meanwhile is safe. LVM
-// refuses a volume whose device is open. Success means that LVM, asked again, says the
-// volume is gone.
+// Remove removes the volume that has this name, this UUID, our tag and no snapshots, and
+// nothing else: LVM itself selects it, so another volume that has taken the name meanwhile
+// is safe, and so are snapshots, which LVM would remove together with it. LVM refuses a
+// volume whose device is open. Success means that LVM, asked again, says the volume is
+// gone.
 func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 	if err := c.despiteHalf(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
 		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)
@@ -236,6 +237,8 @@ func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("remove logical volume %s: cannot tell whether it is gone: %w", lv.path(), err)
+	case now.UUID == lv.UUID && now.Origin:
+		return fmt.Errorf("remove logical volume %s: it has snapshots by now, which would be removed with it; remove them first (`lvs -o lv_name,origin %s`)", lv.path(), lv.Group)
 	case now.UUID == lv.UUID:
 		return fmt.Errorf("remove logical volume %s: it is still there and LVM gave no reason", lv.path())
 	}

@@ -194,10 +194,13 @@ func TestRemoveBelievesOnlyLVM(t *testing.T) {
 	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: pvc1}
 	c, s := client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "groups.json")}}})
 	require.NoError(t, c.Remove(t.Context(), lv))
-	require.Equal(t, `lvremove --yes --select lv_uuid="`+pvc1+`" && lv_name="pvc-1" && lv_tags={"flexlvm"} -- flexlvm`, s.ran[0])
+	require.Equal(t, `lvremove --yes --select lv_uuid="`+pvc1+`" && lv_name="pvc-1" && lv_tags={"flexlvm"} && lv_attr!~"^[oO]" -- flexlvm`, s.ran[0])
 
+	plain := strings.ReplaceAll(only(t, "pvc-1"), `"owi-aos---"`, `"-wi-ao----"`)
+	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: plain}}})
+	require.ErrorContains(t, c.Remove(t.Context(), lv), "still there and LVM gave no reason")
 	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{out: only(t, "pvc-1")}}})
-	require.ErrorContains(t, c.Remove(t.Context(), lv), "still there")
+	require.ErrorContains(t, c.Remove(t.Context(), lv), "has snapshots")
 	c, _ = client(t, map[string][]answer{"lvremove": {{}}, "lvs": {{err: failed}}, "vgs": {{err: failed}}})
 	require.ErrorContains(t, c.Remove(t.Context(), lv), "cannot tell")
 	c, _ = client(t, map[string][]answer{"lvremove": {{err: failed}}})

@@ -169,6 +169,8 @@ func outcome(ref Ref, one goner, left []lvm.LogicalVolume, lookErr, failed error
 	switch {
 	case at < 0:
 		return nil
+	case left[at].Origin: // since it was examined
+		return hasSnapshots(ref)
 	case left[at].Open:
 		return inUse(ref)
 	case failed == nil:

@@ -66,6 +66,7 @@ func TestABatchIsGoneOnlyOnProof(t *testing.T) {
 	}{
 		"removed":                     {func(g *fakeGroup) { g.removes = true }, ""},
 		"not removed":                 {func(*fakeGroup) {}, lvmFailed},
+		"snapshots were made of them": {func(g *fakeGroup) { g.lvs[0].attr, g.lvs[1].attr = "owi-a-s---", "Owi-a-s---" }, "has snapshots, which would be removed with it"},
 		"LVM does not answer":         {func(g *fakeGroup) { g.report = errors.New("no answer") }, "no answer"},
 		"a row makes no sense":        {func(g *fakeGroup) { g.lvs[1].size = "much" }, "not a number"},
 		"devices are missing":         {func(g *fakeGroup) { g.lvs, g.missing = nil, 1 }, "does not show that it is gone"},
