@@ -254,7 +254,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 	if err == nil {
 		c, err = w.verifyLarge(ctx, a)
 		if err == nil || errors.Is(err, store.ErrChecksum) {
-			c, err = w.judge(a.object, c, a.content(), err)
+			c, err = w.judge(a.object, c, a.content(), err, func() error { return w.isKept(ctx, a.file, a.object.Size, crc) })
 		}
 	}
 	if a.direct != nil {

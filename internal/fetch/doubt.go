@@ -1,7 +1,11 @@
 package fetch
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -37,8 +41,9 @@ func (r *run) choose(sums store.Sums, etag string) store.Check {
 }
 
 // judge is the check that an object has passed, by what came of it: content names that
-// content. A mismatch that repeats with the same content is no fault of the way here.
-func (r *run) judge(o store.Object, c store.Check, content string, err error) (store.Check, error) {
+// content. A mismatch that repeats with the same content is no fault of the way here, and
+// is one of the source if kept says that what is on disk is what came.
+func (r *run) judge(o store.Object, c store.Check, content string, err error, kept func() error) (store.Check, error) {
 	if err == nil {
 		if r.Checksum == ChecksumRequired && c.Kind == store.CheckSize {
 			return c, fmt.Errorf("%w: it gives none, and one is required", store.ErrWrongSum)
@@ -52,11 +57,17 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error) (s
 		r.doubted = map[string]string{}
 	}
 	r.doubted[o.Path] = content
+	// A source one of whose ETags is a hash has no others.
+	hashes := r.checks[store.CheckMD5] > 0
 	r.mu.Unlock()
-	switch {
-	case !repeated:
+	if !repeated {
 		return c, err
-	case r.Checksum != ChecksumRequired && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite):
+	}
+	if ours := kept(); ours != nil {
+		return c, fmt.Errorf("%w: %w", ours, err)
+	}
+	switch {
+	case r.Checksum != ChecksumRequired && !hashes && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite):
 		r.Log.WithField("key", o.Key).Warn("The ETag is no hash of the content; the size alone is compared")
 		r.mu.Lock()
 		r.unsound++
@@ -65,6 +76,21 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error) (s
 		return store.Check{Kind: store.CheckSize}, nil
 	}
 	return c, fmt.Errorf("%w: the same content came twice (--checksum=none takes it): %w", store.ErrWrongSum, err)
+}
+
+// errDisk: a file does not read as it was written.
+var errDisk = errors.New("the file on disk is not what was received; look at the node's disk")
+
+// isKept returns an error if the bytes of a file do not have the CRC of those received.
+func (w *worker) isKept(ctx context.Context, file io.ReaderAt, size int64, want []byte) error {
+	crc := store.NewCRC64()
+	if err := store.HashInto(ctx, crc, io.NewSectionReader(file, 0, size), w.buf); err != nil {
+		return fmt.Errorf("read what was received: %w", err)
+	}
+	if !bytes.Equal(crc.Sum(nil), want) {
+		return errDisk
+	}
+	return nil
 }
 
 // checked counts by which check files were verified.

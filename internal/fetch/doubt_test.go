@@ -1,11 +1,15 @@
 package fetch
 
 import (
+	"fmt"
+	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
@@ -54,6 +58,42 @@ func TestETagThatIsNoHash(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where one ETag of a source is the MD5 that it looks like, another that does not match
+// is no ETag of another kind.
+func TestETagBesideOneThatIsAHash(t *testing.T) {
+	b := newBed(t)
+	b.fake.set("a", fakeObject{data: []byte("content"), etag: md5Hex([]byte("content"))})
+	b.fake.set("b", fakeObject{data: []byte("content"), etag: md5Hex([]byte("other"))})
+	b.change = func(config *Config) { config.Parallel = 1 }
+	_, _, err := b.run("s3://bucket/")
+	require.ErrorIs(t, err, store.ErrWrongSum)
+	require.NoFileExists(t, filepath.Join(b.dest, "b"))
+}
+
+// A file that does not read as what came is no fault of the source, however often.
+func TestDiskThatIsWrong(t *testing.T) {
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	w := &worker{run: &run{Config: Config{Log: quiet}, progress: NewProgress(ReadyAfter{})}, buf: make([]byte, 100)}
+	crc := store.NewCRC64()
+	_, _ = crc.Write([]byte("content"))
+	mismatch := fmt.Errorf("%w: md5", store.ErrChecksum)
+	judge := func(onDisk string) error {
+		file := strings.NewReader(onDisk)
+		_, err := w.judge(store.Object{Path: "a", ETag: "e"}, store.Check{Kind: store.CheckMD5}, "content", mismatch, func() error {
+			return w.isKept(t.Context(), file, int64(len(onDisk)), crc.Sum(nil))
+		})
+		return err
+	}
+	require.ErrorIs(t, judge("content"), store.ErrChecksum)
+	for range 3 {
+		err := judge("consent")
+		require.ErrorIs(t, err, errDisk)
+		require.ErrorIs(t, err, store.ErrChecksum, "it is fetched again")
+	}
+	require.NoError(t, judge("content"))
 }
 
 // A checksum that the source itself gives for the content is another matter.

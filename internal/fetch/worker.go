@@ -253,7 +253,7 @@ func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file
 		}
 	}
 	if err == nil || errors.Is(err, store.ErrChecksum) {
-		c, err = w.judge(o, c, strconv.FormatUint(r.crc(), 16), err)
+		c, err = w.judge(o, c, strconv.FormatUint(r.crc(), 16), err, func() error { return w.isKept(ctx, file, o.Size, r.crc64.Sum(nil)) })
 	}
 	if err != nil {
 		return finished{}, err
