@@ -128,9 +128,10 @@ type LoaderTemplate struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Env []LoaderEnv `json:"env,omitempty"`
-	// PriorityClassName of the loader's pods.
+	// PriorityClassName of the loader's pods, which cannot be one of Kubernetes' own.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system-')",message="a loader is no part of the cluster: priority classes that begin with system- are not for it"
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 	// ImagePullSecrets for the loader's image.
 	// +listType=atomic

@@ -122,6 +122,10 @@ type VolumeStatus struct {
 	// Upload is how far the upload of what consumers change is behind, with resync.
 	// +optional
 	Upload *UploadLag `json:"upload,omitempty"`
+	// ResyncFetches is the option resync, if it means to fetch what changes in the source, as
+	// it did in earlier versions. It does until it is edited.
+	// +optional
+	ResyncFetches string `json:"resyncFetches,omitempty"`
 	// States counts the replicas by state, where there are more than nodes tells of.
 	// +optional
 	States map[ReplicaState]int32 `json:"states,omitempty"`

@@ -30,6 +30,9 @@ func (e *notOursError) Error() string {
 // first deletion it asks the API server whether all is still what the plan was made for.
 func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
 	owner, id := observed.Owner, observed.Config.ID
+	if observed.fetches() != "" && !observed.isTold() {
+		return nil
+	}
 	sure := false
 	var refused error
 	for _, a := range actions {

@@ -8,7 +8,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
@@ -184,8 +187,72 @@ func TestResyncOfEarlierVersions(t *testing.T) {
 			require.Equal(t, flexlvmv1.ConditionAdvice, status.Conditions[2].Type)
 			require.Equal(t, metav1.ConditionTrue, status.Conditions[2].Status)
 			require.Contains(t, status.Conditions[2].Message, "write refresh in its place to go on fetching")
+			// That holds when no claim tells of it any more, until the option is edited.
+			require.NoError(t, r.client.Delete(t.Context(), claim))
+			for range 8 {
+				require.NoError(t, r.look())
+			}
+			status = r.get().Status
+			require.Equal(t, metav1.ConditionTrue, status.Conditions[2].Status)
+			require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0"}, claim))
+			require.Empty(t, claim.Finalizers)
+			require.Equal(t, resyncNone, claim.Annotations[annotationResync])
+			for _, text := range []flexlvmv1.OptionValue{"false", "true"} {
+				vm = r.get()
+				vm.Spec.Volumes[0].Options["resync"] = text
+				require.NoError(t, r.client.Update(t.Context(), vm))
+				require.NoError(t, r.look())
+			}
+			require.Empty(t, r.get().Status.Volumes[0].ResyncFetches)
 		})
 	}
+}
+
+// What keeps a mirror's volume from being uploaded may keep it for ever: a person is told
+// what to do.
+func TestMirrorThatNeverLoadedIsReleased(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "true" })
+	s.claimed(0)
+	s.Wanted, s.Upload = false, true
+	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.PutRefused = "secret s is not there"
+	const wayOut = "to give up what is in it, delete claim v-a-0 and take the finalizer flexlvm.io/mirror off it"
+	require.Contains(t, s.requirePlan().Status.Message, wayOut)
+	s.PutRefused = ""
+	s.PutPod = &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "denied"}}}}}}
+	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
+	require.Contains(t, s.requirePlan().Status.Message, wayOut)
+}
+
+// What a mirror said before a pod was seen to be gone says nothing of what that pod wrote.
+func TestMirrorIsAskedAfterPodsAreListed(t *testing.T) {
+	r := newRig(t)
+	v := volumeOf(flexlvmv1.SourceS3, 1, s3Options(options{"resync": "true"}))
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+	require.NoError(t, r.client.Create(t.Context(), vm))
+	r.runs()
+	job := &batchv1.Job{}
+	require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0"}, job))
+	r.endedPod(job)
+	pod := &corev1.Pod{}
+	require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0-pod"}, pod))
+	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.1"
+	require.NoError(t, r.client.Status().Update(t.Context(), pod))
+	var order []string
+	r.live = interceptor.NewClient(r.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		if _, pods := list.(*corev1.PodList); pods {
+			order = append(order, "list")
+		}
+		return c.List(ctx, list, o...)
+	}})
+	r.Progress = func(context.Context, string, string) *protocol.Status {
+		order = append(order, "ask")
+		return nil
+	}
+	require.NoError(t, r.client.Delete(t.Context(), r.get()))
+	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "v"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"list", "ask"}, order)
 }
 
 // Deleted while a pod writes, VolumeManager and all: what is there is uploaded first.

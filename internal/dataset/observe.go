@@ -188,7 +188,7 @@ func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 // readSource adds what is wanted. The error is for the user: it says what to write.
 func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 	var err error
-	if observed.Source, err = parseSource(observed.Config, observed.pulledBefore()); err != nil {
+	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil {
 		return err
 	}
 	if share := observed.Source.NFS; share != nil && !allowed(share, r.Shares) {

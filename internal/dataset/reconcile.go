@@ -113,6 +113,16 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 	if err != nil {
 		return Outcome{}, err
 	}
+	out, err := r.planned(ctx, observed, s, inSpec)
+	if out.Status.ResyncFetches = observed.fetches(); !observed.isTold() {
+		out.Again = min(out.Again, afterAction)
+	}
+	return out, err
+}
+
+// planned does what is next for a volume.
+func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
+	owner, v := observed.Owner, observed.Config
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
 		if err := r.readSource(observed, s); err != nil {
 			// What there is stays as it is, but for what has been promised to others.
@@ -126,7 +136,7 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		r.askLoaders(ctx, observed)
 	} else {
 		if inSpec {
-			if err := r.readUpload(ctx, observed); err != nil {
+			if err := r.readUpload(observed); err != nil {
 				return wrong(v, err), nil
 			}
 		}
@@ -134,9 +144,11 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 		if err := r.release(ctx, observed); err != nil {
 			return Outcome{}, err
 		}
+		// What a mirror says counts only if no pod had the volume before it said so.
+		r.askLoaders(ctx, observed)
 	}
 	out := Plan(observed)
-	err = r.applyAll(ctx, observed, out.Actions)
+	err := r.applyAll(ctx, observed, out.Actions)
 	switch stranger := (*notOursError)(nil); {
 	case err == nil || apierrors.IsConflict(err):
 	case errors.As(err, &stranger), apierrors.IsInvalid(err), apierrors.IsForbidden(err):
@@ -151,13 +163,12 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 
 // readUpload adds what has to be uploaded before a volume is released. What cannot be read
 // may ask for it. Who deletes the VolumeManager asks for none, but for what is mirrored.
-func (r *reconciler) readUpload(ctx context.Context, observed *Observed) (err error) {
+func (r *reconciler) readUpload(observed *Observed) (err error) {
 	deleted := observed.Owner.DeletionTimestamp != nil
-	if observed.Source, err = parseSource(observed.Config, observed.pulledBefore()); err != nil && (!deleted || observed.holds()) {
+	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.holds()) {
 		return err
 	}
 	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror
-	r.askLoaders(ctx, observed)
 	return nil
 }
 

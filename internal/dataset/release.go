@@ -176,9 +176,9 @@ func (p *planner) wasUploaded() string {
 }
 
 // before is what the status says of the volume.
-func (p *planner) before() flexlvmv1.VolumeStatus {
-	for _, v := range p.Owner.Status.Volumes {
-		if v.ID == p.Config.ID {
+func (s *Observed) before() flexlvmv1.VolumeStatus {
+	for _, v := range s.Owner.Status.Volumes {
+		if v.ID == s.Config.ID {
 			return v
 		}
 	}
@@ -190,7 +190,7 @@ func (p *planner) before() flexlvmv1.VolumeStatus {
 func (p *planner) uploaded(index int, from *Replica) bool {
 	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.Failed = true
-		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume", p.Source.Target(), from.Claim.Name)
+		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, wayOut(from))
 		return false
 	}
 	if !p.isOfSpec(index, from) {
@@ -219,11 +219,11 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.soon(afterAction)
 		return p.wasUploaded() != "" // nothing goes before that is written
 	case failed:
-		p.uploadFailed(&status, why)
+		p.uploadFailed(from, &status, why)
 	default:
 		p.Status.Message = "is uploaded to " + p.Source.Target()
 		if status.Message = refusedOr(p.PutRefused, p.PutPod); status.Message != "" {
-			p.Status.Message += "; " + status.Message
+			p.Status.Message += "; " + status.Message + wayOut(from)
 		}
 	}
 	p.Status.Nodes = append(p.Status.Nodes, status)
@@ -242,16 +242,25 @@ func (p *planner) endLoader(from *Replica) bool {
 }
 
 // uploadFailed tells of a Job that has failed. One whose loader never ran is made anew.
-func (p *planner) uploadFailed(status *flexlvmv1.ReplicaStatus, why string) {
+func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	if !hasRun(p.PutPod) {
 		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
-		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message
+		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
 		p.again(Action{Verb: Delete, Object: p.Put}, ended(p.Put))
 		return
 	}
 	p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 	status.Message = failure(p.PutPod, why)
-	p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message
+	p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + wayOut(from)
+}
+
+// wayOut is how to give up what is in a claim that waits for its upload; empty where it
+// does not.
+func wayOut(r *Replica) string {
+	if !isHeld(r.Claim) {
+		return ""
+	}
+	return fmt.Sprintf("; to give up what is in it, delete claim %s and take the finalizer %s off it", r.Claim.Name, finalizerMirror)
 }
 
 // isOfSpec reports whether what a mirrored replica holds is what the spec names. If not,
@@ -261,7 +270,7 @@ func (p *planner) isOfSpec(index int, from *Replica) bool {
 		return true
 	}
 	p.Failed = true
-	p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change", p.Source.Target(), from.Claim.Name)
+	p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, wayOut(from))
 	return false
 }
 

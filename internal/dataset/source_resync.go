@@ -75,13 +75,21 @@ func (s *Source) readRefresh(replicas int32, text string) error {
 	return nil
 }
 
-// pulledBefore reports whether a replica of the volume was made by a flexlvm to which
-// resync meant to fetch.
-func (s *Observed) pulledBefore() bool {
+// fetches is the option resync if it means to fetch, else empty: a replica was made by a
+// flexlvm to which it meant that, or was when the option was edited last.
+func (s *Observed) fetches() string {
+	text := string(s.Config.Options["resync"])
+	if s.before().ResyncFetches == text {
+		return text
+	}
 	for _, r := range s.Replicas {
 		if r.Claim != nil && !going(r.Claim) && !isOurs(r.Claim) {
-			return true
+			return text
 		}
 	}
-	return false
+	return ""
 }
+
+// isTold reports whether the status says what resync means. Nothing is done before that:
+// the claims that tell may go.
+func (s *Observed) isTold() bool { return s.fetches() == s.before().ResyncFetches }
