@@ -60,8 +60,8 @@ func (l *Ledger) growth(name string) (growth, bool) {
 // promised before falls only by what is written, too.
 //
 // Nothing is promised that evictions could not make free: in a thin pool, what a volume
-// grows by must be free at one moment; and on which devices the volumes lie that may be
-// evicted is not known, so that layouts of several devices grow into free room alone.
+// grows by must be free at one moment; and layouts of several devices need their share on
+// each.
 func (l *Ledger) Grow(object *corev1.PersistentVolume, to volume.Bytes) Answer {
 	l.mu.Lock()
 	touched := l.writtenLocked(object)
@@ -239,17 +239,26 @@ func (e extension) judgeThin(p pool) Answer {
 func (e extension) judgeDevices(p pool) Answer {
 	device := func(v persistentvolume.Volume) volume.Bytes { return volume.DeviceSize(v.Size, v.Inodes) }
 	share := e.v.Shape.Share(device(e.to), p.extent) - e.v.Shape.Share(device(e.v), p.extent)
-	free, wide := p.free(e.left, p.size), 0 // nothing that would have to be evicted
-	for _, f := range free {
-		if f-f%p.extent >= share {
-			wide++
+	wide := func(free []volume.Bytes) (n int) {
+		for _, f := range free {
+			if f-f%p.extent >= share {
+				n++
+			}
 		}
+		return n
 	}
-	if wide < e.v.Shape.Devices() {
-		return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %d devices, has so much free on %d",
-			e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, len(free), wide)}
+	free := wide(p.free(e.left, p.size)) // with nothing that would have to be evicted
+	if free >= e.v.Shape.Devices() {
+		return e.granted()
 	}
-	return e.granted()
+	// Copies grow on their own devices, and on which a volume lies is known only where it
+	// lies on all of them.
+	known := e.v.Shape.Layout != volume.Raid1 || len(p.devices) == e.v.Shape.Devices()
+	if known && wide(p.free(e.left, p.replicas)) >= e.v.Shape.Devices() {
+		return e.makingRoom(p, e.more)
+	}
+	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %d devices, has so much free on %d",
+		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, len(p.devices), free)}
 }
 
 func (e extension) granted() Answer {

@@ -96,6 +96,20 @@ func TestGrow(t *testing.T) {
 				p.DeviceFree = quantities(15*gib, 15*gib)
 			},
 		},
+		"on devices from which something may be evicted": {
+			want: mirroredWant("a", gib), to: 10 * gib, is: ledger.MakingRoom,
+			pool: func(p *flexlvmv1.Pool) {
+				amounts(100*gib, 20*gib, 40*gib, 60*gib+3*one)(p)
+				p.DeviceFree, p.DeviceReclaimable = quantities(18*gib, 2*gib), quantities(20*gib, 20*gib)
+			},
+		},
+		"copies on two devices of three": {
+			want: mirroredWant("a", gib), to: 10 * gib, is: ledger.Waiting, why: "layout raid1 needs",
+			pool: func(p *flexlvmv1.Pool) {
+				amounts(100*gib, 20*gib, 60*gib, 80*gib+3*one)(p)
+				p.DeviceFree, p.DeviceReclaimable = quantities(18*gib, 1*gib, 1*gib), quantities(20*gib, 20*gib, 20*gib)
+			},
+		},
 		"on devices that nobody can say are evicted": {
 			want: mirroredWant("a", gib), to: 10 * gib, is: ledger.Waiting, why: "layout raid1 needs",
 			pool: func(p *flexlvmv1.Pool) {

@@ -133,7 +133,7 @@ func TestStartBesideAnotherJob(t *testing.T) {
 		`the command is ["sh"`:                                              func(s *recipe.Settings) { s.Command = []string{"true"} },
 		"--keep-seconds is 60 there and none here":                          func(s *recipe.Settings) { s.KeepSeconds = -1 },
 		"--mount-path is /persistent there and /p here":                     func(s *recipe.Settings) { s.MountPath = "/p" },
-		"--tools-image is localhost/flexlvm/flexlvm:v1 there and":                     func(s *recipe.Settings) { s.ToolsImage = "" },
+		"--tools-image is localhost/flexlvm/flexlvm:v1 there and":           func(s *recipe.Settings) { s.ToolsImage = "" },
 		"--size-per-worker times the workers is 6Gi there and 4Gi here":     func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("1Gi") },
 		"--access-mode is [ReadWriteMany] there and [ReadWriteOnce] here":   func(s *recipe.Settings) { s.AccessMode = corev1.ReadWriteOnce },
 		"--storage-class is flexlvm-nfs there and other here":               func(s *recipe.Settings) { s.Class = "other" },

@@ -72,8 +72,8 @@ func (b *bed) testLayout(t *testing.T, class string, c layoutCase) {
 	}
 
 	s.grow("data", c.wants)
-	told := b.event(t, s.name, "Pod", "data", "VolumeResizeFailed", "free", "needed")
-	b.say(t, "kubelet says %s", told)
+	told := b.event(t, s.name, "PersistentVolumeClaim", "data", "GrowthWaiting", "waits to grow from 250Mi to "+c.wants)
+	b.say(t, "the claim is told %s", told)
 	require.EqualValues(t, 250*mib, s.sizeOf("data"))
 	require.Equal(t, sum, s.sums("data"), "what cannot grow goes on")
 	require.Equal(t, c.pool, poolOf(t, b.storage(t), c.pool).Name)
