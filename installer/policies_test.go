@@ -2,6 +2,7 @@ package installer_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -86,4 +87,17 @@ func TestUpdatesAreBounded(t *testing.T) {
 		}
 	}
 	require.Positive(t, seen)
+}
+
+// A loader with the priority of the cluster's own pods would have others evicted: neither
+// a VolumeManager nor the provisioner may ask for it.
+func TestLoadersHaveNoSystemPriority(t *testing.T) {
+	for file, rule := range map[string]string{
+		"base/crd/flexlvm.io_volumemanagers.yaml": "!self.startsWith(''system-'')",
+		"base/admission-loaders.yaml":             "!variables.pod.?priorityClassName.orValue('').startsWith('system-')",
+	} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), rule, file)
+	}
 }
