@@ -14,26 +14,27 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// Volumes lists the PersistentVolumes of a node, as of a moment after the call: without a
-// resourceVersion the read is a quorum read from etcd.
-func (c *Client) Volumes(ctx context.Context, node string) ([]corev1.PersistentVolume, error) {
+// Volumes lists the PersistentVolumes of a node, as of a moment after the call, and gives
+// the resourceVersion of that moment: without one the read is a quorum read from etcd.
+func (c *Client) Volumes(ctx context.Context, node string) (items []corev1.PersistentVolume, revision string, err error) {
 	return c.volumes(ctx, "list the PersistentVolumes of node "+node, ofNode(node))
 }
 
 // VolumesOfNoNode lists the PersistentVolumes without our node label, including other
 // drivers', as of a moment after the call.
 func (c *Client) VolumesOfNoNode(ctx context.Context) ([]corev1.PersistentVolume, error) {
-	return c.volumes(ctx, "list the PersistentVolumes of no node", "!"+pv.LabelNode)
+	items, _, err := c.volumes(ctx, "list the PersistentVolumes of no node", "!"+pv.LabelNode)
+	return items, err
 }
 
-func (c *Client) volumes(ctx context.Context, what, labels string) ([]corev1.PersistentVolume, error) {
+func (c *Client) volumes(ctx context.Context, what, labels string) (items []corev1.PersistentVolume, revision string, err error) {
 	out := &corev1.PersistentVolumeList{}
 	options := &metav1.ListOptions{LabelSelector: labels}
 	request := c.core.Get().Resource("persistentvolumes").VersionedParams(options, metav1.ParameterCodec)
 	if err := c.do(ctx, what, request, out); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return out.Items, nil
+	return out.Items, out.ResourceVersion, nil
 }
 
 // Volume returns a PersistentVolume.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -45,7 +46,8 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 		}
 	}
 	klog.FromContext(ctx).V(1).Info("The PersistentVolumes of this node are listed", "because", why.Error())
-	items, err := d.api.Volumes(ctx, d.cfg.Node)
+	from, known, _ := d.watches.volumesAt()
+	items, to, err := d.api.Volumes(ctx, d.cfg.Node)
 	if err != nil {
 		return err
 	}
@@ -54,8 +56,40 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 		objects[items[i].Name] = &items[i]
 	}
 	d.decide(f, objects)
+	if why := asListed(from, known, to, objects); why != nil {
+		// A list puts nothing right in what the watch knows: lists go on confirming.
+		klog.FromContext(ctx).V(1).Info("The watch of the PersistentVolumes has not shown what the list has", "because", why.Error())
+		d.listAt = f.at.Add(rand.N(confirmEvery))
+		return nil
+	}
 	d.listAt = time.Time{}
 	return nil
+}
+
+// asListed fails unless objects, a list of resourceVersion to, are just what the watch knew
+// at from.
+func asListed(from string, known []*corev1.PersistentVolume, to string, objects map[string]*corev1.PersistentVolume) error {
+	order, err := resourceversion.CompareResourceVersion(from, to)
+	if err != nil {
+		return fmt.Errorf("compare the resourceVersions %q and %q: %w", from, to, err)
+	}
+	if order > 0 {
+		return fmt.Errorf("resourceVersion %s of the list is older than %s of the watch, as if the API server had been restored from a backup", to, from)
+	}
+	if len(known) != len(objects) {
+		return fmt.Errorf("the list has %d PersistentVolumes and the watch %d", len(objects), len(known))
+	}
+	for _, followed := range known {
+		if now := objects[followed.Name]; now == nil || !same(now, followed) {
+			return fmt.Errorf("PersistentVolume %s is not what the watch has shown", followed.Name)
+		}
+	}
+	return nil
+}
+
+// same reports whether one PersistentVolume is the other and has not been written to since.
+func same(a, b *corev1.PersistentVolume) bool {
+	return a.Name == b.Name && a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
 func (d *Daemon) sameCluster(ctx context.Context) error {
@@ -72,7 +106,7 @@ func (d *Daemon) sameCluster(ctx context.Context) error {
 // needsList says why only a list confirms what f would do, or is nil.
 func (d *Daemon) needsList(ctx context.Context, f observation) error {
 	if !d.listAt.IsZero() {
-		return errors.New("a watch had trouble")
+		return errors.New("a watch had trouble, or had not shown what a list had")
 	}
 	if len(d.due(f)) > 0 {
 		return errors.New("replicas are to go")
@@ -112,10 +146,9 @@ func (d *Daemon) small(ctx context.Context, now time.Time) bool {
 // again, and then asks for the very volumes that are to go. Where they are not what was
 // followed, it fails.
 func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
-	// The resourceVersion is that of an earlier moment than the objects, so nothing is left
-	// out; and that which is read is of a later one, so what they have is not missed.
-	from := d.watches.volumes.GetStore().LastStoreSyncResourceVersion()
-	known, synced := d.watches.persistentVolumes()
+	// From an earlier moment than that of the objects nothing is left out; and the
+	// resourceVersion that is read is of a later one, so what they have is not missed.
+	from, known, synced := d.watches.volumesAt()
 	if !synced {
 		return errors.New("the watch has read nothing yet")
 	}
@@ -126,6 +159,9 @@ func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
 	objects := byName(known)
 	if err := d.api.CatchUp(ctx, d.cfg.Node, from, to, objects); err != nil {
 		return err
+	}
+	if d.watches.trouble.Load() { // noteTrouble sees to the next rounds
+		return errors.New("a watch had trouble meanwhile")
 	}
 	d.decide(f, objects)
 	if why := d.needsList(ctx, *f); why != nil {
@@ -149,7 +185,7 @@ func (d *Daemon) asFollowed(ctx context.Context, name string, objects map[string
 	}
 	followed := objects[name]
 	there := err == nil
-	if there != (followed != nil) || there && (now.UID != followed.UID || now.ResourceVersion != followed.ResourceVersion) {
+	if there != (followed != nil) || there && !same(now, followed) {
 		return fmt.Errorf("PersistentVolume %s is not what the watch has shown", name)
 	}
 	return nil

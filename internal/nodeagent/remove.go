@@ -277,7 +277,7 @@ func (d *Daemon) unexplained(ctx context.Context, v inventory.Volume) error {
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
 	}
-	here, err := d.api.Volumes(ctx, d.cfg.Node)
+	here, _, err := d.api.Volumes(ctx, d.cfg.Node)
 	if err != nil {
 		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
 	}

@@ -111,6 +111,14 @@ func (w *watches) persistentVolumes() ([]*corev1.PersistentVolume, bool) {
 	return out, true
 }
 
+// volumesAt is persistentVolumes with a resourceVersion of an earlier moment than the
+// objects: what has changed since that may be in them already, and nothing else is.
+func (w *watches) volumesAt() (revision string, known []*corev1.PersistentVolume, synced bool) {
+	revision = w.volumes.GetStore().LastStoreSyncResourceVersion()
+	known, synced = w.persistentVolumes()
+	return revision, known, synced
+}
+
 // nodeStorage gives the node's own object; nil where there is none, and false
 // where the watch does not know.
 func (w *watches) nodeStorage(name string) (*flexlvmv1.NodeStorage, bool) {

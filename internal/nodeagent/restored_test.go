@@ -1,0 +1,123 @@
+package nodeagent_test
+
+import (
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// restored is a PersistentVolume of a restored API server: no watch ever shows it.
+func (r *rig) restored(pv *corev1.PersistentVolume) {
+	r.api.with(func() {
+		pv.ResourceVersion, pv.Kind, pv.APIVersion = "1", "PersistentVolume", "v1"
+		r.api.volumes[pv.Name] = pv
+	})
+}
+
+// An API server is restored from a backup, and its resourceVersions reach again what the
+// watch has shown. One list does not put right what the watch knows: it takes lists until
+// both agree.
+func TestRestoredFromBackup(t *testing.T) {
+	restores := map[string]func(r *rig){
+		"the watch has trouble": func(r *rig) {
+			comeBack := r.api.leave()
+			r.eventually(func() bool { return r.failedRounds() > 0 }, "the trouble is not seen")
+			r.restored(object("back-again", 15, named("wanted")))
+			comeBack()
+			r.eventually(r.readyIs("Ready"), "not well again")
+			lists := r.lists()
+			r.clock.pass(5 * time.Minute)
+			r.eventually(func() bool { return r.lists() > lists }, "never listed")
+		},
+		"a list is older than what the watch has shown": func(r *rig) {
+			r.api.with(func() { r.api.version = 1 })
+			lists := r.lists()
+			r.old("old")
+			r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
+			require.Greater(r.t, r.lists(), lists)
+			r.restored(object("back-again", 15, named("wanted")))
+			r.api.with(func() { r.api.version = 1000 })
+		},
+	}
+	for name, restore := range restores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.calmed()
+			r.api.with(func() { r.api.hung = true })
+			restore(r)
+			r.rounds(2)
+			r.old("wanted")
+			r.rounds(4)
+			require.Contains(t, r.engine.names(), "wanted unreferenced")
+		})
+	}
+}
+
+// Where list and watch agree again after trouble, the daemon goes back to asking for what
+// it needs alone.
+func TestNoListsOnceTheWatchIsRightAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.calmed()
+	comeBack := r.api.leave()
+	r.eventually(func() bool { return r.failedRounds() > 0 }, "the trouble is not seen")
+	comeBack()
+	r.eventually(r.readyIs("Ready"), "not well again")
+	lists := r.lists()
+	r.clock.pass(5 * time.Minute)
+	r.eventually(func() bool { return r.lists() > lists }, "never listed")
+	lists = r.calm(r.lists)
+	r.old("old")
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
+	require.Equal(t, lists, r.lists())
+}
+
+// A watch that has trouble while the daemon catches up with it has not shown what the
+// server has now.
+func TestListAfterTroubleMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.calmed()
+	var revisions, watches atomic.Int32
+	again := make(chan struct{})
+	r.api.with(func() {
+		r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
+			switch {
+			case resource != "persistentvolumes":
+			case verb == "list" && revisions.Add(1) == 1:
+				r.api.cutWatches()
+				select {
+				case <-again:
+				case <-t.Context().Done():
+				}
+			case verb == "watch" && watches.Add(1) == 1:
+				reply(w, http.StatusForbidden, nil)
+				return true
+			case verb == "watch" && watches.Load() == 2: // so the first is noted
+				close(again)
+			}
+			return false
+		}
+	})
+	lists := r.lists()
+	r.old("old")
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
+	require.Greater(t, r.lists(), lists)
+}
+
+// cutWatches ends the watches of PersistentVolumes.
+func (a *fakeAPI) cutWatches() {
+	a.with(func() {
+		for _, w := range a.watchers {
+			if w.resource == "persistentvolumes" {
+				w.events <- func() {} // which cannot be sent
+			}
+		}
+	})
+}
