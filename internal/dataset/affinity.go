@@ -60,7 +60,7 @@ func (s *Observed) astray(r *Replica) string {
 }
 
 // unmatched is since when the node of a replica does not match; the zero time if that is
-// not known, or was written by a clock that is ahead of ours.
+// not known, or lies in the future because another clock was ahead.
 func (s *Observed) unmatched(r *Replica) time.Time {
 	since, err := time.Parse(time.RFC3339, r.Claim.Annotations[annotationUnmatched])
 	if err != nil || since.After(s.Now) {

@@ -152,15 +152,10 @@ func TestPutBackLeavesWhatDidNotChange(t *testing.T) {
 func TestMirrorOfMappedFile(t *testing.T) {
 	b := newBed(t)
 	b.fake.hook = b.takesAnything
-	dir := t.TempDir()
+	dir := dirOnDisk(t)
 	file, err := os.OpenFile(filepath.Join(dir, "a"), os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
-	var stat unix.Statfs_t
-	require.NoError(t, unix.Fstatfs(int(file.Fd()), &stat))
-	if stat.Type == unix.TMPFS_MAGIC {
-		t.Skip("tmpfs keeps no times of what is written to mapped files")
-	}
 	require.NoError(t, file.Truncate(4096))
 	data, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
@@ -176,6 +171,24 @@ func TestMirrorOfMappedFile(t *testing.T) {
 	require.Eventually(t, func() bool { return isThere() && remembered() }, time.Minute, 5*time.Millisecond)
 	data[0] = 'B'
 	require.Eventually(t, isThere, 20*time.Second, 5*time.Millisecond)
+}
+
+// dirOnDisk returns a directory that ends with the test. It is not on tmpfs, which keeps no
+// times of what is written to mapped files.
+func dirOnDisk(t *testing.T) string {
+	t.Helper()
+	for _, parent := range []string{os.TempDir(), "/var/tmp", "."} {
+		var stat unix.Statfs_t
+		if err := unix.Statfs(parent, &stat); err != nil || stat.Type == unix.TMPFS_MAGIC {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, "mirror-")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+		return dir
+	}
+	require.Fail(t, "every directory for temporary files is on tmpfs; set TMPDIR to one on a disk")
+	return ""
 }
 
 // Young files may have been written to since without a trace.

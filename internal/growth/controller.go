@@ -62,14 +62,14 @@ func New(config Config) *Controller {
 	}
 }
 
-// Room is told that there may be more room on a node.
+// Room queues a node where there may be more room.
 func (c *Controller) Room(label string) {
 	if c.index.any(label) {
 		c.queue.AddAfter(label, gather)
 	}
 }
 
-// SeeClaim is told of a claim that is there or has changed.
+// SeeClaim handles a claim that was added or updated.
 func (c *Controller) SeeClaim(claim *corev1.PersistentVolumeClaim) {
 	if claim.Spec.VolumeName == "" {
 		return
@@ -79,10 +79,10 @@ func (c *Controller) SeeClaim(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// ClaimGone is told of a claim that is gone.
+// ClaimGone forgets a claim that was deleted.
 func (c *Controller) ClaimGone(claim *corev1.PersistentVolumeClaim) { c.index.remove(keyOf(claim)) }
 
-// SeeVolume is told of a PersistentVolume that is there or has changed.
+// SeeVolume handles a PersistentVolume that was added or updated.
 func (c *Controller) SeeVolume(object *corev1.PersistentVolume) {
 	ref := object.Spec.ClaimRef
 	if ref == nil || !persistentvolume.IsOurs(object) {

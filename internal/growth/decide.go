@@ -55,7 +55,7 @@ type plan struct {
 	again     time.Time // to be looked at again then; zero: when something changes
 }
 
-// boundTo reports whether a claim and a PersistentVolume of ours are bound to each other.
+// boundTo reports whether a claim and one of flexlvm's PersistentVolumes are bound to each other.
 func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	ref := object.Spec.ClaimRef
 	return ref != nil && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name &&

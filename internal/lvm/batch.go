@@ -20,8 +20,9 @@ func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) 
 }
 
 // RemoveDoomed removes volumes of one group in one command: LVM itself selects those that
-// are doomed, have the UUIDs of lvs and no snapshots. It goes on after one that it cannot remove, because
-// its device is open for example. Whatever the error, some may be gone: see Left.
+// are doomed, have the UUIDs of lvs and no snapshots. If one of them cannot be removed,
+// because its device is open for example, LVM 2.03.16 removes none; other versions may
+// remove some. Left tells which are gone.
 func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvremove", removeDoomedArgs(g, lvs)...); err != nil {
 		return fmt.Errorf("remove logical volumes of %s: %w", g, err)

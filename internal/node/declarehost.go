@@ -60,7 +60,8 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 	return all, nil
 }
 
-// checkBlank is the check of `flexlvm vg create`, and one more: nobody looks on here.
+// checkBlank is stricter than the check of `flexlvm vg create`, where a person has named the
+// device: it must not be open anywhere, and must read as zeros.
 func (h hostTools) checkBlank(ctx context.Context, device string) error {
 	if err := h.lvm.CheckBlankForGroup(ctx, device); err != nil {
 		return err
