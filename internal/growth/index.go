@@ -1,6 +1,7 @@
 package growth
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -112,20 +113,7 @@ func (x *index) of(label string) []*wish {
 		out = append(out, w)
 	}
 	slices.SortFunc(out, func(a, b *wish) int {
-		if order := a.since.Compare(b.since); order != 0 {
-			return order
-		}
-		return compareKeys(a.key, b.key)
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.key.namespace, b.key.namespace), cmp.Compare(a.key.name, b.key.name))
 	})
 	return out
-}
-
-func compareKeys(a, b key) int {
-	switch {
-	case a == b:
-		return 0
-	case a.namespace < b.namespace, a.namespace == b.namespace && a.name < b.name:
-		return -1
-	}
-	return 1
 }
