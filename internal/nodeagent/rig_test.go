@@ -251,14 +251,20 @@ func (r *rig) metricIs(name string, want float64) {
 	r.eventually(func() bool { return r.metric(name) == want }, "%s is not %v", name, want)
 }
 
-// failedRounds counts the rounds that failed, for whatever reason.
+// failedRounds counts the rounds that failed, for whatever reason. It looks once: a round
+// that ends between two looks would be in one of them alone.
 func (r *rig) failedRounds() float64 {
-	return r.metric("flexlvm_gc_rounds_total") - r.metric("flexlvm_gc_rounds_total", "success")
+	return r.sumOf("flexlvm_gc_rounds_total", func(value string) bool { return value != "success" })
 }
 
 // metric is the sum of a metric over all its labels, or over those that have one of these
 // values.
-func (r *rig) metric(name string, values ...string) (sum float64) {
+func (r *rig) metric(name string, values ...string) float64 {
+	return r.sumOf(name, func(value string) bool { return len(values) == 0 || slices.Contains(values, value) })
+}
+
+// sumOf sums a metric over what has no label, or a label whose value counts.
+func (r *rig) sumOf(name string, counts func(value string) bool) (sum float64) {
 	families, err := r.registry.Gather()
 	require.NoError(r.t, err)
 	for _, f := range families {
@@ -266,14 +272,13 @@ func (r *rig) metric(name string, values ...string) (sum float64) {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			counts := len(values) == 0
+			in := len(m.GetLabel()) == 0
 			for _, l := range m.GetLabel() {
-				counts = counts || slices.Contains(values, l.GetValue())
+				in = in || counts(l.GetValue())
 			}
-			if !counts {
-				continue
+			if in {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
-			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return sum
