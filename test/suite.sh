@@ -47,6 +47,8 @@ if [ "$code" != 0 ]; then
 	[ -z "$quiet" ] || grep -B 30 -E '^ *--- FAIL|^panic:|^FAIL.*build' "$log" | tail -n 200
 	echo "== $name FAILED ($passed passed, $failed failed); all that it printed is in $log"
 	grep -E '^ *--- FAIL|^panic:|^FAIL' "$log" | sed 's/^/   /'
+	# Who reads this last part alone still learns why.
+	grep -A 20 -E '^ *Error Trace:|^panic:' "$log" | cut -c 1-400 | head -n 120
 else
 	echo "== $name: $passed passed, $failed failed"
 fi
