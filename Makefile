@@ -57,7 +57,7 @@ test: setup ## run every check and every test
 	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 BEFORE_CLUSTER=test-vm lint test-vm test-control on-host test-cluster && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
-on-host:
+on-host: setup
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-s3
 	@$(MAKE) --no-print-directory deadcode

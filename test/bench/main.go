@@ -1,7 +1,7 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// control, fetch, nfs; the default is all.
+// control, scale, fetch, nfs; the default is all but scale, which is in control.
 package main
 
 import (
@@ -39,6 +39,7 @@ var parts = []struct {
 	{"users", func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
 	{"room", func(ctx context.Context, _ string) error { return ofRoom(ctx) }},
 	{"control", ofControl},
+	{"scale", ofScale},
 	{"fetch", ofFetch},
 	{"nfs", ofNFS},
 }
@@ -61,7 +62,7 @@ func run(ctx context.Context, wanted []string) error {
 	}
 	for _, name := range wanted {
 		if !known[name] {
-			return fmt.Errorf("there is no part %q; there are nodes, users, room, control, fetch and nfs", name)
+			return fmt.Errorf("there is no part %q; there are nodes, users, room, control, scale, fetch and nfs", name)
 		}
 	}
 	dir, err := os.MkdirTemp("", "flexlvm-bench-")
@@ -70,7 +71,7 @@ func run(ctx context.Context, wanted []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for _, part := range parts {
-		if len(wanted) > 0 && !slices.Contains(wanted, part.name) {
+		if len(wanted) > 0 && !slices.Contains(wanted, part.name) || len(wanted) == 0 && part.name == "scale" {
 			continue
 		}
 		if err := part.take(ctx, dir); err != nil {
@@ -125,6 +126,20 @@ func ofControl(ctx context.Context, dir string) error {
 		return fmt.Errorf("the figures of the control side: %w", err)
 	}
 	fmt.Printf("\n%s\n%s\n\n%s\n", figure.Header, strings.Join(table, "\n"), strings.Join(beneath, "\n"))
+	return nil
+}
+
+// ofScale takes those figures of the control side that are about large clusters.
+func ofScale(ctx context.Context, dir string) error {
+	provisioner := filepath.Join(dir, "provisioner")
+	if err := build(ctx, provisioner, "./cmd/provisioner"); err != nil {
+		return err
+	}
+	lines, err := control.RunScale(ctx, provisioner, dir, os.Stderr)
+	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
+	if err != nil {
+		return fmt.Errorf("the figures of large clusters: %w", err)
+	}
 	return nil
 }
 

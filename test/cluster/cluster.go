@@ -98,7 +98,7 @@ func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries string, part
 	if err := run(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test cluster", "-f", filepath.Join(c.dir, sshKey)); err != nil {
 		return err
 	}
-	control, err := prepareControl(c.dir, binaries, ca)
+	control, err := prepareControl(c.dir, binaries, ca, cfg.ControllerManagerFlags)
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,8 @@ type Config struct {
 	// Images are archives, as `docker save` or `make image`
 	// write them, that every node imports before its kubelet starts.
 	Images []string
+	// ControllerManagerFlags are for the controller manager, beside those that it has here.
+	ControllerManagerFlags []string
 	// Detach lets the cluster outlive this process.
 	Detach bool
 	// FindBackend finds what nodes run on; default vm.FindBackend.

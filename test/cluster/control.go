@@ -9,7 +9,7 @@ import (
 )
 
 // prepareControl writes what the control plane reads and returns its programs.
-func prepareControl(dir, binaries string, ca *authority) ([]program, error) {
+func prepareControl(dir, binaries string, ca *authority, managerFlags []string) ([]program, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
 		return nil, fmt.Errorf("prepare control plane: %w", err)
@@ -48,10 +48,10 @@ func prepareControl(dir, binaries string, ca *authority) ([]program, error) {
 			return nil, fmt.Errorf("prepare control plane: %w", err)
 		}
 	}
-	return controlPrograms(dir, binaries), nil
+	return controlPrograms(dir, binaries, managerFlags), nil
 }
 
-func controlPrograms(dir, binaries string) []program {
+func controlPrograms(dir, binaries string, managerFlags []string) []program {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	run := func(name, ready string, args ...string) program {
 		argv := append([]string{filepath.Join(binaries, name)}, args...)
@@ -76,12 +76,12 @@ func controlPrograms(dir, binaries string) []program {
 			"--kubelet-client-certificate="+in("pki/apiserver-kubelet.crt"),
 			"--kubelet-client-key="+in("pki/apiserver-kubelet.key"),
 			"--kubelet-preferred-address-types=InternalIP"),
-		run("kube-controller-manager", "https://127.0.0.1:10257/healthz",
-			"--kubeconfig="+in("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
-			"--root-ca-file="+in("pki/ca.crt"),
-			"--service-account-private-key-file="+in("pki/service-account.key"), "--use-service-account-credentials",
+		run("kube-controller-manager", "https://127.0.0.1:10257/healthz", append([]string{
+			"--kubeconfig=" + in("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
+			"--root-ca-file=" + in("pki/ca.crt"),
+			"--service-account-private-key-file=" + in("pki/service-account.key"), "--use-service-account-credentials",
 			// It makes its default folder where it is missing, on this machine.
-			"--flex-volume-plugin-dir="+in("flexvolume")),
+			"--flex-volume-plugin-dir=" + in("flexvolume")}, managerFlags...)...),
 		run("kube-scheduler", "https://127.0.0.1:10259/healthz",
 			"--kubeconfig="+in("scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false"),
 	}

@@ -17,31 +17,45 @@ import (
 )
 
 const (
-	fewNodes    = 50
-	manyNodes   = 1000
-	manyVolumes = 20 * manyNodes
-	perRound    = 1000 // claims
-	probes      = 200  // single claims whose latency is taken
-	probeEvery  = 60 * time.Millisecond
+	fewNodes   = 50
+	perRound   = 1000 // claims
+	probes     = 200  // single claims whose latency is taken
+	probeEvery = 60 * time.Millisecond
 )
 
 // Run takes the figures. binary is the provisioner's program, dir for files. The
 // lines come in the form of package figure: of the table, and for beneath it.
 func Run(ctx context.Context, binary, dir string, log io.Writer) (table, beneath []string, err error) {
+	err = withBed(ctx, binary, dir, log, func(b *bed) error {
+		rates, err := b.rates(ctx)
+		for _, f := range rates {
+			table = append(table, f.String())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	beneath, err = RunScale(ctx, binary, dir, log)
+	return table, beneath, err
+}
+
+// RunScale takes those of the figures that are about large clusters.
+func RunScale(ctx context.Context, binary, dir string, log io.Writer) (lines []string, err error) {
+	err = withBed(ctx, binary, dir, log, func(b *bed) error {
+		lines, err = b.scale(ctx)
+		return err
+	})
+	return lines, err
+}
+
+func withBed(ctx context.Context, binary, dir string, log io.Writer, do func(*bed) error) (err error) {
 	b, err := start(ctx, binary, dir, log)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, b.stop()) }()
-	rates, err := b.rates(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, f := range rates {
-		table = append(table, f.String())
-	}
-	beneath, err = b.scale(ctx)
-	return table, beneath, err
+	return do(b)
 }
 
 // rates sets the provisioner beside a plain loop, a thousand claims at a time, and
@@ -218,63 +232,97 @@ func (b *bed) byHand(ctx context.Context, name, node string, like *corev1.Persis
 	return began, seen, err
 }
 
+// A stage is a cluster so large, and what is measured there.
+type stage struct {
+	nodes, each int     // volumes on each
+	memory      float64 // the most that the provisioner may take, in MiB; 0 where it is not measured
+	place       bool    // whether pods are placed
+}
+
+var stages = []stage{
+	{nodes: 1000, each: 20, memory: 120, place: true},
+	{nodes: 5000, each: 4, place: true},
+	{nodes: 5000, each: 100, memory: 1.2 * 1024},
+}
+
 // scale fills the API with nodes and volumes, and looks at a provisioner that comes
-// new to them.
-func (b *bed) scale(ctx context.Context) ([]string, error) {
-	if err := b.fill(ctx); err != nil {
-		return nil, err
+// new to them, and at how pods are placed.
+func (b *bed) scale(ctx context.Context) (lines []string, err error) {
+	if err := b.nodes(ctx, 0, fewNodes); err != nil {
+		return nil, fmt.Errorf("make nodes: %w", err)
 	}
-	p, err := b.launch()
+	like, err := b.example(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lines, err := b.atScale(ctx, p)
-	return lines, errors.Join(err, p.end())
+	var before stage
+	for i, s := range stages {
+		began := time.Now()
+		if err := b.fill(ctx, like, before, s); err != nil {
+			return lines, err
+		}
+		fmt.Fprintf(b.log, "%d nodes with %d volumes each after %.0f s\n", s.nodes, s.each, time.Since(began).Seconds())
+		p, err := b.launch()
+		if err != nil {
+			return lines, err
+		}
+		more, err := b.look(ctx, p, s, i == 0)
+		if lines = append(lines, more...); err != nil {
+			return lines, fmt.Errorf("%w: %s", err, p.logEnd())
+		}
+		if err := p.end(); err != nil {
+			return lines, err
+		}
+		for _, line := range more {
+			fmt.Fprintln(b.log, line)
+		}
+		before = s
+	}
+	return lines, nil
 }
 
-// fill makes as many nodes and volumes as are wanted.
-func (b *bed) fill(ctx context.Context) error {
-	if err := b.nodes(ctx, fewNodes, manyNodes); err != nil {
-		return fmt.Errorf("make nodes: %w", err)
+// fill makes as many nodes and volumes as a stage wants and the one before did not.
+func (b *bed) fill(ctx context.Context, like *corev1.PersistentVolume, before, s stage) error {
+	if from := max(fewNodes, before.nodes); from < s.nodes {
+		if err := b.nodes(ctx, from, s.nodes); err != nil {
+			return fmt.Errorf("make nodes: %w", err)
+		}
 	}
-	volumes := b.client.CoreV1().PersistentVolumes()
-	there, err := volumes.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	claims, err := b.served(ctx, "fill", manyVolumes-len(there.Items), fewNodes, manyNodes)
-	if err != nil {
-		return fmt.Errorf("make claims: %w", err)
-	}
-	return each(len(claims.names), func(i int) error {
-		_, err := volumes.Create(ctx, volumeLike(&there.Items[0], claims.names[i], claims.node(i), claims.claims[i]), metav1.CreateOptions{})
-		return err
-	})
+	// What the nodes have that were there before is among the new numbers again, and the same.
+	return b.crowd(ctx, like, 0, s.nodes, s.each)
 }
 
-func (b *bed) atScale(ctx context.Context, p *process) ([]string, error) {
+// look takes the figures of a provisioner that has just been started.
+func (b *bed) look(ctx context.Context, p *process, s stage, first bool) (lines []string, err error) {
 	classes := float64(len(b.classes))
-	before, err := p.settled(ctx, (manyNodes-fewNodes)*classes)
+	before, err := p.settled(ctx, float64(s.nodes-fewNodes)*classes)
 	if err != nil {
 		return nil, err
 	}
-	peak, err := p.peak()
-	if err != nil {
-		return nil, err
+	if s.memory > 0 {
+		peak, err := p.peak()
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, fmt.Sprintf("memory of the provisioner with %d nodes and %d volumes: %.1f MiB at most (target ≤ %.0f MiB)", s.nodes, s.nodes*s.each, peak, s.memory))
 	}
-	storage, err := b.storage.NodeStorage(ctx, nodeName(manyNodes/2))
-	if err != nil {
-		return nil, err
+	if first {
+		storage, err := b.storage.NodeStorage(ctx, nodeName(s.nodes/2))
+		if err != nil {
+			return nil, err
+		}
+		if err := b.report(ctx, storage, roomOfNode-volume.TiB); err != nil {
+			return nil, err
+		}
+		after, err := p.settled(ctx, before+1)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %g (target 1)", (after-before)/classes, classes))
 	}
-	if err := b.report(ctx, storage, roomOfNode-volume.TiB); err != nil {
-		return nil, err
+	if s.place {
+		placements, err := b.placement(ctx, s.nodes)
+		return append(lines, placements...), err
 	}
-	after, err := p.settled(ctx, before+1)
-	if err != nil {
-		return nil, err
-	}
-	return []string{
-		fmt.Sprintf("memory of the provisioner with %d nodes and %d volumes: %.1f MiB at most (target ≤ 250 MiB)", manyNodes, manyVolumes, peak),
-		fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %g (target 1)", (after-before)/classes, classes),
-	}, nil
+	return lines, nil
 }

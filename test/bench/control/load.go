@@ -65,12 +65,15 @@ func (b *bed) claim(ctx context.Context, name, node, volume string) (*corev1.Per
 	}, metav1.CreateOptions{})
 }
 
-// pod makes the pod of a claim, which waits for a node.
-func (b *bed) pod(ctx context.Context, claim string) error {
+// pod makes the pod of a claim, which waits for a node that nobody chooses.
+func (b *bed) pod(ctx context.Context, claim string) error { return b.podOf(ctx, claim, "none") }
+
+// podOf makes the pod of a claim, for a scheduler.
+func (b *bed) podOf(ctx context.Context, claim, scheduler string) error {
 	_, err := b.client.CoreV1().Pods(space).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: claim},
 		Spec: corev1.PodSpec{
-			SchedulerName: "none",
+			SchedulerName: scheduler,
 			Containers:    []corev1.Container{{Name: "c", Image: "busybox:1.36"}},
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},

@@ -32,6 +32,10 @@ func (b *bed) nodes(ctx context.Context, from, to int) error {
 		if err != nil {
 			return err
 		}
+		node.Spec.Taints = nil // admission taints what is new, and the controller manager takes that away from a few in a second
+		if node, err = b.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
 		storage, err := b.storage.CreateNodeStorage(ctx, &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{
 			Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}},
 		}})
@@ -44,6 +48,10 @@ func (b *bed) nodes(ctx context.Context, from, to int) error {
 
 func statusOfNode() corev1.NodeStatus {
 	var status corev1.NodeStatus
+	status.Capacity = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	status.Allocatable = status.Capacity
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
 		condition := corev1.ConditionFalse
 		if kind == corev1.NodeReady {
