@@ -257,6 +257,53 @@ func TestDatasetGivesBackResults(t *testing.T) {
 	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
 }
 
+// What a pod writes while it runs is uploaded, also by a loader that was killed meanwhile,
+// and what it writes last, before anything goes.
+func TestDatasetIsMirrored(t *testing.T) {
+	t.Parallel()
+	l := newLibrary(t, "mirror")
+	l.bucket("ledger", 1*mib, 100)
+	require.NoError(t, l.apply(l.dataset("ledger", "S3", "ledger", 1, `resync: "true"`)))
+	vm := l.until("ledger", loaded)
+	l.reader("writer", vm, "")
+	require.Equal(t, l.sums, l.read("writer"))
+	first := slices.Sorted(maps.Keys(l.sums))[0]
+
+	l.exec("writer", "echo 1 >/data/new && echo changed >/data/"+first)
+	l.uploaded("ledger", map[string]string{"new": "1\n", first: "changed\n"})
+	l.until("ledger", func(vm flexlvmv1.VolumeManager) string {
+		if lag := vm.Status.Volumes[0].Upload; lag == nil || !lag.Known || lag.Files != 0 {
+			return fmt.Sprintf("the status says of the upload: %+v", lag)
+		}
+		return ""
+	})
+	node := strings.TrimSpace(l.kubectl("get", "pod", "writer", "-o", "jsonpath={.spec.nodeName}"))
+	require.Contains(t, onNode(l.ctx, t, node, "pkill -9 -f '^/fetch mirror' && echo killed || true"), "killed")
+	l.exec("writer", "echo 2 >/data/new && rm /data/"+first)
+	l.uploaded("ledger", map[string]string{"new": "2\n", first: "changed\n"}) // nothing is removed
+
+	l.exec("writer", "echo last >/data/last")
+	l.kubectl("delete", "vm", "ledger", "--wait=false")
+	l.kubectl("delete", "pod", "writer")
+	l.kubectl("wait", "--for=delete", "vm/ledger", "--timeout=240s")
+	l.uploaded("ledger", map[string]string{"last": "last\n", "new": "2\n", first: "changed\n"})
+	require.Empty(t, l.kubectl("get", "pvc,jobs", "-o", "name"))
+}
+
+// uploaded waits until a bucket has these objects.
+func (l *library) uploaded(bucket string, want map[string]string) {
+	l.t.Helper()
+	for key, content := range want {
+		for end := time.Now().Add(patience); ; time.Sleep(time.Second) {
+			got, err := l.server.Get(l.ctx, bucket, key)
+			if err == nil && string(got) == content {
+				break
+			}
+			require.True(l.t, time.Now().Before(end), "object %s is %q (%v) and not %q\n%s", key, got, err, content, l.kubectl("get", "vm", "-o", "yaml"))
+		}
+	}
+}
+
 // A dataset that is larger than its volumes' quota is told in numbers before anything is
 // read, and loads once a person has made them large enough.
 func TestDatasetThatDoesNotFit(t *testing.T) {
