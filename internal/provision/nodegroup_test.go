@@ -54,7 +54,7 @@ func TestPublishNodeGroups(t *testing.T) {
 	require.Len(t, there, 1)
 
 	// What the test with the scheduler's plugin reads (test/cluster/kubernetes).
-	content, err := os.ReadFile("../../test/cluster/kubernetes/testdata/node-group.yaml")
+	content, err := os.ReadFile("../../test/cluster/kubernetes/placement/testdata/node-group.yaml")
 	require.NoError(t, err)
 	want := storagev1.CSIStorageCapacity{}
 	require.NoError(t, yaml.UnmarshalStrict(content, &want))

@@ -3,7 +3,9 @@
 package installer_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,7 +41,8 @@ func (b *bed) testHelm(t *testing.T) {
 		"--high-threshold-percent=90")
 
 	helm("uninstall", "flexlvm", "--wait")
-	require.Equal(t, "customresourcedefinition.apiextensions.k8s.io/nodestorages.flexlvm.io\ncustomresourcedefinition.apiextensions.k8s.io/volumemanagers.flexlvm.io\n",
+	const definition = "customresourcedefinition.apiextensions.k8s.io/%s.flexlvm.io\n"
+	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 3), "nodestorages", "volumegroups", "volumemanagers"),
 		b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 			"deployments,daemonsets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"),
 		"with the definitions all that they define would go")
