@@ -119,6 +119,7 @@ kubernetes: setup
 	@go run ./test/cluster/ctl build
 
 test-control: setup kubernetes ## test the provisioner and the controller of datasets on a real control plane
+	@CGO_ENABLED=0 $(SUITE) -q test-placement go test -C test/cluster/kubernetes -trimpath -v ./placement
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 2 -v -timeout 50m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes

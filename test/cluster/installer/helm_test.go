@@ -11,41 +11,58 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/test/built"
-	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // testHelm is the life of a release of the chart, where nothing is installed.
 func (b *bed) testHelm(t *testing.T) {
-	cache, err := vm.CacheDir()
-	require.NoError(t, err)
-	program := filepath.Join(cache, "helm")
 	// As tools/chart builds it.
-	require.NoError(t, built.Go(t.Context(), filepath.Join(b.source, "tools/chart"), program, "helm.sh/helm/v4/cmd/helm", "-trimpath"))
-	chart := filepath.Join(b.source, "charts/flexlvm")
-	helm := func(args ...string) string {
-		kubeconfig := "--kubeconfig=" + b.AdminKubeconfig()
-		out, err := b.Command(t.Context(), append([]string{program, kubeconfig, "--namespace=kube-system", "--timeout=4m"}, args...)...).CombinedOutput()
-		require.NoError(t, err, string(out))
-		return string(out)
+	require.NoError(t, built.Go(t.Context(), filepath.Join(b.source, "tools/chart"), filepath.Join(b.tools, "helm"), "helm.sh/helm/v4/cmd/helm", "-trimpath"))
+	guide := b.install
+	guide.dir = b.world(t)
+	helm := func(args string) string {
+		return guide.run(t, "helm "+args+" --namespace kube-system")
 	}
 
-	notes := helm("install", "flexlvm", chart)
+	notes := helm("install flexlvm charts/flexlvm")
 	require.Contains(t, notes, "vg create")
 	b.rolledOut(t)
-	b.onNode(t, driver, "doctor")
-	require.Contains(t, helm("test", "flexlvm"), "Succeeded")
-
-	helm("upgrade", "flexlvm", chart, "--set=gc.flags.high-threshold-percent=90", "--set=installer.flags.interval=5m")
+	b.testByHand(t)
+	guide.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --set gc.flags.high-threshold-percent=90")
 	b.rolledOut(t)
 	require.Contains(t, b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "-o", "jsonpath={.spec.template.spec.containers[0].args}"),
 		"--high-threshold-percent=90")
+	require.Contains(t, helm("test flexlvm"), "Succeeded")
 
-	helm("uninstall", "flexlvm", "--wait")
+	guide.shown(t, "helm uninstall")
+	out, err := b.Command(t.Context(), filepath.Join(b.tools, "helm"), "--kubeconfig="+b.AdminKubeconfig(), "uninstall", "flexlvm", "--namespace=kube-system", "--wait").CombinedOutput()
+	require.NoError(t, err, string(out))
 	const definition = "customresourcedefinition.apiextensions.k8s.io/%s.flexlvm.io\n"
 	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 3), "nodestorages", "volumegroups", "volumemanagers"),
 		b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 			"deployments,daemonsets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"),
 		"with the definitions all that they define would go")
-	helm("install", "flexlvm", chart) // also where the definitions are still there
+	helm("install flexlvm charts/flexlvm") // also where the definitions are still there
 	b.rolledOut(t)
+}
+
+// testByHand is what a person does on a node whose daemon will never run again, and where
+// there is none yet: a group is made by hand.
+func (b *bed) testByHand(t *testing.T) {
+	guide, name := b.install, b.volume(t)
+	b.kubectl(t, "delete", "-n", "flexlvm-system", "daemonset/flexlvm-gc")
+	b.kubectl(t, "delete", "pvc", "data")
+	require.Contains(t, guide.root(t, "flexlvm volumes show NAME", "NAME", name), name)
+	guide.shown(t, "lvremove flexlvm/NAME")
+	b.onNode(t, "sh", "-c", "echo y | lvremove flexlvm/"+name)
+	guide.root(t, "rm -f /var/lib/flexlvm/volumes/flexlvm/NAME", "NAME", name)
+	guide.run(t, "kubectl delete pv NAME --ignore-not-found --wait=false", "NAME", name)
+	guide.run(t, `kubectl patch pv NAME --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`, "NAME", name)
+	b.kubectl(t, "wait", "--for=delete", "pv/"+name, "--timeout=1m")
+	guide.shown(t, "kubectl delete pv NAME")
+
+	b.onNode(t, "vgremove", "-q", "flexlvm")
+	b.onNode(t, "pvremove", "-q", "/dev/vdb")
+	guide.shown(t, "alias flexlvm="+driver)
+	guide.root(t, "flexlvm vg create /dev/sdb", "/dev/sdb", "/dev/vdb")
+	guide.root(t, "flexlvm doctor")
 }

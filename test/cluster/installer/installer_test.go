@@ -13,45 +13,141 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 const (
-	node   = "node1"
-	dir    = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm"
-	driver = dir + "/flexlvm"
-	next   = "v99.0.0-next" // what is upgraded to
+	node      = "node1"
+	pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm"
+	driver    = pluginDir + "/flexlvm"
+	next      = "v99.0.0-next" // what is upgraded to
 )
 
 type bed struct {
 	*cluster.Cluster
-	source string
+	source  string
+	tools   string // where helm is
+	readme  *manual
+	install *manual
 }
 
-// TestInstaller is the life of an installation.
+// TestInstaller is the life of an installation, as README.md and docs/install.md tell it.
 func TestInstaller(t *testing.T) {
 	b := start(t)
-	shipped, err := cluster.ShippedRelease()
-	require.NoError(t, err)
-	installer := filepath.Join(b.source, "installer")
-
-	b.kubectl(t, "apply", "-k", installer)
-	b.rolledOut(t)
-	require.Contains(t, b.onNode(t, driver, "version"), shipped)
-	require.Equal(t, "flexlvm\n", b.onNode(t, "ls", "-A", dir), "nothing else may be there")
-	b.onNode(t, driver, "vg", "create", "/dev/vdb")
-	t.Logf("AppArmor on the node: %s", b.onNode(t, "sh", "-c", "cat /sys/module/apparmor/parameters/enabled 2>&1 || true"))
-	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/pod.yaml"))
-	b.kubectl(t, "wait", "--for=condition=Ready", "pod/data-pod", "--timeout=4m")
-	b.inPod(t, "echo kept >/data/kept && sync")
-
+	b.testNewUser(t)
 	t.Run("runs with no more rights than it needs", b.testRights)
-	t.Run("upgrade", func(t *testing.T) { b.testUpgrade(t, installer) })
+	t.Run("upgrade", b.testUpgrade)
 	t.Run("is ready when its driver is in place", b.testReadiness)
 	t.Run("puts the driver back", b.testDriverLost)
-	t.Run("uninstall", func(t *testing.T) { b.testUninstall(t, b.next(t, installer)) })
+	t.Run("uninstall", b.testUninstall)
 	t.Run("helm", b.testHelm)
+	t.Run("every command of the README", func(t *testing.T) { b.readme.allRun(t, notInReadme) })
+	t.Run("every command of the guide", func(t *testing.T) { b.install.allRun(t, notInGuide) })
+}
+
+// Commands that are not run here, and why.
+var (
+	notInReadme = map[string]string{
+		"make demo":                     "it makes a cluster of its own",
+		"make test":                     "it is what runs this",
+		"make up NODES=2":               "it makes a cluster of its own; test/cluster calls what it calls",
+		"make kubectl ARGS='get nodes'": "it is about that cluster",
+		"flexlvm doctor":                "the guide's is run",
+	}
+	notInGuide = map[string]string{
+		"make push REGISTRY=registry.example.org/storage": "tools/release pushes to a registry of its own",
+		"make push":             "tools/release pushes to a registry of its own",
+		"make image ARCH=arm64": "tools/release builds for it",
+		"make image && kind load image-archive bin/image.tar": "nothing but this cluster is here",
+		"make image && minikube image load bin/image.tar":     "nothing but this cluster is here",
+		"k3s ctr images import image.tar":                     "nothing but this cluster is here",
+		"flexlvm volumes undelete":                            "test/cluster/gc does",
+		"flexlvm volumes forget NAME":                         "test/cluster/gc does",
+		"kubectl delete node NODE":                            "test/cluster/provisioner does, and this is the only node",
+	}
+)
+
+// world is a folder with what commands of the documentation name. Its user has written the
+// name of the disk into the example of a volume group.
+func (b *bed) world(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, part := range []string{"installer", "examples", "charts"} {
+		require.NoError(t, os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(b.source, part))))
+	}
+	edit(t, filepath.Join(dir, "examples/volumegroup.yaml"), "byID: nvme-Samsung_SSD_980_*", "path: /dev/vdb")
+	return dir
+}
+
+func edit(t *testing.T, file, before, after string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(content), before), file)
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(content), before, after, 1)), 0o644))
+}
+
+// testNewUser is the way from the image to a pod, with a declared volume group.
+func (b *bed) testNewUser(t *testing.T) {
+	dir := b.world(t)
+	b.readme, b.install = b.manual(t, "README.md", dir), b.manual(t, "docs/install.md", dir)
+	b.readme.make(t, "make image")
+	b.install.shown(t, "make image")
+	image, err := os.Open(filepath.Join(b.source, "bin/image.tar"))
+	require.NoError(t, err)
+	defer image.Close()
+	_, err = b.NodeInput(t.Context(), image, node, "sh", "-c", "cat >/root/image.tar")
+	require.NoError(t, err)
+	b.readme.root(t, "ctr -n k8s.io images import image.tar")
+	b.install.shown(t, "ctr -n k8s.io images import image.tar")
+	b.onNode(t, "rm", "/root/image.tar")
+
+	b.readme.run(t, "kubectl apply -k installer/")
+	for _, command := range []string{
+		"kubectl apply -k installer/",
+		"kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer",
+		"kubectl rollout status -n flexlvm-system deployment/flexlvm-provisioner",
+		"kubectl rollout status -n flexlvm-system daemonset/flexlvm-gc",
+	} {
+		b.install.run(t, command)
+	}
+	shipped, err := cluster.ShippedRelease()
+	require.NoError(t, err)
+	require.Contains(t, b.onNode(t, driver, "version"), shipped)
+	require.Equal(t, "flexlvm\n", b.onNode(t, "ls", "-A", pluginDir), "nothing else may be there")
+	require.Contains(t, b.install.run(t, `kubectl get --raw "/api/v1/nodes/NODE/proxy/configz" | grep -o '"volumePluginDir":"[^"]*"'`, "NODE", node), filepath.Dir(pluginDir))
+
+	b.readme.run(t, "kubectl label node NODE flexlvm.io/disks=local", "NODE", node)
+	b.readme.run(t, "kubectl apply -f examples/volumegroup.yaml")
+	b.install.shown(t, "kubectl label node NODE flexlvm.io/disks=local")
+	b.install.shown(t, "kubectl apply -f examples/volumegroup.yaml")
+	b.install.shown(t, "kubectl describe nodestorage NODE")
+	await.Until(t, 3*time.Minute, func() string {
+		says := b.readme.run(t, "kubectl describe nodestorage NODE", "NODE", node)
+		return await.Missing(strings.Contains(says, "/dev/vdb"), "no volume group is made: %s", says)
+	})
+	require.Contains(t, b.install.run(t, "kubectl get nodestorages"), node)
+	b.readme.shown(t, "kubectl get nodestorages")
+	t.Logf("AppArmor on the node: %s", b.onNode(t, "sh", "-c", "cat /sys/module/apparmor/parameters/enabled 2>&1 || true"))
+
+	b.readme.run(t, "kubectl apply -f examples/pod.yaml")
+	b.install.run(t, "kubectl apply -f examples/pod.yaml")
+	b.readme.run(t, "kubectl wait --for=condition=Ready pod/data-pod --timeout=3m")
+	require.Regexp(t, `\s1073741824\s+0\s+1073741824\s+0%\s+/data`, b.readme.run(t, "kubectl exec data-pod -- df -B1 /data"), "as the README shows")
+	b.install.run(t, "kubectl describe pvc NAME", "NAME", "data")
+	b.install.run(t, "kubectl describe pod NAME", "NAME", "data-pod")
+	b.install.run(t, "kubectl describe pv NAME", "NAME", b.volume(t))
+	b.install.run(t, "kubectl logs -n flexlvm-system deployment/flexlvm-provisioner --all-pods")
+	b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc --all-pods")
+	b.inPod(t, "echo kept >/data/kept && sync")
+}
+
+// volume is the PersistentVolume of the example's claim.
+func (b *bed) volume(t *testing.T) string {
+	t.Helper()
+	return b.kubectl(t, "get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 }
 
 func start(t *testing.T) *bed {
@@ -60,18 +156,16 @@ func start(t *testing.T) *bed {
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	release, err := cluster.ShippedRelease()
+	cache, err := vm.CacheDir()
 	require.NoError(t, err)
-	image, err := cluster.BuildImage(ctx, release)
-	require.NoError(t, err)
-	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("installer-%d", os.Getpid()), Images: []string{image}, Log: os.Stderr})
+	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("installer-%d", os.Getpid()), Log: os.Stderr})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		require.NoError(t, c.Stop(ctx))
 	})
-	return &bed{Cluster: c, source: source}
+	return &bed{Cluster: c, source: source, tools: cache}
 }
 
 func (b *bed) kubectl(t *testing.T, args ...string) string {
@@ -107,27 +201,16 @@ func (b *bed) rolledOut(t *testing.T) {
 	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--timeout=4m")
 }
 
-// next is a copy of the manifests of the release that is upgraded to. Its
-// installer looks after the driver more often, so that nobody has to wait.
-func (b *bed) next(t *testing.T, installer string) string {
+// next makes what commands of the documentation name that of the release that is upgraded
+// to. Its installer looks after the driver more often, so that nobody has to wait.
+func (b *bed) next(t *testing.T) {
 	t.Helper()
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
-	to := filepath.Join(t.TempDir(), "installer")
-	require.NoError(t, os.CopyFS(to, os.DirFS(installer)))
-	settings := filepath.Join(to, "settings/kustomization.yaml")
-	content, err := os.ReadFile(settings)
-	require.NoError(t, err)
-	changed := strings.Replace(string(content), "    newTag: "+shipped+"\n\n", "    newTag: "+next+"\n\n", 1)
-	require.NotEqual(t, string(content), changed)
-	require.NoError(t, os.WriteFile(settings, []byte(changed), 0o644))
-	daemon := filepath.Join(to, "node/installer.yaml")
-	content, err = os.ReadFile(daemon)
-	require.NoError(t, err)
-	changed = strings.Replace(string(content), "--wait]", "--wait, --interval=2s]", 1)
-	require.NotEqual(t, string(content), changed)
-	require.NoError(t, os.WriteFile(daemon, []byte(changed), 0o644))
-	return to
+	dir := b.world(t)
+	edit(t, filepath.Join(dir, "installer/settings/kustomization.yaml"), "    newTag: "+shipped+"\n\n", "    newTag: "+next+"\n\n")
+	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "--wait]", "--wait, --interval=2s]")
+	b.install.dir = dir
 }
 
 // testRights looks at what the containers really are on the node.
@@ -159,7 +242,7 @@ func (b *bed) testRights(t *testing.T) {
 
 // testUpgrade replaces the driver under a pod that uses it. At no moment is it
 // anything but one of the two releases.
-func (b *bed) testUpgrade(t *testing.T, installer string) {
+func (b *bed) testUpgrade(t *testing.T) {
 	image, err := cluster.BuildImage(t.Context(), next)
 	require.NoError(t, err)
 	require.NoError(t, b.LoadImage(t.Context(), image))
@@ -167,10 +250,11 @@ func (b *bed) testUpgrade(t *testing.T, installer string) {
 		n=0; bad=0
 		until [ -e /run/stop ]; do
 			"`+driver+`" version >/run/version.out 2>&1 || { bad=$((bad+1)); cat /run/version.out >>/run/bad; }
-			ls -A "`+dir+`" | grep -v -e '^flexlvm$' -e '^\.flexlvm\.tmp$' >>/run/bad
+			ls -A "`+pluginDir+`" | grep -v -e '^flexlvm$' -e '^\.flexlvm\.tmp$' >>/run/bad
 			n=$((n+1))
 		done; echo "$n $bad" >/run/count ) >/dev/null 2>&1 &`)
-	b.kubectl(t, "apply", "-k", b.next(t, installer))
+	b.next(t)
+	b.install.run(t, "kubectl apply -k installer/")
 	b.rolledOut(t)
 	require.Contains(t, b.onNode(t, driver, "version"), next)
 	b.onNode(t, "sh", "-c", "touch /run/stop; until [ -e /run/count ]; do sleep 0.1; done")
@@ -195,7 +279,7 @@ func (b *bed) testReadiness(t *testing.T) {
 		b.kubectl(t, "wait", "-n", "flexlvm-system", "pod", "-l", "app.kubernetes.io/name=flexlvm-installer", "--for=condition=Ready="+want, "--timeout=3m")
 	}
 	ready("true")
-	b.onNode(t, "sh", "-c", `printf '#!/bin/sh\necho not this one\n' >`+dir+`/.foreign && chmod 755 `+dir+`/.foreign && mv `+dir+`/.foreign `+driver)
+	b.onNode(t, "sh", "-c", `printf '#!/bin/sh\necho not this one\n' >`+pluginDir+`/.foreign && chmod 755 `+pluginDir+`/.foreign && mv `+pluginDir+`/.foreign `+driver)
 	ready("false")
 	b.onNode(t, "rm", driver) // now it is put back
 	ready("true")
@@ -204,32 +288,41 @@ func (b *bed) testReadiness(t *testing.T) {
 
 // testDriverLost: somebody removes or damages the driver.
 func (b *bed) testDriverLost(t *testing.T) {
-	for _, damage := range []string{"rm " + driver, "truncate -s 1000 " + driver, "rm -r " + dir} {
+	for _, damage := range []string{"rm " + driver, "truncate -s 1000 " + driver, "rm -r " + pluginDir} {
 		b.onNode(t, "sh", "-c", damage)
 		b.onNode(t, "timeout", "90", "sh", "-c", `until "`+driver+`" version 2>/dev/null | grep -q `+next+`; do sleep 1; done`)
 	}
 }
 
 // testUninstall: the driver stays while a kubelet needs it, and goes then.
-func (b *bed) testUninstall(t *testing.T, installer string) {
-	b.kubectl(t, "apply", "-k", filepath.Join(installer, "uninstall"))
+func (b *bed) testUninstall(t *testing.T) {
+	b.next(t)
+	guide := b.install
+	require.Contains(t, guide.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,DRIVER:.spec.flexVolume.driver,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
+	guide.run(t, `kubectl patch -n flexlvm-system daemonset/flexlvm-gc --type=json -p '[
+{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--min-age=0s"},
+{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]'`)
+	b.rolledOut(t)
+	guide.run(t, "kubectl apply -k installer/uninstall/")
 	var log string
 	require.Eventually(t, func() bool {
 		out, err := b.Kubectl(t.Context(), "logs", "-n", "flexlvm-system", "-l", "app.kubernetes.io/name=flexlvm-installer", "-c", "uninstall")
 		log = out
 		return err == nil && strings.Contains(out, "volumes are mounted")
 	}, 3*time.Minute, time.Second, "the log: %s", log)
+	log = guide.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
 	t.Log(strings.TrimSpace(log))
 	require.Contains(t, log, "/volumes/flexlvm.io~flexlvm/pvc-")
 	require.Contains(t, b.onNode(t, driver, "version"), next, "still there")
 
 	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=2m") // needs the driver
-	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-installer", "--timeout=5m")
-	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+dir+" ] || echo gone"))
+	guide.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
+	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+pluginDir+" ] || echo gone"))
 
 	// Volumes outlive it.
-	b.kubectl(t, "delete", "-k", filepath.Join(installer, "gc"), "--timeout=3m")
-	b.kubectl(t, "delete", "-k", installer, "--ignore-not-found", "--timeout=3m")
+	guide.run(t, "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding growth.flexlvm.io provisioner-claim-status.flexlvm.io")
+	guide.run(t, "kubectl delete -k installer/gc/")
+	guide.run(t, "kubectl delete -k installer/ --ignore-not-found")
 	require.Empty(t, b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 		"deployments,daemonsets,pods,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"))
 	require.Contains(t, b.kubectl(t, "get", "pv", "-o", "jsonpath={.items[*].status.phase}"), "Bound")
