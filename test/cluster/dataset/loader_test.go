@@ -166,12 +166,15 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		},
 	},
 	"that spec.loader of VolumeManager v names": {
-		"priority class": func(j *batchv1.Job) { podOf(j).PriorityClassName = "system-node-critical" },
+		"priority class": func(j *batchv1.Job) { podOf(j).PriorityClassName = "theirs" },
 		"pull secret":    func(j *batchv1.Job) { podOf(j).ImagePullSecrets = []corev1.LocalObjectReference{{Name: "theirs"}} },
 		"environment":    func(j *batchv1.Job) { containerOf(j).Env = []corev1.EnvVar{{Name: "A", Value: "b"}} },
 		"limit": func(j *batchv1.Job) {
 			containerOf(j).Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		},
+	},
+	"priority classes that are not of the cluster itself": {
+		"priority class of the cluster": func(j *batchv1.Job) { podOf(j).PriorityClassName = "system-node-critical" },
 	},
 	"their loader does not need": {
 		"environment of a Secret": func(j *batchv1.Job) {
