@@ -60,9 +60,10 @@ func (b *bed) testByHand(t *testing.T) {
 	b.kubectl(t, "wait", "--for=delete", "pv/"+name, "--timeout=1m")
 	guide.shown(t, "kubectl delete pv NAME")
 
+	device := strings.TrimSpace(b.onNode(t, "pvs", "--noheadings", "-o", "pv_name", "-S", "vg_name=flexlvm"))
 	b.onNode(t, "vgremove", "-q", "flexlvm")
-	b.onNode(t, "pvremove", "-q", "/dev/vdb")
+	b.onNode(t, "pvremove", "-q", device)
 	guide.shown(t, "alias flexlvm="+driver)
-	guide.root(t, "flexlvm vg create /dev/sdb", "/dev/sdb", "/dev/vdb")
+	guide.root(t, "flexlvm vg create /dev/sdb", "/dev/sdb", device)
 	guide.root(t, "flexlvm doctor")
 }

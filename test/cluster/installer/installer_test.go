@@ -22,6 +22,7 @@ const (
 	node      = "node1"
 	pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm"
 	driver    = pluginDir + "/flexlvm"
+	disk      = "blank-1"      // the serial number of the node's disk
 	next      = "v99.0.0-next" // what is upgraded to
 )
 
@@ -77,7 +78,7 @@ func (b *bed) world(t *testing.T) string {
 	for _, part := range []string{"installer", "examples", "charts"} {
 		require.NoError(t, os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(b.source, part))))
 	}
-	edit(t, filepath.Join(dir, "examples/volumegroup.yaml"), "byID: nvme-Samsung_SSD_980_*", "path: /dev/vdb")
+	edit(t, filepath.Join(dir, "examples/volumegroup.yaml"), "byID: nvme-Samsung_SSD_980_*", "byID: serial-"+disk)
 	return dir
 }
 
@@ -126,7 +127,7 @@ func (b *bed) testNewUser(t *testing.T) {
 	b.install.shown(t, "kubectl describe nodestorage NODE")
 	await.Until(t, 3*time.Minute, func() string {
 		says := b.readme.run(t, "kubectl describe nodestorage NODE", "NODE", node)
-		return await.Missing(strings.Contains(says, "/dev/vdb"), "no volume group is made: %s", says)
+		return await.Missing(strings.Contains(says, "serial-"+disk) && strings.Contains(says, "Made"), "no volume group is made: %s", says)
 	})
 	require.Contains(t, b.install.run(t, "kubectl get nodestorages"), node)
 	b.readme.shown(t, "kubectl get nodestorages")
@@ -158,7 +159,7 @@ func start(t *testing.T) *bed {
 	require.NoError(t, err)
 	cache, err := vm.CacheDir()
 	require.NoError(t, err)
-	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("installer-%d", os.Getpid()), Log: os.Stderr})
+	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("installer-%d", os.Getpid()), BlankDisks: 1, Log: os.Stderr})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

@@ -92,7 +92,10 @@ func (m *manual) run(t *testing.T, command string, placeholders ...string) strin
 	cmd.Dir = m.dir
 	cmd.Env = append(os.Environ(), "PATH="+m.Dir()+":"+m.tools+":"+os.Getenv("PATH"), "KUBECONFIG="+m.AdminKubeconfig())
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s: %s", command, out)
+	if err != nil {
+		state, _ := m.Kubectl(t.Context(), "describe", "pods,pvc,nodestorages,volumegroups", "-A")
+		require.NoError(t, err, "%s: %s\n%s", command, out, state)
+	}
 	return string(out)
 }
 
