@@ -34,6 +34,22 @@ func Setup(ctx context.Context, log io.Writer) error {
 
 var kubernetesRequire = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
 
+// EnvKubernetes names another release of Kubernetes than the newest, as in 1.30: one of those
+// that have a module beside this package.
+const EnvKubernetes = "FLEXLVM_KUBERNETES"
+
+// kubernetesName is the folder of the module, and what its programs are called in the cache.
+func kubernetesName(root string) (string, error) {
+	name := "kubernetes"
+	if release := os.Getenv(EnvKubernetes); release != "" {
+		name += "-" + release
+	}
+	if _, err := os.Stat(filepath.Join(root, "test/cluster", name, "go.mod")); err != nil {
+		return "", fmt.Errorf("%s=%s: leave it out, or name a release of which there is a folder test/cluster/kubernetes-RELEASE: %w", EnvKubernetes, os.Getenv(EnvKubernetes), err)
+	}
+	return name, nil
+}
+
 // BuildKubernetes returns the folder with the programs of the cluster, building them at
 // the first call: some six minutes on two cores.
 func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
@@ -41,10 +57,14 @@ func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	module := filepath.Join(root, "test/cluster/kubernetes")
+	name, err := kubernetesName(root)
+	if err != nil {
+		return "", err
+	}
+	module := filepath.Join(root, "test/cluster", name)
 	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH)}
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		content, err := os.ReadFile(filepath.Join(module, name))
+	for _, file := range []string{"go.mod", "go.sum", "main.go"} {
+		content, err := os.ReadFile(filepath.Join(module, file))
 		if err != nil {
 			return "", fmt.Errorf("read Kubernetes module: %w", err)
 		}
@@ -54,7 +74,7 @@ func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 	if version == nil {
 		return "", fmt.Errorf("read Kubernetes version: %s/go.mod does not require k8s.io/kubernetes", module)
 	}
-	return built.Once(ctx, "kubernetes", built.Key(inputs...), func(dir string) error {
+	return built.Once(ctx, name, built.Key(inputs...), func(dir string) error {
 		fmt.Fprintf(log, "building Kubernetes %s, once; this takes some minutes\n", version[1])
 		const pkg = "k8s.io/component-base/version."
 		flags := fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
