@@ -262,7 +262,7 @@ func (b *bed) scale(ctx context.Context) (lines []string, err error) {
 			return lines, err
 		}
 		fmt.Fprintf(b.log, "%d nodes with %d volumes each after %.0f s\n", s.nodes, s.each, time.Since(began).Seconds())
-		p, err := b.launch()
+		p, err := b.launch(memoryLimit(s.nodes * s.each))
 		if err != nil {
 			return lines, err
 		}
@@ -279,6 +279,11 @@ func (b *bed) scale(ctx context.Context) (lines []string, err error) {
 		before = s
 	}
 	return lines, nil
+}
+
+// memoryLimit is what docs/benchmarks.md recommends for so many volumes.
+func memoryLimit(volumes int) string {
+	return fmt.Sprintf("GOMEMLIMIT=%dB", 60<<20+volumes*2253) // 2.2 KiB each
 }
 
 // fill makes as many nodes and volumes as a stage wants and the one before did not.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,8 +38,8 @@ type process struct {
 }
 
 // launch starts the provisioner with the flags that it has by itself, and with the
-// environment of the shipped manifest.
-func (b *bed) launch() (*process, error) {
+// environment of the shipped manifest and more.
+func (b *bed) launch(more ...string) (*process, error) {
 	p := &process{bed: b, log: filepath.Join(b.dir, "provisioner.log"), done: make(chan error, 1)}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -47,7 +48,7 @@ func (b *bed) launch() (*process, error) {
 	defer log.Close()
 	p.cmd = b.cluster.Command(context.Background(), append(append([]string{b.binary}, b.command...),
 		"--kubeconfig="+b.kubeconfig, "--namespace="+system, "--address="+address)...)
-	p.cmd.Env = append(os.Environ(), b.environment...)
+	p.cmd.Env = slices.Concat(os.Environ(), b.environment, more)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)
 	go func() {
