@@ -193,7 +193,7 @@ spec:
   %s
   nodeSelector: {%s}
   securityContext: %s
-  terminationGracePeriodSeconds: 1 # not 0, for then nobody waits until the volume is unmounted
+  terminationGracePeriodSeconds: 0
   containers:
   - name: main
     image: %s
