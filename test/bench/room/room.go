@@ -96,9 +96,13 @@ func (b *bench) side(ctx context.Context, pods int, full bool) figure.Side {
 	}
 }
 
-// empty takes all volumes away by hand; none has a claim any more.
+// empty takes all volumes away by hand; none has a claim any more, but kubelet may have some
+// of them mounted for a moment yet, and the daemon may be about to remove some, too.
 func (b *bench) empty(ctx context.Context) error {
-	out, err := b.Node(ctx, node, "sh", "-c", `lvs --noheadings -o lv_full_name -S 'lv_tags={"flexlvm"}' | xargs -r lvremove --yes`)
+	out, err := b.Node(ctx, node, "sh", "-c", `tries=0
+		until lvs --noheadings -o lv_full_name -S 'lv_tags={"flexlvm"}' | xargs -r lvremove --yes; do
+			tries=$((tries + 1)); [ $tries -lt 60 ] || exit 1; sleep 1
+		done`)
 	if err != nil {
 		return fmt.Errorf("empty the pool: %w: %s", err, out)
 	}
