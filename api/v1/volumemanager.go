@@ -239,7 +239,7 @@ type VolumeConfig struct {
 	Capacity string `json:"capacity"`
 	// Labels for all that is made for this volume.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="labels has to have keys that Kubernetes takes for labels"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) - k.lastIndexOf('/') <= 64 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="labels has to have keys that Kubernetes takes for labels"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('flexlvm.io/'))",message="labels cannot begin with flexlvm.io/"
 	Labels map[string]LabelValue `json:"labels"`
 	// Options of the source; docs/datasets.md lists them.
