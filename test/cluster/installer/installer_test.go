@@ -140,8 +140,8 @@ func (b *bed) testNewUser(t *testing.T) {
 	b.install.run(t, "kubectl describe pvc NAME", "NAME", "data")
 	b.install.run(t, "kubectl describe pod NAME", "NAME", "data-pod")
 	b.install.run(t, "kubectl describe pv NAME", "NAME", b.volume(t))
-	b.install.run(t, "kubectl logs -n flexlvm-system deployment/flexlvm-provisioner --all-pods")
-	b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc --all-pods")
+	b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-provisioner --prefix --tail=-1")
+	b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc --prefix --tail=-1")
 	b.inPod(t, "echo kept >/data/kept && sync")
 }
 
