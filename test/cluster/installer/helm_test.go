@@ -49,7 +49,7 @@ func (b *bed) testHelm(t *testing.T) {
 // there is none yet: a group is made by hand.
 func (b *bed) testByHand(t *testing.T) {
 	guide, name := b.install, b.volume(t)
-	b.kubectl(t, "delete", "-n", "flexlvm-system", "daemonset/flexlvm-gc")
+	b.kubectl(t, "delete", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--cascade=foreground") // with its pod, which would go on
 	b.kubectl(t, "delete", "pvc", "data")
 	require.Contains(t, guide.root(t, "flexlvm volumes show NAME", "NAME", name), name)
 	guide.shown(t, "lvremove flexlvm/NAME")
