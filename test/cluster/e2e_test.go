@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -71,7 +72,10 @@ func newTenant(t *testing.T, namespace string) *tenant {
 	ctx := deadline(t, 5*patience)
 	kubectl(ctx, t, "create", "namespace", namespace)
 	// Pods are refused until their service account is there.
-	kubectl(ctx, t, "-n", namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+	await.Until(t, time.Minute, func() string {
+		_, err := shared.Kubectl(ctx, "-n", namespace, "get", "serviceaccount", "default") // not wait --for=create, which kubectl 1.30 lacks
+		return await.Missing(err == nil, "namespace %s has no service account: %v", namespace, err)
+	})
 	t.Cleanup(func() {
 		if t.Failed() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

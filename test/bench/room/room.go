@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/flexlvm/flexlvm/test/bench/figure"
@@ -58,6 +59,7 @@ func Measure(ctx context.Context) (lines []string, err error) {
 			return nil, err
 		}
 		lines = append(lines, f.String())
+		fmt.Fprintln(os.Stderr, f) // the next takes minutes
 	}
 	return lines, nil
 }

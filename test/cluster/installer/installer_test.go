@@ -58,6 +58,7 @@ var (
 		"flexlvm doctor":                "the guide's is run",
 	}
 	notInGuide = map[string]string{
+		"make test-oldest": "it runs this on another Kubernetes",
 		"make push REGISTRY=registry.example.org/storage": "tools/release pushes to a registry of its own",
 		"make push":             "tools/release pushes to a registry of its own",
 		"make image ARCH=arm64": "tools/release builds for it",
