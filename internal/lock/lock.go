@@ -68,6 +68,20 @@ func (d Dir) Try(file, key string) (release func(), taken bool, err error) {
 	return func() { _ = f.Close() }, true, nil
 }
 
+// Held reports whether somebody holds the lock on key, without taking it.
+func (d Dir) Held(file, key string) (bool, error) {
+	f, err := d.checked(file, key)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	probe := byteOf(key)
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &probe); err != nil {
+		return false, fmt.Errorf("look at lock %s in %s: %w", key, f.Name(), err)
+	}
+	return probe.Type != unix.F_UNLCK, nil
+}
+
 // checked opens a lock file in a directory that is nobody else's.
 func (d Dir) checked(file, key string) (*os.File, error) {
 	f, err := d.open(file)
@@ -110,14 +124,8 @@ func (d Dir) check() error {
 
 // try takes the lock, and returns false without an error where somebody else holds it.
 func try(f *os.File, key string) (bool, error) {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key))
-	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{
-		Type:   unix.F_WRLCK,
-		Whence: 0,
-		Start:  int64(h.Sum64() >> 2),
-		Len:    1,
-	})
+	wanted := byteOf(key)
+	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &wanted)
 	switch {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
 		return false, nil
@@ -125,4 +133,11 @@ func try(f *os.File, key string) (bool, error) {
 		return false, fmt.Errorf("lock %s in %s: %w", key, f.Name(), err)
 	}
 	return true, nil
+}
+
+// byteOf describes a lock on the byte of a key.
+func byteOf(key string) unix.Flock_t {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	return unix.Flock_t{Type: unix.F_WRLCK, Whence: 0, Start: int64(h.Sum64() >> 2), Len: 1}
 }

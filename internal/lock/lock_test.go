@@ -78,6 +78,23 @@ func TestHolderInAnotherProcess(t *testing.T) {
 	release()
 }
 
+func TestHeldIsSeenWithoutTakingIt(t *testing.T) {
+	d := Dir(t.TempDir())
+	held := func(key string) bool {
+		held, err := d.Held("a", key)
+		require.NoError(t, err)
+		return held
+	}
+	require.False(t, held("x"))
+	release, taken, err := d.Try("a", "x")
+	require.NoError(t, err)
+	require.True(t, taken, "looking takes nothing")
+	require.True(t, held("x"))
+	require.False(t, held("y"))
+	release()
+	require.False(t, held("x"))
+}
+
 func TestDirectoryOfOthersIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777))

@@ -41,7 +41,7 @@ type Config struct {
 	// the volume itself before handing it out.
 	Settle func(volume.Group, volume.Name)
 	// RoomPatience is how long Mount and Expand wait for the node daemon to evict what
-	// keeps them from the room they need; 0 is not at all.
+	// keeps them from the room they need, if one is at work; 0 is not at all.
 	RoomPatience time.Duration
 	// Log receives what is less than an error, and what an operator can fix.
 	Log logrus.FieldLogger
@@ -129,5 +129,7 @@ func volumeLock(g volume.Group, n volume.Name) (file, key string) {
 // DaemonTurn takes this node for its one node daemon, until release or the end of the
 // process; taken is false while another daemon has it.
 func DaemonTurn() (release func(), taken bool, err error) {
-	return lock.Dir(DefaultLockDir).Try("daemon.lock", "node daemon")
+	return lock.Dir(DefaultLockDir).Try(daemonLock())
 }
+
+func daemonLock() (file, key string) { return "daemon.lock", "node daemon" }

@@ -24,7 +24,8 @@ const (
 // withRoom repeats a call that has failed for lack of room in a group whenever a volume is
 // gone, for Config.RoomPatience at most. The provisioner promises what the node daemon can
 // evict, so room is usually a second away; kubelet, whose calls fail, comes back only
-// after a backoff of up to two minutes.
+// after a backoff of up to two minutes. Where no daemon is at work nobody makes room, and
+// the call fails at once.
 //
 // call returns without any lock, so nothing waits for this but the pod. One call of a
 // group tries at a time: all at once would keep the daemon from LVM, whose eviction they
@@ -32,7 +33,7 @@ const (
 func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func() error) error {
 	seen := e.roomMade()
 	err := call()
-	if !errors.Is(err, lvm.ErrNoSpace) || e.patience == 0 {
+	if !errors.Is(err, lvm.ErrNoSpace) || e.patience == 0 || !e.daemonWorks() {
 		return err
 	}
 	e.log.WithError(err).WithField("for", e.patience).Info("waiting for room")
@@ -55,6 +56,15 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func() error
 		}
 	}
 	return err
+}
+
+// daemonWorks reports whether a node daemon is at work on this node, or may be.
+func (e *Engine) daemonWorks() bool {
+	held, err := e.locks.Held(daemonLock())
+	if err != nil {
+		e.log.WithError(err).Warn("cannot tell whether a node daemon is at work")
+	}
+	return held || err != nil
 }
 
 // awaitRoom reports whether it is worth another try: a volume has gone since seen, or

@@ -21,6 +21,15 @@ func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
+// daemonWorks is a node daemon at work, for as long as the test runs.
+func (m *machine) daemonWorks() {
+	m.t.Helper()
+	release, taken, err := m.locks.Try(daemonLock())
+	require.NoError(m.t, err)
+	require.True(m.t, taken)
+	m.t.Cleanup(release)
+}
+
 // A first mount and a growth on a full group wake the daemon, hold no lock while they
 // wait, and go on as soon as it has evicted what was in the way.
 func TestCallsWaitForRoom(t *testing.T) {
@@ -28,6 +37,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	s := m.volume("data", 512*volume.MiB)
 	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
 	m.fillDevices(0, 0, 0, 0)
+	m.daemonWorks()
 	m.patience, m.roomRetry = time.Minute, time.Hour // only a volume that goes wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
@@ -58,6 +68,10 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	s := m.volume("huge", volume.TiB)
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace)
 	require.Zero(t, WokenAt(m.stateDir), "nobody waits by default")
+	m.patience = time.Hour
+	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace, "no daemon is at work that makes room")
+	require.Zero(t, WokenAt(m.stateDir))
+	m.daemonWorks()
 	m.patience = time.Second
 	began := time.Now()
 	err := m.Mount(m.ctx(), s, m.target("a"), false)
