@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -44,16 +43,11 @@ func forPeople(args []string) bool {
 	return false
 }
 
-// roomPatience is how long a call waits for room that the node daemon makes: for a volume
-// to go that nobody waits for, and for a replica of a dataset, which takes some 15 s. What
-// takes longer, or never comes, a pod's events should say soon, with numbers.
-const roomPatience = 30 * time.Second
-
 // onHost is the engine of this host. What a first mount leaves to be done is done
 // behind the reply, by another run of this program: kubelet waits for one command
 // of LVM's less. If that run dies, the next call makes up for it.
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
-	return node.New(node.Config{Log: log, RoomPatience: roomPatience, Settle: func(g volume.Group, n volume.Name) {
+	return node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
 			log.WithError(err).Warn("the volume's next call will settle it")
 		}

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // ErrBusy: the device or the mount is in use.
@@ -28,16 +30,35 @@ type Attached struct {
 
 // AttachXFS mounts the XFS file system on device with project quota. readOnly makes this
 // mount read-only; the file system itself is always writable, because a log that is dirty
-// after a crash must be replayed. Several mounts of one device share one file system.
+// after a crash must be replayed. Several mounts of one device share one file system;
+// options are this mount's alone.
 //
 // The content is a tenant's, so device nodes there do not work on this host (nodev).
 // Decision 009 has the reason, and why nothing is said of setuid.
-func AttachXFS(device string, readOnly bool) (*Attached, error) {
+func AttachXFS(device string, readOnly bool, options ...volume.MountOption) (*Attached, error) {
 	attributes := unix.MOUNT_ATTR_NODEV
 	if readOnly {
 		attributes |= unix.MOUNT_ATTR_RDONLY
 	}
+	for _, o := range options {
+		flag, known := optionAttributes[o]
+		if !known {
+			return nil, fmt.Errorf("mount %s: option %q is not known", device, o)
+		}
+		attributes |= flag
+	}
 	return attach(device, attributes, "prjquota")
+}
+
+// optionAttributes are the kernel's attributes of mount options.
+var optionAttributes = map[volume.MountOption]int{
+	volume.NoAtime:     unix.MOUNT_ATTR_NOATIME,
+	volume.Relatime:    unix.MOUNT_ATTR_RELATIME,
+	volume.StrictAtime: unix.MOUNT_ATTR_STRICTATIME,
+	volume.NoDirAtime:  unix.MOUNT_ATTR_NODIRATIME,
+	volume.NoDev:       unix.MOUNT_ATTR_NODEV,
+	volume.NoExec:      unix.MOUNT_ATTR_NOEXEC,
+	volume.NoSUID:      unix.MOUNT_ATTR_NOSUID,
 }
 
 // AttachXFSCopy is like AttachXFS but allows another file system with the same UUID to be

@@ -28,6 +28,12 @@ const (
 	DefaultLogDir   = "/var/log/flexlvm"
 )
 
+// DefaultRoomPatience is how long the doors let a call wait for room that the node daemon
+// makes: for a volume to go that nobody waits for, and for a replica of a dataset, which
+// takes some 15 s. What takes longer, or never comes, a pod's events should say soon, with
+// numbers.
+const DefaultRoomPatience = 30 * time.Second
+
 // Config is what an engine needs to know of its node. The zero value of each
 // field is its default.
 type Config struct {

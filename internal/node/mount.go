@@ -22,17 +22,33 @@ import (
 // The mount onto target is its last step and atomic: whenever it is killed
 // before, target is as it was.
 func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
+	return e.MountAs(ctx, spec, Mounting{Target: target, ReadOnly: readOnly})
+}
+
+// A Mounting says where and how a volume is to be mounted.
+type Mounting struct {
+	Target   string // the directory
+	ReadOnly bool
+	// Options of this mount. A reader's (spec.ReadOnly) has none.
+	Options []volume.MountOption
+	// Alone refuses the mount, with ErrInUse, while the volume is mounted anywhere else on
+	// this node.
+	Alone bool
+}
+
+// MountAs is Mount for callers that have more to say of how.
+func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
 	if spec.Namespace == "" {
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
-	return e.withRoom(ctx, spec.Group, func() error { return e.mount(ctx, spec, target, readOnly) })
+	return e.withRoom(ctx, spec.Group, func() error { return e.mount(ctx, spec, as) })
 }
 
-func (e *Engine) mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
-	t, err := mount.OpenTarget(target)
+func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting) error {
+	t, err := mount.OpenTarget(as.Target)
 	if err != nil {
 		return err
 	}
@@ -43,7 +59,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, target string, rea
 	}
 	defer release()
 
-	if done, err := mountedAlready(spec, target); done || err != nil {
+	if done, err := mountedAlready(spec, as.Target); done || err != nil {
 		return err
 	}
 	if err := t.Empty(); err != nil {
@@ -56,7 +72,24 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, target string, rea
 	if err != nil {
 		return err
 	}
-	return e.put(ctx, f, spec, t, readOnly)
+	if as.Alone {
+		if err := notMounted(f.device); err != nil {
+			return err
+		}
+	}
+	return e.put(ctx, f, spec, t, as)
+}
+
+// notMounted fails where a volume is mounted already, in this mount namespace.
+func notMounted(d lvm.Device) error {
+	mounted, err := mount.ByDevice()
+	if err != nil {
+		return err
+	}
+	if points := mounted[d.Number]; len(points) > 0 {
+		return fmt.Errorf("mount volume %s/%s: %w: it is for one pod alone and is mounted at %s", d.Group, d.Name, ErrInUse, points[0].Path)
+	}
+	return nil
 }
 
 // mountedAlready reports whether the volume is on top at target; anything else
@@ -78,15 +111,15 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 }
 
 // put mounts what was found and moves it onto t.
-func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, readOnly bool) error {
+func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fs.Close() }()
 	moved := fs
-	if readOnly {
-		if moved, err = mount.AttachXFS(f.device.Path, true); err != nil {
+	if as.ReadOnly || len(as.Options) > 0 {
+		if moved, err = mount.AttachXFS(f.device.Path, as.ReadOnly, as.Options...); err != nil {
 			return err
 		}
 		defer func() { _ = moved.Close() }()

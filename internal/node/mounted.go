@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// ErrNotMounted: this volume is not what is mounted there.
+var ErrNotMounted = errors.New("not mounted")
+
+// mountedAt returns the device of a volume if it is on top at path.
+func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
+	points, err := mount.At(path)
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	if len(points) > 0 {
+		d, err := lvm.DeviceByNumber(points[len(points)-1].Number)
+		if err == nil && d.Group == g && d.Name == n {
+			return d, nil
+		}
+		if err != nil && !errors.Is(err, lvm.ErrNoDevice) {
+			return lvm.Device{}, err
+		}
+	}
+	return lvm.Device{}, fmt.Errorf("%w: volume %s/%s at %s", ErrNotMounted, g, n, path)
+}
+
+// Space is what df shows of a mounted volume.
+type Space struct {
+	Size, Used, Free               volume.Bytes
+	Inodes, InodesUsed, InodesFree int64
+}
+
+// Space returns what df shows of a volume at path, where it must be mounted
+// (ErrNotMounted). It runs no program.
+func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error) {
+	if _, err := mountedAt(g, n, path); err != nil {
+		return Space{}, err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return Space{}, fmt.Errorf("read the usage of %s: %w", path, err)
+	}
+	block := volume.Bytes(st.Bsize)
+	return Space{
+		Size: volume.Bytes(st.Blocks) * block, Used: volume.Bytes(st.Blocks-st.Bfree) * block, Free: volume.Bytes(st.Bavail) * block,
+		Inodes: int64(st.Files), InodesUsed: int64(st.Files - st.Ffree), InodesFree: int64(st.Ffree),
+	}, nil
+}
+
+// ExpandMounted is Expand for callers that know no more of a volume than its name and where
+// it is mounted (ErrNotMounted): the rest is what the volume says of itself.
+func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
+	d, err := mountedAt(g, n, path)
+	if err != nil {
+		return err
+	}
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return err
+	}
+	usage, err := xfs.ReadUsage(d.Path)
+	if err != nil {
+		return err
+	}
+	// Its layout is LVM's affair here, which knows more of them than we make.
+	spec := volume.Spec{
+		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: usage.Limit.Inodes,
+		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace,
+	}
+	return e.withRoom(ctx, g, func() error { return e.expand(ctx, spec, size) })
+}

@@ -1,0 +1,37 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMountOptions(t *testing.T) {
+	got, err := ParseMountOptions("mountOptions", []string{"noatime", "nosuid", "noatime"})
+	require.NoError(t, err)
+	require.Equal(t, []MountOption{NoAtime, NoSUID}, got)
+	got, err = ParseMountOptions("mountOptions", nil)
+	require.NoError(t, err)
+	require.Empty(t, got)
+
+	for _, o := range mountOptions {
+		_, err := ParseMountOptions("mountOptions", []string{string(o)})
+		require.NoError(t, err, o)
+	}
+	tests := map[string][]string{
+		// Of the file system, which several mounts share; of the device; of another option.
+		"is not a mount option that a volume may have; they are noatime, relatime,": {"discard"},
+		`mountOptions "noquota"`:             {"noatime", "noquota"},
+		`mountOptions "dev"`:                 {"dev"},
+		`mountOptions "suid"`:                {"suid"},
+		`mountOptions "noatime,suid"`:        {"noatime,suid"},
+		`mountOptions: is not`:               {""},
+		`"strictatime": contradicts noatime`: {"noatime", "strictatime"},
+	}
+	for want, given := range tests {
+		_, err := ParseMountOptions("mountOptions", given)
+		var field *FieldError
+		require.ErrorAs(t, err, &field, given)
+		require.ErrorContains(t, err, want)
+	}
+}
