@@ -109,7 +109,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	}
 }
 
-// daemons gives the pods of those that serve metrics.
+// daemons gives the pods of those that answer over HTTP.
 func daemons(t *testing.T) map[string]corev1.PodSpec {
 	t.Helper()
 	pods := map[string]corev1.PodSpec{}
@@ -124,7 +124,7 @@ func daemons(t *testing.T) map[string]corev1.PodSpec {
 	maps.DeleteFunc(pods, func(_ string, pod corev1.PodSpec) bool {
 		return len(pod.Containers) == 0 || pod.Containers[0].LivenessProbe == nil
 	})
-	require.Len(t, pods, 3)
+	require.Len(t, pods, 4)
 	return pods
 }
 

@@ -28,7 +28,7 @@ func (o *volumesUndeleteOptions) manifest(v inventory.Volume) (pv.Manifest, erro
 	}
 	return pv.Manifest{
 		Description: pv.Description{
-			Name: string(v.Name), Node: o.node, Hostname: o.hostname, Spec: spec,
+			Name: string(v.Name), Node: o.node, Hostname: o.hostname, Door: o.parsedDoor, Spec: spec,
 			Charged:    o.parsedRatio.Of(max(v.Device, v.Full)),
 			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
 			OnNodeLoss: volume.OnNodeLossKeep,

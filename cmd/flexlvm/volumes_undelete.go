@@ -23,6 +23,8 @@ type volumesUndeleteOptions struct {
 	ratio        string       // as the class says it
 	parsedRatio  volume.Ratio // by check
 	policy       reclaimPolicy
+	door         string
+	parsedDoor   pv.Door // by check
 	dryRun       bool
 }
 
@@ -65,6 +67,7 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 	f.StringVar(&o.storageClass, "storage-class", "", "class of the claim (default none)")
 	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, of a volume in a thin pool (default 1)")
 	f.Var(&o.policy, "reclaim-policy", "what becomes of the volume when the new claim is deleted")
+	f.StringVar(&o.door, "door", string(pv.Flex), "the driver that the PersistentVolume names: flex, or csi where the CSI driver runs on this node")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -100,6 +103,12 @@ func (o *volumesUndeleteOptions) check() error {
 	if o.ratio != "" {
 		var err error
 		if o.parsedRatio, err = volume.ParseRatio("--overprovision-ratio", o.ratio); err != nil {
+			return err
+		}
+	}
+	if o.door != "" {
+		var err error
+		if o.parsedDoor, err = pv.ParseDoor("--door", o.door); err != nil {
 			return err
 		}
 	}

@@ -70,6 +70,7 @@ func TestManifests(t *testing.T) {
 		"undelete-overprovisioned.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 		}), func(o *volumesUndeleteOptions) { o.ratio = "1.5" }},
+		"undelete-csi.yaml": {released(), func(o *volumesUndeleteOptions) { o.door = "csi" }},
 		"undelete-flags.yaml": {
 			changed(func(v *inventory.Volume) {
 				v.Group, v.Size, v.Cluster, v.State = "fast", 1000001536, "", volume.Retained
@@ -127,7 +128,13 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v inventory.Volume, 
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster,
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, Ratio: o.parsedRatio,
 	}
-	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
+	if o.door == "csi" {
+		require.Equal(t, &corev1.CSIPersistentVolumeSource{
+			Driver: "flexlvm.io", FSType: "xfs", VolumeHandle: string(v.Group) + "/" + string(v.Name), VolumeAttributes: pv.Attributes(spec.Options(), v.Namespace),
+		}, got.Spec.CSI)
+	} else {
+		require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", Options: spec.Options()}, got.Spec.FlexVolume)
+	}
 
 	claim, err := persistentvolume.Parse(&got)
 	require.NoError(t, err)

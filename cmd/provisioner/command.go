@@ -23,6 +23,7 @@ type options struct {
 	shares    []string
 	avoidBusy bool
 	groups    []string
+	door      string
 }
 
 const long = `provisioner makes a PersistentVolume for every PersistentVolumeClaim of a
@@ -60,6 +61,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which has /fetch; empty: VolumeManagers are left alone")
 	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "SERVER:/PATH at or below which datasets may name shares of NFS; may be repeated; without it they may name any, and none with \"none\"")
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
+	f.StringVar(&o.door, "door", string(pv.Flex), "how kubelet is to reach the volumes of classes that do not say it (parameter "+pv.ParameterDoor+"): flex, or csi where the CSI driver runs on the nodes")
 	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated")
 	cmd.AddCommand(newNFS())
 	return cmd
@@ -68,6 +70,10 @@ func command() *cobra.Command {
 func (o options) run(ctx context.Context) error {
 	if o.lossGrace < time.Second {
 		return fmt.Errorf("--node-loss-grace is %s; give 1s or more", o.lossGrace)
+	}
+	door, err := pv.ParseDoor("--door", o.door)
+	if err != nil {
+		return err
 	}
 	var groups []provision.NodeGroup
 	for _, text := range o.groups {
@@ -89,20 +95,20 @@ func (o options) run(ctx context.Context) error {
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Beside: o.datasets(c.config, cluster),
+				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c.config, cluster, door),
 			})
 		},
 	})
 }
 
 // datasets carries out VolumeManagers, where there is a loader to do it with.
-func (o options) datasets(config *rest.Config, cluster string) func(context.Context, provision.Listers, record.EventRecorder) error {
+func (o options) datasets(config *rest.Config, cluster string, door pv.Door) func(context.Context, provision.Listers, record.EventRecorder) error {
 	if o.loader == "" {
 		return nil
 	}
 	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
 		return dataset.Work(ctx, dataset.Config{
-			REST: config, Image: o.loader, Cluster: cluster, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares,
+			REST: config, Image: o.loader, Cluster: cluster, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares,
 		})
 	}
 }

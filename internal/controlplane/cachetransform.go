@@ -69,16 +69,13 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 		Status:     corev1.PersistentVolumeStatus{Phase: volume.Status.Phase},
 	}
 	out.Finalizers = volume.Finalizers
-	if spec.CSI != nil {
-		out.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: spec.CSI.Driver}
-	}
+	out.Spec.PersistentVolumeSource = persistentvolume.LeanSource(volume)
 	if !persistentvolume.IsOurs(volume) {
 		return out
 	}
 	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset)
 	out.Annotations = volume.Annotations
 	out.Spec.Capacity, out.Spec.NodeAffinity = spec.Capacity, spec.NodeAffinity
-	out.Spec.PersistentVolumeSource = persistentvolume.Source(persistentvolume.Options(volume), false)
 	if ref := spec.ClaimRef; ref != nil {
 		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 	}

@@ -9,6 +9,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -67,7 +68,7 @@ func readersModes(v flexlvmv1.VolumeConfig, s Source) []corev1.PersistentVolumeA
 // readersVolume is the PersistentVolume of that claim, and of no other. It is tied to
 // no node: pods go where nodes carry the dataset's label at that moment. class are the
 // parameters of the replicas' StorageClass.
-func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, class map[string]string, cluster string) *corev1.PersistentVolume {
+func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, class map[string]string, cluster string, door pv.Door) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
 	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
 	m.Namespace, m.OwnerReferences = "", nil // an owner in a namespace would have it collected
@@ -94,7 +95,7 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s S
 	out.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{has(replica.NodeLabel(hash(owner, v.ID)))}}},
 	}}
-	out.Spec.PersistentVolumeSource = persistentvolume.Source(readersOptions(hash(owner, v.ID), s, class, cluster), true)
+	out.Spec.PersistentVolumeSource = persistentvolume.ReadersSource(door, readersOptions(hash(owner, v.ID), s, class, cluster), owner.Namespace)
 	return out
 }
 

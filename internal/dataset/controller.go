@@ -37,6 +37,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -56,6 +57,8 @@ type Config struct {
 	REST    *rest.Config
 	Image   string // of the loader
 	Cluster string // UID of the kube-system namespace
+	// Door is that of classes that name none; empty: Flex.
+	Door    pv.Door
 	Nodes   corelisters.NodeLister
 	Classes storagelisters.StorageClassLister
 	Events  record.EventRecorder

@@ -213,6 +213,7 @@ func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 		return fmt.Errorf("StorageClass %q is of provisioner %q; datasets need one of %s", class.Name, class.Provisioner, pv.Provisioner)
 	}
 	observed.Class = class.Parameters
+	observed.Door = pv.ClassDoor(class.Parameters, r.Door)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -31,6 +32,7 @@ type Observed struct {
 	// Image of the loader, UID of the cluster, parameters of the replicas' class.
 	Image, Cluster string
 	Class          map[string]string
+	Door           pv.Door // by which consumers reach it
 
 	Replicas map[int]*Replica
 	Put      *batchv1.Job // that uploads

@@ -47,7 +47,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	if !source.Writable() {
 		s.Readers.Claim = readersClaim(owner, config, source)
 		s.Readers.Claim.Status.Phase = corev1.ClaimBound
-		s.Readers.Volume = readersVolume(owner, config, source, s.Class, s.Cluster)
+		s.Readers.Volume = readersVolume(owner, config, source, s.Class, s.Cluster, s.Door)
 		s.Readers.Volume.Status.Phase = corev1.VolumeBound
 	}
 	return s

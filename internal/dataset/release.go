@@ -28,7 +28,7 @@ func (p *planner) readers() {
 			p.do(Action{Verb: Create, Object: readersClaim(p.Owner, p.Config, p.Source)})
 		}
 		if volume == nil {
-			p.do(Action{Verb: Create, Object: readersVolume(p.Owner, p.Config, p.Source, p.Class, p.Cluster)})
+			p.do(Action{Verb: Create, Object: readersVolume(p.Owner, p.Config, p.Source, p.Class, p.Cluster, p.Door)})
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 		s := newWritable(t)
 		s.Source.Type, s.Source.Eviction, s.Config.Replicas = flexlvmv1.SourceS3, volume.EvictLRU, 2
 		s.Readers.Claim = readersClaim(s.Owner, s.Config, s.Source)
-		s.Readers.Volume = readersVolume(s.Owner, s.Config, s.Source, s.Class, s.Cluster)
+		s.Readers.Volume = readersVolume(s.Owner, s.Config, s.Source, s.Class, s.Cluster, s.Door)
 		return s
 	}
 	old := func(r *Replica) *Replica {

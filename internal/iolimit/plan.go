@@ -58,12 +58,18 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 	return slices.Compact(out)
 }
 
-// podPath takes a path apart where the kubelet has a flexlvm volume mounted:
-// <its root>/pods/<UID>/volumes/flexlvm.io~flexlvm/<PersistentVolume>.
+// podPath takes a path apart where the kubelet may have a flexlvm volume mounted:
+// <its root>/pods/<UID>/volumes/flexlvm.io~flexlvm/<PersistentVolume>, or
+// <its root>/pods/<UID>/volumes/kubernetes.io~csi/<PersistentVolume>/mount, which any CSI
+// driver's may be.
 func podPath(path string) (pod, name string, is bool) {
 	parts := strings.Split(path, "/")
+	plugin := strings.ReplaceAll(pv.Driver, "/", "~")
+	if last := len(parts) - 1; parts[last] == "mount" {
+		parts, plugin = parts[:last], "kubernetes.io~csi"
+	}
 	n := len(parts)
-	if n < 6 || parts[n-5] != "pods" || parts[n-3] != "volumes" || parts[n-2] != strings.ReplaceAll(pv.Driver, "/", "~") {
+	if n < 6 || parts[n-5] != "pods" || parts[n-3] != "volumes" || parts[n-2] != plugin {
 		return "", "", false
 	}
 	return parts[n-4], parts[n-1], true

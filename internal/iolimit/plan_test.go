@@ -12,15 +12,19 @@ import (
 
 func TestPodPath(t *testing.T) {
 	for path, want := range map[string][2]string{
-		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1": {"u-1", "pvc-1"},
-		"/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1":                 {"u-1", "pvc-1"},
-		"/pods/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1":            {"u-1", "pvc-1"},
-		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~other/pvc-1":   {},
-		"/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-1":  {},
-		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm":       {},
-		"/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1/data":            {},
-		"/volumes/flexlvm.io~flexlvm/pvc-1":                          {},
-		"/":                                                          {}, "": {},
+		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1":            {"u-1", "pvc-1"},
+		"/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1":                            {"u-1", "pvc-1"},
+		"/pods/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1":                       {"u-1", "pvc-1"},
+		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~other/pvc-1":              {},
+		"/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-1":             {},
+		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm":                  {},
+		"/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1/data":                       {},
+		"/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-1/mount":       {"u-1", "pvc-1"},
+		"/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-1/mount/mount": {},
+		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1/mount":      {},
+		"/pods/u-1/volumes/flexlvm.io~flexlvm/mount":                            {},
+		"/volumes/flexlvm.io~flexlvm/pvc-1":                                     {},
+		"/":                                                                     {}, "": {},
 	} {
 		pod, name, is := podPath(path)
 		require.Equal(t, want, [2]string{pod, name}, path)

@@ -8,31 +8,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// IsOurs reports whether our driver serves a PersistentVolume.
-func IsOurs(object *corev1.PersistentVolume) bool {
-	flex := object.Spec.FlexVolume
-	return flex != nil && flex.Driver == pv.Driver
-}
-
-// Options returns the driver's options; nil if the PersistentVolume is not ours.
-func Options(object *corev1.PersistentVolume) map[string]string {
-	if !IsOurs(object) {
-		return nil
-	}
-	return object.Spec.FlexVolume.Options
-}
-
-// Source returns the volume source with these options. If it is read-only, kubelet does
-// not change the group of the files to each pod's fsGroup.
-func Source(options map[string]string, readOnly bool) corev1.PersistentVolumeSource {
-	return corev1.PersistentVolumeSource{
-		FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, ReadOnly: readOnly, Options: options},
-	}
-}
-
 // New returns the PersistentVolume that d describes, not bound to a claim yet.
 func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
+	var options []string
+	for _, o := range d.MountOptions {
+		options = append(options, string(o))
+	}
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        d.Name,
@@ -46,7 +28,8 @@ func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy cor
 			PersistentVolumeReclaimPolicy: policy,
 			VolumeMode:                    &mode,
 			NodeAffinity:                  OnlyOn(d.Hostname),
-			PersistentVolumeSource:        Source(d.Options(), false),
+			MountOptions:                  options,
+			PersistentVolumeSource:        source(d),
 		},
 	}
 }

@@ -49,10 +49,92 @@ func TestNewIsReadBack(t *testing.T) {
 	require.Equal(t, "dataset", Options(object)[volume.OptionVolume])
 }
 
+// Through the other door it is the same volume.
+func TestNewIsReadBackThroughCSI(t *testing.T) {
+	d := description()
+	d.Spec.Namespace = "shop"
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	flex := New(d, modes, corev1.PersistentVolumeReclaimDelete)
+	require.Equal(t, pv.Flex, DoorOf(flex))
+	d.Door = pv.CSI
+	object := New(d, modes, corev1.PersistentVolumeReclaimDelete)
+	require.Equal(t, pv.CSI, DoorOf(object))
+	require.True(t, IsOurs(object))
+	require.Equal(t, "flexlvm/pvc-1", object.Spec.CSI.VolumeHandle)
+	require.Equal(t, "shop", object.Spec.CSI.VolumeAttributes["namespace"])
+	require.Equal(t, Options(flex), Options(object))
+	want, err := Parse(flex)
+	require.NoError(t, err)
+	got, err := Parse(object)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+
+	lean := object.DeepCopy()
+	lean.Spec.PersistentVolumeSource = LeanSource(object)
+	got, err = Parse(lean)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+
+	d.Spec.Name = "dataset"
+	object = New(d, nil, corev1.PersistentVolumeReclaimDelete)
+	require.Equal(t, "flexlvm/dataset", object.Spec.CSI.VolumeHandle)
+	got, err = Parse(object)
+	require.NoError(t, err)
+	require.EqualValues(t, "dataset", got.Volume)
+	require.Equal(t, []string{"pvc-1", "dataset", "flexlvm", "dataset"}, NamesOf(object))
+}
+
+// Handle and attributes that do not tell of one volume tell of none.
+func TestCSIThatContradictsItself(t *testing.T) {
+	for field, spoil := range map[string]func(*corev1.CSIPersistentVolumeSource){
+		"spec.csi.volumeHandle":               func(s *corev1.CSIPersistentVolumeSource) { s.VolumeHandle = "other/pvc-1" },
+		"names another volume":                func(s *corev1.CSIPersistentVolumeSource) { s.VolumeAttributes["volume"] = "pvc-2" },
+		"GROUP/VOLUME":                        func(s *corev1.CSIPersistentVolumeSource) { s.VolumeHandle = "pvc-1" },
+		"than spec.csi.volumeAttributes":      func(s *corev1.CSIPersistentVolumeSource) { s.VolumeHandle += "/readers" },
+		"spec.csi.driver":                     func(s *corev1.CSIPersistentVolumeSource) { s.Driver = "other.io" },
+		"spec.csi.volumeAttributes.namespace": func(s *corev1.CSIPersistentVolumeSource) { delete(s.VolumeAttributes, "namespace") },
+		"storage.kubernetes.io/identity":      func(s *corev1.CSIPersistentVolumeSource) { s.VolumeAttributes["storage.kubernetes.io/identity"] = "x" },
+	} {
+		d := description()
+		d.Spec.Namespace, d.Door = "shop", pv.CSI
+		object := New(d, nil, corev1.PersistentVolumeReclaimDelete)
+		spoil(object.Spec.CSI)
+		_, err := Parse(object)
+		require.ErrorContains(t, err, field)
+		require.ErrorContains(t, err, "left alone")
+		require.Contains(t, NamesOf(object), "pvc-1")
+	}
+}
+
+// Readers have a handle of their own; what it says is no volume to be charged.
+func TestReadersSource(t *testing.T) {
+	options := map[string]string{"volumeGroup": "flexlvm", "size": "1", "kind": "dataset", "volume": "ds-1", "readOnly": "true"}
+	object := New(description(), nil, corev1.PersistentVolumeReclaimRetain)
+	object.Spec.PersistentVolumeSource = ReadersSource(pv.CSI, options, "shop")
+	require.Equal(t, &corev1.CSIPersistentVolumeSource{
+		Driver: "flexlvm.io", FSType: "xfs", ReadOnly: true, VolumeHandle: "flexlvm/ds-1/readers", VolumeAttributes: pv.Attributes(options, "shop"),
+	}, object.Spec.CSI)
+	require.NotContains(t, options, "namespace")
+	_, err := Parse(object)
+	require.ErrorContains(t, err, "is for the readers of a dataset")
+	object.Spec.PersistentVolumeSource = ReadersSource(pv.Flex, options, "shop")
+	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", ReadOnly: true, Options: options}, object.Spec.FlexVolume)
+}
+
 // What `flexlvm volumes undelete` prints is what the provisioner writes, but for what
 // binding the claim adds.
 func TestManifestIsWhatNewBuilds(t *testing.T) {
-	m := pv.Manifest{Description: description(), Policy: "Delete", Class: "fast", Namespace: "shop", Claim: "data"}
+	for _, door := range []pv.Door{pv.Flex, pv.CSI} {
+		t.Run(string(door), func(t *testing.T) {
+			d := description()
+			d.Door, d.Spec.Namespace = door, "shop"
+			testManifestIsWhatNewBuilds(t, d)
+		})
+	}
+}
+
+func testManifestIsWhatNewBuilds(t *testing.T, d pv.Description) {
+	m := pv.Manifest{Description: d, Policy: "Delete", Class: "fast", Namespace: "shop", Claim: "data"}
 	first, _, found := strings.Cut(strings.TrimPrefix(m.YAML(), "---\n"), "---\n")
 	require.True(t, found)
 	var got corev1.PersistentVolume
@@ -68,10 +150,10 @@ func TestManifestIsWhatNewBuilds(t *testing.T) {
 	require.Equal(t, *want, got)
 }
 
-// A second way to reach volumes must be added here and nowhere else: apart from the
-// driver, whose own it is, no other package looks at spec.flexVolume.
-func TestNobodyElseKnowsFlexVolumes(t *testing.T) {
-	knows := regexp.MustCompile(`\.FlexVolume\b|FlexPersistentVolumeSource|FlexVolumeSource|(?m)^\s*flexVolume:`)
+// A way to reach volumes is added here and nowhere else: apart from the drivers, whose own
+// it is, no other package looks at spec.flexVolume and spec.csi.
+func TestNobodyElseKnowsTheDoors(t *testing.T) {
+	knows := regexp.MustCompile(`\.FlexVolume\b|FlexPersistentVolumeSource|FlexVolumeSource|CSIPersistentVolumeSource|VolumeAttributes\b|(?m)^\s*(flexVolume|csi):`)
 	var looked int
 	for _, root := range []string{"../../internal", "../../cmd", "../../pkg"} {
 		require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -81,7 +163,7 @@ func TestNobodyElseKnowsFlexVolumes(t *testing.T) {
 			looked++
 			text, err := os.ReadFile(path)
 			switch filepath.Base(filepath.Dir(path)) {
-			case "persistentvolume", "pv", "flexvolume":
+			case "persistentvolume", "pv", "flexvolume", "csidoor":
 			default:
 				require.NotRegexp(t, knows, string(text), path)
 			}

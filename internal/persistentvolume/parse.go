@@ -1,6 +1,6 @@
 // Package persistentvolume recognises, strictly parses and builds our PersistentVolumes.
-// Only it, the driver itself (internal/flexvolume) and the names that they share
-// (internal/pv) know that volumes are reached through a FlexVolume.
+// Only it, the two drivers (internal/flexvolume, internal/csidoor) and the names that they
+// share (internal/pv) know how volumes are reached.
 package persistentvolume
 
 import (
@@ -71,18 +71,6 @@ func Reads(annotation string) bool {
 	return slices.Contains(replicaAnnotations, annotation)
 }
 
-// NamesOf returns the names of the volumes that a PersistentVolume that Parse could not
-// read may mean.
-func NamesOf(object *corev1.PersistentVolume) []string {
-	names := []string{object.Name}
-	if flex := object.Spec.FlexVolume; flex != nil { // whosever: a name more protects
-		if name := flex.Options[volume.OptionVolume]; name != "" && name != object.Name {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 func parse(object *corev1.PersistentVolume) (Volume, error) {
 	spec, err := specOf(object)
 	if err != nil {
@@ -128,24 +116,18 @@ func growingOf(object *corev1.PersistentVolume, size volume.Bytes, phase corev1.
 
 // specOf reads the options, as the driver does when it mounts the volume.
 func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
-	flex := object.Spec.FlexVolume
-	switch {
-	case flex == nil:
-		return volume.Spec{}, &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing: this is no volume of flexlvm; remove its label " + pv.LabelNode}
-	case flex.Driver != pv.Driver:
-		return volume.Spec{}, &volume.FieldError{Field: "spec.flexVolume.driver", Value: flex.Driver, Reason: "is not ours; remove the label " + pv.LabelNode}
+	if !IsOurs(object) {
+		return volume.Spec{}, foreign(object)
 	}
-	spec, err := volume.ParseOptions(flex.Options)
+	options, name, err := named(object)
 	if err != nil {
 		return volume.Spec{}, err
 	}
-	if _, named := flex.Options[volume.OptionVolume]; !named {
-		name, err := volume.ParseName("metadata.name", object.Name)
-		if err != nil {
-			return volume.Spec{}, err
-		}
-		spec.Name = name
+	spec, err := volume.ParseOptions(options)
+	if err != nil {
+		return volume.Spec{}, err
 	}
+	spec.Name = name
 	if text, noted := object.Annotations[pv.AnnotationRatio]; noted && spec.Layout == volume.Thin {
 		ratio, err := volume.ParseRatio(pv.AnnotationRatio, text)
 		if err != nil {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -116,14 +115,15 @@ func sameCapacity(a, b *storagev1.CSIStorageCapacity) bool {
 
 // offers reports whether a class can be offered at all, and with which parameters. One
 // of which every claim is refused gets nothing, and its claims no node.
-func offers(class *storagev1.StorageClass) (Parameters, bool) {
+func offers(class *storagev1.StorageClass, usual pv.Door) (Parameters, bool) {
 	if class.Provisioner != pv.Provisioner || class.DeletionTimestamp != nil {
 		return Parameters{}, false
 	}
-	var wrong controlplane.Problems
-	checkClass(class, &wrong)
+	if _, err := mountOptions(class, pv.ClassDoor(class.Parameters, usual)); err != nil {
+		return Parameters{}, false
+	}
 	parameters, err := ParseParameters(class.Parameters)
-	return parameters, err == nil && wrong.Refusal() == nil
+	return parameters, err == nil
 }
 
 func describeCapacity(c *storagev1.CSIStorageCapacity) string {

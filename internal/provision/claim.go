@@ -7,34 +7,38 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// checkClaim refuses what a local FlexVolume file system cannot be.
-func checkClaim(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Problems) {
+// checkClaim refuses what a local file system cannot be, or cannot be through this door.
+func checkClaim(claim *corev1.PersistentVolumeClaim, door pv.Door, wrong *controlplane.Problems) {
 	spec := claim.Spec
 	if spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem {
 		wrong.Add(fmt.Sprintf("volumeMode %s is not supported: flexlvm makes file systems; use volumeMode Filesystem", *spec.VolumeMode))
 	}
 	for _, mode := range spec.AccessModes {
-		checkAccessMode(mode, wrong)
+		checkAccessMode(mode, door, wrong)
 	}
 	if spec.Selector != nil {
 		wrong.Add("spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
 	}
 	checkSource(claim, wrong)
 	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
-		wrong.Add(fmt.Sprintf("volumeAttributesClassName %q is not supported: only CSI volumes can have one; leave it out", *class))
+		wrong.Add(fmt.Sprintf("volumeAttributesClassName %q is not supported; leave it out, and set the limits in the class, or in the annotation %s of the PersistentVolume", *class, pv.AnnotationIOLimits))
 	}
 }
 
-func checkAccessMode(mode corev1.PersistentVolumeAccessMode, wrong *controlplane.Problems) {
+func checkAccessMode(mode corev1.PersistentVolumeAccessMode, door pv.Door, wrong *controlplane.Problems) {
 	switch mode {
 	case corev1.ReadWriteOnce, corev1.ReadOnlyMany:
 	case corev1.ReadWriteOncePod:
+		if door == pv.CSI {
+			return // the driver refuses a second mount
+		}
 		// The kubelet keys volumes without attach per pod and so never sees that
 		// another pod has this one; only the scheduler would keep the promise.
-		wrong.Add("access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce")
+		wrong.Add("access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce, or a class with door: csi")
 	case corev1.ReadWriteMany:
 		wrong.Add("access mode ReadWriteMany is not supported: the volume lives on the disk of one node; use ReadWriteOnce, which lets any number of pods on that node share it")
 	default:
@@ -42,11 +46,12 @@ func checkAccessMode(mode corev1.PersistentVolumeAccessMode, wrong *controlplane
 	}
 }
 
-// checkClass refuses what the parameters of a class do not say.
-func checkClass(class *storagev1.StorageClass, wrong *controlplane.Problems) {
-	if len(class.MountOptions) > 0 {
-		wrong.Add(fmt.Sprintf("mountOptions of StorageClass %q are not supported: FlexVolumes cannot have any; create the class again without them", class.Name))
+// mountOptions returns those of a class; through the FlexVolume door there are none.
+func mountOptions(class *storagev1.StorageClass, door pv.Door) ([]volume.MountOption, error) {
+	if len(class.MountOptions) > 0 && door != pv.CSI {
+		return nil, fmt.Errorf("mountOptions of StorageClass %q are not supported: FlexVolumes cannot have any; create the class again without them, or with door: csi", class.Name)
 	}
+	return volume.ParseMountOptions(fmt.Sprintf("mountOptions of StorageClass %q", class.Name), class.MountOptions)
 }
 
 // claimSize is what the user may write, in whole blocks of the file system.

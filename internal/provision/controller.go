@@ -49,6 +49,8 @@ type Config struct {
 	Namespace string       // of the CSIStorageCapacity objects
 	Metrics   *Metrics
 	Workers   int // claims worked on at the same time
+	// Door is that of classes that name none; empty: Flex.
+	Door pv.Door
 	// AvoidBusy lowers the published capacity of nodes with busy disks, so that the
 	// scheduler prefers others.
 	AvoidBusy bool
@@ -73,14 +75,11 @@ func Work(ctx context.Context, config Config) error {
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	publish := &publisher{
-		client: config.Capacities, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
-		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
-		metrics: config.Metrics, avoidBusy: config.AvoidBusy, groups: config.NodeGroups,
-	}
+	publish := config.newPublisher(w)
 	grow := config.openLedger(publish, w.listers(), events)
 	guard := newScaleDownGuard(config.Capacities, w.listers(), publish.nodeName)
 	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
+	room.door = config.Door
 	if err := w.feed(publish, room, grow, guard); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
@@ -92,7 +91,7 @@ func Work(ctx context.Context, config Config) error {
 	}
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner,
-		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given}),
+		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given}),
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.volumes.ForLibrary()),
@@ -125,6 +124,15 @@ func Work(ctx context.Context, config Config) error {
 		return err
 	}
 	return nil
+}
+
+// newPublisher returns the publisher of capacities, which has no ledger yet.
+func (config Config) newPublisher(w *watches) *publisher {
+	return &publisher{
+		client: config.Capacities, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
+		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
+		metrics: config.Metrics, avoidBusy: config.AvoidBusy, groups: config.NodeGroups, door: config.Door,
+	}
 }
 
 // openLedger gives the publisher its ledger, and returns the controller of growth on it:

@@ -116,7 +116,7 @@ func (p *publisher) templates(name string) ([]*storagev1.CSIStorageCapacity, err
 	}
 	var out []*storagev1.CSIStorageCapacity
 	for _, class := range classes {
-		parameters, ours := offers(class)
+		parameters, ours := offers(class, p.door)
 		if !ours {
 			continue
 		}

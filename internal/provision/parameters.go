@@ -34,6 +34,7 @@ type Parameters struct {
 	Wipe        volume.Wipe
 	OnNodeLoss  volume.OnNodeLoss
 	IOLimits    volume.IOLimits // of each pod that uses the volume
+	Door        pv.Door         // empty where the class names none
 }
 
 // A parameter is what a class says and no option of the volume repeats.
@@ -55,6 +56,7 @@ var classParameters = [...]parameter{
 	{parameterWriteBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.WriteBps }, volume.ParseBps)},
 	{parameterReadIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.ReadIOPS }, volume.ParseIOPS)},
 	{parameterWriteIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.WriteIOPS }, volume.ParseIOPS)},
+	{pv.ParameterDoor, "", into(func(p *Parameters) *pv.Door { return &p.Door }, pv.ParseDoor)},
 	{parameterFSType, "", parseFSType},
 	{parameterCSIFSType, "", parseFSType},
 }

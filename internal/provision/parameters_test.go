@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, overprovisionRatio, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, overprovisionRatio, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, door, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{

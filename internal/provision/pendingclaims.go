@@ -45,6 +45,7 @@ type pendingClaims struct {
 	events  record.EventRecorder
 	refused func(*controlplane.Refusal)
 	now     func() time.Time
+	door    pv.Door // of classes that name none
 
 	mu   sync.Mutex
 	told map[types.UID]telling
@@ -87,7 +88,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	if err != nil || class.Provisioner != pv.Provisioner || !waits(class) {
 		return
 	}
-	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class}
+	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class, Door: w.door}
 	spec, parameters, err := request.Check()
 	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		if claim.Annotations[annotationSelectedNode] != "" {

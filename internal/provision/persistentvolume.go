@@ -20,7 +20,12 @@ type Request struct {
 	Claim   *corev1.PersistentVolumeClaim
 	Class   *storagev1.StorageClass
 	Cluster string // UID of the kube-system namespace
+	// Door is that of classes that name none; empty: Flex.
+	Door pv.Door
 }
+
+// door returns the door of the volume.
+func (r Request) door() pv.Door { return pv.ClassDoor(r.Class.Parameters, r.Door) }
 
 // Node is what a PersistentVolume needs to know of its node.
 type Node struct {
@@ -32,8 +37,9 @@ type Node struct {
 // *controlplane.Refusal that names everything that is wrong.
 func (r Request) Check() (volume.Spec, Parameters, error) {
 	var wrong controlplane.Problems
-	checkClaim(r.Claim, &wrong)
-	checkClass(r.Class, &wrong)
+	checkClaim(r.Claim, r.door(), &wrong)
+	_, err := mountOptions(r.Class, r.door())
+	wrong.Check(err)
 	size, err := claimSize(r.Claim)
 	wrong.Check(err)
 	parameters, err := ParseParameters(r.Class.Parameters)
@@ -64,8 +70,9 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 	if r.Class.ReclaimPolicy != nil {
 		policy = *r.Class.ReclaimPolicy
 	}
+	options, _ := mountOptions(r.Class, r.door()) // Check has said what is wrong with them
 	object := persistentvolume.New(pv.Description{
-		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Spec: spec, Charged: spec.Charge(),
+		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Door: r.door(), Spec: spec, Charged: spec.Charge(), MountOptions: options,
 		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits,
 	}, accessModes(r.Claim.Spec.AccessModes), policy)
 	r.asReplica(object)

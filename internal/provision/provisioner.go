@@ -52,6 +52,8 @@ const (
 type Parts struct {
 	Events  record.EventRecorder
 	Cluster string // UID of the kube-system namespace
+	// Door is that of classes that name none; empty: Flex.
+	Door    pv.Door
 	Ledger  *ledger.Ledger
 	Listers Listers
 	Refused func(*controlplane.Refusal) // told of every refusal; nil is allowed
@@ -107,7 +109,7 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 //   - If the node has no hostname label, which a person must fix, or the API server does
 //     not answer, the claim is tried again.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
-	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster}
+	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster, Door: p.Door}
 	spec, parameters, err := request.Check()
 	if err != nil {
 		return nil, finished, p.told(err)
@@ -274,7 +276,7 @@ func (p *Provisioner) companion(ctx context.Context, namespace, name, node strin
 	if class.Provisioner != pv.Provisioner || !waits(class) {
 		return ledger.Want{}, false, nil
 	}
-	request := Request{PVName: "pvc-" + string(other.UID), Claim: other, Class: class, Cluster: p.Cluster}
+	request := Request{PVName: "pvc-" + string(other.UID), Claim: other, Class: class, Cluster: p.Cluster, Door: p.Door}
 	spec, _, err := request.Check()
 	if err == nil && request.clones() {
 		err = p.copyElsewhere(ctx, request, &spec, node)

@@ -42,6 +42,7 @@ type publisher struct {
 	metrics    *Metrics
 	avoidBusy  bool // offer less where disks are busy
 	groups     []NodeGroup
+	door       pv.Door // of classes that name none
 }
 
 // dirty is told of a node whose capacities may be wrong.
@@ -164,7 +165,7 @@ func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error
 	}
 	var out []*storagev1.CSIStorageCapacity
 	for _, class := range classes {
-		parameters, ours := offers(class)
+		parameters, ours := offers(class, p.door)
 		if !ours {
 			continue
 		}

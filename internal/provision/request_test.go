@@ -14,6 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -80,7 +81,7 @@ func TestCheckRefuses(t *testing.T) {
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 			},
-			err: "access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce",
+			err: "access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce, or a class with door: csi",
 		},
 		"a mode of the future": {
 			claim: func(c *corev1.PersistentVolumeClaim) {
@@ -126,7 +127,7 @@ func TestCheckRefuses(t *testing.T) {
 		},
 		"attributes class": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },
-			err:   `volumeAttributesClassName "gold" is not supported: only CSI volumes can have one; leave it out`,
+			err:   `volumeAttributesClassName "gold" is not supported; leave it out, and set the limits in the class, or in the annotation flexlvm.io/io-limits of the PersistentVolume`,
 		},
 		"no size": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = nil },
@@ -153,7 +154,7 @@ func TestCheckRefuses(t *testing.T) {
 		},
 		"mount options": {
 			class: func(c *storagev1.StorageClass) { c.MountOptions = []string{"noatime"} },
-			err:   `mountOptions of StorageClass "flexlvm" are not supported: FlexVolumes cannot have any; create the class again without them`,
+			err:   `mountOptions of StorageClass "flexlvm" are not supported: FlexVolumes cannot have any; create the class again without them, or with door: csi`,
 		},
 		"parameters": {
 			class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"fsType": "ext4"} },
@@ -237,6 +238,45 @@ func TestPersistentVolume(t *testing.T) {
 			}},
 		},
 	}, got)
+}
+
+// Through the CSI door there is more that a claim and a class may ask for.
+func TestPersistentVolumeOfCSI(t *testing.T) {
+	once := func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	}
+	options := func(parameters map[string]string, mount ...string) *storagev1.StorageClass {
+		return class(func(c *storagev1.StorageClass) { c.Parameters, c.MountOptions = parameters, mount })
+	}
+	for name, request := range map[string]provision.Request{
+		"by the class":       {Class: options(map[string]string{"door": "csi", "volumeGroup": "fast"}, "noatime", "noexec")},
+		"by the provisioner": {Door: pv.CSI, Class: options(map[string]string{"volumeGroup": "fast"}, "noatime", "noexec")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request.PVName, request.Claim, request.Cluster = pvName, claim(once), ledgertest.Cluster
+			spec, parameters, err := request.Check()
+			require.NoError(t, err)
+			got := request.PersistentVolume(spec, parameters, provision.Node{Name: "node-1", Hostname: "host-1"})
+			require.Equal(t, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}, got.Spec.AccessModes)
+			require.Equal(t, []string{"noatime", "noexec"}, got.Spec.MountOptions)
+			require.Equal(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "flexlvm.io", FSType: "xfs", VolumeHandle: "fast/" + pvName,
+				VolumeAttributes: map[string]string{
+					"volumeGroup": "fast", "size": "1073741824", "layout": "linear", "clusterUID": ledgertest.Cluster, "kind": "claim",
+					"namespace": request.Claim.Namespace,
+				},
+			}}, got.Spec.PersistentVolumeSource)
+		})
+	}
+	for says, request := range map[string]provision.Request{
+		`mountOptions of StorageClass "flexlvm" "discard": is not a mount option`: {Door: pv.CSI, Class: options(nil, "discard")},
+		"ReadWriteOncePod is not supported":                                       {Door: pv.CSI, Class: options(map[string]string{"door": "flex"})},
+		`door "back": is not known; it is one of flex, csi`:                       {Door: pv.CSI, Class: options(map[string]string{"door": "back"})},
+	} {
+		request.PVName, request.Claim, request.Cluster = pvName, claim(once), ledgertest.Cluster
+		_, _, err := request.Check()
+		require.ErrorContains(t, err, says)
+	}
 }
 
 func TestIOLimits(t *testing.T) {

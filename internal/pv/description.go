@@ -1,6 +1,7 @@
 package pv
 
 import (
+	"maps"
 	"strconv"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -13,12 +14,15 @@ type Description struct {
 	Name     string // of the PersistentVolume
 	Node     string // the node's name
 	Hostname string // the value of the node's label kubernetes.io/hostname
+	Door     Door   // empty: Flex
 	Spec     volume.Spec
 	// Charged is what the volume takes from its pool.
 	Charged    volume.Bytes
 	Disposal   volume.Disposal
 	OnNodeLoss volume.OnNodeLoss
 	IOLimits   volume.IOLimits
+	// MountOptions are those of its mounts, which CSI volumes alone have.
+	MountOptions []volume.MountOption
 }
 
 // Labels returns the labels of the PersistentVolume.
@@ -51,5 +55,19 @@ func (d Description) Options() map[string]string {
 	if string(d.Spec.Name) != d.Name {
 		out[volume.OptionVolume] = string(d.Spec.Name)
 	}
+	return out
+}
+
+// Handle returns the volume handle for the CSI driver.
+func (d Description) Handle() string { return Handle(d.Spec.Group, d.Spec.Name, d.Spec.ReadOnly) }
+
+// Attributes returns what the CSI driver gets on a mount: the options, and the namespace
+// whose volume it is.
+func (d Description) Attributes() map[string]string { return Attributes(d.Options(), d.Spec.Namespace) }
+
+// Attributes returns the attributes of a CSI volume with these options.
+func Attributes(options map[string]string, namespace string) map[string]string {
+	out := maps.Clone(options)
+	out[AttributeNamespace] = namespace
 	return out
 }

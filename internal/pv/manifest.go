@@ -54,11 +54,7 @@ spec:
           operator: In
           values:
           - ${hostname}
-  flexVolume:
-    driver: ` + Driver + `
-    fsType: ` + FSType + `
-    options:
-${options}---
+${source}---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata:
@@ -75,12 +71,36 @@ spec:
       storage: ${capacity}
 `
 
+// The sources of both doors.
+const (
+	flexTemplate = `  flexVolume:
+    driver: ` + Driver + `
+    fsType: ` + FSType + `
+    options:
+`
+	csiTemplate = `  csi:
+    driver: ` + Provisioner + `
+    fsType: ` + FSType + `
+    volumeHandle: %s
+    volumeAttributes:
+`
+)
+
+// source returns the lines of the volume source.
+func (m Manifest) source() string {
+	const indent = "      "
+	if m.Door == CSI {
+		return fmt.Sprintf(csiTemplate, strconv.QuoteToASCII(m.Handle())) + entries(indent, m.Attributes())
+	}
+	return flexTemplate + entries(indent, m.Options())
+}
+
 // YAML returns the two objects as the provisioner and the user would have written them.
 func (m Manifest) YAML() string {
 	lines := map[string]string{
 		"labels":      entries("    ", m.Labels()),
 		"annotations": entries("    ", m.Annotations()),
-		"options":     entries("      ", m.Options()),
+		"source":      m.source(),
 	}
 	values := map[string]string{
 		"name":      m.Name,

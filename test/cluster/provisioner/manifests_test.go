@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/await"
 )
@@ -141,7 +142,11 @@ func (b *bed) testRights(t *testing.T) {
 	require.NoError(t, err)
 	path := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}
 	other := corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: "example.org/other"}}
-	for _, source := range []corev1.PersistentVolumeSource{path, other} {
+	otherCSI := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "example.org", VolumeHandle: "x"}}
+	secret := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: pv.Provisioner, VolumeHandle: "flexlvm/x", NodePublishSecretRef: &corev1.SecretReference{Namespace: "default", Name: "anothers"},
+	}}
+	for _, source := range []corev1.PersistentVolumeSource{path, other, otherCSI, secret} {
 		evil := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "evil"},
 			Spec: corev1.PersistentVolumeSpec{

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/cgroup"
+	commands "github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/csidoor"
+	"github.com/flexlvm/flexlvm/internal/hostns"
+	"github.com/flexlvm/flexlvm/internal/logging"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// nodeVariable tells a pod the name of its node.
+const nodeVariable = "NODE_NAME"
+
+// healthVariable holds the address that is asked for the health.
+const healthVariable = "HEALTH_ADDRESS"
+
+type options struct {
+	node      string
+	socket    string
+	health    string
+	hostNS    bool
+	logLevel  string
+	logFormat string
+}
+
+const long = `csi serves kubelet's calls about PersistentVolumes of the CSI driver flexlvm.io:
+mount, unmount, grow, measure. It talks to no API server and needs no token. While
+it is away, running pods do not notice, and kubelet repeats what it wants.
+
+One socket serves both CSI's node service and the registration with kubelet, which
+finds it in its directory plugins_registry. Root alone can open it.
+
+It runs the host's own LVM, and so moves into the host's namespaces first: its
+pod must be privileged and have hostPID: true. By hand on a node:
+
+  csi --node-name=NODE`
+
+func command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:           "csi",
+		Short:         "Mount the volumes of one node through CSI",
+		Long:          long,
+		Version:       version.String,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return o.start(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
+	f.StringVar(&o.socket, "socket", csidoor.DefaultSocket, "the socket, in kubelet's directory plugins_registry")
+	f.StringVar(&o.health, "health-address", os.Getenv(healthVariable), "address that /healthz is served on; empty: none (default: the environment variable "+healthVariable+")")
+	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
+	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
+	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
+	return cmd
+}
+
+// start checks what can be checked, moves to where the host's LVM is, which executes the
+// program again, and serves.
+func (o options) start(ctx context.Context) error {
+	if o.node == "" {
+		return fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
+	}
+	log, err := logging.New(os.Stderr, o.logFormat, o.logLevel)
+	if err != nil {
+		return err
+	}
+	if o.hostNS {
+		if _, err := hostns.Enter(""); err != nil {
+			return err
+		}
+	}
+	// Only now: a signal that came before would be forgotten by the execve.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return o.run(ctx, log)
+}
+
+func (o options) run(ctx context.Context, log *logrus.Logger) error {
+	host := commands.New("", log)
+	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
+		log.WithError(err).Info("LVM runs in the control group of this driver, with its share of the processor and its limit of memory")
+	} else {
+		defer func() { _ = group.Close() }()
+		host.Unkillable = commands.In(host.Unkillable, group)
+		host.Killable = commands.In(host.Killable, group)
+	}
+	behind := &settler{log: log}
+	engine, err := node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: behind.settle}, host)
+	if err != nil {
+		return err
+	}
+	behind.engine = engine
+	if o.health != "" {
+		end, err := serveHealth(ctx, o.health, o.socket)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = end() }()
+	}
+	log.WithFields(logrus.Fields{"version": version.String, "node": o.node}).Info("flexlvm CSI driver starts")
+	err = csidoor.Serve(ctx, csidoor.Config{Socket: o.socket, Node: o.node, Version: version.String, Log: log}, engine)
+	behind.wait()
+	if err != nil {
+		return err
+	}
+	log.Info("flexlvm CSI driver has ended")
+	return nil
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/csidoor"
+)
+
+func TestFlagsThatAreWrong(t *testing.T) {
+	t.Setenv(nodeVariable, "")
+	for name, tt := range map[string]struct {
+		args []string
+		err  string
+	}{
+		"no node":    {nil, "--node-name is empty"},
+		"log level":  {[]string{"--node-name=n", "--log-level=loud"}, "log level"},
+		"a word":     {[]string{"now"}, "unknown command"},
+		"no socket":  {[]string{"--node-name=n", "--health-address=", "--host-namespaces=false", "--socket=x.sock", "--log-level=error"}, "must be absolute"},
+		"no address": {[]string{"--node-name=n", "--health-address=nowhere", "--host-namespaces=false"}, "--health-address"},
+		"no kubelet": {[]string{"--node-name=n", "--health-address=", "--host-namespaces=false", "--socket=/nowhere/x.sock", "--log-level=error"}, "kubelet makes the directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command()
+			cmd.SetArgs(tt.args)
+			require.ErrorContains(t, cmd.Execute(), tt.err)
+		})
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Setenv(nodeVariable, "node-1")
+	f := command().Flags()
+	name, err := f.GetString("node-name")
+	require.NoError(t, err)
+	require.Equal(t, "node-1", name)
+	socket, err := f.GetString("socket")
+	require.NoError(t, err)
+	require.Equal(t, "/var/lib/kubelet/plugins_registry/flexlvm.io.sock", socket)
+}
+
+// /healthz says whether the driver answers on its socket.
+func TestHealth(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	end, err := serveHealth(t.Context(), address, socket)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, end()) }()
+	ask := func() int {
+		answer, err := http.Get("http://" + address + "/healthz")
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	require.Equal(t, http.StatusServiceUnavailable, ask())
+
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- csidoor.Serve(ctx, csidoor.Config{Socket: socket, Node: "n", Log: log}, nil) }()
+	require.Eventually(t, func() bool { return ask() == http.StatusOK }, 5*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, http.StatusServiceUnavailable, ask())
+}

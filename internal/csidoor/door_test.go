@@ -1,0 +1,142 @@
+package csidoor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// fakeEngine records what it was asked for and answers as it was told.
+type fakeEngine struct {
+	mu        sync.Mutex
+	calls     []engineCall
+	do        func(context.Context) error
+	space     node.Space
+	inventory inventory.Inventory
+}
+
+type engineCall struct {
+	verb string
+	spec volume.Spec
+	as   node.Mounting
+	size volume.Bytes
+}
+
+func (f *fakeEngine) record(ctx context.Context, c engineCall) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, c)
+	f.mu.Unlock()
+	if f.do == nil {
+		return nil
+	}
+	return f.do(ctx)
+}
+
+func (f *fakeEngine) MountAs(ctx context.Context, spec volume.Spec, as node.Mounting) error {
+	return f.record(ctx, engineCall{verb: "mount", spec: spec, as: as})
+}
+
+func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
+	return f.record(ctx, engineCall{verb: "unmount", as: node.Mounting{Target: target}})
+}
+
+func (f *fakeEngine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
+	return f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, as: node.Mounting{Target: path}, size: size})
+}
+
+func (f *fakeEngine) Space(g volume.Group, n volume.Name, path string) (node.Space, error) {
+	return f.space, f.record(context.Background(), engineCall{verb: "space", spec: volume.Spec{Group: g, Name: n}, as: node.Mounting{Target: path}})
+}
+
+func (f *fakeEngine) Inventory(ctx context.Context) (inventory.Inventory, error) {
+	return f.inventory, f.record(ctx, engineCall{verb: "inventory"})
+}
+
+// verbs are what the engine was asked for.
+func (f *fakeEngine) verbs() (out []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		out = append(out, c.verb)
+	}
+	return out
+}
+
+// A door is a running driver and a client of it.
+type door struct {
+	engine *fakeEngine
+	socket string
+	conn   *grpc.ClientConn
+	csi.NodeClient
+	ended chan error
+	stop  context.CancelFunc
+}
+
+func open(t *testing.T) *door {
+	t.Helper()
+	return openAt(t, filepath.Join(t.TempDir(), "flexlvm.io.sock"))
+}
+
+func openAt(t *testing.T, socket string) *door {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &door{engine: &fakeEngine{}, socket: socket, ended: make(chan error, 1), stop: cancel}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	go func() {
+		d.ended <- Serve(ctx, Config{Socket: socket, Node: "node-1", Version: "v9", Log: log}, d.engine)
+	}()
+	t.Cleanup(cancel)
+	require.Eventually(t, func() bool { _, err := os.Lstat(socket); return err == nil }, 5*time.Second, time.Millisecond)
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	d.conn, d.NodeClient = conn, csi.NewNodeClient(conn)
+	return d
+}
+
+const clusterUID = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+
+// publish is a request as kubelet makes it of a PersistentVolume of ours.
+func publish(t *testing.T) *csi.NodePublishVolumeRequest {
+	t.Helper()
+	return &csi.NodePublishVolumeRequest{
+		VolumeId:   "flexlvm/pvc-1",
+		TargetPath: filepath.Join(t.TempDir(), "mount"),
+		VolumeCapability: &csi.VolumeCapability{
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		},
+		VolumeContext: map[string]string{
+			"volumeGroup": "flexlvm", "size": fmt.Sprint(int64(volume.GiB)), "layout": "linear", "kind": "claim", "clusterUID": clusterUID,
+			"namespace":                              "shop",
+			"csi.storage.k8s.io/pod.name":            "web-0",
+			"csi.storage.k8s.io/pod.namespace":       "shop",
+			"csi.storage.k8s.io/pod.uid":             "5f0",
+			"csi.storage.k8s.io/serviceAccount.name": "default",
+			"csi.storage.k8s.io/ephemeral":           "false",
+		},
+	}
+}
+
+func spec() volume.Spec {
+	return volume.Spec{
+		Group: "flexlvm", Name: "pvc-1", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim,
+		Cluster: clusterUID, Namespace: "shop",
+	}
+}

@@ -1,0 +1,88 @@
+package csidoor
+
+import (
+	"context"
+	"errors"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// maxMessage bounds a message: kubelet puts it into an event of at most 1 KiB, and into its
+// own log.
+const maxMessage = 4096
+
+// codesOf are the codes of the engine's errors, the first that fits. After an Unavailable,
+// ResourceExhausted or DeadlineExceeded kubelet takes the volume for mounted, perhaps, and
+// unmounts it later; after the others it does not.
+var codesOf = []struct {
+	err  error
+	code codes.Code
+}{
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{context.Canceled, codes.Canceled},
+	{lvm.ErrNoSpace, codes.ResourceExhausted},
+	{node.ErrDamaged, codes.DataLoss},
+	{node.ErrLost, codes.DataLoss},
+	{node.ErrNoReplica, codes.Unavailable},
+	{node.ErrRefused, codes.PermissionDenied},
+	{node.ErrNotMounted, codes.NotFound},
+	{node.ErrInUse, codes.FailedPrecondition},
+	{mount.ErrBusy, codes.Unavailable},
+	{lvm.ErrSuspended, codes.Unavailable},
+	{lvm.ErrPartial, codes.Unavailable},
+	{lvm.ErrNoVolume, codes.NotFound},
+	{lvm.ErrNoGroup, codes.FailedPrecondition},
+	{lvm.ErrNoPool, codes.FailedPrecondition},
+}
+
+// codeOf returns the code of an error.
+func codeOf(err error) codes.Code {
+	if s, is := status.FromError(err); is {
+		return s.Code()
+	}
+	for _, c := range codesOf {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	var field *volume.FieldError
+	var target *mount.TargetError
+	switch {
+	case errors.As(err, &field):
+		return codes.InvalidArgument
+	case errors.As(err, &target):
+		return codes.FailedPrecondition
+	}
+	return codes.Internal
+}
+
+// statusOf turns an error into what is answered.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	message := err.Error()
+	if s, is := status.FromError(err); is {
+		message = s.Message()
+	}
+	if len(message) > maxMessage {
+		cut := maxMessage
+		for cut > 0 && !utf8.RuneStart(message[cut]) {
+			cut--
+		}
+		message = message[:cut] + " … (cut; all of it is in the log of the CSI driver)"
+	}
+	return status.Error(codeOf(err), message)
+}
+
+// missing is the error about a field of a request that must be there.
+func missing(field string) error {
+	return &volume.FieldError{Field: field, Reason: "is missing from the request"}
+}

@@ -1,0 +1,55 @@
+package csidoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestCodes(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{lvm.ErrNoSpace, codes.ResourceExhausted},
+		{lvm.ErrNoGroup, codes.FailedPrecondition},
+		{lvm.ErrPartial, codes.Unavailable},
+		{fmt.Errorf("%w, and now: %w", node.ErrLost, lvm.ErrNoVolume), codes.DataLoss},
+		{node.ErrDamaged, codes.DataLoss},
+		{node.ErrRefused, codes.PermissionDenied},
+		{node.ErrNoReplica, codes.Unavailable},
+		{node.ErrNotMounted, codes.NotFound},
+		{node.ErrInUse, codes.FailedPrecondition},
+		{mount.ErrBusy, codes.Unavailable},
+		{&mount.TargetError{Path: "/x", Reason: "is not empty"}, codes.FailedPrecondition},
+		{&volume.FieldError{Field: "size", Reason: "is required"}, codes.InvalidArgument},
+		{context.DeadlineExceeded, codes.DeadlineExceeded},
+		{status.Error(codes.Aborted, "at work"), codes.Aborted},
+		{errors.New("anything else"), codes.Internal},
+	} {
+		err := statusOf(fmt.Errorf("mount: %w", tt.err))
+		require.Equal(t, tt.code, status.Code(err), tt.err)
+		require.Contains(t, status.Convert(err).Message(), "mount: ")
+	}
+	require.NoError(t, statusOf(nil))
+}
+
+// kubelet puts a message into an event.
+func TestLongMessageIsCut(t *testing.T) {
+	message := status.Convert(statusOf(errors.New(strings.Repeat("ä", 5000)))).Message()
+	require.Less(t, len(message), maxMessage+100)
+	require.True(t, strings.HasPrefix(message, "ää"))
+	require.NotContains(t, message, "\uFFFD")
+	require.Contains(t, message, "cut")
+}

@@ -1,0 +1,134 @@
+package csidoor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Reasons of what is wrong, for programs.
+const (
+	reasonDegraded      = "CopiesMissing"
+	reasonProblem       = "NeedsAttention"
+	reasonDeviceMissing = "DeviceMissing"
+	reasonPoolFull      = "PoolFull"
+	reasonPoolUnfit     = "PoolUnfit"
+)
+
+// NodeGetVolumeHealth tells what LVM knows of a volume. It runs LVM's report.
+func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	h, err := parseHandle(r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	in, err := s.engine.Inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == h.group && v.Name == h.name })
+	if i < 0 {
+		return nil, status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)
+	}
+	v := in.Volumes[i]
+	out := &csi.VolumeHealth{VolumeId: r.GetVolumeId()}
+	add := func(what csi.VolumeHealthErrorType, reason, message string) {
+		out.HealthStatuses = append(out.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{Status: what, Reason: reason, Message: message})
+	}
+	switch {
+	case v.Degraded:
+		add(csi.VolumeHealthErrorType_DEGRADED, reasonDegraded, v.Problem)
+	case v.Problem != "":
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, reasonProblem, v.Problem)
+	}
+	for _, pool := range in.Pools {
+		if pool.Name == v.Pool() && pool.Thin != nil {
+			if full := fullness(pool); full != "" {
+				add(csi.VolumeHealthErrorType_DEGRADED, reasonPoolFull, full)
+			}
+		}
+	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: out}, nil
+}
+
+// NodeGetStorageHealth tells what is wrong with the node's pools.
+func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+	if len(r.GetSecrets()) > 0 {
+		return nil, &volume.FieldError{Field: "secrets", Reason: "are not accepted"}
+	}
+	in, err := s.engine.Inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetStorageHealthResponse{BackendHealth: poolsHealth(ourPools(in))}, nil
+}
+
+// ourPools are those with volumes of ours: what else the host has is not our affair.
+func ourPools(in inventory.Inventory) []inventory.Pool {
+	ours := map[volume.PoolName]bool{}
+	for _, v := range in.Volumes {
+		ours[v.Pool()], ours[volume.PoolOf(v.Group, "")] = true, true
+	}
+	return slices.DeleteFunc(slices.Clone(in.Pools), func(p inventory.Pool) bool { return !ours[p.Name] })
+}
+
+// poolsHealth has one entry for each reason, which names the pools that it is true of.
+func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_StorageBackendHealth {
+	var out []*csi.NodeGetStorageHealthResponse_StorageBackendHealth
+	add := func(reason, message string) {
+		i := slices.IndexFunc(out, func(h *csi.NodeGetStorageHealthResponse_StorageBackendHealth) bool { return h.GetReason() == reason })
+		if i >= 0 {
+			out[i].Message += "; " + message
+			return
+		}
+		out = append(out, &csi.NodeGetStorageHealthResponse_StorageBackendHealth{
+			Status: csi.StorageHealthErrorType_STORAGE_DEGRADED, Reason: reason, Message: message,
+		})
+	}
+	for _, p := range pools {
+		if p.Missing > 0 {
+			add(reasonDeviceMissing, fmt.Sprintf("pool %s lacks %d devices that LVM cannot find: look at `vgs` and `pvs`", p.Name, p.Missing))
+		}
+		if p.Thin == nil {
+			continue // what a group has left matters to new volumes alone
+		}
+		if full := fullness(p); full != "" {
+			add(reasonPoolFull, full)
+		}
+		if p.Thin.Unfit != "" {
+			add(reasonPoolUnfit, fmt.Sprintf("pool %s: %s", p.Name, p.Thin.Unfit))
+		}
+	}
+	return out
+}
+
+// fullPercent is how full a thin pool is, of data or metadata, that is said to be full: what
+// is written to its volumes fails when nothing is left.
+const fullPercent = 95
+
+// fullness says that a thin pool is nearly full, or is empty.
+func fullness(p inventory.Pool) string {
+	if p.Thin == nil || !p.Thin.Known {
+		return ""
+	}
+	switch {
+	case percent(p.Size-p.Free, p.Size) >= fullPercent:
+		return fmt.Sprintf("thin pool %s has %s left of %s: writes to its volumes fail when it is full; extend it, or delete claims", p.Name, p.Free, p.Size)
+	case percent(p.Thin.MetadataUsed, p.Thin.Metadata) >= fullPercent:
+		return fmt.Sprintf("the metadata of thin pool %s is %d %% full: writes to its volumes fail when nothing is left; extend it with `lvextend --poolmetadatasize`", p.Name, percent(p.Thin.MetadataUsed, p.Thin.Metadata))
+	}
+	return ""
+}
+
+func percent(part, whole volume.Bytes) int64 {
+	if whole <= 0 {
+		return 0
+	}
+	return int64(float64(part) / float64(whole) * 100)
+}

@@ -1,0 +1,162 @@
+package csidoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Engine carries out the calls. Every method can be repeated after it was killed at any
+// instant.
+type Engine interface {
+	MountAs(ctx context.Context, spec volume.Spec, as node.Mounting) error
+	// Unmount succeeds if nothing is mounted or target does not exist.
+	Unmount(ctx context.Context, target string) error
+	ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error
+	Space(g volume.Group, n volume.Name, path string) (node.Space, error)
+	Inventory(ctx context.Context) (inventory.Inventory, error)
+}
+
+// A service answers the calls of CSI's node service.
+type service struct {
+	csi.UnimplementedNodeServer
+	engine Engine
+	node   string // its name
+}
+
+func (s *service) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	// No topology: a PersistentVolume names its node by a label that every node has.
+	return &csi.NodeGetInfoResponse{NodeId: s.node}, nil
+}
+
+func (s *service) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	out := &csi.NodeGetCapabilitiesResponse{}
+	for _, c := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+		csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
+	} {
+		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}},
+		})
+	}
+	return out, nil
+}
+
+// NodePublishVolume mounts the volume on the target, a directory that it makes. The mount is
+// the last step: killed before, it leaves an empty directory.
+func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	p, err := parsePublish(r)
+	if err != nil {
+		return nil, err
+	}
+	made, err := makeTarget(p.as.Target)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.engine.MountAs(ctx, p.spec, p.as); err != nil {
+		if made {
+			err = errors.Join(err, removeTarget(p.as.Target))
+		}
+		return nil, err
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// NodeUnpublishVolume does not look at the handle beyond its being there: what is mounted
+// says what it is, and nothing must keep a pod from its end.
+func (s *service) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	switch target := r.GetTargetPath(); {
+	case r.GetVolumeId() == "":
+		return nil, missing(fieldHandle)
+	case target == "":
+		return nil, missing(fieldTarget)
+	case !filepath.IsAbs(target):
+		return nil, &volume.FieldError{Field: fieldTarget, Value: target, Reason: "is not an absolute path"}
+	}
+	if err := s.engine.Unmount(ctx, r.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := removeTarget(r.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// makeTarget makes the directory that a volume is mounted on, in one that is there.
+func makeTarget(path string) (made bool, err error) {
+	if !filepath.IsAbs(path) {
+		return false, &volume.FieldError{Field: fieldTarget, Value: path, Reason: "is not an absolute path"}
+	}
+	err = os.Mkdir(path, 0o750)
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return err == nil, nil
+	}
+	return false, fmt.Errorf("make the mount directory: %w", err)
+}
+
+// removeTarget removes an empty directory, and nothing else.
+func removeTarget(path string) error {
+	err := unix.Rmdir(path)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return fmt.Errorf("remove the mount directory %s: %w", path, err)
+}
+
+// NodeExpandVolume grows a volume where it is mounted. How far it may grow was decided when
+// the provisioner raised the capacity of its PersistentVolume.
+func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	h, err := parseHandle(r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	size := volume.Bytes(r.GetCapacityRange().GetRequiredBytes())
+	limit := volume.Bytes(r.GetCapacityRange().GetLimitBytes())
+	switch {
+	case r.GetVolumePath() == "":
+		return nil, missing(fieldPath)
+	case size < 0 || size > volume.MaxSize || limit < 0 || limit > 0 && limit < size:
+		return nil, &volume.FieldError{Field: "capacity_range", Value: r.GetCapacityRange().String(), Reason: fmt.Sprintf("is no size that a volume can have; the most is %s", volume.MaxSize)}
+	}
+	if !h.readers { // theirs grows through the claim of whoever fills it
+		if err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size); err != nil {
+			return nil, err
+		}
+	}
+	space, err := s.engine.Space(h.group, h.name, r.GetVolumePath())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: int64(space.Size)}, nil
+}
+
+// NodeGetVolumeStats tells what df shows.
+func (s *service) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	h, err := parseHandle(r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if r.GetVolumePath() == "" {
+		return nil, missing(fieldPath)
+	}
+	space, err := s.engine.Space(h.group, h.name, r.GetVolumePath())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: int64(space.Size), Used: int64(space.Used), Available: int64(space.Free)},
+		{Unit: csi.VolumeUsage_INODES, Total: space.Inodes, Used: space.InodesUsed, Available: space.InodesFree},
+	}}, nil
+}

@@ -1,0 +1,319 @@
+package csidoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestPublish(t *testing.T) {
+	d := open(t)
+	r := publish(t)
+	r.VolumeCapability.GetMount().MountFlags = []string{"noatime"}
+	for range 2 { // and again, on the directory that is there
+		_, err := d.NodePublishVolume(t.Context(), r)
+		require.NoError(t, err)
+	}
+	require.DirExists(t, r.GetTargetPath())
+	want := engineCall{verb: "mount", spec: spec(), as: node.Mounting{Target: r.GetTargetPath(), Options: []volume.MountOption{volume.NoAtime}}}
+	require.Equal(t, []engineCall{want, want}, d.engine.calls)
+
+	_, err := d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
+	require.NoError(t, err)
+	require.NoDirExists(t, r.GetTargetPath())
+	require.DirExists(t, filepath.Dir(r.GetTargetPath()))
+	_, err = d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
+	require.NoError(t, err)
+	require.Equal(t, []string{"mount", "mount", "unmount", "unmount"}, d.engine.verbs())
+}
+
+// Each access mode means what Kubernetes means by it.
+func TestAccessModes(t *testing.T) {
+	for mode, as := range map[csi.VolumeCapability_AccessMode_Mode]node.Mounting{
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:  {},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {Alone: true},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   {},
+		csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:    {},
+	} {
+		r := publish(t)
+		r.VolumeCapability.AccessMode.Mode = mode
+		p, err := parsePublish(r)
+		require.NoError(t, err, mode)
+		as.Target = r.GetTargetPath()
+		require.Equal(t, as, p.as, mode)
+	}
+	r := publish(t)
+	r.Readonly = true
+	p, err := parsePublish(r)
+	require.NoError(t, err)
+	require.True(t, p.as.ReadOnly)
+}
+
+// The readers of a dataset have a handle of their own, and no other volume has it.
+func TestPublishForReaders(t *testing.T) {
+	r := publish(t)
+	r.VolumeId = "flexlvm/ds-1/readers"
+	r.VolumeContext["kind"], r.VolumeContext["readOnly"], r.VolumeContext["volume"] = "dataset", "true", "ds-1"
+	p, err := parsePublish(r)
+	require.NoError(t, err)
+	require.True(t, p.spec.ReadOnly)
+	require.EqualValues(t, "ds-1", p.spec.Name)
+
+	r.VolumeId = "flexlvm/ds-1"
+	_, err = parsePublish(r)
+	require.ErrorContains(t, err, "does not fit the volume handle")
+	r.VolumeId = "flexlvm/ds-1/readers"
+	delete(r.VolumeContext, "readOnly")
+	_, err = parsePublish(r)
+	require.ErrorContains(t, err, "does not fit the volume handle")
+}
+
+// What is refused never reaches the engine, nor makes a directory.
+func TestPublishIsRefused(t *testing.T) {
+	tests := map[string]struct {
+		spoil func(*csi.NodePublishVolumeRequest)
+		code  codes.Code
+		says  string
+	}{
+		"no volume":          {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "" }, codes.InvalidArgument, "volume_id: is missing"},
+		"no handle of ours":  {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "csi-0123456789abcdef" }, codes.NotFound, "GROUP/VOLUME"},
+		"a path as a handle": {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "flexlvm/../root" }, codes.NotFound, "volume_id"},
+		"no target":          {func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "" }, codes.InvalidArgument, "target_path: is missing"},
+		"a relative target":  {func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "mount" }, codes.InvalidArgument, "is not an absolute path"},
+		"no capability":      {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability = nil }, codes.InvalidArgument, "volume_capability: is missing"},
+		"a secret":           {func(r *csi.NodePublishVolumeRequest) { r.Secrets = map[string]string{"key": "hush"} }, codes.InvalidArgument, "secrets: are not accepted"},
+		"a block volume": {func(r *csi.NodePublishVolumeRequest) {
+			r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		}, codes.InvalidArgument, "flexlvm makes file systems"},
+		"another file system": {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().FsType = "ext4" }, codes.InvalidArgument, `fsType "ext4"`},
+		"an unsafe option":    {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().MountFlags = []string{"noquota"} }, codes.InvalidArgument, `mountOptions "noquota"`},
+		"a mount group":       {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().VolumeMountGroup = "7" }, codes.InvalidArgument, "fsGroup"},
+		"many writers": {func(r *csi.NodePublishVolumeRequest) {
+			r.VolumeCapability.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+		}, codes.InvalidArgument, "on the disk of one node"},
+		"inline in a pod":             {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/ephemeral"] = "true" }, codes.InvalidArgument, "no ephemeral inline volumes"},
+		"no pod":                      {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.namespace") }, codes.InvalidArgument, "podInfoOnMount"},
+		"no owner":                    {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "namespace") }, codes.InvalidArgument, "volumeAttributes"},
+		"another's pod":               {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "thief" }, codes.PermissionDenied, `made for namespace "shop", and the pod is in "thief"`},
+		"an option that nobody knows": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["sizes"] = "1" }, codes.InvalidArgument, `option "sizes"`},
+		"no size":                     {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "size") }, codes.InvalidArgument, "size: is required"},
+		"another group":               {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["volumeGroup"] = "other" }, codes.InvalidArgument, "is not the group of the volume handle"},
+		"another volume":              {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["volume"] = "pvc-2" }, codes.InvalidArgument, "is not the volume of the volume handle"},
+	}
+	d := open(t)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := publish(t)
+			target := r.GetTargetPath()
+			tt.spoil(r)
+			_, err := d.NodePublishVolume(t.Context(), r)
+			require.Equal(t, tt.code, status.Code(err), err)
+			require.ErrorContains(t, err, tt.says)
+			require.NotContains(t, err.Error(), "hush")
+			require.NoDirExists(t, target)
+		})
+	}
+	require.Empty(t, d.engine.calls)
+}
+
+// What a failed mount leaves is what there was before.
+func TestFailedPublishLeavesNothing(t *testing.T) {
+	d := open(t)
+	d.engine.do = func(context.Context) error { return lvm.ErrNoSpace }
+	r := publish(t)
+	_, err := d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.NoDirExists(t, r.GetTargetPath())
+
+	require.NoError(t, os.Mkdir(r.GetTargetPath(), 0o750))
+	_, err = d.NodePublishVolume(t.Context(), r)
+	require.Error(t, err)
+	require.DirExists(t, r.GetTargetPath(), "it was there before")
+}
+
+// What the engine refuses to unmount stays, and so does what is no empty directory.
+func TestUnpublishRemovesNoData(t *testing.T) {
+	d := open(t)
+	target := filepath.Join(t.TempDir(), "mount")
+	require.NoError(t, os.Mkdir(target, 0o750))
+	request := &csi.NodeUnpublishVolumeRequest{VolumeId: "flexlvm/pvc-1", TargetPath: target}
+	d.engine.do = func(context.Context) error { return fmt.Errorf("unmount: %w", mount.ErrBusy) }
+	_, err := d.NodeUnpublishVolume(t.Context(), request)
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.DirExists(t, target)
+
+	d.engine.do = nil
+	require.NoError(t, os.WriteFile(filepath.Join(target, "data"), []byte("x"), 0o600))
+	_, err = d.NodeUnpublishVolume(t.Context(), request)
+	require.ErrorContains(t, err, "not empty")
+	require.FileExists(t, filepath.Join(target, "data"))
+
+	for field, r := range map[string]*csi.NodeUnpublishVolumeRequest{
+		"volume_id":               {TargetPath: target},
+		"target_path":             {VolumeId: "flexlvm/pvc-1"},
+		"is not an absolute path": {VolumeId: "flexlvm/pvc-1", TargetPath: "x"},
+	} {
+		_, err = d.NodeUnpublishVolume(t.Context(), r)
+		require.Equal(t, codes.InvalidArgument, status.Code(err))
+		require.ErrorContains(t, err, field)
+	}
+}
+
+func TestExpand(t *testing.T) {
+	d := open(t)
+	d.engine.space = node.Space{Size: 2 * volume.GiB}
+	request := func(id string, size, limit int64) *csi.NodeExpandVolumeRequest {
+		return &csi.NodeExpandVolumeRequest{VolumeId: id, VolumePath: "/pods/1/mount", CapacityRange: &csi.CapacityRange{RequiredBytes: size, LimitBytes: limit}}
+	}
+	got, err := d.NodeExpandVolume(t.Context(), request("flexlvm/pvc-1", 2<<30, 0))
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<30, got.GetCapacityBytes())
+	require.Equal(t, engineCall{verb: "expand", spec: volume.Spec{Group: "flexlvm", Name: "pvc-1"}, as: node.Mounting{Target: "/pods/1/mount"}, size: 2 * volume.GiB}, d.engine.calls[0])
+
+	d.engine.calls = nil
+	_, err = d.NodeExpandVolume(t.Context(), request("flexlvm/ds-1/readers", 2<<30, 0))
+	require.NoError(t, err)
+	require.Equal(t, []string{"space"}, d.engine.verbs(), "readers grow nothing")
+
+	for _, r := range []*csi.NodeExpandVolumeRequest{
+		request("flexlvm/pvc-1", -1, 0), request("flexlvm/pvc-1", 1<<62, 0), request("flexlvm/pvc-1", 10, 9), {VolumeId: "flexlvm/pvc-1"}, {VolumePath: "/x"},
+	} {
+		_, err = d.NodeExpandVolume(t.Context(), r)
+		require.Equal(t, codes.InvalidArgument, status.Code(err), r)
+	}
+	_, err = d.NodeExpandVolume(t.Context(), request("some-id", 1, 0))
+	require.Equal(t, codes.NotFound, status.Code(err))
+	d.engine.do = func(context.Context) error { return lvm.ErrNoSpace }
+	_, err = d.NodeExpandVolume(t.Context(), request("flexlvm/pvc-1", 2<<30, 0))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "kubelet tries it again, and gives up nothing")
+}
+
+func TestStats(t *testing.T) {
+	d := open(t)
+	d.engine.space = node.Space{Size: 100, Used: 30, Free: 70, Inodes: 9, InodesUsed: 2, InodesFree: 7}
+	got, err := d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "flexlvm/pvc-1", VolumePath: "/pods/1/mount"})
+	require.NoError(t, err)
+	bytes, inodes := got.GetUsage()[0], got.GetUsage()[1]
+	require.Equal(t, csi.VolumeUsage_BYTES, bytes.GetUnit())
+	require.Equal(t, []int64{100, 30, 70}, []int64{bytes.GetTotal(), bytes.GetUsed(), bytes.GetAvailable()})
+	require.Equal(t, csi.VolumeUsage_INODES, inodes.GetUnit())
+	require.Equal(t, []int64{9, 2, 7}, []int64{inodes.GetTotal(), inodes.GetUsed(), inodes.GetAvailable()})
+
+	d.engine.do = func(context.Context) error { return node.ErrNotMounted }
+	_, err = d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "flexlvm/pvc-1", VolumePath: "/elsewhere"})
+	require.Equal(t, codes.NotFound, status.Code(err))
+}
+
+func TestHealth(t *testing.T) {
+	d := open(t)
+	thin := volume.Shape{Layout: volume.Thin, ThinPool: "pool"}
+	d.engine.inventory = inventory.Inventory{
+		Pools: []inventory.Pool{
+			{Name: volume.PoolOf("flexlvm", ""), Missing: 1},
+			{Name: volume.PoolOf("flexlvm", "pool"), Size: 100 * volume.GiB, Free: volume.GiB, Thin: &inventory.ThinPool{Known: true}},
+			{Name: volume.PoolOf("spare", ""), Missing: 2},
+		},
+		Volumes: []inventory.Volume{
+			{Group: "flexlvm", Name: "whole"},
+			{Group: "flexlvm", Name: "degraded", Degraded: true, Problem: "one copy is missing"},
+			{Group: "flexlvm", Name: "broken", Problem: "LVM says partial"},
+			{Group: "flexlvm", Name: "thin", Shape: thin},
+		},
+	}
+	type entry struct {
+		status csi.VolumeHealthErrorType
+		reason string
+	}
+	for name, want := range map[string]*entry{
+		"whole":    nil,
+		"degraded": {csi.VolumeHealthErrorType_DEGRADED, "CopiesMissing"},
+		"broken":   {csi.VolumeHealthErrorType_INACCESSIBLE, "NeedsAttention"},
+		"thin":     {csi.VolumeHealthErrorType_DEGRADED, "PoolFull"},
+	} {
+		got, err := d.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: "flexlvm/" + name})
+		require.NoError(t, err)
+		require.Equal(t, "flexlvm/"+name, got.GetVolumeHealth().GetVolumeId())
+		entries := got.GetVolumeHealth().GetHealthStatuses()
+		if want == nil {
+			require.Empty(t, entries)
+			continue
+		}
+		require.Len(t, entries, 1, name)
+		require.Equal(t, *want, entry{entries[0].GetStatus(), entries[0].GetReason()})
+		require.NotEmpty(t, entries[0].GetMessage())
+	}
+	_, err := d.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: "flexlvm/none"})
+	require.Equal(t, codes.NotFound, status.Code(err))
+
+	storage, err := d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
+	require.NoError(t, err)
+	require.Len(t, storage.GetBackendHealth(), 2, "a group without volumes of ours is nobody's affair here")
+	require.Equal(t, "DeviceMissing", storage.GetBackendHealth()[0].GetReason())
+	require.Contains(t, storage.GetBackendHealth()[0].GetMessage(), "lacks 1 devices")
+	require.Equal(t, "PoolFull", storage.GetBackendHealth()[1].GetReason())
+	d.engine.do = func(context.Context) error { return errors.New("LVM is away") }
+	_, err = d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
+	require.Equal(t, codes.Internal, status.Code(err), "what is not known is not well")
+}
+
+// A call about a directory that another call is at work on is told so; others go on.
+func TestOneCallADirectory(t *testing.T) {
+	d := open(t)
+	begun, goOn := make(chan struct{}, 2), make(chan struct{})
+	d.engine.do = func(context.Context) error { begun <- struct{}{}; <-goOn; return nil }
+	r := publish(t)
+	first := make(chan error, 1)
+	go func() { _, err := d.NodePublishVolume(context.Background(), r); first <- err }()
+	<-begun
+	_, err := d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.Aborted, status.Code(err))
+	_, err = d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
+	require.Equal(t, codes.Aborted, status.Code(err))
+	other := make(chan error, 1)
+	go func() { _, err := d.NodePublishVolume(context.Background(), publish(t)); other <- err }()
+	<-begun
+	close(goOn)
+	require.NoError(t, <-first)
+	require.NoError(t, <-other)
+	_, err = d.NodePublishVolume(t.Context(), r)
+	require.NoError(t, err)
+}
+
+// A panic is one call's failure, and is not told abroad.
+func TestPanicFailsOneCall(t *testing.T) {
+	d := open(t)
+	d.engine.do = func(context.Context) error { panic("hush") }
+	r := publish(t)
+	_, err := d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.Internal, status.Code(err))
+	require.NotContains(t, err.Error(), "hush")
+	d.engine.do = nil
+	_, err = d.NodePublishVolume(t.Context(), r)
+	require.NoError(t, err)
+}
+
+// The caller's deadline is the engine's.
+func TestDeadline(t *testing.T) {
+	d := open(t)
+	d.engine.do = func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("lvcreate: %w", ctx.Err()) }
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := d.NodePublishVolume(ctx, publish(t))
+	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
+}

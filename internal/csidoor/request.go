@@ -1,0 +1,149 @@
+package csidoor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Fields of requests, as messages call them.
+const (
+	fieldHandle       = "volume_id"
+	fieldTarget       = "target_path"
+	fieldPath         = "volume_path"
+	fieldCapability   = "volume_capability"
+	fieldMountOptions = "mountOptions"
+)
+
+// Keys that kubelet adds to the attributes, over whatever has their names there.
+const (
+	keyPrefix    = "csi.storage.k8s.io/"
+	keyNamespace = keyPrefix + "pod.namespace"
+	keyPod       = keyPrefix + "pod.name"
+	keyEphemeral = keyPrefix + "ephemeral"
+)
+
+// A handle names a volume.
+type handle struct {
+	group   volume.Group
+	name    volume.Name
+	readers bool
+}
+
+// parseHandle reads a handle; one that is none of ours is of a volume that is not here.
+func parseHandle(id string) (handle, error) {
+	if id == "" {
+		return handle{}, missing(fieldHandle)
+	}
+	g, n, readers, err := pv.ParseHandle(fieldHandle, id)
+	if err != nil {
+		return handle{}, status.Error(codes.NotFound, err.Error())
+	}
+	return handle{g, n, readers}, nil
+}
+
+// A publication is what NodePublishVolume asks for.
+type publication struct {
+	spec volume.Spec
+	as   node.Mounting
+	pod  string // for the log
+}
+
+// parsePublish reads a request as strictly as can be: what is not understood is refused, so
+// that a slip in a PersistentVolume is seen at its first mount.
+func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
+	h, err := parseHandle(r.GetVolumeId())
+	if err != nil {
+		return publication{}, err
+	}
+	p := publication{as: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}, pod: r.GetVolumeContext()[keyPod]}
+	switch {
+	case r.GetTargetPath() == "":
+		return publication{}, missing(fieldTarget)
+	case r.GetVolumeCapability() == nil:
+		return publication{}, missing(fieldCapability)
+	case len(r.GetSecrets()) > 0:
+		return publication{}, &volume.FieldError{Field: "secrets", Reason: "are not accepted; remove nodePublishSecretRef from the PersistentVolume"}
+	}
+	if err := p.capability(r.GetVolumeCapability()); err != nil {
+		return publication{}, err
+	}
+	if p.spec, err = parseAttributes(h, r.GetVolumeContext()); err != nil {
+		return publication{}, err
+	}
+	if len(p.as.Options) > 0 && p.spec.ReadOnly {
+		return publication{}, &volume.FieldError{Field: fieldMountOptions, Reason: "are not supported for the readers of a dataset; remove them from the PersistentVolume"}
+	}
+	return p, p.spec.Validate()
+}
+
+// capability reads how the volume is to be used.
+func (p *publication) capability(c *csi.VolumeCapability) (err error) {
+	m := c.GetMount()
+	switch {
+	case c.GetBlock() != nil:
+		return &volume.FieldError{Field: "volumeMode", Value: "Block", Reason: "is not supported: flexlvm makes file systems; use volumeMode Filesystem"}
+	case m == nil:
+		return &volume.FieldError{Field: fieldCapability, Reason: "says neither mount nor block"}
+	case m.GetFsType() != "" && m.GetFsType() != pv.FSType:
+		return &volume.FieldError{Field: "fsType", Value: m.GetFsType(), Reason: "is not a file system that flexlvm makes; leave fsType out of the PersistentVolume, or set it to xfs"}
+	case m.GetVolumeMountGroup() != "":
+		return &volume.FieldError{Field: "volume_mount_group", Value: m.GetVolumeMountGroup(), Reason: "is not supported: kubelet itself gives the files to the pod's fsGroup"}
+	}
+	switch mode := c.GetAccessMode().GetMode(); mode {
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
+		p.as.Alone = true
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
+		// As through the other door, only readOnly makes a mount read-only: a dataset is
+		// written by its loader through a claim of this mode.
+	default:
+		return &volume.FieldError{Field: "access mode", Value: mode.String(), Reason: "is not supported: a volume is on the disk of one node; use ReadWriteOnce, ReadWriteOncePod or ReadOnlyMany"}
+	}
+	p.as.Options, err = volume.ParseMountOptions(fieldMountOptions, m.GetMountFlags())
+	return err
+}
+
+// parseAttributes reads the attributes of the PersistentVolume and what kubelet adds.
+func parseAttributes(h handle, attributes map[string]string) (volume.Spec, error) {
+	if attributes[keyEphemeral] == "true" {
+		return volume.Spec{}, &volume.FieldError{Field: "csi", Reason: "is given in a pod: flexlvm has no ephemeral inline volumes, whose size nobody reserves; use an ephemeral volume with a volumeClaimTemplate"}
+	}
+	owner, asks := attributes[pv.AttributeNamespace], attributes[keyNamespace]
+	switch {
+	case asks == "":
+		return volume.Spec{}, &volume.FieldError{Field: keyNamespace, Reason: "is missing: kubelet must say whose pod it is; the CSIDriver " + pv.Provisioner + " must have podInfoOnMount: true"}
+	case owner == "":
+		return volume.Spec{}, &volume.FieldError{Field: pv.AttributeNamespace, Reason: "is missing from the volumeAttributes of the PersistentVolume: the provisioner writes there whose volume it is"}
+	case owner != asks:
+		return volume.Spec{}, fmt.Errorf("%w: the volume was made for namespace %q, and the pod is in %q", node.ErrRefused, owner, asks)
+	}
+	ours := map[string]string{}
+	for key, value := range attributes {
+		if key != pv.AttributeNamespace && !strings.HasPrefix(key, keyPrefix) {
+			ours[key] = value
+		}
+	}
+	s, err := volume.ParseOptions(ours)
+	if err != nil {
+		return volume.Spec{}, err
+	}
+	switch {
+	case s.Group != h.group:
+		return volume.Spec{}, &volume.FieldError{Field: volume.OptionGroup, Value: string(s.Group), Reason: "is not the group of the volume handle"}
+	case s.Name != "" && s.Name != h.name:
+		return volume.Spec{}, &volume.FieldError{Field: volume.OptionVolume, Value: string(s.Name), Reason: "is not the volume of the volume handle"}
+	case s.ReadOnly != h.readers:
+		return volume.Spec{}, &volume.FieldError{Field: volume.OptionReadOnly, Value: ours[volume.OptionReadOnly], Reason: "does not fit the volume handle, which ends in /readers for the readers of a dataset and for nobody else"}
+	}
+	s.Name = h.name
+	s.Namespace, err = volume.ParseNamespace(keyNamespace, asks)
+	return s, err
+}

@@ -1,0 +1,148 @@
+package csidoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// DefaultSocket is where kubelet looks for plugins that register, with its default
+// directory.
+const DefaultSocket = "/var/lib/kubelet/plugins_registry/flexlvm.io.sock"
+
+// Config is what the door needs to know.
+type Config struct {
+	Socket  string // absolute; DefaultSocket if empty
+	Node    string // the node's name
+	Version string
+	Log     logrus.FieldLogger
+}
+
+// Serve serves the calls of kubelet on the socket until ctx ends, or kubelet refuses the
+// registration. Calls that are at work then are waited for.
+//
+// One socket serves both the registration and the calls, and has one fixed path: kubelet
+// refuses a plugin whose name it knows from another.
+func Serve(ctx context.Context, cfg Config, engine Engine) error {
+	if cfg.Socket == "" {
+		cfg.Socket = DefaultSocket
+	}
+	listener, err := listen(ctx, cfg.Socket)
+	if err != nil {
+		return err
+	}
+	refused := make(chan error, 1)
+	server := newServer(cfg, engine, refused)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	// Only now: kubelet calls as soon as it sees the socket.
+	own, err := place(cfg.Socket)
+	if err != nil {
+		server.Stop()
+		return err
+	}
+	cfg.Log.WithField("socket", cfg.Socket).Info("the CSI driver waits for kubelet")
+	select {
+	case <-ctx.Done():
+	case err = <-refused:
+	case err = <-served:
+		err = fmt.Errorf("serve %s: %w", cfg.Socket, err)
+	}
+	err = errors.Join(err, withdraw(cfg.Socket, own))
+	stop(server)
+	return err
+}
+
+// stopPatience is how long calls that are at work are waited for. One that is cut off is
+// repeated by kubelet.
+const stopPatience = 20 * time.Second
+
+func stop(server *grpc.Server) {
+	timer := time.AfterFunc(stopPatience, server.Stop)
+	defer timer.Stop()
+	server.GracefulStop()
+}
+
+func newServer(cfg Config, engine Engine, refused chan<- error) *grpc.Server {
+	common := &calls{log: cfg.Log, busy: map[string]bool{}}
+	server := grpc.NewServer(grpc.UnaryInterceptor(common.intercept))
+	csi.RegisterIdentityServer(server, &identity{version: cfg.Version})
+	csi.RegisterNodeServer(server, &service{engine: engine, node: cfg.Node})
+	registerapi.RegisterRegistrationServer(server, &registration{endpoint: cfg.Socket, status: func(s *registerapi.RegistrationStatus) {
+		if s.GetPluginRegistered() {
+			cfg.Log.Info("kubelet has registered the CSI driver")
+			return
+		}
+		select {
+		case refused <- fmt.Errorf("kubelet does not register the CSI driver: %s", s.GetError()):
+		default: // it has been told before
+		}
+	}})
+	return server
+}
+
+// nascent is the name of a socket that is not to be called yet: kubelet ignores names that
+// begin with a dot.
+func nascent(socket string) string {
+	return filepath.Join(filepath.Dir(socket), "."+filepath.Base(socket)+".new")
+}
+
+// listen makes the socket, under another name, for root alone.
+func listen(ctx context.Context, socket string) (net.Listener, error) {
+	if !filepath.IsAbs(socket) || strings.HasPrefix(filepath.Base(socket), ".") {
+		return nil, fmt.Errorf("listen on %q: the socket's path must be absolute, and its name must not begin with a dot", socket)
+	}
+	path := nascent(socket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove what an earlier process has left: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; kubelet makes the directory when it starts: is it another one here (--socket)?", path, err)
+	}
+	if unix, is := l.(*net.UnixListener); is {
+		unix.SetUnlinkOnClose(false) // it has another name by then
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("keep others from the socket: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// place gives the socket its name, in the place of one that a killed process has left, and
+// returns what tells it apart.
+func place(socket string) (os.FileInfo, error) {
+	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("place the socket: %s is something else; remove it", socket)
+	}
+	if err := os.Rename(nascent(socket), socket); err != nil {
+		return nil, fmt.Errorf("place the socket: %w", err)
+	}
+	return os.Lstat(socket)
+}
+
+// withdraw removes the socket, by which kubelet knows that the driver is away, unless
+// another process has put its own there.
+func withdraw(socket string, own os.FileInfo) error {
+	now, err := os.Lstat(socket)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(now, own):
+		return nil
+	case err == nil:
+		err = os.Remove(socket)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the socket: %w", err)
+	}
+	return nil
+}

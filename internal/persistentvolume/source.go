@@ -1,0 +1,145 @@
+package persistentvolume
+
+import (
+	"cmp"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// IsOurs reports whether one of our drivers serves a PersistentVolume.
+func IsOurs(object *corev1.PersistentVolume) bool { return DoorOf(object) != "" }
+
+// DoorOf returns the door that a PersistentVolume goes through; empty if it is not ours.
+func DoorOf(object *corev1.PersistentVolume) pv.Door {
+	switch s := object.Spec; {
+	case s.FlexVolume != nil && s.FlexVolume.Driver == pv.Driver:
+		return pv.Flex
+	case s.CSI != nil && s.CSI.Driver == pv.Provisioner:
+		return pv.CSI
+	}
+	return ""
+}
+
+// Options returns the options of the volume; nil if the PersistentVolume is not ours.
+func Options(object *corev1.PersistentVolume) map[string]string {
+	switch DoorOf(object) {
+	case pv.Flex:
+		return object.Spec.FlexVolume.Options
+	case pv.CSI:
+		out := maps.Clone(object.Spec.CSI.VolumeAttributes)
+		delete(out, pv.AttributeNamespace)
+		return out
+	}
+	return nil
+}
+
+// ReadersSource returns the volume source by which the pods of a namespace read a dataset
+// with these options, which name its volume. It is read-only, so kubelet does not change
+// the group of the files to each pod's fsGroup.
+func ReadersSource(door pv.Door, options map[string]string, namespace string) corev1.PersistentVolumeSource {
+	if door == pv.CSI {
+		handle := pv.Handle(volume.Group(options[volume.OptionGroup]), volume.Name(options[volume.OptionVolume]), true)
+		return csiSource(handle, pv.Attributes(options, namespace), true)
+	}
+	return flexSource(options, true)
+}
+
+// LeanSource returns of the volume source what Parse reads, and of another CSI driver's its
+// name, by which the provisioning library goes.
+func LeanSource(object *corev1.PersistentVolume) corev1.PersistentVolumeSource {
+	switch DoorOf(object) {
+	case pv.Flex:
+		return flexSource(object.Spec.FlexVolume.Options, false)
+	case pv.CSI:
+		return csiSource(object.Spec.CSI.VolumeHandle, object.Spec.CSI.VolumeAttributes, false)
+	}
+	if csi := object.Spec.CSI; csi != nil {
+		return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: csi.Driver}}
+	}
+	return corev1.PersistentVolumeSource{}
+}
+
+// source returns the volume source of what d describes.
+func source(d pv.Description) corev1.PersistentVolumeSource {
+	if d.Door == pv.CSI {
+		return csiSource(d.Handle(), d.Attributes(), false)
+	}
+	return flexSource(d.Options(), false)
+}
+
+func flexSource(options map[string]string, readOnly bool) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{
+		FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, ReadOnly: readOnly, Options: options},
+	}
+}
+
+func csiSource(handle string, attributes map[string]string, readOnly bool) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{
+		CSI: &corev1.CSIPersistentVolumeSource{Driver: pv.Provisioner, VolumeHandle: handle, FSType: pv.FSType, ReadOnly: readOnly, VolumeAttributes: attributes},
+	}
+}
+
+// named returns the options with the name of the volume, and checks that what tells it twice
+// tells it alike. The name is what the driver takes it for: for FlexVolumes the option, or
+// the PersistentVolume's own name; for CSI volumes the handle.
+func named(object *corev1.PersistentVolume) (options map[string]string, name volume.Name, err error) {
+	options = Options(object)
+	if DoorOf(object) == pv.Flex {
+		field, text := "metadata.name", object.Name
+		if given, there := options[volume.OptionVolume]; there {
+			field, text = volume.OptionVolume, given
+		}
+		name, err = volume.ParseName(field, text)
+		return options, name, err
+	}
+	csi := object.Spec.CSI
+	g, name, readers, err := pv.ParseHandle("spec.csi.volumeHandle", csi.VolumeHandle)
+	if err != nil {
+		return nil, "", err
+	}
+	if g != volume.Group(options[volume.OptionGroup]) || name != volume.Name(cmp.Or(options[volume.OptionVolume], string(name))) || readers != (options[volume.OptionReadOnly] == "true") {
+		return nil, "", &volume.FieldError{Field: "spec.csi.volumeHandle", Value: csi.VolumeHandle, Reason: "names another volume than spec.csi.volumeAttributes"}
+	}
+	if _, err := volume.ParseNamespace("spec.csi.volumeAttributes."+pv.AttributeNamespace, csi.VolumeAttributes[pv.AttributeNamespace]); err != nil {
+		return nil, "", err
+	}
+	return options, name, nil
+}
+
+// foreign says why a PersistentVolume is none of ours.
+func foreign(object *corev1.PersistentVolume) error {
+	const advice = "; remove the label " + pv.LabelNode
+	switch s := object.Spec; {
+	case s.FlexVolume != nil:
+		return &volume.FieldError{Field: "spec.flexVolume.driver", Value: s.FlexVolume.Driver, Reason: "is not ours" + advice}
+	case s.CSI != nil:
+		return &volume.FieldError{Field: "spec.csi.driver", Value: s.CSI.Driver, Reason: "is not ours" + advice}
+	}
+	return &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing, and so is spec.csi: this is no volume of flexlvm" + advice}
+}
+
+// NamesOf returns the names of the volumes that a PersistentVolume that Parse could not
+// read may mean: whosever it is, a name more protects.
+func NamesOf(object *corev1.PersistentVolume) []string {
+	names := []string{object.Name}
+	add := func(name string) {
+		if name != "" && name != object.Name {
+			names = append(names, name)
+		}
+	}
+	if flex := object.Spec.FlexVolume; flex != nil {
+		add(flex.Options[volume.OptionVolume])
+	}
+	if csi := object.Spec.CSI; csi != nil {
+		add(csi.VolumeAttributes[volume.OptionVolume])
+		for part := range strings.SplitSeq(csi.VolumeHandle, "/") {
+			add(part)
+		}
+	}
+	return names
+}
