@@ -263,12 +263,40 @@ func TestHeal(t *testing.T) {
 func TestTooFewNodes(t *testing.T) {
 	s := newStage(t)
 	s.Fit = 1
-	out := s.requirePlan("create claim v-a-0")
+	out := s.requirePlan("create claim v-a-0", "create claim v-a-1")
 	require.True(t, out.Failed)
 	require.Equal(t, "replicas [2] greater than number of nodes [1]", out.Status.Message)
 	// A node that comes mends it.
 	s.Fit = 2
 	require.False(t, s.requirePlan("create claim v-a-0", "create claim v-a-1").Failed)
+}
+
+// A cluster autoscaler makes nodes for pods that wait for them, and for nothing else: a
+// loader waits also where no node is for it yet, and says in its pod's words what for.
+func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 40, "5m" })
+	s.Fit = 0
+	words, out := s.plan()
+	require.Len(t, words, mostAhead)
+	require.Equal(t, "its claim is made", out.Status.Nodes[mostAhead-1].Message)
+	require.Contains(t, out.Status.Nodes[mostAhead].Message, "there is no node for it")
+	for i := range mostAhead {
+		s.claimed(i).Claim.Status.Phase = corev1.ClaimPending
+		s.Replicas[i].Volume, s.Replicas[i].Node = nil, ""
+	}
+	words, _ = s.plan()
+	require.Contains(t, words, "create job v-a-9")
+	r := s.loading(0, corev1.PodPending)
+	r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."}}
+	s.Now = now.Add(48 * time.Hour)
+	_, out = s.plan()
+	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[0].State)
+	require.Equal(t, "no node takes its loader: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
+	// Each node that comes lets one more wait.
+	s.Fit = 1
+	words, _ = s.plan()
+	require.Contains(t, words, "create claim v-a-10")
+	require.NotContains(t, words, "create claim v-a-11")
 }
 
 // Each dataset has names of its own, also of the same source.

@@ -22,6 +22,10 @@ const (
 	betweenVisits = time.Minute
 )
 
+// mostAhead is how many replicas more than there are nodes for have loaders that wait for
+// nodes: a cluster autoscaler makes nodes for pods that wait, and for nothing else.
+const mostAhead = 10
+
 // Outcome is what to do for a volume, and its status.
 type Outcome struct {
 	Actions []Action
@@ -263,8 +267,8 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim goes, as soon as no pod uses it"
-	case index >= p.Fit:
-		status.Message = "there is no node for it"
+	case index >= p.Fit+mostAhead:
+		status.Message = "there is no node for it, and others wait for nodes already"
 	default:
 		status.Message = "its claim is made"
 		p.do(Action{Verb: Create, Object: replicaClaim(p.Owner, p.Config, p.Source, index)})
