@@ -201,7 +201,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || self.accessMode in ['ReadWriteMany', 'ReadOnlyMany']",message="access mode has to be either ReadWriteMany or ReadOnlyMany"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || (has(self.options) && ('awsCredentialsSecretName' in self.options || 'serviceAccountName' in self.options || ('anonymous' in self.options && self.options['anonymous'] in ['1', 't', 'T', 'true', 'TRUE', 'True'])))",message="awsCredentialsSecretName key has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
-// +kubebuilder:validation:XValidation:rule="!(has(self.sourceURL) && has(self.options) && 'sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceURL) || size(self.sourceURL) == 0 || !has(self.options) || !('sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.endpointURL) || size(self.endpointURL) == 0 || !has(self.options) || !('endpointURL' in self.options) || self.endpointURL == self.options['endpointURL']",message="endpointURL and options.endpointURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'NFS' || self.replicas >= 1",messageExpression="'replicas has to be 1 or more with sourceType ' + self.sourceType"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3-Dev', 'Aeon']) || self.replicas == 1",messageExpression="'replicas has to be 1 with sourceType ' + self.sourceType"
 // +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || size(self.options['resync']) == 0 || self.options['resync'] in ['0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
@@ -229,6 +230,10 @@ type VolumeConfig struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	SourceURL string `json:"sourceURL,omitempty"`
+	// EndpointURL of the server, as KVC had it; VCK had it in options.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	EndpointURL string `json:"endpointURL,omitempty"`
 	// AccessMode as it was in VCK: ReadWriteOnce for what is copied to nodes,
 	// ReadWriteMany or ReadOnlyMany for NFS.
 	// +kubebuilder:validation:Enum=ReadWriteOnce;ReadOnlyMany;ReadWriteMany

@@ -162,10 +162,7 @@ func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) { return parseSource(
 // parseSource parses a volume. pulled: its replica was made when resync meant what refresh
 // means now.
 func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
-	options := map[string]string{}
-	for key, value := range v.Options {
-		options[key] = string(value)
-	}
+	options := optionsOf(v)
 	kind, known := sources[v.SourceType]
 	if !known {
 		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of %s", v.SourceType, sourceTypes())
@@ -216,6 +213,18 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	s.Flags = append(s.Flags, flagsOf(options, contentFlags)...)
 	s.Access = append(s.Access, flagsOf(options, accessFlags)...)
 	return s, s.readLoading(v.Replicas, options)
+}
+
+// optionsOf are the options of a volume. KVC had one of them as a field.
+func optionsOf(v flexlvmv1.VolumeConfig) map[string]string {
+	out := map[string]string{}
+	for key, value := range v.Options {
+		out[key] = string(value)
+	}
+	if v.EndpointURL != "" {
+		out["endpointURL"] = v.EndpointURL
+	}
+	return out
 }
 
 // sourceTypes names all types.

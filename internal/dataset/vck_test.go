@@ -1,6 +1,9 @@
 package dataset
 
 import (
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +36,22 @@ func TestStoredByVCK(t *testing.T) {
 	}
 	_, err := ParseSource(volumeOf("S3", 1, s3Options(options{"EndpointURL": "http://minio"})))
 	require.ErrorContains(t, err, "write endpointURL")
+
+	// To KVC both URLs were fields, and its client wrote them empty where they were not given.
+	v := volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"})
+	v.SourceURL, v.EndpointURL = "s3://b/p/", "minio-svc.default:9000"
+	s, err := ParseSource(v)
+	require.NoError(t, err)
+	option, err := ParseSource(volumeOf("S3", 1, s3Options(options{"endpointURL": "minio-svc.default:9000"})))
+	require.NoError(t, err)
+	require.Equal(t, []string{"--endpoint=minio-svc.default:9000"}, s.Access)
+	require.Equal(t, option.Load(0), s.Load(0), "it is the same data, wherever its server is named")
+	share := volumeOf("NFS", 1, options{"server": "10.0.0.1", "path": "/"})
+	_, err = ParseSource(share)
+	require.NoError(t, err)
+	share.EndpointURL = "http://minio"
+	_, err = ParseSource(share)
+	require.ErrorContains(t, err, `option "endpointURL" does not belong to sourceType NFS; remove it`)
 
 	spec := flexlvmv1.VolumeManagerSpec{VolumeConfigs: []flexlvmv1.VolumeConfig{
 		{ID: "vol1", SourceType: "S3", Replicas: 1}, {ID: "vol1", SourceType: "NFS"}, {ID: "vol1-n2"}, {ID: "vol1", SourceType: "NFS", Replicas: 3},
@@ -135,4 +154,39 @@ func TestServerIsPartOfTheData(t *testing.T) {
 	s.completed(0)
 	s.Source.Endpoint = "other:9000"
 	s.requirePlan("unlabel node-0")
+}
+
+// docs/from-vck.md says of each option that VCK knew what it was and what it is, and
+// docs/datasets.md has all that there are.
+func TestOptionsAreDocumented(t *testing.T) {
+	moved, err := os.ReadFile("../../docs/from-vck.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(moved), "## Every option")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "| published manifest |")
+	told := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		require.NotEmpty(t, strings.TrimSpace(cells[2]), line)
+		require.NotEmpty(t, strings.TrimSpace(cells[3]), line)
+		for _, name := range strings.Split(cells[1], ",") {
+			told[strings.Trim(name, " `")] = true
+		}
+	}
+	require.Equal(t, []string{
+		"EndpointURL", "awsCredentialsSecretName", "branch", "dataPath", "distributionStrategy", "endpointURL", "filePath", "inputPath", "outputPath",
+		"pachydermServiceAddress", "path", "recursive", "repo", "resync", "server", "sourceURL", "timeoutForDataDownload",
+	}, slices.Sorted(maps.Keys(told)))
+	ours, err := os.ReadFile("../../docs/datasets.md")
+	require.NoError(t, err)
+	for kind, source := range sources {
+		for _, option := range source.options {
+			if !told[option] {
+				require.Contains(t, string(ours), "`"+option+"`", kind)
+			}
+		}
+	}
 }

@@ -38,6 +38,7 @@ func TestDatasets(t *testing.T) {
 		}
 	})
 	t.Run("VCK", k.testVCK)
+	t.Run("stored by VCK", k.testStored)
 	t.Run("replicas", k.testReplicas)
 	t.Run("sources", k.testSources)
 	t.Run("failures", k.testFailures)
@@ -54,7 +55,7 @@ func TestDatasets(t *testing.T) {
 	t.Run("policies of loaders", k.testLoaderPolicies)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
 	t.Run("restart while loading", func(t *testing.T) { k.testRestartWhileLoading(t, binary, &kill) })
-	b.simulateNode(t, "sim-4") // one more, as one does not come back
+	b.simulateNode(t, "sim-5") // one more, as one does not come back
 	t.Run("node lost while loading", k.testLostWhileLoading)
 	t.Run("lost node", k.testLostNode)
 	t.Run("nothing was forbidden", func(t *testing.T) {
@@ -202,6 +203,11 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 	only := `nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-1]}]}]}}`
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+only))
 	s.status("v", flexlvmv1.StateFailed, "replicas [2] greater than number of nodes [1]")
+	// Its loader waits nevertheless, as a cluster autoscaler makes nodes for pods alone.
+	await.Until(t, longest, func() string {
+		second := s.get("v").Status.Volumes[0].Nodes[1]
+		return await.Missing(strings.Contains(second.Message, "no node takes its loader: 0/"), "the second replica: %+v", second)
+	})
 	// An edit of the affinity mends it; another moves what is there.
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(only, "[sim-1]", "[sim-1, sim-2]")))
 	s.status("v", flexlvmv1.StateRunning, "success")

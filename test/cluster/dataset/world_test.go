@@ -34,7 +34,7 @@ func ptr[T any](v T) *T { return &v }
 // longNode has more characters than a label's value may have.
 var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
 
-var nodes = []string{"sim-1", "sim-2", longNode}
+var nodes = []string{"sim-1", "sim-2", longNode, "sim-4"}
 
 // simulateNode makes a Node that is Ready for the scheduler, with a volume group that
 // has room, as its daemon reports it.
