@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,7 @@ type summary struct {
 	Ready      bool
 	Retryable  bool
 	Message    string
+	Notes      []string
 }
 
 // fetch brings a source to the bed's destination, and tells how it went.
@@ -169,7 +171,7 @@ func (b *bed) start(source string, flags ...string) *running {
 func (b *bed) launch(args ...string) *running {
 	b.t.Helper()
 	r := &running{bed: b, result: filepath.Join(b.t.TempDir(), "result")}
-	if len(args) > 0 && (args[0] == "put" || args[0] == "prepare") {
+	if len(args) > 0 && slices.Contains([]string{"put", "prepare", "mirror"}, args[0]) {
 		args = append([]string{args[0], "--result", r.result}, args[1:]...)
 	} else {
 		args = append([]string{"--result", r.result}, args...)

@@ -1,0 +1,174 @@
+//go:build s3
+
+package suite
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/s3"
+)
+
+// What VCK's published manifests ask for, as the controller has it loaded.
+func TestWordsOfVCK(t *testing.T) {
+	const file, other = "cifar-100-python.tar.gz", "mnist.tar.gz"
+	there := tree{file: "a", other: "b", "cifar/batch_1.bin": "c", "sets/x/cifar_2": "d", "bar/p0_1x": "e", "bar/q/1_1": "f", "bar/README": "g", "barn/0_1": "h"}
+	for name, c := range map[string]struct {
+		source string
+		flags  []string
+		want   tree
+		note   string
+	}{
+		"one object":           {file, nil, tree{file: "a"}, ""},
+		"all below a prefix":   {"bar/", nil, tree{"p0_1x": "e", "q/1_1": "f", "README": "g"}, ""},
+		"*cifar* of a bucket":  {"", []string{"--path=*cifar*"}, tree{file: "a", "cifar/batch_1.bin": "c", "sets/x/cifar_2": "d"}, "5 of 8 objects"},
+		"one of two patterns":  {"bar/", []string{"--path=*0_1*", "--elsewhere=*1_1*"}, tree{"p0_1x": "e"}, "1 of 3 objects"},
+		"the other of the two": {"bar/", []string{"--path=*1_1*", "--elsewhere=*0_1*"}, tree{"q/1_1": "f"}, "1 of 3 objects"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.put(there)
+			o := b.fetch(b.url(c.source), c.flags...)
+			require.Zero(t, o.code, o.stderr)
+			require.Equal(t, c.want, b.files())
+			require.Contains(t, strings.Join(o.result.Notes, "\n"), c.note)
+			require.Equal(t, c.note == "", len(o.result.Notes) == 0, o.result.Notes)
+		})
+	}
+}
+
+// The published example for MinIO names its server without a scheme.
+func TestEndpointWithoutScheme(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"a": "content"})
+	host := strings.TrimPrefix(b.proxy.Endpoint, "http://")
+	begun := time.Now()
+	o := b.launch("--endpoint", host, b.url("a"), b.dest).wait()
+	require.Zero(t, o.code, o.stderr)
+	require.Less(t, time.Since(begun), longest/2)
+	require.Equal(t, tree{"a": "content"}, b.files())
+	require.Contains(t, strings.Join(o.result.Notes, "\n"), "was taken for "+b.proxy.Endpoint)
+	// A run after an edit that names the scheme finds the same data.
+	b.proxy.Forget()
+	o = b.launch("--endpoint", b.proxy.Endpoint, "--sync", b.url("a"), b.dest).wait()
+	require.Zero(t, o.code, o.stderr)
+	require.Zero(t, b.proxy.Sent("/a"))
+}
+
+// A bucket of another region than the one that is signed for is found by what its server
+// says.
+func TestRegionThatIsNotNamed(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"p/a": "content"})
+	const another = "eu-north-7"
+	b.env = append(b.env, "AWS_REGION="+another)
+	client, err := minio.New(strings.TrimPrefix(server.Endpoint, "http://"), &minio.Options{
+		Creds: credentials.NewStaticV4(server.Access, server.Secret, ""), Region: another, BucketLookup: minio.BucketLookupPath, MaxRetries: 1,
+	})
+	require.NoError(t, err)
+	_, err = client.GetBucketVersioning(b.ctx, b.bucket)
+	require.Equal(t, "AuthorizationHeaderMalformed", minio.ToErrorResponse(err).Code, "the server does mind: %v", err)
+	for _, source := range []string{b.url("p/"), b.url("p/a")} {
+		o := b.launch("--endpoint", server.Endpoint, source, b.dest).wait()
+		require.Zero(t, o.code, o.stderr)
+	}
+	require.Equal(t, tree{"a": "content"}, b.files())
+}
+
+// What consumers of a loaded directory change is uploaded while they do, and what they did
+// not touch is left alone, whoever changed it at the source.
+func TestMirror(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"p/kept": "old", "p/changed": "old", "p/d/removed": "old"})
+	source := b.url("p/")
+	require.Zero(t, b.fetch(source).code)
+	_, err := server.Put(b.ctx, b.bucket, "p/kept", []byte("changed by others"), true)
+	require.NoError(t, err)
+	mirror := func() (end func() int) {
+		r := b.launch("mirror", "--endpoint", b.proxy.Endpoint, "--every", "50ms", "--back", b.dest, source)
+		return func() int {
+			require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
+			return r.wait().code
+		}
+	}
+	write := func(name, content string) {
+		path := filepath.Join(b.dest, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	}
+	comes := func(key, content string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			got, err := server.Get(b.ctx, b.bucket, key)
+			return err == nil && string(got) == content
+		}, longest, 50*time.Millisecond, "%s is not %q at the source", key, content)
+	}
+	end := mirror()
+	write("changed", "new")
+	write("results/1", "one")
+	comes("p/changed", "new")
+	comes("p/results/1", "one")
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "d/removed")))
+	large := noise(7, 20<<20)
+	write("results/large", large)
+	comes("p/results/large", large)
+	require.Equal(t, 75, end(), "it is ended from outside, and is to be started again")
+
+	// What is written while none runs is uploaded by the next one, and nothing twice.
+	write("results/1", "two")
+	time.Sleep(3 * time.Second) // what changed just now is looked at again in any case
+	b.proxy.Forget()
+	end = mirror()
+	comes("p/results/1", "two")
+	end()
+	for _, r := range b.proxy.Requests() {
+		require.False(t, r.Method == http.MethodPut && !strings.HasSuffix(r.Path, "results/1"), "%s %s", r.Method, r.Path)
+	}
+	// And a last time, verified, before the directory goes.
+	write("results/last", "three")
+	o := b.launch("put", "--endpoint", b.proxy.Endpoint, "--back", b.dest, source).wait()
+	require.Zero(t, o.code, o.stderr)
+	comes("p/results/last", "three")
+	comes("p/kept", "changed by others")
+	comes("p/d/removed", "old")
+}
+
+// A mirror whose server is away or refuses says so and goes on when it can.
+func TestMirrorGoesOn(t *testing.T) {
+	b := newBed(t)
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte("content"), 0o644))
+	b.proxy.Inject(s3.Fault{Method: "PUT", Path: "/a", Status: 403, Code: "AccessDenied"})
+	const address = "127.0.0.1:18099"
+	r := b.launch("mirror", "--endpoint", b.proxy.Endpoint, "--attempts=1", "--every=50ms", "--id=claim", "--listen="+address, b.dest, b.url("p/"))
+	state := func() (out struct {
+		State, Message, ID    string
+		FilesDone, FilesTotal int
+	}) {
+		answer, err := http.Get("http://" + address + "/progress")
+		if err == nil {
+			defer answer.Body.Close()
+			_ = json.NewDecoder(answer.Body).Decode(&out) // it is asked again
+		}
+		return out
+	}
+	require.Eventually(t, func() bool { return strings.Contains(state().Message, "1 of 1 changed files are not uploaded") }, longest, 50*time.Millisecond, "%+v", state())
+	require.Equal(t, "claim", state().ID)
+	require.Zero(t, state().FilesDone)
+	b.proxy.Inject()
+	require.Eventually(t, func() bool { return state().FilesDone == 1 && state().Message == "" }, longest, 50*time.Millisecond, "%+v", state())
+	got, err := server.Get(b.ctx, b.bucket, "p/a")
+	require.NoError(t, err)
+	require.Equal(t, "content", string(got))
+	require.NoError(t, r.cmd.Process.Kill())
+	require.Equal(t, -1, r.wait().code)
+}
