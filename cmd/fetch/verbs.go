@@ -22,6 +22,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if source.Name = s.name; s.name != "" && !source.Single() {
 		return usageError{fmt.Errorf("--name %q is of one object; give a source that neither ends in a slash nor has wildcards", s.name)}
 	}
+	source.OrObject = s.orObject
 	paths, err := readPaths(s.orderFile)
 	if err != nil {
 		return usageError{err}

@@ -125,6 +125,9 @@ func (t task) loadArgs(sync bool) []string {
 			args = append(args, "--elsewhere="+glob)
 		}
 	}
+	if t.source.OrObject {
+		args = append(args, "--or-object")
+	}
 	args = append(args, "--memory="+bytesInFlight)
 	if t.source.Timeout > 0 {
 		args = append(args, "--timeout="+t.source.Timeout.String())

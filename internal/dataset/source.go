@@ -33,6 +33,7 @@ type Source struct {
 	Flags    []string // of the loader, which decide what is loaded
 	Access   []string // flags of the loader for the way to the source alone
 	Include  []string // one glob for each replica, as VCK's, or none at all
+	OrObject bool     // the slash at the end of URL is ours: it may be one object
 	Dir      string   // below the root of the volume, where the data go; may be empty
 	NFS      *corev1.NFSVolumeSource
 	Capacity resource.Quantity
@@ -308,8 +309,9 @@ func (s *Source) readDistribution(replicas int32, options map[string]string) err
 		total += counts[glob]
 		s.Include = append(s.Include, slices.Repeat([]string{glob}, counts[glob])...)
 	}
-	if key := strings.TrimPrefix(s.URL, "s3://"); strings.Contains(key, "/") && single(key) {
-		s.URL += "/" // VCK searched below it
+	if key, isS3 := strings.CutPrefix(s.URL, "s3://"); isS3 && strings.Contains(key, "/") && single(key) {
+		s.URL += "/" // VCK searched below it, or took the object of that name
+		s.OrObject = !s.Mirror
 	}
 	if total != int(replicas) {
 		return fmt.Errorf("total number of replicas: [%s] in distributionStrategy [%s], does not match number of replicas provided: [%d]",

@@ -84,11 +84,14 @@ func TestDistributionMatchesWholePaths(t *testing.T) {
 	}
 	require.Equal(t, []string{"--path=*0_1*", "--elsewhere=*1_1*"}, args(1))
 	require.Equal(t, []string{"--path=*1_1*", "--elsewhere=*0_1*"}, args(2))
+	require.True(t, s.OrObject)
+	require.Contains(t, (task{owner: owner, config: v, source: s, claim: &corev1.PersistentVolumeClaim{}}).loadArgs(false), "--or-object", "VCK took one object, too")
 	for url, want := range map[flexlvmv1.OptionValue]string{"s3://e2e-test": "s3://e2e-test", "s3://b/a/": "s3://b/a/", "s3://b/a/*.csv": "s3://b/a/*.csv"} {
 		v.Options["sourceURL"] = url
 		s, err = ParseSource(v)
 		require.NoError(t, err)
 		require.Equal(t, want, s.URL)
+		require.False(t, s.OrObject, url)
 	}
 	// What the loader found out is told.
 	st := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
@@ -124,7 +127,11 @@ func TestPachydermOfVCK(t *testing.T) {
 			require.Empty(t, s.Secret)
 		})
 	}
-	s, err := ParseSource(volumeOf("Pachyderm", 1, options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o", "pachydermSecretName": "token"}))
+	s, err := ParseSource(volumeOf("Pachyderm", 1, options{"repo": "r", "branch": "b", "inputPath": "s3/test", "outputPath": "o", "distributionStrategy": `{"*": 1}`}))
+	require.NoError(t, err)
+	require.Equal(t, "pachyderm://r@b/s3/test", s.URL, "one file stays one file")
+	require.False(t, s.OrObject)
+	s, err = ParseSource(volumeOf("Pachyderm", 1, options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o", "pachydermSecretName": "token"}))
 	require.NoError(t, err)
 	require.Equal(t, "token", s.Secret)
 	require.NotContains(t, s.Access, "--anonymous")

@@ -35,6 +35,9 @@ func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) err
 	if err == nil && len(found) == page {
 		found, err = b.listLarge(ctx, prefix, foldersOf(prefix, found))
 	}
+	if err == nil && len(found) == 0 && b.source.OrObject && b.source.Object() != "" {
+		found, err = b.orObject(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -44,6 +47,15 @@ func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) err
 		}
 	}
 	return nil
+}
+
+// orObject is the object that a source names of which nothing is below it, if there is one.
+func (b *Bucket) orObject(ctx context.Context) ([]store.Object, error) {
+	o, err := b.one(ctx, b.source.Object())
+	if err != nil && store.Classify(err) == store.Gone {
+		return nil, nil
+	}
+	return []store.Object{o}, err
 }
 
 // listLarge lists all below a prefix, whose first page was of so many folders.

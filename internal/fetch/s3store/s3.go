@@ -152,13 +152,7 @@ func (b *Bucket) again(ctx context.Context, try func(context.Context) error) err
 // List implements store.Store.
 func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error {
 	if b.source.Single() {
-		var o store.Object
-		err := b.again(ctx, func(ctx context.Context) (err error) {
-			ctx, _, stop := store.WatchStall(ctx, b.config.Stall)
-			defer stop()
-			o, _, err = b.Stat(ctx, b.source.Key, b.config.Version)
-			return store.Cause(ctx, err)
-		})
+		o, err := b.one(ctx, b.source.Key)
 		if store.Classify(err) == store.Gone && err != nil {
 			err = fmt.Errorf("there is no bucket or object of this name; all below a prefix is fetched where it ends in a slash: %w", err)
 		}
@@ -168,6 +162,17 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 		return each(o)
 	}
 	return b.listAll(ctx, each)
+}
+
+// one looks at the object that a source names.
+func (b *Bucket) one(ctx context.Context, key string) (o store.Object, err error) {
+	err = b.again(ctx, func(ctx context.Context) (err error) {
+		ctx, _, stop := store.WatchStall(ctx, b.config.Stall)
+		defer stop()
+		o, _, err = b.Stat(ctx, key, b.config.Version)
+		return store.Cause(ctx, err)
+	})
+	return o, err
 }
 
 // Stat implements store.Store.

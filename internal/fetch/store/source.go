@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -29,6 +30,9 @@ type Source struct {
 	Prefix string
 	// Name, if it is set, is the path of a source that is one object.
 	Name string
+	// OrObject: if nothing is below Key, which ends in a slash, the source is the object of
+	// that name without it.
+	OrObject bool
 }
 
 // Single reports whether the source is one object.
@@ -57,6 +61,9 @@ func (s *Source) Resolve() error {
 
 // Path returns the path of key; false if the source does not include key.
 func (s Source) Path(key string) (string, bool) {
+	if s.OrObject && key == s.Object() {
+		return path.Base(key), true
+	}
 	if !strings.HasPrefix(key, s.Prefix) || s.Glob != nil && !s.Glob.match(key) {
 		return "", false
 	}
@@ -65,6 +72,9 @@ func (s Source) Path(key string) (string, bool) {
 	}
 	return key[len(s.Prefix):], true
 }
+
+// Object returns the key of the object that OrObject speaks of.
+func (s Source) Object() string { return strings.TrimSuffix(s.Key, "/") }
 
 // ListPrefix returns the longest prefix of all keys to read.
 func (s Source) ListPrefix() string {

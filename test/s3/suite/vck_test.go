@@ -33,6 +33,8 @@ func TestWordsOfVCK(t *testing.T) {
 		"all below a prefix":   {"bar/", nil, tree{"p0_1x": "e", "q/1_1": "f", "README": "g"}, ""},
 		"*cifar* of a bucket":  {"", []string{"--path=*cifar*"}, tree{file: "a", "cifar/batch_1.bin": "c", "sets/x/cifar_2": "d"}, "5 of 8 objects"},
 		"one of two patterns":  {"bar/", []string{"--path=*0_1*", "--elsewhere=*1_1*"}, tree{"p0_1x": "e"}, "1 of 3 objects"},
+		"of one object":        {file + "/", []string{"--or-object", "--path=*cifar*"}, tree{file: "a"}, ""},
+		"below, and no object": {"bar/", []string{"--or-object", "--path=*0_1*"}, tree{"p0_1x": "e"}, "2 of 3 objects"},
 		"the other of the two": {"bar/", []string{"--path=*1_1*", "--elsewhere=*0_1*"}, tree{"q/1_1": "f"}, "1 of 3 objects"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,6 +46,18 @@ func TestWordsOfVCK(t *testing.T) {
 			require.Contains(t, strings.Join(o.result.Notes, "\n"), c.note)
 			require.Equal(t, c.note == "", len(o.result.Notes) == 0, o.result.Notes)
 		})
+	}
+}
+
+// A source that is neither a prefix nor an object says so, and so does a pattern that the
+// object does not match.
+func TestNeitherPrefixNorObject(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"a": "content"})
+	for source, flag := range map[string]string{"none/": "--path=*", "a/": "--path=b*", "": "--path=b*"} {
+		o := b.fetch(b.url(source), "--or-object", flag)
+		require.Equal(t, 1, o.code, o.stderr)
+		require.Contains(t, o.result.Message, "none is wanted by")
 	}
 }
 
