@@ -271,6 +271,22 @@ func TestTooFewNodes(t *testing.T) {
 	require.False(t, s.requirePlan("create claim v-a-0", "create claim v-a-1").Failed)
 }
 
+// A node whose label flaps while it loads is still the node of that replica.
+func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = withData(has("gpu")) })
+	s.loading(0, corev1.PodRunning)
+	s.loading(1, corev1.PodRunning)
+	s.Fit, s.Barred = 0, map[string]bool{"node-0": true, "node-1": true}
+	words, out := s.plan()
+	require.Equal(t, []string{"annotate claim v-a-0", "annotate claim v-a-1"}, words)
+	require.False(t, out.Failed)
+	require.NotContains(t, out.Status.Message, "greater than number of nodes")
+	// Not one that its user asks to leave.
+	s.Config.NodeAffinity = withData(has("fast"))
+	_, out = s.plan()
+	require.Contains(t, out.Status.Message, "replicas [2] greater than number of nodes [0]")
+}
+
 // A cluster autoscaler makes nodes for pods that wait for them, and for nothing else: a
 // loader waits also where no node is for it yet, and says in its pod's words what for.
 func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {

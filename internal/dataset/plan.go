@@ -22,10 +22,6 @@ const (
 	betweenVisits = time.Minute
 )
 
-// mostAhead is how many replicas more than there are nodes for have loaders that wait for
-// nodes: a cluster autoscaler makes nodes for pods that wait, and for nothing else.
-const mostAhead = 10
-
 // Outcome is what to do for a volume, and its status.
 type Outcome struct {
 	Actions []Action
@@ -95,6 +91,7 @@ type planner struct {
 	*Observed
 	Outcome
 	labels map[string]bool // nodes that are to carry the label
+	nodes  int             // that there are for replicas
 }
 
 func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }
@@ -121,6 +118,7 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 
 // copies serves what lies on nodes.
 func (p *planner) copies() {
+	p.nodes = p.countNodes()
 	p.deletePut() // it was for a release that nobody wants any more
 	if p.Source.Writable() {
 		p.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
@@ -267,7 +265,7 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim goes, as soon as no pod uses it"
-	case index >= p.Fit+mostAhead:
+	case index >= p.nodes+mostAhead:
 		status.Message = "there is no node for it, and others wait for nodes already"
 	default:
 		status.Message = "its claim is made"

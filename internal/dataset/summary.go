@@ -31,14 +31,30 @@ func (p *planner) summarize() {
 	}
 }
 
+// mostAhead is how many replicas more than there are nodes for have loaders that wait for
+// nodes: a cluster autoscaler makes nodes for pods that wait, and for nothing else.
+const mostAhead = 10
+
+// countNodes is how many nodes there are for replicas: those that fit, and those that do
+// not match for a while and keep theirs.
+func (p *planner) countNodes() int {
+	out := p.Fit
+	for _, r := range p.Replicas {
+		if r.Claim != nil && !going(r.Claim) && p.Barred[r.Node] && p.astray(r) == "" {
+			out++
+		}
+	}
+	return out
+}
+
 // message is what VCK said, where VCK had a message, and else what is in the way.
 func (p *planner) message() string {
 	if p.Loaded == p.Config.Replicas || p.Status.ReadyReplicas == p.Config.Replicas {
 		return flexlvmv1.MessageSuccess
 	}
-	if p.Fit < int(p.Config.Replicas) {
+	if p.nodes < int(p.Config.Replicas) {
 		p.Failed = true
-		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.Config.Replicas, p.Fit)
+		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.Config.Replicas, p.nodes)
 	}
 	for _, state := range []flexlvmv1.ReplicaState{flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLeaving, flexlvmv1.ReplicaLoading} {
 		for _, r := range p.Status.Nodes {
