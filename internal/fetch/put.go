@@ -276,7 +276,8 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	return u.verify(ctx, o, key, file, crc.Sum(nil), buf)
 }
 
-// verify asks the server what it has now.
+// verify asks the server what it has now. An ETag that does not match proves nothing, as
+// it need not be a hash: then the content itself is read.
 func (u *upload) verify(ctx context.Context, o store.Object, key string, file *dirstore.Pinned, crc []byte, buf []byte) error {
 	there, sums, err := u.remote.Verify(ctx, key, o.Size)
 	if err != nil {
@@ -291,7 +292,8 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file *d
 		return c.Verify(crc)
 	case c.Kind == store.CheckComposite:
 		ours := func(context.Context, int) ([]int64, error) { return nil, nil } // there is nothing to ask for
-		if known, err := c.VerifyComposite(ctx, file.File, o.Size, buf, ours); known || err != nil {
+		known, err := c.VerifyComposite(ctx, file.File, o.Size, buf, ours)
+		if known && err == nil || err != nil && !errors.Is(err, store.ErrChecksum) {
 			return err
 		}
 	case c.Streams():
@@ -299,7 +301,9 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file *d
 		if err := store.HashInto(ctx, h, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
 			return err
 		}
-		return c.Verify(h.Sum(nil))
+		if err := c.Verify(h.Sum(nil)); err == nil || c.Kind != store.CheckMD5 {
+			return err
+		}
 	}
 	return u.readBack(ctx, there, crc, buf)
 }

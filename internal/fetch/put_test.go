@@ -22,7 +22,18 @@ import (
 // be deleted on the strength of "verified".
 func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 	sent := []byte("what a user wrote")
-	for name, got := range map[string]string{"whole": string(sent), "of the same length": "what a user wrotE"} {
+	const looksLikeMD5 = "0123456789abcdef0123456789abcdef"
+	for name, c := range map[string]struct {
+		got, etag string
+		whole     bool
+	}{
+		"whole":                            {string(sent), "of no kind", true},
+		"of the same length":               {"what a user wrotE", "of no kind", false},
+		"an ETag that is no MD5":           {string(sent), looksLikeMD5, true},
+		"and another content":              {"what a user wrotE", looksLikeMD5, false},
+		"an ETag that is none of parts":    {string(sent), looksLikeMD5 + "-1", true},
+		"another content of so many parts": {"what a user wrotE", looksLikeMD5 + "-1", false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
 			dir := t.TempDir()
@@ -32,12 +43,12 @@ func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 					return false
 				}
 				_, _ = io.Copy(io.Discard, r.Body)
-				b.fake.set(key, fakeObject{data: []byte(got), etag: "of no kind"})
-				w.Header().Set("ETag", `"of no kind"`)
+				b.fake.set(key, fakeObject{data: []byte(c.got), etag: c.etag})
+				w.Header().Set("ETag", `"`+c.etag+`"`)
 				return true
 			}
 			err := b.upload(dir, s3store.Config{Attempts: 2, Stall: 5 * time.Second})
-			if name == "whole" {
+			if c.whole {
 				require.NoError(t, err)
 			} else {
 				require.ErrorIs(t, err, store.ErrChecksum)
