@@ -3,6 +3,7 @@ package v1
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,13 +109,20 @@ func (s VolumeManagerSpec) All() []VolumeConfig {
 		}
 		id := v.ID
 		for n := 2; seen[v.ID]; n++ {
-			if next := fmt.Sprintf("%s-n%d", id, n); !taken[next] {
+			if next := fmt.Sprintf("%s-n%d", id, n); !taken[next] && !slices.ContainsFunc(out, func(v VolumeConfig) bool { return isNumbered(v.ID, next) }) {
 				v.ID = next
 			}
 		}
 		seen[v.ID], taken[v.ID] = true, true
 	}
 	return out
+}
+
+// isNumbered reports whether an id is another one and a number, as the names of the other's
+// claims are.
+func isNumbered(id, other string) bool {
+	number, found := strings.CutPrefix(id, other+"-")
+	return found && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
 // LoaderTemplate is what a cluster may ask of every pod, or a network of every program.

@@ -64,6 +64,10 @@ func TestStoredByVCK(t *testing.T) {
 	require.Equal(t, []string{"vol1", "vol1-n3", "vol1-n2", "vol1-n4"}, ids)
 	require.Equal(t, []int32{1, 1, 0, 3}, replicas)
 	require.Equal(t, "vol1", spec.Given()[1].ID)
+
+	// No claim of a replica gets the name of another volume's claim for consumers.
+	spec.VolumeConfigs = []flexlvmv1.VolumeConfig{{ID: "vol1", SourceType: "S3"}, {ID: "vol1", SourceType: "S3"}, {ID: "vol1-n2-0"}, {ID: "vol1-n3-x"}}
+	require.Equal(t, "vol1-n3", spec.All()[1].ID)
 }
 
 // VCK matched whole paths below the source, whether or not its name ended in a slash.
