@@ -157,6 +157,26 @@ func TestMirror(t *testing.T) {
 	comes("p/d/removed", "old")
 }
 
+// VCK's own test mirrored what came from one object: that goes back over the object, and
+// what is new beside it.
+func TestMirrorOfOneObject(t *testing.T) {
+	b := newBed(t)
+	b.put(tree{"sets/cifar.tar.gz": "old", "sets/other": "old", "cifar.tar.gz": "another"})
+	source := b.url("sets/cifar.tar.gz")
+	require.Zero(t, b.fetch(source).code)
+	require.Equal(t, tree{"cifar.tar.gz": "old"}, b.files())
+	for name, content := range map[string]string{"cifar.tar.gz": "new", "results": "one"} {
+		require.NoError(t, os.WriteFile(filepath.Join(b.dest, name), []byte(content), 0o644))
+	}
+	o := b.launch("put", "--endpoint", b.proxy.Endpoint, "--back", b.dest, source).wait()
+	require.Zero(t, o.code, o.stderr)
+	for key, want := range map[string]string{"sets/cifar.tar.gz": "new", "sets/results": "one", "sets/other": "old", "cifar.tar.gz": "another"} {
+		got, err := server.Get(b.ctx, b.bucket, key)
+		require.NoError(t, err, key)
+		require.Equal(t, want, string(got), key)
+	}
+}
+
 // A mirror whose server is away or refuses says so and goes on when it can.
 func TestMirrorGoesOn(t *testing.T) {
 	b := newBed(t)
