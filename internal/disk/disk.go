@@ -107,27 +107,34 @@ func (h Host) read(name string) (Disk, bool, error) {
 // identify returns by what a disk is told from all others, wherever it is plugged in: its
 // WWN, as the kernel prints it (naa.…, eui.…, nvme.…, t10.…), or else the serial number
 // of a virtual disk (serial-…) or of a memory card (cid-…). Spaces become underscores. It
-// is empty where there is none of these, or only zeros.
+// is empty where there is none of these, or only zeros or another word for none.
 func identify(dir string) string {
 	for _, at := range []struct{ file, prefix string }{
 		{"wwid", ""}, {"device/wwid", ""}, {"serial", "serial-"}, {"device/cid", "cid-"}, {"device/serial", "serial-"},
 	} {
 		text, err := line(filepath.Join(dir, at.file))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL) {
+			continue // how the kernel says that the disk has none
+		}
 		if err != nil {
-			continue
+			return "" // next time it may be told, and would be another disk's
 		}
 		id := strings.Join(strings.Fields(text), "_")
 		_, value, dotted := strings.Cut(id, ".")
 		if !dotted {
 			value = id
 		}
-		if strings.Trim(value, "0x-_.") == "" {
+		if strings.Trim(value, "0x-_.") == "" || slices.Contains(placeholders, strings.ToLower(value)) || slices.Contains(placeholders, strings.ToLower(id)) {
 			continue
 		}
 		return at.prefix + strings.Map(plain, id)
 	}
 	return ""
 }
+
+// placeholders are what disks say, in lower case, to whom nobody has given a serial number.
+// QEMU's storage daemon says (null), of each of its disks.
+var placeholders = []string{"(null)", "null", "none", "n/a", "unknown", "default", "default_string", "not_specified", "to_be_filled_by_o.e.m."}
 
 // plain replaces what an ID may not hold: commas and at signs have a meaning in the
 // annotation that names IDs.

@@ -60,19 +60,22 @@ func TestList(t *testing.T) {
 		"NVMe over TCP":      {device("devices/virtual/nvme-fabrics/ctl/nvme0/block/sdb", "wwid=uuid.1", "device/transport=tcp"), &Disk{ID: "uuid.1", Rotational: true, Remote: true}},
 		"one of two paths, NVMe": {device("devices/virtual/nvme-subsystem/nvme-subsys0/block/sdb", "wwid=uuid.1", "device/nvme0/transport=pcie", "device/nvme1/transport=rdma"),
 			&Disk{ID: "uuid.1", Rotational: true, Remote: true}},
-		"a virtual disk":        {device("devices/pci0/virtio2/block/sdb", "device/", "serial=data-1"), &Disk{ID: "serial-data-1", Rotational: true}},
-		"without a serial":      {device("devices/pci0/virtio2/block/sdb", "device/", "serial="), &Disk{Rotational: true}},
-		"a serial of zeros":     {device("devices/pci0/virtio2/block/sdb", "device/", "serial=0000-00"), &Disk{Rotational: true}},
-		"a WWN of zeros":        {device(scsi, "device/wwid=naa.0000000000000000", "device/serial=Z1"), &Disk{ID: "serial-Z1", Rotational: true}},
-		"a serial with a comma": {device("devices/pci0/virtio2/block/sdb", "device/", "serial=a,b@c*"), &Disk{ID: "serial-a_b_c_", Rotational: true}},
-		"Fibre Channel":         {device("devices/pci0/host2/rport-2:0-1/target/block/sdb", "device/wwid=naa.6"), &Disk{ID: "naa.6", Rotational: true, Remote: true}},
-		"iSCSI":                 {device("devices/platform/host3/session1/target/block/sdb", "device/wwid=naa.6"), &Disk{ID: "naa.6", Rotational: true, Remote: true}},
-		"a loop or LVM device":  {device("devices/virtual/block/sdb"), nil},
-		"a path of a subsystem": {[]string{"devices/virtual/nvme/block/sdb/device/", "devices/virtual/nvme/block/sdb/size=1"}, nil},
-		"a disk that goes away": {[]string{scsi + "/device/", scsi + "/size=2097152"}, nil},
-		"a card in its reader":  {append(device(scsi, "device/"), scsi+"/removable=1"), &Disk{Rotational: true, Removable: true}},
-		"a memory card":         {device("devices/mmc/block/sdb", "device/cid=1501004d38473150", "device/serial=0x12345678"), &Disk{ID: "cid-1501004d38473150", Rotational: true}},
-		"a number of zeros":     {device("devices/mmc/block/sdb", "device/serial=0x00000000"), &Disk{Rotational: true}},
+		"a virtual disk":         {device("devices/pci0/virtio2/block/sdb", "device/", "serial=data-1"), &Disk{ID: "serial-data-1", Rotational: true}},
+		"without a serial":       {device("devices/pci0/virtio2/block/sdb", "device/", "serial="), &Disk{Rotational: true}},
+		"a serial that is none":  {device("devices/pci0/virtio2/block/sdb", "device/", "serial=(null)"), &Disk{Rotational: true}},
+		"a maker's placeholder":  {device(scsi, "device/wwid=", "device/serial=To Be Filled By O.E.M."), &Disk{Rotational: true}},
+		"a name with none in it": {device("devices/pci0/virtio2/block/sdb", "device/", "serial=none-1"), &Disk{ID: "serial-none-1", Rotational: true}},
+		"a serial of zeros":      {device("devices/pci0/virtio2/block/sdb", "device/", "serial=0000-00"), &Disk{Rotational: true}},
+		"a WWN of zeros":         {device(scsi, "device/wwid=naa.0000000000000000", "device/serial=Z1"), &Disk{ID: "serial-Z1", Rotational: true}},
+		"a serial with a comma":  {device("devices/pci0/virtio2/block/sdb", "device/", "serial=a,b@c*"), &Disk{ID: "serial-a_b_c_", Rotational: true}},
+		"Fibre Channel":          {device("devices/pci0/host2/rport-2:0-1/target/block/sdb", "device/wwid=naa.6"), &Disk{ID: "naa.6", Rotational: true, Remote: true}},
+		"iSCSI":                  {device("devices/platform/host3/session1/target/block/sdb", "device/wwid=naa.6"), &Disk{ID: "naa.6", Rotational: true, Remote: true}},
+		"a loop or LVM device":   {device("devices/virtual/block/sdb"), nil},
+		"a path of a subsystem":  {[]string{"devices/virtual/nvme/block/sdb/device/", "devices/virtual/nvme/block/sdb/size=1"}, nil},
+		"a disk that goes away":  {[]string{scsi + "/device/", scsi + "/size=2097152"}, nil},
+		"a card in its reader":   {append(device(scsi, "device/"), scsi+"/removable=1"), &Disk{Rotational: true, Removable: true}},
+		"a memory card":          {device("devices/mmc/block/sdb", "device/cid=1501004d38473150", "device/serial=0x12345678"), &Disk{ID: "cid-1501004d38473150", Rotational: true}},
+		"a number of zeros":      {device("devices/mmc/block/sdb", "device/serial=0x00000000"), &Disk{Rotational: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := host(t, c.files...)
@@ -87,6 +90,16 @@ func TestList(t *testing.T) {
 			require.Equal(t, *c.want, all[0])
 		})
 	}
+}
+
+// A disk whose WWN cannot be read is not known by its serial number meanwhile: what was
+// noted of it would be taken for another's.
+func TestAnIdentityThatCannotBeRead(t *testing.T) {
+	dir := "devices/pci0/block/sdb"
+	all, err := host(t, append(device(dir, "serial=Z1"), dir+"/device/wwid/")...).List()
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Empty(t, all[0].ID)
 }
 
 // What the kernel shows and nobody understands is no list of disks.

@@ -214,7 +214,7 @@ func (p *planner) unfit(d Disk) string {
 	case d.ID == "":
 		return "it has neither a WWN nor a serial number by which it could be told from another disk; use `flexlvm vg create` on the node"
 	case p.ids[d.ID] > 1:
-		return fmt.Sprintf("%d devices say that they are %s; they may be paths to one disk (multipath), which is not taken", p.ids[d.ID], d.ID)
+		return fmt.Sprintf("%d devices say that they are %s; they are paths to one disk (multipath), which is not taken, or were given one serial number", p.ids[d.ID], d.ID)
 	case d.Removable:
 		return "it is removable"
 	case d.Remote:
