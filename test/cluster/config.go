@@ -36,7 +36,7 @@ type Config struct {
 	// DiskSize is the size of each node's empty disk, /dev/vdb, in bytes;
 	// default 8 GiB. It is sparse.
 	DiskSize int64
-	// BlankDisks is how many more empty disks each node has, of 2 GiB each. They have the
+	// BlankDisks is how many more empty disks each node has, of 4 GiB each. They have the
 	// serial numbers blank-1 and following.
 	BlankDisks int
 	// Images are archives, as `docker save` or `make image`

@@ -70,7 +70,7 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backen
 func blankDisks(base string, n int) (drives []vm.Drive, err error) {
 	for i := 1; i <= n; i++ {
 		d := vm.Drive{Path: fmt.Sprintf("%s-blank-%d.img", base, i), Serial: fmt.Sprintf("blank-%d", i)}
-		if err := makeSparse(d.Path, 2<<30); err != nil {
+		if err := makeSparse(d.Path, 4<<30); err != nil {
 			return nil, err
 		}
 		drives = append(drives, d)

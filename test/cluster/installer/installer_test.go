@@ -242,8 +242,8 @@ func (b *bed) testRights(t *testing.T) {
 	done`))
 }
 
-// testUpgrade replaces the driver under a pod that uses it. At no moment is it
-// anything but one of the two releases.
+// testUpgrade replaces everything under a pod that uses its volume, while others start. At no
+// moment is the driver anything but one of the two releases, and no pod has to be made again.
 func (b *bed) testUpgrade(t *testing.T) {
 	image, err := cluster.BuildImage(t.Context(), next)
 	require.NoError(t, err)
@@ -256,8 +256,19 @@ func (b *bed) testUpgrade(t *testing.T) {
 			n=$((n+1))
 		done; echo "$n $bad" >/run/count ) >/dev/null 2>&1 &`)
 	b.next(t)
+	b.startPod(t, "before")
 	b.install.run(t, "kubectl apply -k installer/")
+	b.startPod(t, "during-1")
+	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-installer", "--timeout=4m")
+	b.startPod(t, "during-2")
 	b.rolledOut(t)
+	for _, name := range []string{"before", "during-1", "during-2"} {
+		b.kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=4m")
+		require.Equal(t, name+"\n", b.kubectl(t, "exec", name, "--", "cat", "/data/name"))
+	}
+	require.Equal(t, "data-pod 0\nbefore 0\nduring-1 0\nduring-2 0\n", b.kubectl(t, "get", "pods", "data-pod", "before", "during-1", "during-2",
+		"-o", `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount}{"\n"}{end}`))
+	b.kubectl(t, "delete", "pod,pvc", "-l", "load=upgrade", "--timeout=2m")
 	require.Contains(t, b.onNode(t, driver, "version"), next)
 	b.onNode(t, "sh", "-c", "touch /run/stop; until [ -e /run/count ]; do sleep 0.1; done")
 	require.Empty(t, b.onNode(t, "sh", "-c", "cat /run/bad"))
@@ -273,6 +284,32 @@ func (b *bed) testUpgrade(t *testing.T) {
 	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/pod.yaml"))
 	b.kubectl(t, "wait", "--for=condition=Ready", "pod/data-pod", "--timeout=4m")
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"))
+}
+
+// startPod makes a pod like the example's, with a claim of its own, and does not wait for
+// it. It writes its name to its volume.
+func (b *bed) startPod(t *testing.T, name string) {
+	t.Helper()
+	manifest := strings.NewReplacer("NAME", name).Replace(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: NAME, labels: {load: upgrade}}
+spec: {storageClassName: flexlvm, accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, labels: {load: upgrade}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: writer
+      image: busybox:1.36
+      command: [sh, -ec, "echo NAME >/data/name && sync && exec sleep 3600"]
+      volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
+`)
+	_, err := b.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "-f", "-")
+	require.NoError(t, err)
 }
 
 // testReadiness: a pod is not Ready while another driver than its own is in place.
@@ -305,6 +342,10 @@ func (b *bed) testUninstall(t *testing.T) {
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--min-age=0s"},
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]'`)
 	b.rolledOut(t)
+	await.Until(t, 3*time.Minute, func() string {
+		left := strings.Fields(b.onNode(t, "lvs", "--noheadings", "-o", "lv_name", "flexlvm"))
+		return await.Missing(len(left) == 1, "of the claims that were deleted volumes are left: %v", left)
+	})
 	guide.run(t, "kubectl apply -k installer/uninstall/")
 	var log string
 	require.Eventually(t, func() bool {
