@@ -103,9 +103,10 @@ func Go(ctx context.Context, dir, to, pkg string, flags ...string) error {
 }
 
 // Module builds a program that a nested module requires, once: the package pkg,
-// as the module in folder dir sees it. The program in the cache is called name.
-func Module(ctx context.Context, dir, name, pkg string, log io.Writer) (string, error) {
-	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH + pkg)}
+// as the module in folder dir sees it, with further flags of go build. The program in the
+// cache is called name.
+func Module(ctx context.Context, dir, name, pkg string, log io.Writer, flags ...string) (string, error) {
+	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH + pkg + strings.Join(flags, " "))}
 	for _, file := range []string{"go.mod", "go.sum"} {
 		content, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
@@ -115,7 +116,7 @@ func Module(ctx context.Context, dir, name, pkg string, log io.Writer) (string, 
 	}
 	folder, err := Once(ctx, name, Key(inputs...), func(folder string) error {
 		fmt.Fprintf(log, "building %s, once; this takes some minutes\n", name)
-		return Go(ctx, dir, filepath.Join(folder, name), pkg, "-trimpath", "-ldflags", "-s -w")
+		return Go(ctx, dir, filepath.Join(folder, name), pkg, append([]string{"-trimpath", "-ldflags", "-s -w"}, flags...)...)
 	})
 	return filepath.Join(folder, name), err
 }

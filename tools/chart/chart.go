@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,7 +22,7 @@ func newChart(from manifests) (*chart, error) {
 		return nil, fmt.Errorf("the image %s has no tag that is a version", from.image)
 	}
 	c := &chart{from: from, version: version, templates: map[string]string{}}
-	for _, o := range from.objects {
+	for _, o := range slices.Concat(from.objects, from.monitoring) {
 		if err := c.add(o); err != nil {
 			return nil, err
 		}
@@ -35,6 +36,7 @@ func (c *chart) add(o object) error {
 	if pod := o.pod(); pod != nil {
 		c.addWorkload(o, pod, &m)
 	}
+	addEndpoint(o, &m)
 	if o.kind == "CustomResourceDefinition" {
 		metadata := o.fields["metadata"].(map[string]any)
 		annotations, _ := metadata["annotations"].(map[string]any)
@@ -75,6 +77,8 @@ func (o object) condition() string {
 		return ".Values.crds.install"
 	case o.kind == "StorageClass":
 		return ".Values.storageClasses.install"
+	case strings.HasPrefix(o.part, "monitoring."):
+		return ".Values." + o.part
 	case o.part == "node":
 		return ".Values.installer.install"
 	case o.part != "":
@@ -167,6 +171,30 @@ func addEnvironment(main map[string]any, m *marks, note func(string, string, any
 	}
 }
 
+// addEndpoint lets fields be added to the endpoint of a monitor: what Prometheus needs
+// where /metrics asks for a token.
+func addEndpoint(o object, m *marks) {
+	for _, field := range []string{"podMetricsEndpoints", "endpoints"} {
+		endpoints, _ := lookup(o.fields, "spec", field).([]any)
+		for _, e := range endpoints {
+			e.(map[string]any)["zz"] = m.whole(func(indent, _ string) string {
+				return fmt.Sprintf("%[1]s{{- with $.Values.monitoring.endpoint }}\n%[1]s{{- toYaml . | nindent %[2]d }}\n%[1]s{{- end }}", indent, len(indent))
+			})
+		}
+	}
+}
+
+// monitoringValues are those of what is in monitoring/.
+func monitoringValues() value {
+	return value{key: "monitoring", comment: "For the Prometheus operator, whose definitions have to be there (docs/alerts.md).", group: []value{
+		{key: "alerts", comment: "The alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
+		{key: "podMonitor", comment: "Has Prometheus scrape the daemons.", preset: false, schema: ofBoolean()},
+		{key: "serviceMonitor", comment: "The same for a Prometheus that looks for ServiceMonitors alone.", preset: false, schema: ofBoolean()},
+		{key: "dashboard", comment: "The dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},
+		{key: "endpoint", comment: "Further fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", preset: map[string]any{}, schema: ofMap()},
+	}}
+}
+
 // values are all of the chart's.
 func (c *chart) values() []value {
 	repository, _, _ := strings.Cut(c.from.image, ":")
@@ -189,7 +217,7 @@ func (c *chart) values() []value {
 			{key: "install", comment: "false: you make your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
 		}},
 	}
-	all = append(all, c.workloads...)
+	all = append(append(all, c.workloads...), monitoringValues())
 	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads it back.", group: []value{
 		{key: "image", comment: "An image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
 		{key: "storageClass", comment: "The class of its volume.", preset: "flexlvm", schema: ofString()},

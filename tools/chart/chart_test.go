@@ -175,6 +175,27 @@ installer:
 	require.Contains(t, got, "Deployment flexlvm-provisioner")
 }
 
+// What is in monitoring/ is installed where it is asked for, object for object.
+func TestMonitoring(t *testing.T) {
+	want, err := readManifests(installer)
+	require.NoError(t, err)
+	require.Len(t, want.monitoring, 5)
+	got := rendered(t, "--set", "monitoring.alerts=true,monitoring.podMonitor=true,monitoring.serviceMonitor=true,monitoring.dashboard=true")
+	for _, o := range want.monitoring {
+		key := o.kind + " " + o.name
+		require.Contains(t, got, key)
+		require.Equal(t, normal(t, o.fields), normal(t, got[key]), key)
+	}
+	require.Len(t, got, len(want.objects)+len(want.monitoring))
+
+	got = rendered(t, "--set", "monitoring.podMonitor=true,monitoring.endpoint.scheme=https,monitoring.endpoint.tlsConfig.insecureSkipVerify=true")
+	endpoint := lookup(got["PodMonitor flexlvm"], "spec", "podMetricsEndpoints").([]any)[0].(map[string]any)
+	require.Equal(t, "https", endpoint["scheme"])
+	require.Equal(t, true, lookup(endpoint, "tlsConfig", "insecureSkipVerify"))
+	require.Equal(t, "http", endpoint["port"])
+	require.NotContains(t, got, "PrometheusRule flexlvm")
+}
+
 // A misspelt value must not be without effect silently.
 func TestValuesThatAreRefused(t *testing.T) {
 	for set, says := range map[string]string{

@@ -18,16 +18,48 @@ type object struct {
 
 // manifests are what kustomize builds, and the settings that went into it.
 type manifests struct {
-	objects   []object
-	image     string // of all containers: name:tag
-	pluginDir string
+	objects    []object
+	monitoring []object // which only some clusters can have
+	image      string   // of all containers: name:tag
+	pluginDir  string
 }
 
 // optionalParts are the folders of installer/ that a cluster may do without.
 var optionalParts = []string{"node", "gc"}
 
+// monitoringParts are the values under "monitoring" that each have one kind of object
+// installed.
+var monitoringParts = map[string]string{
+	"PrometheusRule": "alerts", "ConfigMap": "dashboard", "PodMonitor": "podMonitor", "ServiceMonitor": "serviceMonitor", "Service": "serviceMonitor",
+}
+
+// readMonitoring adds what is in monitoring/, beside installer/.
+func (m *manifests) readMonitoring(folder string) error {
+	for _, folder := range []string{folder, filepath.Join(folder, "servicemonitor")} {
+		built, err := kustomize(folder)
+		if err != nil {
+			return err
+		}
+		for _, r := range built.Resources() {
+			part := monitoringParts[r.GetKind()]
+			if part == "" {
+				return fmt.Errorf("%s has a %s, which no value of the chart is for", folder, r.GetKind())
+			}
+			fields, err := r.Map()
+			if err != nil {
+				return fmt.Errorf("read %s %s: %w", r.GetKind(), r.GetName(), err)
+			}
+			m.monitoring = append(m.monitoring, object{kind: r.GetKind(), name: r.GetName(), part: "monitoring." + part, fields: fields})
+		}
+	}
+	return nil
+}
+
 func readManifests(installer string) (manifests, error) {
 	var m manifests
+	if err := m.readMonitoring(filepath.Join(installer, "../monitoring")); err != nil {
+		return m, err
+	}
 	part := map[string]string{}
 	for _, folder := range optionalParts {
 		built, err := kustomize(filepath.Join(installer, folder))

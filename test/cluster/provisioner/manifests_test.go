@@ -73,6 +73,7 @@ func (b *bed) testManifests(t *testing.T) {
 	})
 	t.Run("bounds on who reads metrics", b.testMetricsManifests)
 	t.Run("readers of metrics", b.testMetricsReaders)
+	t.Run("monitoring", b.testMonitoring)
 	t.Run("volume groups that are let in", b.testVolumeGroups)
 	t.Run("rights of the provisioner", b.testRights)
 	t.Run("rights of the node daemon", b.testDaemonRights)

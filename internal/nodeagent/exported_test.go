@@ -1,0 +1,22 @@
+package nodeagent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/serve"
+	"github.com/flexlvm/flexlvm/internal/serve/servetest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestExported(t *testing.T) {
+	registry := serve.NewRegistry()
+	m := NewMetrics(registry)
+	m.round(foundPools(
+		inventory.Pool{Name: "flexlvm", Size: volume.GiB},
+		inventory.Pool{Name: "flexlvm/thinpool", Size: volume.GiB, Thin: &inventory.ThinPool{Known: true, Metadata: 100}},
+	), nil, time.Second)
+	m.CommandDone("lvm", time.Second, nil)
+	servetest.RequireExported(t, "gc", registry)
+}

@@ -1,0 +1,219 @@
+// Package monitoring_test holds the alerts and the dashboard against what the daemons
+// export, and against their documentation.
+package monitoring_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flexlvm/flexlvm/test/built"
+)
+
+// A rule is one alert.
+type rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// alerts are those of alerts.yaml, and its specification, which is a file of rules.
+func alerts(t *testing.T) (all []rule, spec []byte) {
+	t.Helper()
+	content, err := os.ReadFile("alerts.yaml")
+	require.NoError(t, err)
+	var object struct {
+		Spec struct {
+			Groups []struct {
+				Rules []rule `json:"rules"`
+			} `json:"groups"`
+		} `json:"spec"`
+	}
+	require.NoError(t, yaml.Unmarshal(content, &object))
+	for _, g := range object.Spec.Groups {
+		all = append(all, g.Rules...)
+	}
+	require.Greater(t, len(all), 15)
+	var raw struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	require.NoError(t, yaml.Unmarshal(content, &raw))
+	spec, err = yaml.JSONToYAML(raw.Spec)
+	require.NoError(t, err)
+	return all, spec
+}
+
+// A query is one of the dashboard, with its variables filled in.
+type query struct{ panel, expr string }
+
+func queries(t *testing.T) (all []query) {
+	t.Helper()
+	content, err := os.ReadFile("dashboard.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+	}
+	require.NoError(t, json.Unmarshal(content, &dashboard))
+	for _, p := range dashboard.Panels {
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer("$node", ".*", "$pool", ".*").Replace(target.Expr)
+			require.NotContains(t, expr, "$", p.Title)
+			all = append(all, query{panel: p.Title, expr: expr})
+		}
+	}
+	require.Greater(t, len(all), 15)
+	return all
+}
+
+// exported are the lines of what each daemon exports, by its name.
+func exported(t *testing.T) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob("exported/*.txt")
+	require.NoError(t, err)
+	require.Len(t, files, 3)
+	out := map[string][]string{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		out["flexlvm-"+strings.TrimSuffix(filepath.Base(file), ".txt")] = strings.Split(strings.TrimSpace(string(content)), "\n")
+	}
+	return out
+}
+
+// series are what Prometheus has of them, with the labels that podmonitor.yaml adds.
+func series(t *testing.T) (all []string) {
+	t.Helper()
+	line := regexp.MustCompile(`^(\w+)(?:\{(.*)\})? 1$`)
+	for job, lines := range exported(t) {
+		target := fmt.Sprintf(`instance="10.0.0.1:9809",job=%q,namespace="flexlvm-system",node="node-1",pod="one"`, job)
+		for _, l := range lines {
+			if strings.HasPrefix(l, "#") {
+				continue
+			}
+			m := line.FindStringSubmatch(l)
+			require.NotNil(t, m, l)
+			labels := target
+			if m[2] != "" {
+				labels = m[2] + "," + target
+			}
+			all = append(all, m[1]+"{"+labels+"}")
+		}
+		all = append(all, "up{"+target+"}", "process_start_time_seconds{"+target+"}")
+	}
+	return all
+}
+
+var metricName = regexp.MustCompile(`\bflexlvm_\w+`)
+
+func TestAlertsAreAboutWhatIsExported(t *testing.T) {
+	known := strings.Join(series(t), "\n")
+	all, _ := alerts(t)
+	for _, a := range all {
+		for _, name := range metricName.FindAllString(a.Expr, -1) {
+			require.Contains(t, known, name+"{", a.Alert)
+		}
+	}
+}
+
+// Each alert has its section, and each section its alert.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	content, err := os.ReadFile("../docs/alerts.md")
+	require.NoError(t, err)
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(content), "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		sections[name] = text
+	}
+	all, _ := alerts(t)
+	for _, a := range all {
+		require.Contains(t, sections, a.Alert)
+		require.Contains(t, sections[a.Alert], "```", "%s says nothing to run", a.Alert)
+		require.Equal(t, "docs/alerts.md#"+strings.ToLower(a.Alert), a.Annotations["runbook"])
+		require.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Alert)
+		delete(sections, a.Alert)
+	}
+	require.Empty(t, sections, "these are about no alert")
+}
+
+// Whoever adds a metric says what it means.
+func TestMetricsAreDocumented(t *testing.T) {
+	var docs strings.Builder
+	for _, file := range []string{"eviction.md", "node-loss.md", "io-limits.md", "jobs.md", "alerts.md"} {
+		content, err := os.ReadFile("../docs/" + file)
+		require.NoError(t, err)
+		docs.Write(content)
+	}
+	for _, l := range exported(t)["flexlvm-gc"] {
+		if words := strings.Fields(l); words[1] == "TYPE" {
+			require.Contains(t, docs.String(), "`"+words[2]+"`")
+		}
+	}
+}
+
+// promtool runs Prometheus' own tool, which a nested module requires. None of what it
+// discovers is of use here, and it is most of what there is to compile.
+func promtool(t *testing.T, stdin string, args ...string) {
+	t.Helper()
+	program, err := built.Module(t.Context(), "../tools/promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool", t.Output(), "-tags=remove_all_sd")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
+	require.NoError(t, cmd.Run(), "promtool %s: %s", strings.Join(args, " "), &out)
+}
+
+func TestMetricsAreNamedAsPrometheusWants(t *testing.T) {
+	for job, lines := range exported(t) {
+		t.Log(job)
+		promtool(t, strings.Join(lines, "\n")+"\n", "check", "metrics")
+	}
+}
+
+// The tests of the rules are in alerts_test.yaml; here is that no alert is without one.
+func TestAlerts(t *testing.T) {
+	all, spec := alerts(t)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), spec, 0o600))
+	tests, err := os.ReadFile("alerts_test.yaml")
+	require.NoError(t, err)
+	for _, a := range all {
+		require.Contains(t, string(tests), "        alertname: "+a.Alert+"\n        exp_alerts:\n", "it is never seen to fire")
+		require.Contains(t, string(tests), "alertname: "+a.Alert+"}", "it is never seen not to fire")
+	}
+	file := filepath.Join(dir, "tests.yaml")
+	require.NoError(t, os.WriteFile(file, tests, 0o600))
+	promtool(t, "", "check", "rules", "--lint=all", "--lint-fatal", filepath.Join(dir, "rules.yaml"))
+	promtool(t, "", "test", "rules", file)
+}
+
+// Every query of the dashboard finds something in what the daemons export.
+func TestDashboardIsAboutWhatIsExported(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("evaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n")
+	for _, s := range series(t) {
+		fmt.Fprintf(&b, "      - {series: '%s', values: '1+1x180'}\n", s)
+	}
+	b.WriteString("    promql_expr_test:\n")
+	for _, q := range queries(t) {
+		fmt.Fprintf(&b, "      - {expr: 'count(%s) > bool 0', eval_time: 2h, exp_samples: [{labels: '{}', value: 1}]}\n", q.expr)
+	}
+	file := filepath.Join(t.TempDir(), "tests.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	promtool(t, "", "test", "rules", file)
+}
