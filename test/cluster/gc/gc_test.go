@@ -93,19 +93,20 @@ func TestNodeDaemon(t *testing.T) {
 	d.together("groups", groups)
 	d.then("IO limits", idle, d.testIOLimits)
 	d.then("declared groups", watchful, d.testDeclaredGroups)
-	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
-	d.then("pod deleted by force", watchful, d.testDeletedByForce)
 	d.then("control group", watchful, d.testControlGroup)
 	d.end()
 }
 
-// TestNodeDaemonWithFaults: the daemon and the API server end and come back.
+// TestNodeDaemonWithFaults: the daemon, the API server and kubelet end and come back, and
+// volumes are held that should go.
 func TestNodeDaemonWithFaults(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, greedy...)
 	d.then("deleted at every moment", greedy, func(t *testing.T) { d.testDeletedAtEveryMoment(t, d.strangers) })
 	d.then("killed again and again", greedy, func(t *testing.T) { d.testKilledAgainAndAgain(t, d.strangers) })
 	d.then("API server away", watchful, d.testServerAway)
+	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
+	d.then("pod deleted by force", watchful, d.testDeletedByForce)
 	d.then("API server without memory", greedy, func(t *testing.T) { d.testEmptyList(t, d.strangers) })
 	d.end()
 }
