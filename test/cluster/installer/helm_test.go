@@ -24,7 +24,11 @@ func (b *bed) testHelm(t *testing.T) {
 	}
 
 	notes := helm("install flexlvm charts/flexlvm")
-	require.Contains(t, notes, "vg create")
+	require.Contains(t, notes, driver+" vg create")
+	for _, command := range []string{"kubectl label node NODE flexlvm.io/disks=local", "kubectl apply -f examples/volumegroup.yaml", "kubectl get nodestorages"} {
+		require.Contains(t, notes, command)
+		require.Contains(t, guide.commands, command, "the guide's, which were run")
+	}
 	b.rolledOut(t)
 	b.testByHand(t)
 	guide.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --set gc.flags.high-threshold-percent=90")
