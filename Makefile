@@ -8,7 +8,7 @@ ARCH    ?= $(or $(GOARCH),$(shell go env GOHOSTARCH))
 ARCHES  ?= amd64,arm64
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 RELEASE  = mkdir -p bin $(TOOLS) && GOOS= GOARCH= go build -C tools/release -o "$$(realpath $(TOOLS))/release" . && $(TOOLS)/release --version $(VERSION) --name $(IMAGE)
-SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
+SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/arm64/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
 
 # Those with code of our own beside the main module.
 MODULES  = tools/release tools/chart
@@ -130,8 +130,9 @@ test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 test-cluster: setup kubernetes $(BEFORE_CLUSTER) ## test everything on a real Kubernetes with virtual nodes
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %))
 
-campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, an emulated processor, SOAK_CLAIMS claims
-	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-release go test -C tools/release -count=1 -v -timeout 1h ./...
+campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, emulated processors, SOAK_CLAIMS claims
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-release go test -C tools/release -tags campaign -count=1 -v -timeout 1h ./...
+	@FLEXLVM_NODES=arm64 $(SUITE) campaign-arm64 go test -tags vm -count=1 -v -timeout 1h -run '^TestSmoke$$' ./test/vm/suite
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc

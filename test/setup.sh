@@ -2,14 +2,25 @@
 # Makes sure that this machine has the Debian packages that the test bed needs:
 # installs what is missing if it can, else names all of it.
 #
-# usage: setup.sh [kernel]
+# usage: setup.sh [kernel|arm64]
 #   kernel  those that building a kernel needs, in place of the test bed's own
+#   arm64   those that guests for arm64 need
 #
 # To add a package, add a line to a list: what apt calls it, then a path that
 # is there once it is installed.
 set -eu
 
-if [ "${1-}" = kernel ]; then list=kernel; else list=bed; fi
+case "${1-}" in
+kernel | arm64) list=$1 ;;
+*) list=bed ;;
+esac
+
+arm64() {
+	cat <<'LIST'
+kmod               /sbin/depmod
+qemu-system-arm    /usr/bin/qemu-system-aarch64
+LIST
+}
 
 kernel() {
 	cat <<'LIST'

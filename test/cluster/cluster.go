@@ -77,6 +77,9 @@ type nodeParts struct {
 
 func findNodeParts(ctx context.Context, cfg Config, binaries string) (nodeParts, error) {
 	backend, err := cfg.FindBackend(ctx, cfg.Log)
+	if err == nil && backend.Name == vm.ARM64 {
+		err = fmt.Errorf("start cluster: its nodes run on no other processor than this machine's; unset %s", vm.NodesEnv)
+	}
 	if err != nil {
 		return nodeParts{}, err
 	}

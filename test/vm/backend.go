@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// NodesEnv is the environment variable that forces a backend: kvm, uml or tcg.
+// NodesEnv is the environment variable that forces a backend: kvm, uml, tcg or arm64.
 const NodesEnv = "FLEXLVM_NODES"
 
 // Names of backends.
@@ -20,18 +20,13 @@ const (
 	KVM = "kvm" // qemu, on the processor's own virtualization
 	UML = "uml" // User-Mode Linux: the guest's kernel is a process of this machine
 	TCG = "tcg" // qemu, which emulates the processor
+	// ARM64 is qemu that emulates another processor than this machine's.
+	ARM64 = "arm64"
 )
 
 // probeLimit is how long a guest may take to boot where a backend is tried. It takes
 // about a second where it works.
 const probeLimit = 10 * time.Second
-
-var accelerators = map[string][]string{
-	// Without arch-capabilities, a register that KVM inside of some virtual
-	// machines offers and then refuses to set.
-	KVM: {"-accel", "kvm", "-cpu", "host,-arch-capabilities"},
-	TCG: {"-accel", "tcg,thread=multi", "-cpu", "max"},
-}
 
 // Backend is what runs machines, with the images that they boot from there.
 type Backend struct {
@@ -49,11 +44,8 @@ func (b Backend) Program(h Hardware) (Program, error) {
 		args, files, err := umlArguments(b.Kernel, h)
 		return Program{Argv: args, Env: umlEnvironment, Files: files}, err
 	}
-	qemu, err := findQemu()
-	if err != nil {
-		return Program{}, err
-	}
-	return Program{Argv: append([]string{qemu}, qemuArguments(b.Kernel, accelerators[b.Name], h)...)}, nil
+	argv, err := qemuArguments(b.Kernel, qemuMachines[b.Name], h)
+	return Program{Argv: argv}, err
 }
 
 // CreateOverlay makes an image at path that holds the changes to the raw image base,
@@ -97,15 +89,17 @@ func Announce(ctx context.Context, w io.Writer) error {
 type kernelFinder func(context.Context, io.Writer) (umlKernel, error)
 
 func findBackend(ctx context.Context, progress io.Writer, find kernelFinder) (Backend, error) {
-	images, err := BuildImages(ctx, progress)
-	if err != nil {
-		return Backend{}, err
-	}
 	forced := os.Getenv(NodesEnv)
 	switch forced {
 	case "", KVM, UML, TCG:
+	case ARM64:
+		return arm64Backend(ctx, progress)
 	default:
-		return Backend{}, fmt.Errorf("choose what nodes run on: %s=%s: use %s, %s or %s", NodesEnv, forced, KVM, UML, TCG)
+		return Backend{}, fmt.Errorf("choose what nodes run on: %s=%s: use %s, %s, %s or %s", NodesEnv, forced, KVM, UML, TCG, ARM64)
+	}
+	images, err := BuildImages(ctx, progress)
+	if err != nil {
+		return Backend{}, err
 	}
 	var reasons []string
 	for _, name := range []string{KVM, UML, TCG} {

@@ -48,7 +48,7 @@ func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
 	}
 	root := filepath.Join(cache, "rootfs-"+key)
 	err = buildOnce(ctx, root, onWait, func(dir string) error {
-		return buildRoot(ctx, progress, source, dir, filepath.Join(cache, "debs"))
+		return buildRoot(ctx, progress, source, "test/vm/image/build.sh", dir, filepath.Join(cache, "debs"))
 	})
 	if err != nil {
 		return Images{}, fmt.Errorf("build root file system: %w", err)
@@ -60,7 +60,7 @@ func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
 	}
 	initrd := filepath.Join(cache, "initrd-"+key)
 	err = buildOnce(ctx, initrd, onWait, func(dir string) error {
-		return buildInitrd(ctx, source, root, dir)
+		return buildInitrd(ctx, source, root, runtime.GOARCH, dir)
 	})
 	if err != nil {
 		return Images{}, fmt.Errorf("build initrd: %w", err)
@@ -77,7 +77,8 @@ func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
 	}, nil
 }
 
-func buildRoot(ctx context.Context, progress io.Writer, source, dir, debs string) error {
+// buildRoot lets a script of the checkout fill dir with a root disk and its kernel.
+func buildRoot(ctx context.Context, progress io.Writer, source, script, dir, debs string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("this needs root: run the same command as root once, the result is kept")
 	}
@@ -87,7 +88,7 @@ func buildRoot(ctx context.Context, progress io.Writer, source, dir, debs string
 	// In a PID namespace, whose first process takes all others with it.
 	return runTool(ctx, progress, source, nil,
 		"unshare", "--fork", "--pid", "--mount-proc", "--kill-child=KILL",
-		filepath.Join(source, "test/vm/image/build.sh"), dir, debs)
+		filepath.Join(source, script), dir, debs)
 }
 
 // umlImages are the images for guests on User-Mode Linux: the same root disk, and
@@ -104,7 +105,7 @@ func umlImages(ctx context.Context, progress io.Writer, images Images, kernel um
 	initrd := strings.Replace(filepath.Dir(images.Initrd), "initrd-", "initrd-uml-"+kernel.key+"-", 1)
 	onWait := func() { fmt.Fprintln(progress, "images: waiting for another process that builds them") }
 	err = buildOnce(ctx, initrd, onWait, func(dir string) error {
-		return packInitrd(ctx, source, dir, map[string]string{
+		return packInitrd(ctx, source, runtime.GOARCH, dir, map[string]string{
 			"/files/usr/lib/modules/" + kernel.release: filepath.Join(kernel.dir, "modules"),
 		})
 	})
@@ -116,7 +117,7 @@ func umlImages(ctx context.Context, progress io.Writer, images Images, kernel um
 }
 
 // buildInitrd packs process 1 with the kernel's modules.
-func buildInitrd(ctx context.Context, source, root, dir string) error {
+func buildInitrd(ctx context.Context, source, root, arch, dir string) error {
 	files := map[string]string{}
 	modules, err := filepath.Glob(filepath.Join(root, "modules", "*.ko"))
 	if err != nil {
@@ -125,13 +126,13 @@ func buildInitrd(ctx context.Context, source, root, dir string) error {
 	for _, module := range modules {
 		files["/modules/"+filepath.Base(module)] = module
 	}
-	return packInitrd(ctx, source, dir, files)
+	return packInitrd(ctx, source, arch, dir, files)
 }
 
 // packInitrd compiles process 1 and packs it with other files.
-func packInitrd(ctx context.Context, source, dir string, files map[string]string) error {
+func packInitrd(ctx context.Context, source, arch, dir string, files map[string]string) error {
 	init := filepath.Join(dir, "init")
-	err := runTool(ctx, os.Stderr, source, []string{"CGO_ENABLED=0", "GOOS=linux", "GOFLAGS="},
+	err := runTool(ctx, os.Stderr, source, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOFLAGS="},
 		"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./test/vm/guest")
 	if err != nil {
 		return err

@@ -7,20 +7,39 @@ import (
 	"strings"
 )
 
-// qemuArguments is the command line of a machine in qemu.
-func qemuArguments(kernel string, accel []string, h Hardware) []string {
+// A qemuMachine is a kind of machine that qemu runs.
+type qemuMachine struct {
+	program, board, console string
+	processor               []string
+}
+
+var qemuMachines = map[string]qemuMachine{
+	// Without arch-capabilities, a register that KVM inside of some virtual
+	// machines offers and then refuses to set.
+	KVM:   {"qemu-system-x86_64", "q35", "ttyS0", []string{"-accel", "kvm", "-cpu", "host,-arch-capabilities"}},
+	TCG:   {"qemu-system-x86_64", "q35", "ttyS0", []string{"-accel", "tcg,thread=multi", "-cpu", "max"}},
+	ARM64: {"qemu-system-aarch64", "virt", "ttyAMA0", []string{"-accel", "tcg,thread=multi", "-cpu", "cortex-a72"}},
+}
+
+// qemuArguments is the program and the command line of a machine in qemu.
+func qemuArguments(kernel string, m qemuMachine, h Hardware) ([]string, error) {
+	program, err := exec.LookPath(m.program)
+	if err != nil {
+		return nil, fmt.Errorf("find qemu: %w; run test/setup.sh", err)
+	}
 	args := []string{
+		program,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35", "-m", strconv.Itoa(h.Memory), "-smp", strconv.Itoa(h.CPUs),
+		"-machine", m.board, "-m", strconv.Itoa(h.Memory), "-smp", strconv.Itoa(h.CPUs),
 		"-kernel", kernel, "-initrd", h.Initrd,
 		"-append", strings.Join(append([]string{
-			"console=ttyS0", "net.ifnames=0", "random.trust_cpu=on", "mitigations=off",
+			"console=" + m.console, "net.ifnames=0", "random.trust_cpu=on", "mitigations=off",
 			"no_timer_check", // on a busy machine the emulated timer is late, and the kernel panics over it
 		}, h.Append...), " "),
 		"-chardev", "file,id=console,append=on,path=" + escape(h.Console), "-serial", "chardev:console",
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
 	}
-	args = append(args, accel...)
+	args = append(args, m.processor...)
 	if len(h.Ports) > 0 {
 		args = append(args, "-device", "virtio-serial-pci")
 	}
@@ -37,7 +56,7 @@ func qemuArguments(kernel string, accel []string, h Hardware) []string {
 			"-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, escape(n.Tap)),
 			"-device", fmt.Sprintf("virtio-net-pci,romfile=,netdev=net%d,mac=%s", i, n.MAC))
 	}
-	return args
+	return args, nil
 }
 
 func (d Drive) qemuArguments(i int) []string {
@@ -65,11 +84,3 @@ func (d Drive) qemuArguments(i int) []string {
 
 // escape protects a value in one of qemu's lists.
 func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
-
-func findQemu() (string, error) {
-	binary, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		return "", fmt.Errorf("find qemu: %w; run test/setup.sh", err)
-	}
-	return binary, nil
-}

@@ -3,11 +3,11 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -17,10 +17,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/sigstore/sigstore/pkg/signature"
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdxlib"
 	"github.com/stretchr/testify/require"
 )
 
@@ -105,10 +109,15 @@ func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
 
 	signed := read(t, filepath.Join(dirs[0], sums))
 	require.Equal(t, len(want)-2, strings.Count(signed, "\n"), "all but itself and its signature")
-	signature, err := base64.StdEncoding.DecodeString(read(t, filepath.Join(dirs[0], sums+".sig")))
+	// What cosign verify-blob calls.
+	verifier, err := signature.LoadVerifier(public, crypto.SHA256)
 	require.NoError(t, err)
-	digest := sha256.Sum256([]byte(signed))
-	require.True(t, ecdsa.VerifyASN1(public, digest[:], signature))
+	verify := func(content string) error {
+		text := base64.NewDecoder(base64.StdEncoding, strings.NewReader(read(t, filepath.Join(dirs[0], sums+".sig"))))
+		return verifier.VerifySignature(text, strings.NewReader(content))
+	}
+	require.NoError(t, verify(signed))
+	require.Error(t, verify(signed+" "))
 	check := exec.Command("sha256sum", "--check", "--quiet", sums)
 	check.Dir = dirs[0]
 	out, err := check.CombinedOutput()
@@ -123,11 +132,19 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 	folder := "flexlvm-" + version + "-linux-" + runtime.GOARCH
 	files := unpacked(t, filepath.Join(dir, folder+".tar.gz"))
 	require.Len(t, files, len(programs))
-	program := filepath.Join(t.TempDir(), "flexlvm")
-	require.NoError(t, os.WriteFile(program, files[folder+"/flexlvm"], 0o700))
-	out, err := exec.Command(program, "version").Output()
-	require.NoError(t, err)
-	require.Contains(t, string(out), "flexlvm "+version+" ")
+	for _, name := range programs {
+		program := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(program, files[folder+"/"+name], 0o700))
+		says := "--version"
+		if strings.HasPrefix(name, "flexlvm") {
+			says = "version"
+		}
+		out, err := exec.Command(program, says).Output()
+		require.NoError(t, err, name)
+		require.Contains(t, strings.Fields(string(out)), version, name)
+	}
+	tagged := regexp.MustCompile(`"org\.opencontainers\.image\.ref\.name": *"` + regexp.QuoteMeta(version) + `"`)
+	require.True(t, tagged.MatchString(read(t, filepath.Join(dir, "flexlvm-"+version+"-image.tar"))), "the image is of another version")
 
 	chart := unpacked(t, filepath.Join(dir, "flexlvm-"+version[1:]+".tgz"))
 	require.Contains(t, string(chart["flexlvm/Chart.yaml"]), "appVersion: "+version)
@@ -150,6 +167,10 @@ func testBillOfRelease(t *testing.T, file, version string) {
 		require.Contains(t, ids, r.Element)
 		require.Contains(t, ids, r.Related)
 	}
+	others, err := spdxjson.Read(strings.NewReader(read(t, file))) // as those read it who did not write it
+	require.NoError(t, err)
+	require.NoError(t, spdxlib.ValidateDocument(others))
+	require.Len(t, others.Packages, len(bill.Packages))
 	driver := ids["SPDXRef-Program-flexlvm-"+runtime.GOARCH]
 	require.Equal(t, version, driver.VersionInfo)
 	require.Len(t, driver.Checksums, 1)

@@ -59,9 +59,9 @@ var (
 	}
 	notInGuide = map[string]string{
 		"make test-oldest": "it runs this on another Kubernetes",
-		"make push REGISTRY=registry.example.org/storage": "tools/release pushes to a registry of its own",
-		"make push":             "tools/release pushes to a registry of its own",
-		"make image ARCH=arm64": "tools/release builds for it",
+		"make push REGISTRY=registry.example.org/storage": "tools/release runs it, with a registry of its own, in the campaign",
+		"make push":             "the command above",
+		"make image ARCH=arm64": "tools/release runs it in the campaign",
 		"make image && kind load image-archive bin/image.tar": "nothing but this cluster is here",
 		"make image && minikube image load bin/image.tar":     "nothing but this cluster is here",
 		"k3s ctr images import image.tar":                     "nothing but this cluster is here",

@@ -11,17 +11,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
+const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
+
 // smoke is a node with the driver where kubelet looks for it, and the smoke tests.
 func smoke(t *testing.T, udev bool) *vm.Machine {
 	t.Helper()
 	root, err := vm.SourceDir()
 	require.NoError(t, err)
-	driver := build(t, "flexlvm", "build", "-trimpath", "-ldflags", "-s -w")
 	return start(t, vm.Config{
 		Udev:  udev,
 		Disks: []vm.Disk{{Size: 2 << 30, Unsafe: true}, {Size: 3 << 30, Unsafe: true}},
 		Files: map[string]string{
-			"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm": driver,
+			driver:   build(t, "flexlvm", "build", "-trimpath", "-ldflags", "-s -w -E main.entry"), // as tools/release links it
 			"/smoke": filepath.Join(root, "test", "smoke"),
 		},
 	})
@@ -30,7 +31,9 @@ func smoke(t *testing.T, udev bool) *vm.Machine {
 // TestSmoke runs the operators' tests, all of them, on a spare disk.
 func TestSmoke(t *testing.T) {
 	t.Parallel()
-	run(t, smoke(t, false), nil, "sh", "/smoke/run.sh", "--device", "/dev/vda")
+	m := smoke(t, false)
+	run(t, m, []string{"GODEBUG=inittrace=1"}, "sh", "-exc", `[ "$(`+driver+` init 2>&1 | head -c 1)" = "{" ]`)
+	run(t, m, nil, "sh", "/smoke/run.sh", "--device", "/dev/vda")
 }
 
 // TestSmokeOnAFile runs some of them beside udev, on a file as their disk, and

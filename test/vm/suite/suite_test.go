@@ -39,6 +39,9 @@ func build(t *testing.T, name string, args ...string) string {
 	cmd.Args = append(cmd.Args, "./"+pkg(name))
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if os.Getenv(vm.NodesEnv) == vm.ARM64 {
+		cmd.Env = append(cmd.Env, "GOARCH=arm64")
+	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return file
