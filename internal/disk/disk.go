@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ type Disk struct {
 	Links      []string // paths in /dev/disk/by-id and by-path that lead to it
 	Size       volume.Bytes
 	Rotational bool
-	Removable  bool // as a memory card or a USB stick
+	Removable  bool // as a memory card, or anything on USB
 	Remote     bool // reached over a network, where other nodes may reach it as well
 }
 
@@ -89,7 +90,7 @@ func (h Host) read(name string) (Disk, bool, error) {
 	if err != nil {
 		return d, false, err
 	}
-	d.Rotational, d.Removable = rotational != 0, removable != 0
+	d.Rotational, d.Removable = rotational != 0, removable != 0 || unplugged(dir)
 	text, err := line(filepath.Join(dir, "dev"))
 	if err != nil {
 		return d, false, err
@@ -135,6 +136,16 @@ func identify(dir string) string {
 // placeholders are what disks say, in lower case, to whom nobody has given a serial number.
 // QEMU's storage daemon says (null), of each of its disks.
 var placeholders = []string{"(null)", "null", "none", "n/a", "unknown", "default", "default_string", "not_specified", "to_be_filled_by_o.e.m."}
+
+// unplugged reports whether a disk is of a kind that people take away as a whole. The
+// kernel's "removable" is about a medium without its drive, so neither a USB disk nor a
+// memory card in its slot is that.
+func unplugged(dir string) bool {
+	kind, err := line(filepath.Join(dir, "device/type"))
+	return err == nil && kind == "SD" || onUSB.MatchString(dir)
+}
+
+var onUSB = regexp.MustCompile(`/usb[0-9]+/`)
 
 // plain replaces what an ID may not hold: commas and at signs have a meaning in the
 // annotation that names IDs.

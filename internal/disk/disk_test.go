@@ -75,6 +75,9 @@ func TestList(t *testing.T) {
 		"a disk that goes away":  {[]string{scsi + "/device/", scsi + "/size=2097152"}, nil},
 		"a card in its reader":   {append(device(scsi, "device/"), scsi+"/removable=1"), &Disk{Rotational: true, Removable: true}},
 		"a memory card":          {device("devices/mmc/block/sdb", "device/cid=1501004d38473150", "device/serial=0x12345678"), &Disk{ID: "cid-1501004d38473150", Rotational: true}},
+		"a card that says so":    {device("devices/mmc/block/sdb", "device/cid=1501004d38473150", "device/type=SD"), &Disk{ID: "cid-1501004d38473150", Rotational: true, Removable: true}},
+		"soldered on":            {device("devices/mmc/block/sdb", "device/cid=1501004d38473150", "device/type=MMC"), &Disk{ID: "cid-1501004d38473150", Rotational: true}},
+		"on USB":                 {device("devices/pci0/usb2/2-1/host6/target/block/sdb", "device/wwid=naa.5"), &Disk{ID: "naa.5", Rotational: true, Removable: true}},
 		"a number of zeros":      {device("devices/mmc/block/sdb", "device/serial=0x00000000"), &Disk{Rotational: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

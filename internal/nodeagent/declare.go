@@ -113,7 +113,9 @@ func (d *Daemon) declare(ctx context.Context) {
 	}
 	var outcomes []volumegroup.Outcome
 	if len(all) > 0 {
-		outcomes, err = d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, _ volumegroup.Declaration) error { return d.confirmDeclared(ctx, seen) })
+		outcomes, err = d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, one volumegroup.Declaration) error {
+			return d.confirmDeclared(ctx, seen, one.Name)
+		})
 	}
 	if err != nil {
 		d.announceDeclareFailed(ctx, err)
@@ -147,9 +149,7 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 	var all []volumegroup.Declaration
 	for i := range shown {
 		o := &shown[i]
-		selector, err := metav1.LabelSelectorAsSelector(&o.Spec.NodeSelector)
-		// The API server lets no empty selector in.
-		if err != nil || selector.Empty() || o.DeletionTimestamp != nil || !selector.Matches(labels.Set(self.Labels)) {
+		if !selects(o, self) {
 			continue
 		}
 		objects[o.Name] = o
@@ -157,6 +157,13 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 	}
 	slices.SortFunc(all, func(a, b volumegroup.Declaration) int { return strings.Compare(a.Name, b.Name) })
 	return objects, all, nil
+}
+
+// selects reports whether a VolumeGroup is for a node.
+func selects(o *flexlvmv1.VolumeGroup, node *corev1.Node) bool {
+	selector, err := metav1.LabelSelectorAsSelector(&o.Spec.NodeSelector)
+	// The API server lets no empty selector in.
+	return err == nil && !selector.Empty() && o.DeletionTimestamp == nil && selector.Matches(labels.Set(node.Labels))
 }
 
 func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
@@ -190,8 +197,9 @@ func sizeOf(s flexlvmv1.DiskSize) volume.Bytes {
 }
 
 // confirmDeclared takes the API server's own word that nothing was changed or withdrawn,
-// and no other VolumeGroup has come that wants the same disks.
-func (d *Daemon) confirmDeclared(ctx context.Context, seen string) error {
+// no other VolumeGroup has come that wants the same disks, and the one of that name still
+// selects this node: to look at disks takes a while.
+func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 	now, err := d.api.VolumeGroups(ctx)
 	if err != nil {
 		return err
@@ -199,6 +207,13 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen string) error {
 	if versionsOf(now) != seen {
 		d.declared.seen = "" // look again, whatever the watch shows by then
 		return errors.New("the VolumeGroups have changed meanwhile and are looked at again")
+	}
+	self, err := d.api.Node(ctx, d.cfg.Node)
+	if err != nil {
+		return err
+	}
+	if at := slices.IndexFunc(now, func(o flexlvmv1.VolumeGroup) bool { return o.Name == name }); at < 0 || !selects(&now[at], self) {
+		return fmt.Errorf("VolumeGroup %s selects this node no more", name)
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func (p *planner) unfit(d Disk) string {
 	case p.ids[d.ID] > 1:
 		return fmt.Sprintf("%d devices say that they are %s; they are paths to one disk (multipath), which is not taken, or were given one serial number", p.ids[d.ID], d.ID)
 	case d.Removable:
-		return "it is removable"
+		return "it is removable, as all on USB is; use `flexlvm vg create` on the node"
 	case d.Remote:
 		return "it is reached over a network, where other nodes may reach it as well; use `flexlvm vg create` on the node"
 	}
