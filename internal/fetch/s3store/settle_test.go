@@ -1,7 +1,11 @@
 package s3store
 
 import (
+	"bufio"
+	"crypto/tls"
 	"encoding/pem"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // An endpoint without a scheme is spoken to as it speaks, and its user is told.
@@ -18,6 +24,12 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	plain, secure := httptest.NewServer(nothing), httptest.NewTLSServer(nothing)
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)
+	// Some servers hang up on what they do not understand, and do not say what they speak.
+	silent := hangsUpOnTLS(t)
+	strict := httptest.NewUnstartedServer(nothing)
+	strict.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert}
+	strict.StartTLS()
+	t.Cleanup(strict.Close)
 	ca := filepath.Join(t.TempDir(), "ca")
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for name, c := range map[string]struct{ given, want, note string }{
@@ -25,14 +37,47 @@ func TestEndpointWithoutScheme(t *testing.T) {
 		"one":            {plain.URL, plain.URL, ""},
 		"speaks http":    {strings.TrimPrefix(plain.URL, "http://"), plain.URL, "was taken for " + plain.URL},
 		"speaks https":   {strings.TrimPrefix(secure.URL, "https://"), secure.URL, "was taken for " + secure.URL},
+		"hangs up":       {silent, "http://" + silent, "was taken for http://" + silent},
+		"unknown signer": {strings.TrimPrefix(strict.URL, "https://"), strict.URL, "was taken for " + strict.URL},
 		"does not speak": {"127.0.0.1:1", "https://127.0.0.1:1", "was taken for https://127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Config{Endpoint: c.given, CAFile: ca}
+			if name == "unknown signer" {
+				config.CAFile = ""
+			}
 			note := config.Settle(t.Context())
 			require.Equal(t, c.want, config.Endpoint)
 			require.Contains(t, note, c.note)
 			require.Equal(t, c.note == "", note == "")
 		})
 	}
+	// Nothing is said, or asked, of what is wrong in itself.
+	for _, config := range []Config{{Endpoint: "user:secret@" + silent}, {Endpoint: silent, CAFile: "none"}} {
+		require.Empty(t, config.Settle(t.Context()))
+		_, err := config.connect(store.Source{Kind: store.KindS3, Bucket: "bucket"})
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// hangsUpOnTLS is the address of a server that answers HTTP alone, and nothing to others.
+func hangsUpOnTLS(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				fmt.Fprint(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+			}
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
 }

@@ -1,11 +1,7 @@
 package s3store
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -73,37 +69,6 @@ func parsePachyderm(rest string) (bucket, key string, err error) {
 		}
 	}
 	return strings.Join(parts, "."), key, nil
-}
-
-// Settle finds out what an endpoint without a scheme speaks, and returns what its user
-// should know; empty if it has one. A server that answers a TLS handshake in plain HTTP
-// is spoken to so. One that does not answer is taken for https.
-func (c *Config) Settle(ctx context.Context) (note string) {
-	raw := c.Endpoint
-	if raw == "" || strings.Contains(raw, "://") {
-		return ""
-	}
-	c.Endpoint = "https://" + raw
-	transport, err := newTransport(true, c.CAFile, 0)
-	if err != nil {
-		return "" // whoever connects says so
-	}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	request, err := http.NewRequestWithContext(ctx, http.MethodHead, c.Endpoint, nil)
-	if err != nil {
-		return ""
-	}
-	response, err := client.Do(request)
-	if err == nil {
-		_ = response.Body.Close() // it was only asked whether it answers
-	}
-	client.CloseIdleConnections()
-	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && string(plain.RecordHeader[:]) == "HTTP/" {
-		c.Endpoint = "http://" + raw
-	} else if err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
-		c.Endpoint = "http://" + raw
-	}
-	return fmt.Sprintf("the endpoint %s has no scheme, and was taken for %s; write that", raw, c.Endpoint)
 }
 
 // parseEndpoint reads --endpoint: a URL, or host:port, which means https.

@@ -1,0 +1,72 @@
+package s3store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Settle finds out what an endpoint without a scheme speaks, and returns what its user
+// should know; empty if it has one. Plain HTTP is spoken only with a server that answers a
+// TLS handshake in it, or that answers no handshake and a request in it. One that does not
+// answer at all is taken for https.
+func (c *Config) Settle(ctx context.Context) (note string) {
+	raw := c.Endpoint
+	if raw == "" || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
+		return "" // whoever connects says what is wrong with it
+	}
+	plain, secure := "http://"+raw, "https://"+raw
+	c.Endpoint = secure
+	if _, err := newTransport(true, c.CAFile, 0); err != nil {
+		return "" // the same
+	}
+	_, err := c.knock(ctx, secure)
+	if saysHTTP(err) || !saysTLS(err) && c.answers(ctx, plain) {
+		c.Endpoint = plain
+	}
+	return fmt.Sprintf("the endpoint %s has no scheme, and was taken for %s; write that", raw, c.Endpoint)
+}
+
+// knock asks a server for anything, and returns the status of its answer.
+func (c *Config) knock(ctx context.Context, address string) (status int, err error) {
+	transport, err := newTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
+	if err != nil {
+		return 0, err
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
+}
+
+// answers reports whether a server takes a request in plain HTTP: those of TLS answer that
+// it is a bad one.
+func (c *Config) answers(ctx context.Context, address string) bool {
+	status, err := c.knock(ctx, address)
+	return err == nil && status != http.StatusBadRequest
+}
+
+// saysHTTP reports whether a TLS handshake was answered in plain HTTP.
+func saysHTTP(err error) bool {
+	header := tls.RecordHeaderError{}
+	return errors.As(err, &header) && string(header.RecordHeader[:]) == "HTTP/" ||
+		err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+}
+
+// saysTLS reports whether a handshake was answered in TLS, if only by a certificate that
+// nobody knows.
+func saysTLS(err error) bool {
+	var alert tls.AlertError
+	var certificate *tls.CertificateVerificationError
+	return err == nil || errors.As(err, &alert) || errors.As(err, &certificate) || strings.Contains(err.Error(), "remote error: tls: ")
+}
