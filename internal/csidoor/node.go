@@ -118,17 +118,19 @@ func removeTarget(path string) error {
 // NodeExpandVolume grows a volume where it is mounted. How far it may grow was decided when
 // the provisioner raised the capacity of its PersistentVolume.
 func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	h, err := parseHandle(r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
 	size := volume.Bytes(r.GetCapacityRange().GetRequiredBytes())
 	limit := volume.Bytes(r.GetCapacityRange().GetLimitBytes())
 	switch {
+	case r.GetVolumeId() == "":
+		return nil, missing(fieldHandle)
 	case r.GetVolumePath() == "":
 		return nil, missing(fieldPath)
 	case size < 0 || size > volume.MaxSize || limit < 0 || limit > 0 && limit < size:
 		return nil, &volume.FieldError{Field: "capacity_range", Value: r.GetCapacityRange().String(), Reason: fmt.Sprintf("is no size that a volume can have; the most is %s", volume.MaxSize)}
+	}
+	h, err := parseHandle(r.GetVolumeId())
+	if err != nil {
+		return nil, err
 	}
 	if !h.readers { // theirs grows through the claim of whoever fills it
 		if err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size); err != nil {
@@ -144,12 +146,12 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 
 // NodeGetVolumeStats tells what df shows.
 func (s *service) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if r.GetVolumeId() != "" && r.GetVolumePath() == "" {
+		return nil, missing(fieldPath)
+	}
 	h, err := parseHandle(r.GetVolumeId())
 	if err != nil {
 		return nil, err
-	}
-	if r.GetVolumePath() == "" {
-		return nil, missing(fieldPath)
 	}
 	space, err := s.engine.Space(h.group, h.name, r.GetVolumePath())
 	if err != nil {

@@ -132,6 +132,25 @@ func TestPublishIsRefused(t *testing.T) {
 	require.Empty(t, d.engine.calls)
 }
 
+// What is missing is said before whether there is such a volume.
+func TestMissingFieldsComeFirst(t *testing.T) {
+	d := open(t)
+	r := publish(t)
+	r.VolumeId, r.VolumeCapability = "any", nil
+	_, err := d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	r = publish(t)
+	r.VolumeId, r.TargetPath = "any", ""
+	_, err = d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	_, err = d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "any"})
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	_, err = d.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: "any"})
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	_, err = d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "any", VolumePath: "/x"})
+	require.Equal(t, codes.NotFound, status.Code(err))
+}
+
 // What a failed mount leaves is what there was before.
 func TestFailedPublishLeavesNothing(t *testing.T) {
 	d := open(t)

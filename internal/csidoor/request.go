@@ -37,7 +37,8 @@ type handle struct {
 	readers bool
 }
 
-// parseHandle reads a handle; one that is none of ours is of a volume that is not here.
+// parseHandle reads a handle; one that is none of ours is of a volume that is not here. What
+// is missing from the request was to be said before.
 func parseHandle(id string) (handle, error) {
 	if id == "" {
 		return handle{}, missing(fieldHandle)
@@ -53,18 +54,15 @@ func parseHandle(id string) (handle, error) {
 type publication struct {
 	spec volume.Spec
 	as   node.Mounting
-	pod  string // for the log
 }
 
 // parsePublish reads a request as strictly as can be: what is not understood is refused, so
 // that a slip in a PersistentVolume is seen at its first mount.
 func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
-	h, err := parseHandle(r.GetVolumeId())
-	if err != nil {
-		return publication{}, err
-	}
-	p := publication{as: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}, pod: r.GetVolumeContext()[keyPod]}
+	p := publication{as: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}}
 	switch {
+	case r.GetVolumeId() == "":
+		return publication{}, missing(fieldHandle)
 	case r.GetTargetPath() == "":
 		return publication{}, missing(fieldTarget)
 	case r.GetVolumeCapability() == nil:
@@ -73,6 +71,10 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 		return publication{}, &volume.FieldError{Field: "secrets", Reason: "are not accepted; remove nodePublishSecretRef from the PersistentVolume"}
 	}
 	if err := p.capability(r.GetVolumeCapability()); err != nil {
+		return publication{}, err
+	}
+	h, err := parseHandle(r.GetVolumeId())
+	if err != nil {
 		return publication{}, err
 	}
 	if p.spec, err = parseAttributes(h, r.GetVolumeContext()); err != nil {
