@@ -127,11 +127,11 @@ func Work(ctx context.Context, config Config) error {
 }
 
 // newPublisher returns the publisher of capacities, which has no ledger yet.
-func (config Config) newPublisher(w *watches) *publisher {
+func (c Config) newPublisher(w *watches) *publisher {
 	return &publisher{
-		client: config.Capacities, namespace: config.Namespace, listers: w.listers(), capacities: w.capacities(config.Namespace),
+		client: c.Capacities, namespace: c.Namespace, listers: w.listers(), capacities: w.capacities(c.Namespace),
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
-		metrics: config.Metrics, avoidBusy: config.AvoidBusy, groups: config.NodeGroups, door: config.Door,
+		metrics: c.Metrics, avoidBusy: c.AvoidBusy, groups: c.NodeGroups, door: c.Door,
 	}
 }
 
