@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -159,4 +160,19 @@ func (b *bed) objects(ctx context.Context) error {
 	class.ObjectMeta = metav1.ObjectMeta{Name: b.classes[1]}
 	_, err = b.client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
 	return err
+}
+
+// offered is how many classes every node offers: those of the bench, and what ships beside.
+func (b *bed) offered(ctx context.Context) (int, error) {
+	all, err := b.client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	ours := 0
+	for _, class := range all.Items {
+		if class.Provisioner == pv.Provisioner {
+			ours++
+		}
+	}
+	return ours, nil
 }

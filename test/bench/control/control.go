@@ -299,7 +299,11 @@ func (b *bed) fill(ctx context.Context, like *corev1.PersistentVolume, before, s
 
 // look takes the figures of a provisioner that has just been started.
 func (b *bed) look(ctx context.Context, p *process, s stage, first bool) (lines []string, err error) {
-	classes := float64(len(b.classes))
+	offered, err := b.offered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	classes := float64(offered)
 	before, err := p.settled(ctx, float64(s.nodes-fewNodes)*classes)
 	if err != nil {
 		return nil, err
@@ -323,7 +327,7 @@ func (b *bed) look(ctx context.Context, p *process, s stage, first bool) (lines 
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %g (target 1)", (after-before)/classes, classes))
+		lines = append(lines, fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %d (target 1)", (after-before)/classes, offered))
 	}
 	if s.place {
 		placements, err := b.placement(ctx, s.nodes)
