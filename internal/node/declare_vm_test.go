@@ -182,6 +182,24 @@ func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 	}
 }
 
+// Disks without serial numbers cannot be told from each other, whatever the kernel says in
+// the place of one.
+func TestDeclaredGroupOfDisksWithoutSerialNumbers(t *testing.T) {
+	m := newMachine(t)
+	nameless := testDisks()[3:]
+	out := m.declare(func(d *volumegroup.Declaration) {
+		d.Selectors = nil
+		for _, path := range nameless {
+			d.Selectors = append(d.Selectors, volumegroup.Selector{Path: path})
+		}
+	})
+	require.Equal(t, volumegroup.Refused, out.State, out.Message)
+	require.Len(t, out.Refused, len(nameless))
+	for _, r := range out.Refused {
+		require.Contains(t, r.Reason, "neither a WWN nor a serial number")
+	}
+}
+
 // The group of a name that a person has made is left alone.
 func TestDeclaredGroupThatExists(t *testing.T) {
 	m := newMachine(t)
