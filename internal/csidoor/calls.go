@@ -47,7 +47,7 @@ func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	fields := fieldsOf(request)
-	line := c.log.WithFields(fields).WithField("call", path.Base(info.FullMethod)).WithField("took", time.Since(start).Round(10*time.Microsecond))
+	line := c.log.WithFields(fields).WithField("call", path.Base(info.FullMethod)).WithField("took", time.Since(start).Round(10*time.Microsecond).String())
 	switch {
 	case err != nil:
 		line.WithError(err).WithField("code", codeOf(err).String()).Error("call failed")

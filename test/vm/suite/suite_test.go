@@ -48,8 +48,8 @@ func build(t *testing.T, name string, args ...string) string {
 }
 
 func pkg(name string) string {
-	if name == "crash" {
-		return "test/vm/crash"
+	if name == "crash" || name == "csicontroller" {
+		return "test/vm/" + name
 	}
 	if tested, ok := strings.CutSuffix(name, ".test"); ok {
 		return "internal/" + tested
