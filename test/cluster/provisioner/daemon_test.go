@@ -143,7 +143,7 @@ func (b *bed) persistentVolume(t *testing.T, name, node, driver string, phase co
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
 			StorageClassName:              "flexlvm",
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: driver}},
+			PersistentVolumeSource:        sourceOf(driver),
 		},
 	}
 	if phase == corev1.VolumeReleased {
@@ -170,8 +170,12 @@ func (b *bed) persistentVolume(t *testing.T, name, node, driver string, phase co
 // same token is good for nothing else.
 func (b *bed) testDaemonVolumes(t *testing.T) {
 	ctx := t.Context()
-	for name, node := range map[string]string{"released": "sim-1", "released-long": longNode} {
-		b.persistentVolume(t, name, node, pv.Driver, corev1.VolumeReleased)
+	for name, node := range map[string]string{"released": "sim-1", "released-long": longNode, "released-csi": "sim-1"} {
+		driver := pv.Driver
+		if name == "released-csi" {
+			driver = pv.Provisioner
+		}
+		b.persistentVolume(t, name, node, driver, corev1.VolumeReleased)
 		for other, config := range map[string]*rest.Config{
 			"sim-2": b.daemonOn(t, "sim-2"), "no node": b.tokenOf(t, nil),
 		} {
@@ -194,9 +198,19 @@ func (b *bed) testDaemonVolumes(t *testing.T) {
 	b.persistentVolume(t, "wanted", "sim-1", pv.Driver, corev1.VolumeAvailable)
 	require.ErrorContains(t, daemon.letGo(ctx, "wanted"), "only where the PersistentVolume is released or deleted and no claim is bound to it")
 	require.ErrorContains(t, daemon.remove(ctx, "wanted"), "may only delete PersistentVolumes that are released")
-	b.persistentVolume(t, "foreign", "sim-1", "example.org/other", corev1.VolumeReleased)
-	require.ErrorContains(t, daemon.remove(ctx, "foreign"), "of the driver flexlvm.io/flexlvm")
-	require.ErrorContains(t, daemon.letGo(ctx, "foreign"), "of the driver flexlvm.io/flexlvm")
+	for name, driver := range map[string]string{"foreign": "example.org/other", "foreign-csi": "csi.example.org"} {
+		b.persistentVolume(t, name, "sim-1", driver, corev1.VolumeReleased)
+		require.ErrorContains(t, daemon.remove(ctx, name), "of the driver flexlvm.io/flexlvm")
+		require.ErrorContains(t, daemon.letGo(ctx, name), "of the driver flexlvm.io/flexlvm")
+	}
+}
+
+// sourceOf is of a FlexVolume driver, whose name has a slash, or of a CSI driver.
+func sourceOf(driver string) corev1.PersistentVolumeSource {
+	if strings.Contains(driver, "/") {
+		return corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: driver}}
+	}
+	return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "flexlvm/x"}}
 }
 
 // testDaemonReports: a daemon writes its own node's report, and people read it.

@@ -322,10 +322,13 @@ func (b *bed) testGrowthPolicies(t *testing.T) {
 			return err
 		})
 	}
-	b.persistentVolume(t, "free", "sim-1", "flexlvm.io/flexlvm", corev1.VolumeAvailable)
-	require.ErrorContains(t, stolen.patch(ctx, "free", larger), "that a claim is bound to")
-	require.ErrorContains(t, stolen.patch(ctx, "free", promise), "that a claim is bound to")
-	s.takeBack(ctx, "free")
+	for name, driver := range map[string]string{"free": "flexlvm.io/flexlvm", "free-csi": "flexlvm.io"} {
+		b.persistentVolume(t, name, "sim-1", driver, corev1.VolumeAvailable)
+		require.ErrorContains(t, stolen.patch(ctx, name, larger), "that a claim is bound to")
+		require.ErrorContains(t, stolen.patch(ctx, name, promise), "that a claim is bound to")
+		require.ErrorContains(t, admin.patch(ctx, name, larger), "grows once the flexlvm provisioner has reserved room for it")
+		s.takeBack(ctx, name)
+	}
 
 	s.claim("foreign", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.StorageClassName, c.Spec.VolumeName = ptr("another"), "nowhere"

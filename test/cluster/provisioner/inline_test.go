@@ -61,6 +61,12 @@ func (b *bed) testInline(t *testing.T) {
 			s.remove(t, kind)
 		})
 	}
+	for _, kind := range []string{"Pod", "Deployment"} {
+		err := b.apply(t, in(workloads[kind], `[{name: mine, csi: {driver: flexlvm.io}}]`))
+		require.ErrorContains(t, err, `volume "mine" uses the CSI driver flexlvm.io inline, which is not allowed`)
+		require.NoError(t, b.apply(t, in(workloads[kind], `[{name: other, csi: {driver: example.org}}]`)))
+		s.remove(t, kind)
+	}
 
 	// What is older than the policy can still be updated, and so be finished and
 	// cleaned up; but not with another volume.
