@@ -164,7 +164,7 @@ bench: setup ## measure, side by side with the plain commands
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall persistentvolume:FuzzParse fetch:FuzzCheckPath nfs:FuzzLocate; do \
+	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall csidoor:FuzzParsePublish persistentvolume:FuzzParse fetch:FuzzCheckPath nfs:FuzzLocate; do \
 		echo "== $$target"; \
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
 	done
