@@ -2,20 +2,25 @@ package controlplane
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// packed is a PersistentVolume, or a claim that has its volume, as a cache stores it: what
-// identifies it, and the rest as protobuf. A large cluster has hundreds of thousands of both,
-// and as structs with maps each takes several kilobytes.
+// packed is a PersistentVolume, or a claim that has its volume, as a cache stores it: what it
+// alone has, and the rest as protobuf, kept once for all that have the same, as most volumes of
+// one class and size do. A large cluster has hundreds of thousands of both, and as structs with
+// maps each takes several kilobytes.
 type packed struct {
 	namespace, name string
 	uid             types.UID
@@ -23,7 +28,16 @@ type packed struct {
 	claim           bool
 	ending          bool   // a PersistentVolume that is released, or has failed to be reclaimed
 	node            string // label of a PersistentVolume; empty for others
-	data            []byte
+	hostname        string // the only one that a PersistentVolume may be on; empty where rest tells
+	of              bound
+	rest            unique.Handle[string]
+}
+
+// bound is what an object is bound to: the claim of a PersistentVolume, by all that caches
+// keep of it, and the PersistentVolume of a claim, by its name.
+type bound struct {
+	namespace, name string
+	uid             types.UID
 }
 
 // GetObjectMeta makes packed objects ones that caches can store.
@@ -46,9 +60,23 @@ func Pack(obj any) (any, error) {
 		if o.Spec.VolumeName == "" {
 			return o, nil // the library writes to these
 		}
-		return pack(&o.ObjectMeta, &packed{claim: true}, o.Marshal)
+		out := &packed{claim: true, of: bound{name: o.Spec.VolumeName}}
+		o.Spec.VolumeName = ""
+		return pack(&o.ObjectMeta, out, o.Marshal)
 	case *corev1.PersistentVolume:
-		return pack(&o.ObjectMeta, &packed{node: Shared(o.Labels[pv.LabelNode]), ending: ending(o)}, o.Marshal)
+		out := &packed{ending: ending(o)}
+		if node := o.Labels[pv.LabelNode]; node != "" {
+			out.node = Shared(node)
+			delete(o.Labels, pv.LabelNode) // Transform has made the map
+		}
+		if names := persistentvolume.Hostnames(o); len(names) == 1 && equality.Semantic.DeepEqual(o.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
+			out.hostname, o.Spec.NodeAffinity = Shared(names[0]), nil
+		}
+		if ref := o.Spec.ClaimRef; ref != nil && *ref == (corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}) && ref.Name != "" {
+			out.of = bound{Shared(ref.Namespace), ref.Name, types.UID(within(o.Name, string(ref.UID)))}
+			o.Spec.ClaimRef = nil
+		}
+		return pack(&o.ObjectMeta, out, o.Marshal)
 	}
 	return obj, nil
 }
@@ -67,15 +95,25 @@ func Shared(s string) string {
 	return one.(string)
 }
 
+// within returns part, as a part of whole if it is one: then both are kept once. A
+// PersistentVolume is named after the UID of its claim.
+func within(whole, part string) string {
+	if i := strings.Index(whole, part); i >= 0 {
+		return whole[i : i+len(part)]
+	}
+	return part
+}
+
 // pack moves what identifies an object to out, and marshals the rest.
 func pack(object *metav1.ObjectMeta, out *packed, marshal func() ([]byte, error)) (*packed, error) {
-	out.namespace, out.name, out.uid, out.version = Shared(object.Namespace), object.Name, object.UID, object.ResourceVersion
+	out.namespace, out.name, out.version = Shared(object.Namespace), object.Name, object.ResourceVersion
+	out.uid = types.UID(within(out.of.name, string(object.UID)))
 	object.Namespace, object.Name, object.UID, object.ResourceVersion = "", "", "", ""
 	data, err := marshal()
 	if err != nil {
 		return nil, fmt.Errorf("pack %s/%s: %w", out.namespace, out.name, err)
 	}
-	out.data = data
+	out.rest = unique.Make(string(data))
 	return out, nil
 }
 
@@ -88,15 +126,26 @@ func unpack(obj any) any {
 	if !is {
 		return obj
 	}
+	rest := []byte(p.rest.Value())
 	if p.claim {
 		out := &corev1.PersistentVolumeClaim{}
-		p.into(&out.ObjectMeta, out.Unmarshal(p.data))
+		p.into(&out.ObjectMeta, out.Unmarshal(rest))
+		out.Spec.VolumeName = p.of.name
 		return out
 	}
 	out := &corev1.PersistentVolume{}
-	p.into(&out.ObjectMeta, out.Unmarshal(p.data))
+	p.into(&out.ObjectMeta, out.Unmarshal(rest))
 	if p.node != "" {
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
 		out.Labels[pv.LabelNode] = p.node // who keeps it, keeps one for all
+	}
+	if p.hostname != "" {
+		out.Spec.NodeAffinity = persistentvolume.OnlyOn(p.hostname)
+	}
+	if p.of.name != "" {
+		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: p.of.namespace, Name: p.of.name, UID: p.of.uid}
 	}
 	return out
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -45,7 +46,30 @@ func claimFor(name, volume string) *corev1.PersistentVolumeClaim {
 
 // What a cache packs comes out as it was transformed.
 func TestPackedObjectsAreTheSame(t *testing.T) {
-	for _, object := range []metav1.Object{boundVolume("pvc-1", "node-1"), claimFor("data", "pvc-1"), claimFor("waits", "")} {
+	changed := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+		out := boundVolume("pvc-1", "node-1")
+		change(out)
+		return out
+	}
+	for _, object := range []metav1.Object{
+		boundVolume("pvc-1", "node-1"), claimFor("data", "pvc-1"), claimFor("waits", ""),
+		changed(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }),
+		changed(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "" }),
+		changed(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "" }),
+		changed(func(v *corev1.PersistentVolume) { v.Name = "pvc-" + string(v.Spec.ClaimRef.UID) }),
+		changed(func(v *corev1.PersistentVolume) { v.Labels = nil }),
+		changed(func(v *corev1.PersistentVolume) { v.Labels[replica.LabelDataset] = "corpus" }),
+		changed(func(v *corev1.PersistentVolume) { v.Spec.NodeAffinity = nil }),
+		changed(func(v *corev1.PersistentVolume) {
+			terms := v.Spec.NodeAffinity.Required.NodeSelectorTerms
+			terms[0].MatchExpressions[0].Values = []string{"host-1", "host-2"}
+		}),
+		changed(func(v *corev1.PersistentVolume) {
+			terms := &v.Spec.NodeAffinity.Required.NodeSelectorTerms
+			*terms = append(*terms, corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n"}}}})
+		}),
+		changed(func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.com/other" }),
+	} {
 		lean, err := Transform(deepCopy(object))
 		require.NoError(t, err)
 		stored, err := Pack(deepCopy(object))
