@@ -77,6 +77,18 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
+	// Released are volumes whose PersistentVolume was let go, the newest first: the 40 that
+	// were released last, and of each pool the first 10 in the order of eviction, at most 100.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Released []ReleasedVolume `json:"released,omitempty"`
+	// ReleasedCount is how many the node has; Released may list fewer.
+	// +optional
+	ReleasedCount int32 `json:"releasedCount,omitempty"`
+	// EvictionPolicy is when the daemon evicts.
+	// +optional
+	EvictionPolicy *EvictionPolicy `json:"evictionPolicy,omitempty"`
 	// DeclaredGroups are the VolumeGroups that select this node, and what became of
 	// each, at most 16.
 	// +listType=map
@@ -120,6 +132,10 @@ const (
 	// ReasonLVMFailed: LVM does not answer.
 	ReasonLVMFailed = "LVMFailed"
 )
+
+// ReasonEvictionBlocked is the reason of the condition Ready where the API server seems to
+// have lost its memory, and nothing is evicted.
+const ReasonEvictionBlocked = "EvictionBlocked"
 
 // Pool is where volumes are cut from. Quantities are bytes of the devices: the
 // charge of a volume is its size and its file system's overhead.

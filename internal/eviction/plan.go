@@ -96,6 +96,7 @@ type Result struct {
 	Orphans          []Orphan           // the oldest first
 	Foreign          []inventory.Volume // volumes of other clusters; never touched
 	Problems         []inventory.Volume // volumes with a Problem, which a person should look at
+	Released         []Released         // unreferenced and retained volumes, by pool, in the order of eviction
 	// Blocked says why nothing at all is evicted; empty if evictions are possible.
 	Blocked string
 }
@@ -114,6 +115,7 @@ func Plan(view View, policy Policy) Result {
 	p.addDemands()
 	p.findOrphans()
 	p.result.Blocked = p.blocked()
+	p.result.Released = p.released()
 	p.orphanBudget = p.orphansAllowed()
 	for _, pool := range p.pools {
 		p.result.Evictions = append(p.result.Evictions, p.decide(pool)...)

@@ -20,7 +20,7 @@ const (
 	reasonAPI     = "APIUnavailable"
 	reasonLVM     = flexlvmv1.ReasonLVMFailed
 	reasonTools   = flexlvmv1.ReasonToolsMissing
-	reasonBlocked = "EvictionBlocked"
+	reasonBlocked = flexlvmv1.ReasonEvictionBlocked
 )
 
 // A failure is a round that could not be made, and why in one word.

@@ -31,6 +31,7 @@ type report struct {
 	evictions []flexlvmv1.Eviction
 	healing   map[string]bool // volumes with a problem that is being put right
 	declared  []flexlvmv1.DeclaredGroup
+	policy    eviction.Policy
 }
 
 // statusOf makes the status of a round from the one before. A round that failed
@@ -41,6 +42,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Version = r.version
 	is.Evictions = r.evictions
 	is.DeclaredGroups = r.declared
+	is.EvictionPolicy = policyStatus(r.policy)
 	set := func(kind string, yes bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if yes {
@@ -77,6 +79,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
+	is.Released, is.ReleasedCount = releasedStatus(f.result.Released), int32(len(f.result.Released))
 	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))
 	switch {
 	case len(short) > 0:

@@ -45,6 +45,7 @@ func TestProvisioner(t *testing.T) {
 		t.Run("replicas", b.testReplicas)
 		t.Run("room of replicas", b.testRoomOfReplicas)
 		t.Run("capacities", b.testCapacities)
+		t.Run("plugin", b.testPlugin)
 		t.Run("50 at once", b.testMany)
 		t.Run("examples", b.testExamples)
 		t.Run("deleted at every moment", b.testDeletedAtEveryMoment)

@@ -1,0 +1,48 @@
+// Command kubectl-flexlvm is a plugin of kubectl: what people ask of a whole cluster.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+const long = `kubectl flexlvm answers what people ask of a whole cluster: how its nodes are, what
+volumes there are, and what would happen if a claim came.
+
+It reads the API as the user that your kubeconfig names, and changes nothing.`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubectl flexlvm:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	s := &session{rules: clientcmd.NewDefaultClientConfigLoadingRules()}
+	cmd := &cobra.Command{
+		Use:           "kubectl-flexlvm",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flexlvm"},
+		Short:         "Look at the volumes of flexlvm, and ask what would happen if",
+		Long:          long,
+		Version:       version.String,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
+	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s))
+	return cmd
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// planOptions are what is asked.
+type planOptions struct {
+	output
+	claim string
+	class string
+	nodes int
+	next  int
+}
+
+func planCommand(s *session) *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan [--claim SIZE [--class CLASS] [--nodes N]]",
+		Short: "Show what would be evicted next, or where a claim would fit and what would go for it",
+		Long: `plan shows what each node evicts now, and what goes next when room is needed. With --claim
+it asks every node about a claim of that size: whether it has the room, as the provisioner
+reckons, which volumes it would evict for it, in their order, and what is in the way where
+it does not fit. It reckons with what the nodes reported last, and changes nothing.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, s) },
+	}
+	outputFlag(cmd, &o.output)
+	cmd.Flags().StringVar(&o.claim, "claim", "", "the size of a claim, as in 500Gi")
+	cmd.Flags().StringVar(&o.class, "class", "flexlvm", "its StorageClass")
+	cmd.Flags().IntVar(&o.nodes, "nodes", 1, "on how many nodes it is wanted")
+	cmd.Flags().IntVar(&o.next, "next", 3, "without --claim: how many volumes of each pool to show")
+	return cmd
+}
+
+func (o *planOptions) run(cmd *cobra.Command, s *session) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.nodes < 1 || o.next < 1 {
+		return errors.New("--nodes and --next: give 1 or more")
+	}
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	var objects overview.Objects
+	if objects.Storages, err = storages(cmd.Context(), c); err != nil {
+		return err
+	}
+	now := time.Now()
+	if o.claim == "" {
+		next := overview.NextOf(objects.Storages, o.next, now)
+		return o.print(cmd.OutOrStdout(), next, func(to io.Writer) { printNext(to, next, now) })
+	}
+	class := &storagev1.StorageClass{}
+	if err := c.Get(cmd.Context(), client.ObjectKey{Name: o.class}, class); err != nil {
+		return fmt.Errorf("read StorageClass %s: %w", o.class, err)
+	}
+	spec, err := specOf(o.claim, class)
+	if err != nil {
+		return err
+	}
+	if objects.Volumes, err = persistentVolumes(cmd.Context(), c); err != nil {
+		return err
+	}
+	fits := overview.FitsOf(objects, spec, now)
+	return o.print(cmd.OutOrStdout(), fits, func(to io.Writer) { o.printFits(to, fits, now) })
+}
+
+// specOf is the volume of a claim of this size and class.
+func specOf(size string, class *storagev1.StorageClass) (volume.Spec, error) {
+	if class.Provisioner != pv.Provisioner {
+		return volume.Spec{}, fmt.Errorf("StorageClass %s is of %s, not of %s", class.Name, class.Provisioner, pv.Provisioner)
+	}
+	parameters, err := provision.ParseParameters(class.Parameters)
+	if err != nil {
+		return volume.Spec{}, fmt.Errorf("StorageClass %s: %w", class.Name, err)
+	}
+	quantity, err := resource.ParseQuantity(size)
+	if err != nil {
+		return volume.Spec{}, fmt.Errorf("--claim %q: %w; give a size such as 500Gi", size, err)
+	}
+	if quantity.Sign() <= 0 || quantity.CmpInt64(int64(volume.MaxSize)) > 0 {
+		return volume.Spec{}, fmt.Errorf("--claim %q: give a size of more than 0 and at most %s", size, volume.MaxSize)
+	}
+	spec := parameters.Spec
+	spec.Size = volume.Bytes(quantity.Value()).RoundUp(volume.Block)
+	return spec, nil
+}
+
+func printNext(to io.Writer, next []overview.Eviction, now time.Time) {
+	if len(next) == 0 {
+		fmt.Fprintln(to, "nothing may be evicted on any node")
+		return
+	}
+	table := [][]string{{"NODE", "POOL", "VOLUME", "NAMESPACE", "ROOM", "LAST-USED", "WHEN", "WHY"}}
+	for _, e := range next {
+		when := "later"
+		if e.Reason != "" {
+			when = "now"
+		}
+		table = append(table, append(evictionRow(e, now), when, e.Message))
+	}
+	rows(to, table)
+}
+
+func evictionRow(e overview.Eviction, now time.Time) []string {
+	return []string{e.Node, e.Pool, e.Name, orDash(e.Namespace), e.Room.String(), ago(e.LastUsed, now)}
+}
+
+func (o *planOptions) printFits(to io.Writer, fits []overview.Fit, now time.Time) {
+	good := 0
+	for _, f := range fits {
+		if f.Fits {
+			good++
+		}
+	}
+	fmt.Fprintf(to, "A claim of %s of class %s fits on %d of %d nodes", o.claim, o.class, good, len(fits))
+	switch {
+	case good < o.nodes && o.nodes > 1:
+		fmt.Fprintf(to, "; %d are wanted, so %d lack", o.nodes, o.nodes-good)
+	case good > 0:
+		fmt.Fprintf(to, "; the best are named first")
+	}
+	fmt.Fprintln(to, ".")
+	shown := 0
+	for _, f := range fits {
+		if shown++; shown > max(o.nodes, mostNodes) && !o.wide() {
+			fmt.Fprintf(to, "\n%d more nodes; -o wide shows them\n", len(fits)-shown+1)
+			return
+		}
+		printFit(to, f, now)
+	}
+}
+
+func printFit(to io.Writer, f overview.Fit, now time.Time) {
+	switch {
+	case !f.Fits:
+		fmt.Fprintf(to, "\n%s: no, it %s\n", f.Node, f.Why)
+		return
+	case len(f.Evictions) == 0 && f.Replicas == 0:
+		fmt.Fprintf(to, "\n%s: yes, and nothing goes for it\n", f.Node)
+	default:
+		fmt.Fprintf(to, "\n%s: yes, and these go:\n", f.Node)
+	}
+	table := [][]string{}
+	for _, e := range f.Evictions {
+		table = append(table, append(append([]string{" "}, evictionRow(e, now)[1:]...), string(e.Reason)))
+	}
+	for _, e := range f.Then {
+		table = append(table, append(append([]string{" "}, evictionRow(e, now)[1:]...), string(e.Reason)+", once it is there"))
+	}
+	rows(to, table)
+	if f.Replicas > 0 {
+		fmt.Fprintf(to, "  and replicas of datasets that nobody uses, of %s\n", f.Replicas)
+	}
+	if f.Unlisted > 0 {
+		fmt.Fprintf(to, "  The node has %d released volumes that it does not list.\n", f.Unlisted)
+	}
+}

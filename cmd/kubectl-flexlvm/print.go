@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const labelNode = pv.LabelNode
+
+// An output is a form in which an answer is printed.
+type output string
+
+var outputs = []string{"table", "wide", "json", "yaml"}
+
+// outputFlag adds the flag -o to a command.
+func outputFlag(cmd *cobra.Command, o *output) {
+	*o = "table"
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", strings.Join(outputs, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+}
+
+func (o output) check() error {
+	if !slices.Contains(outputs, string(o)) {
+		return fmt.Errorf("--output %q: give one of %s", o, strings.Join(outputs, ", "))
+	}
+	return nil
+}
+
+func (o output) wide() bool { return o == "wide" }
+
+// print prints an answer: as data, or as the table that is given.
+func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
+	switch o {
+	case "json":
+		content, err := json.MarshalIndent(answer, "", "  ")
+		if err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
+		fmt.Fprintln(to, string(content))
+	case "yaml":
+		content, err := yaml.Marshal(answer)
+		if err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
+		fmt.Fprint(to, string(content))
+	default:
+		table(to)
+	}
+	return nil
+}
+
+// rows prints a table whose first row is its head.
+func rows(to io.Writer, all [][]string) {
+	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
+	for _, row := range all {
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	_ = w.Flush() // who reads is gone
+}
+
+func share(part, whole volume.Bytes) string {
+	if whole <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", part*100/whole)
+}
+
+// ago is how long ago something was, as kubectl says it.
+func ago(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(now.Sub(t.Time))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// pageSize is how many objects one request asks for.
+const pageSize = 500
+
+// A session is the user's way to the API server.
+type session struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+}
+
+func (s *session) client() (client.Client, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = 50, 100
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("make the API client: %w", err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("make the API client: %w", err)
+	}
+	return c, nil
+}
+
+// list reads all objects of a kind, page by page.
+func list[T any, L interface {
+	*T
+	client.ObjectList
+}](ctx context.Context, c client.Client, each func(*T), options ...client.ListOption) error {
+	next := ""
+	for {
+		page := L(new(T))
+		if err := c.List(ctx, page, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, options...)...); err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
+		each(page)
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+func storages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage, err error) {
+	err = list(ctx, c, func(l *flexlvmv1.NodeStorageList) { all = append(all, l.Items...) })
+	return all, err
+}
+
+func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.PersistentVolume, err error) {
+	err = list(ctx, c, func(l *corev1.PersistentVolumeList) { all = append(all, l.Items...) }, client.HasLabels{labelNode})
+	return all, err
+}
+
+func pods(ctx context.Context, c client.Client, namespace string) (all []corev1.Pod, err error) {
+	err = list(ctx, c, func(l *corev1.PodList) { all = append(all, l.Items...) }, client.InNamespace(namespace))
+	return all, err
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/overview"
+)
+
+// mostNodes is how many nodes are shown unless all are asked for: a screen.
+const mostNodes = 12
+
+func statusCommand(s *session) *cobra.Command {
+	var o output
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes and pools, the worst first, with what is wrong and what to do next",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			c, err := s.client()
+			if err != nil {
+				return err
+			}
+			reports, err := storages(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			status := overview.StatusOf(reports, now)
+			return o.print(cmd.OutOrStdout(), status, func(to io.Writer) { printStatus(to, status, all, o.wide(), now) })
+		},
+	}
+	outputFlag(cmd, &o)
+	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes; else the %d that are worst", mostNodes))
+	return cmd
+}
+
+func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time) {
+	if len(s.Nodes) == 0 {
+		fmt.Fprintln(to, "no node has reported: look at kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc")
+		return
+	}
+	fmt.Fprintf(to, "%d nodes with %s: %s in use, %s reclaimable, %s free, %s promised. %d need attention.\n\n",
+		len(s.Nodes), s.Total.Size, share(s.Total.InUse, s.Total.Size), share(s.Total.Reclaimable, s.Total.Size),
+		share(s.Total.Free, s.Total.Size), s.Total.Promised, s.Ailing)
+	shown := s.Nodes
+	if !all {
+		shown = shown[:min(len(shown), mostNodes)]
+	}
+	head := []string{"NODE", "SIZE", "IN-USE", "RECLAIMABLE", "FREE", "PROMISED", "SEEN"}
+	if wide {
+		head = append(head, "VOLUMES", "VERSION")
+	}
+	table := [][]string{head}
+	for i := range shown {
+		table = append(table, nodeRows(&shown[i], wide, now)...)
+	}
+	rows(to, table)
+	for i := range shown {
+		for _, p := range shown[i].Problems {
+			where := shown[i].Name
+			if p.Pool != "" {
+				where += " " + p.Pool
+			}
+			fmt.Fprintf(to, "\n%s %s: %s\n  → %s\n", p.Severity, where, p.Message, p.Next)
+		}
+	}
+	if left := len(s.Nodes) - len(shown); left > 0 {
+		fmt.Fprintf(to, "\n%d more nodes, none of them worse; --all shows them\n", left)
+	}
+}
+
+// nodeRows are a node and, below it, its pools.
+func nodeRows(n *overview.Node, wide bool, now time.Time) [][]string {
+	name := n.Name
+	if len(n.Problems) > 0 {
+		name += " (" + string(n.Problems[0].Severity) + ")"
+	}
+	row := []string{name, "", "", "", "", "", ago(n.Seen, now)}
+	if wide {
+		row = append(row, fmt.Sprint(n.Volumes), orDash(n.Version))
+	}
+	out := [][]string{row}
+	for i, p := range n.Pools {
+		branch := "├─ "
+		if i == len(n.Pools)-1 {
+			branch = "└─ "
+		}
+		out = append(out, []string{branch + p.Name, p.Size.String(), p.InUse.String() + " " + share(p.InUse, p.Size), p.Reclaimable.String(), p.Free.String(), p.Promised.String()})
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/overview"
+)
+
+func volumesCommand(s *session) *cobra.Command {
+	var o output
+	var filter overview.Filter
+	cmd := &cobra.Command{
+		Use:   "volumes",
+		Short: "List volumes with claim, pod, state, last use and place in the order of eviction",
+		Long: `volumes lists the volumes of all namespaces, or of that which --namespace names. Of those
+that were released it knows what the nodes report: the last that were released, and those
+that go next. A volume without EVICTION is not to go.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			filter.Namespace = s.overrides.Context.Namespace
+			c, err := s.client()
+			if err != nil {
+				return err
+			}
+			var objects overview.Objects
+			if objects.Storages, err = storages(cmd.Context(), c); err != nil {
+				return err
+			}
+			if objects.Volumes, err = persistentVolumes(cmd.Context(), c); err != nil {
+				return err
+			}
+			if objects.Pods, err = pods(cmd.Context(), c, filter.Namespace); err != nil {
+				return err
+			}
+			volumes := overview.VolumesOf(objects, filter)
+			return o.print(cmd.OutOrStdout(), volumes, func(to io.Writer) { printVolumes(to, volumes, o.wide(), time.Now()) })
+		},
+	}
+	outputFlag(cmd, &o)
+	cmd.Flags().StringVar(&filter.Node, "node", "", "those of this node alone")
+	cmd.Flags().StringVar(&filter.Claim, "pvc", "", "those of claims of this name alone")
+	return cmd
+}
+
+func printVolumes(to io.Writer, volumes []overview.Volume, wide bool, now time.Time) {
+	if len(volumes) == 0 {
+		fmt.Fprintln(to, "no volumes")
+		return
+	}
+	head := []string{"NODE", "POOL", "NAMESPACE", "CLAIM", "POD", "SIZE", "STATE", "LAST-USED", "EVICTION"}
+	if wide {
+		head = append(head, "RELEASED", "VOLUME")
+	}
+	table := [][]string{head}
+	for _, v := range volumes {
+		eviction := orDash(v.Kept)
+		if v.EvictionOrder > 0 {
+			eviction = fmt.Sprint(v.EvictionOrder)
+		}
+		row := []string{
+			v.Node, orDash(v.Pool), orDash(v.Namespace), orDash(v.Claim), orDash(strings.Join(v.Pods, ",")),
+			v.Size.String(), v.State, ago(v.LastUsed, now), eviction,
+		}
+		if wide {
+			row = append(row, ago(v.Released, now), v.Name)
+		}
+		table = append(table, row)
+	}
+	rows(to, table)
+}

@@ -1,0 +1,68 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Released is a volume whose PersistentVolume was let go.
+type Released struct {
+	Volume inventory.Volume
+	// Order is its place among those of its pool that may be evicted, from 1; 0 if it may
+	// not. Those whose class has them removed at once come first.
+	Order int
+	Kept  Kept // why it may not; empty if it may
+}
+
+// A Kept is why a volume that was released may not be evicted, in one word.
+type Kept string
+
+// The reasons, as the NodeStorage has them.
+const (
+	KeptTooYoung Kept = "TooYoung"
+	KeptInUse    Kept = "InUse"
+	KeptWanted   Kept = "Wanted"
+	KeptProblem  Kept = "Problem"
+	KeptRetained Kept = "Retained"
+)
+
+var keptFor = [standings]Kept{standingYoung: KeptTooYoung, standingBusy: KeptInUse, standingWanted: KeptWanted, standingIll: KeptProblem}
+
+// released lists the volumes of this cluster that were released, with their places in the
+// order of eviction.
+func (p *planner) released() []Released {
+	var out []Released
+	for i := range p.view.Volumes {
+		v := &p.view.Volumes[i]
+		in, there := p.byName[v.Pool()]
+		switch {
+		case v.Cluster != p.view.Cluster || !there:
+		case v.State == volume.Retained:
+			out = append(out, Released{Volume: *v, Kept: KeptRetained})
+		case v.State == volume.Unreferenced:
+			out = append(out, Released{Volume: *v, Kept: keptFor[p.standing(v, in)]})
+		}
+	}
+	slices.SortFunc(out, func(a, b Released) int {
+		return cmp.Or(cmp.Compare(a.Volume.Pool(), b.Volume.Pool()), cmp.Compare(later(a), later(b)), evictionOrder(&a.Volume, &b.Volume))
+	})
+	place := map[volume.PoolName]int{}
+	for i := range out {
+		if out[i].Kept == "" {
+			place[out[i].Volume.Pool()]++
+			out[i].Order = place[out[i].Volume.Pool()]
+		}
+	}
+	return out
+}
+
+// later is 0 for a volume that goes whether or not its room is needed.
+func later(r Released) int {
+	if r.Volume.Reclaim == volume.ReclaimImmediate {
+		return 0
+	}
+	return 1
+}

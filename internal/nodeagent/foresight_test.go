@@ -1,0 +1,134 @@
+package nodeagent
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// pressed is a node with volumes of every standing, and a claim that waits for its volume.
+func pressed() *evictiontest.Scene {
+	s := evictiontest.New()
+	s.Policy.Headroom = eviction.Headroom{} // depends on what no report has
+	s.Policy.HighPercent, s.Policy.LowPercent = 70, 60
+	s.Others(1, 10)
+	s.Volume("old", volume.Unreferenced, 12, evictiontest.LastUsed(100))
+	s.Volume("newer", volume.Unreferenced, 8, evictiontest.LastUsed(10))
+	s.Volume("last", volume.Unreferenced, 4, evictiontest.LastUsed(6))
+	s.Volume("young", volume.Unreferenced, 2, evictiontest.ReleasedAgo(time.Minute))
+	s.Volume("busy", volume.Unreferenced, 2, func(v *inventory.Volume) { v.Open = true })
+	s.Volume("kept", volume.Retained, 2)
+	s.Volume("odd", volume.Unreferenced, 2, evictiontest.Odd)
+	s.Claim("waiting", 5)
+	return s
+}
+
+// reported is what the daemon of a scene reports.
+func reported(s *evictiontest.Scene) flexlvmv1.NodeStorage {
+	f := observation{at: s.View.Now, view: s.View, result: s.Plan(), inventory: inventory.Inventory{Pools: s.View.Pools, Volumes: s.View.Volumes}}
+	out := flexlvmv1.NodeStorage{Status: statusOf(flexlvmv1.NodeStorageStatus{}, f, report{now: s.View.Now, policy: s.Policy})}
+	out.Name = "node-1"
+	return out
+}
+
+// What people are told from a report alone is what the daemon then does: for claims from a
+// small one to one that does not fit.
+func TestPlanForesees(t *testing.T) {
+	asked := []overview.Fit{}
+	for size := range 90 {
+		s := pressed()
+		spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: volume.Bytes(size+1) * volume.GiB}
+		objects := overview.Objects{Storages: []flexlvmv1.NodeStorage{reported(s)}}
+		for _, c := range s.View.PersistentVolumes {
+			object := ledgertest.PersistentVolume("node-1", ledgertest.Want(c.PV, c.Size), func(p *corev1.PersistentVolume) {
+				p.Annotations["flexlvm.io/charged"] = fmt.Sprint(int64(c.Charged))
+			})
+			objects.Volumes = append(objects.Volumes, *object)
+		}
+		fit := overview.FitsOf(objects, spec, s.View.Now)[0]
+		asked = append(asked, fit)
+		if !fit.Fits {
+			continue
+		}
+		s.Claim("new", 1, func(c *persistentvolume.Volume) { c.Size, c.Charged, c.Shape = spec.Size, spec.Charge(), spec.Shape() })
+		does := s.Plan()
+		require.Equal(t, evictiontest.Evicted(does), foreseen(fit.Evictions), "a claim of %s", spec.Size)
+
+		for _, e := range does.Evictions {
+			s.View.Volumes = slices.DeleteFunc(s.View.Volumes, func(v inventory.Volume) bool { return v.Name == e.Volume.Name })
+			s.Group("flexlvm").Free += e.Volume.Device
+		}
+		s.View.Volumes = append(s.View.Volumes, inventory.Volume{
+			Group: "flexlvm", GroupUUID: evictiontest.GroupUUID, Name: "new", UUID: "new", State: volume.Ready,
+			Size: spec.Size, Device: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
+		})
+		s.Group("flexlvm").Free -= spec.Charge()
+		require.Equal(t, evictiontest.Evicted(s.Plan()), foreseen(fit.Then), "after a claim of %s", spec.Size)
+	}
+	require.True(t, asked[0].Fits)
+	require.Empty(t, asked[0].Evictions)
+	most := slices.IndexFunc(asked, func(f overview.Fit) bool { return !f.Fits })
+	require.Positive(t, most)
+	require.Contains(t, asked[most].Why, "has no room")
+	require.Equal(t, []string{"Promised old", "Promised newer", "Promised last"}, foreseen(asked[most-1].Evictions))
+	require.True(t, slices.ContainsFunc(asked, func(f overview.Fit) bool { return len(f.Then) > 0 }), "none fills the pool beyond its threshold")
+}
+
+func foreseen(all []overview.Eviction) []string {
+	out := []string{}
+	for _, e := range all {
+		out = append(out, string(e.Reason)+" "+e.Name)
+	}
+	return out
+}
+
+func TestReleasedAreReported(t *testing.T) {
+	storage := reported(pressed())
+	got := map[string]string{}
+	for _, r := range storage.Status.Released {
+		got[r.Name] = fmt.Sprint(r.EvictionOrder, r.Kept)
+	}
+	require.Equal(t, map[string]string{
+		"old": "1", "newer": "2", "last": "3", "young": "0TooYoung", "busy": "0InUse", "kept": "0Retained", "odd": "0Problem",
+	}, got)
+	require.Equal(t, "young", storage.Status.Released[0].Name, "the newest first")
+	require.EqualValues(t, 7, storage.Status.ReleasedCount)
+	require.EqualValues(t, 70, storage.Status.EvictionPolicy.HighThresholdPercent)
+
+	var next []string
+	for _, e := range overview.NextOf([]flexlvmv1.NodeStorage{storage}, 2, evictiontest.Now) {
+		next = append(next, e.Name)
+	}
+	require.Equal(t, []string{"old", "newer"}, next)
+}
+
+// However many there are, the list is short, and has what goes next and what was released
+// last.
+func TestReleasedAreBounded(t *testing.T) {
+	var all []eviction.Released
+	for pool := range 12 {
+		for i := range 100 {
+			v := inventory.Volume{Group: volume.Group(fmt.Sprintf("pool-%d", pool)), Name: volume.Name(fmt.Sprintf("v-%d", i)), Released: evictiontest.HoursAgo(float64(200 - i))}
+			all = append(all, eviction.Released{Volume: v, Order: i + 1})
+		}
+	}
+	require.Len(t, releasedStatus(all), mostReleased)
+	few := releasedStatus(all[:100])
+	require.Len(t, few, lastReleased+firstToGo)
+	require.Equal(t, "v-99", few[0].Name)
+	require.Equal(t, "v-0", few[len(few)-1].Name)
+	require.Empty(t, releasedStatus(nil))
+}

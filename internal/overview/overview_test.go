@@ -1,0 +1,162 @@
+package overview_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+var now = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+
+// node is one that is well, with 100 GiB of which 40 are free and 20 reclaimable.
+func node(name string, change ...func(*flexlvmv1.NodeStorageStatus)) flexlvmv1.NodeStorage {
+	s := flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: flexlvmv1.NodeStorageStatus{
+		ObservedTime: metav1.NewTime(now.Add(-time.Minute)),
+		Conditions:   []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready"}},
+		Pools: []flexlvmv1.Pool{{
+			Name: "flexlvm", UUID: ledgertest.GroupUUID, Layout: "linear", ExtentSize: resource.MustParse("4Mi"),
+			Size: resource.MustParse("100Gi"), Free: resource.MustParse("40Gi"), Reclaimable: resource.MustParse("20Gi"), Allocatable: resource.MustParse("60Gi"),
+		}},
+		EvictionPolicy: &flexlvmv1.EvictionPolicy{HighThresholdPercent: 100, LowThresholdPercent: 80},
+	}}
+	for i, size := range []string{"8Gi", "12Gi"} {
+		s.Status.Released = append(s.Status.Released, flexlvmv1.ReleasedVolume{
+			Pool: "flexlvm", Name: fmt.Sprintf("released-%d", i), State: "unreferenced", Namespace: "shop",
+			Size: resource.MustParse(size), Room: resource.MustParse(size), EvictionOrder: int32(i + 1),
+			LastUsed: metav1.NewTime(now.Add(time.Duration(i-10) * time.Hour)), Released: metav1.NewTime(now.Add(-5 * time.Hour)),
+		})
+	}
+	s.Status.ReleasedCount = 2
+	for _, f := range change {
+		f(&s.Status)
+	}
+	return s
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) func(*flexlvmv1.NodeStorageStatus) {
+	return func(s *flexlvmv1.NodeStorageStatus) {
+		s.Conditions = []metav1.Condition{{Type: kind, Status: status, Reason: reason, Message: message}}
+	}
+}
+
+func TestStatusPutsTheWorstFirst(t *testing.T) {
+	s := overview.StatusOf([]flexlvmv1.NodeStorage{
+		node("a-well"),
+		node("b-closed", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Closed = "its metadata is 90 % full" }),
+		node("c-short", condition(flexlvmv1.ConditionShortfall, metav1.ConditionTrue, flexlvmv1.ReasonRoomMissing, "5 GiB are missing")),
+		node("d-silent", func(s *flexlvmv1.NodeStorageStatus) { s.ObservedTime = metav1.NewTime(now.Add(-time.Hour)) }),
+		node("e-fuller", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Free = resource.MustParse("1Gi") }),
+	}, now)
+	var names []string
+	for _, n := range s.Nodes {
+		names = append(names, n.Name)
+		for _, p := range n.Problems {
+			require.NotEmpty(t, p.Message)
+			require.NotEmpty(t, p.Next)
+		}
+	}
+	require.Equal(t, []string{"c-short", "d-silent", "b-closed", "e-fuller", "a-well"}, names)
+	require.Equal(t, 3, s.Ailing)
+	require.Equal(t, overview.Critical, s.Nodes[0].Problems[0].Severity)
+	require.Equal(t, "5 GiB are missing", s.Nodes[0].Problems[0].Message)
+	require.Equal(t, 500*volume.GiB, s.Total.Size)
+	require.Equal(t, s.Total.Size, s.Total.InUse+s.Total.Reclaimable+s.Total.Free)
+}
+
+func TestEveryProblemHasANextStep(t *testing.T) {
+	full := int32(85)
+	for name, tt := range map[string]struct {
+		change   func(*flexlvmv1.NodeStorageStatus)
+		severity overview.Severity
+	}{
+		"not ready":     {condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonLVMFailed, "lvs failed"), overview.Critical},
+		"never seen":    {func(s *flexlvmv1.NodeStorageStatus) { s.ObservedTime = metav1.Time{} }, overview.Critical},
+		"full in use":   {condition(flexlvmv1.ConditionShortfall, metav1.ConditionFalse, flexlvmv1.ReasonFullOfVolumesInUse, "full"), overview.Warning},
+		"orphans":       {func(s *flexlvmv1.NodeStorageStatus) { s.OrphanCount = 2 }, overview.Warning},
+		"disk away":     {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MissingDevices = 1 }, overview.Critical},
+		"metadata":      {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = 95 }, overview.Warning},
+		"thin metadata": {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].ThinMetadataPercent = &full }, overview.Critical},
+	} {
+		s := overview.StatusOf([]flexlvmv1.NodeStorage{node("n", tt.change)}, now)
+		require.Len(t, s.Nodes[0].Problems, 1, name)
+		require.Equal(t, tt.severity, s.Nodes[0].Problems[0].Severity, name)
+		require.NotEmpty(t, s.Nodes[0].Problems[0].Next, name)
+	}
+}
+
+func boundTo(claim string) func(*corev1.PersistentVolume) {
+	return func(p *corev1.PersistentVolume) {
+		p.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: claim}
+		p.Status.Phase = corev1.VolumeBound
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	objects := overview.Objects{
+		Storages: []flexlvmv1.NodeStorage{node("node-1"), node("node-2", func(s *flexlvmv1.NodeStorageStatus) { s.Released = nil })},
+		Volumes: []corev1.PersistentVolume{
+			*ledgertest.PersistentVolume("node-1", ledgertest.Want("pvc-1", volume.GiB), boundTo("data")),
+			*ledgertest.PersistentVolume("node-2", ledgertest.Want("pvc-2", volume.GiB), boundTo("logs")),
+			*ledgertest.PersistentVolume("node-1", ledgertest.Want("released-1", volume.GiB), boundTo("gone")), // on its way
+			*ledgertest.PersistentVolume("node-2", ledgertest.Want("pvc-3", volume.GiB), func(p *corev1.PersistentVolume) { p.Spec.FlexVolume.Options["size"] = "?" }),
+		},
+		Pods: []corev1.Pod{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ended"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "logs"}}}}}},
+		},
+	}
+	line := func(f overview.Filter) (out []string) {
+		for _, v := range overview.VolumesOf(objects, f) {
+			out = append(out, fmt.Sprint(v.Node, " ", v.Name, " ", v.Claim, " ", v.State, " ", v.EvictionOrder, " ", v.Pods))
+		}
+		return out
+	}
+	require.Equal(t, []string{
+		"node-1 pvc-1 data Bound 0 [db-0]",
+		"node-1 released-0  unreferenced 1 []",
+		"node-1 released-1 gone unreferenced 2 []",
+		"node-2 pvc-3  Unreadable 0 []",
+		"node-2 pvc-2 logs Bound 0 []",
+	}, line(overview.Filter{}))
+	require.Equal(t, []string{"node-2 pvc-2 logs Bound 0 []"}, line(overview.Filter{Namespace: "shop", Node: "node-2"}))
+	require.Len(t, line(overview.Filter{Claim: "data"}), 1)
+	require.Empty(t, overview.VolumesOf(overview.Objects{}, overview.Filter{}))
+}
+
+func TestFitsOrder(t *testing.T) {
+	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
+	blocked := condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonEvictionBlocked, "the API server seems to have lost its memory")
+	fits := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{
+		node("a-blocked", blocked),
+		node("b-evicts"),
+		node("c-free", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Free = resource.MustParse("60Gi") }),
+		node("d-full", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Allocatable = resource.MustParse("10Gi") }),
+		node("e-closed", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Closed = "a device is missing" }),
+		node("f-unlisted", func(s *flexlvmv1.NodeStorageStatus) { s.ReleasedCount = 90 }),
+	}}, spec, now)
+	var names []string
+	by := map[string]overview.Fit{}
+	for _, f := range fits {
+		names = append(names, f.Node)
+		by[f.Node] = f
+	}
+	require.Equal(t, []string{"c-free", "b-evicts", "f-unlisted", "a-blocked", "d-full", "e-closed"}, names)
+	require.Empty(t, by["c-free"].Evictions)
+	require.Len(t, by["b-evicts"].Evictions, 1)
+	require.Equal(t, "released-0", by["b-evicts"].Evictions[0].Name)
+	require.Contains(t, by["b-evicts"].Evictions[0].Message, "gives back 8 GiB")
+	require.EqualValues(t, 88, by["f-unlisted"].Unlisted)
+	require.Contains(t, by["a-blocked"].Why, "lost its memory")
+	require.Contains(t, by["d-full"].Why, "has no room")
+	require.Contains(t, by["e-closed"].Why, "a device is missing")
+}

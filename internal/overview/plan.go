@@ -1,0 +1,188 @@
+package overview
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Eviction is one that a plan has.
+type Eviction struct {
+	Node      string          `json:"node"`
+	Pool      string          `json:"pool"`
+	Name      string          `json:"name"`
+	Namespace string          `json:"namespace,omitempty"`
+	Room      volume.Bytes    `json:"room"`
+	LastUsed  metav1.Time     `json:"lastUsed,omitzero"`
+	Reason    eviction.Reason `json:"reason,omitempty"` // empty: only when room is needed
+	Message   string          `json:"message"`
+}
+
+// A Fit is what a node answers to a claim.
+type Fit struct {
+	Node string `json:"node"`
+	Fits bool   `json:"fits"`
+	// Why it does not fit.
+	Why string `json:"why,omitempty"`
+	// Evictions make the room, in their order.
+	Evictions []Eviction `json:"evictions,omitempty"`
+	// Replicas is what replicas of datasets have to give beside them.
+	Replicas volume.Bytes `json:"replicas,omitempty"`
+	// Then are the evictions that follow when the volume is there, as it fills the pool.
+	Then []Eviction `json:"then,omitempty"`
+	// Unlisted is how many volumes that were released the node does not list: the answer
+	// may lack them.
+	Unlisted int32 `json:"unlisted,omitempty"`
+}
+
+// wanted is the name of the PersistentVolume of the claim that is asked about. No other can
+// have it.
+const wanted = "what-if/claim"
+
+// FitsOf asks every node about a claim of this Spec: whether it has the room, as the
+// provisioner reckons, and what it would evict for it, as its daemon decides. The best come
+// first: those that evict nothing, then those that evict least.
+func FitsOf(o Objects, spec volume.Spec, now time.Time) []Fit {
+	books := ledger.New(func() time.Time { return now }, func(string) {})
+	for i := range o.Storages {
+		books.Report(&o.Storages[i])
+	}
+	for i := range o.Volumes {
+		books.Written(&o.Volumes[i])
+	}
+	out := []Fit{}
+	for i := range o.Storages {
+		s := &o.Storages[i]
+		one := Fit{Node: s.Name}
+		_, err := books.Reserve(s.Name, []ledger.Want{{PV: wanted, Claim: "claim", Spec: spec}})
+		var noRoom *ledger.NoRoom
+		switch {
+		case errors.As(err, &noRoom):
+			one.Why = noRoom.Why
+		case err != nil:
+			one.Why = err.Error()
+		default:
+			one.Fits = true
+			one.foresee(s, spec, now)
+		}
+		out = append(out, one)
+	}
+	slices.SortStableFunc(out, func(a, b Fit) int {
+		return cmp.Or(cmp.Compare(worth(b), worth(a)), cmp.Compare(a.gives(), b.gives()), cmp.Compare(a.Node, b.Node))
+	})
+	return out
+}
+
+func worth(f Fit) int {
+	if f.Fits {
+		return 1
+	}
+	return 0
+}
+
+func (f *Fit) gives() (sum volume.Bytes) {
+	for _, e := range slices.Concat(f.Evictions, f.Then) {
+		sum += e.Room
+	}
+	return sum + f.Replicas
+}
+
+// foresee finds what a node evicts for a claim that fits.
+func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time) {
+	view, policy := viewOf(s, now)
+	claim := persistentvolume.Volume{
+		PV: wanted, Group: spec.Group, Volume: wanted, Cluster: here, Kind: spec.Kind, Size: spec.Size, Inodes: spec.Inodes,
+		Shape: spec.Shape(), Charged: spec.Charge(), Phase: corev1.VolumeBound, HasFinalizer: true,
+	}
+	i := slices.IndexFunc(view.Pools, func(p poolView) bool { return p.Name == spec.Pool() })
+	need := claim.Charge().In(view.Pools[i].Extent)
+	view.PersistentVolumes = append(view.PersistentVolumes, claim)
+	plan := eviction.Plan(view, policy)
+	gone := map[volume.Name]bool{}
+	var freed volume.Bytes
+	for _, e := range plan.Evictions {
+		f.Evictions = append(f.Evictions, evictionOf(s.Name, e))
+		gone[e.Volume.Name] = true
+		if e.Volume.Pool() == spec.Pool() {
+			freed += e.Volume.Device
+		}
+	}
+	f.Unlisted = max(0, s.Status.ReleasedCount-int32(len(s.Status.Released)))
+	if why := blockedOf(s); why != "" && len(f.Evictions) > 0 {
+		*f = Fit{Node: f.Node, Why: "has the room only if it evicts, and evicts nothing: " + why}
+		return
+	}
+	free := view.Pools[i].Free + freed
+	if view.Pools[i].Thin == nil {
+		if short := need + bytesOf(s.Status.Pools[i].Promised) - free; short > 0 {
+			f.Replicas = min(short, bytesOf(s.Status.Pools[i].ReclaimableReplicas))
+		}
+		view.Pools[i].Free = max(0, free-need)
+	}
+	view.PersistentVolumes = view.PersistentVolumes[:len(view.PersistentVolumes)-1]
+	view.Volumes = slices.DeleteFunc(view.Volumes, func(v volumeView) bool { return gone[v.Name] })
+	for _, e := range eviction.Plan(view, policy).Evictions {
+		f.Then = append(f.Then, evictionOf(s.Name, e))
+	}
+}
+
+// NextOf lists what each node would evict now, and what would go next when room is needed:
+// so many volumes of each pool. Nodes that evict now come first.
+func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Eviction {
+	out := []Eviction{}
+	for i := range storages {
+		s := &storages[i]
+		view, policy := viewOf(s, now)
+		var plan eviction.Result
+		if blockedOf(s) == "" {
+			plan = eviction.Plan(view, policy)
+		}
+		told := map[string]int{}
+		gone := map[eviction.Key]bool{}
+		for _, e := range plan.Evictions {
+			out = append(out, evictionOf(s.Name, e))
+			told[string(e.Volume.Pool())]++
+			gone[eviction.KeyOf(&e.Volume)] = true
+		}
+		queue := slices.Clone(s.Status.Released)
+		slices.SortStableFunc(queue, func(a, b flexlvmv1.ReleasedVolume) int { return cmp.Compare(a.EvictionOrder, b.EvictionOrder) })
+		for _, r := range queue {
+			v := released(r)
+			if r.EvictionOrder == 0 || gone[eviction.KeyOf(&v)] || told[r.Pool] >= most {
+				continue
+			}
+			told[r.Pool]++
+			out = append(out, Eviction{
+				Node: s.Name, Pool: r.Pool, Name: r.Name, Namespace: r.Namespace, Room: bytesOf(r.Room), LastUsed: r.LastUsed,
+				Message: fmt.Sprintf("number %d of its pool when room is needed", r.EvictionOrder),
+			})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Eviction) int { return cmp.Compare(later(a), later(b)) })
+	return out
+}
+
+func later(e Eviction) int {
+	if e.Reason == "" {
+		return 1
+	}
+	return 0
+}
+
+func evictionOf(node string, e eviction.Eviction) Eviction {
+	return Eviction{
+		Node: node, Pool: string(e.Volume.Pool()), Name: string(e.Volume.Name), Namespace: e.Volume.Namespace, Room: e.Volume.Device,
+		LastUsed: metav1.NewTime(e.Volume.LastUsed), Reason: e.Reason, Message: e.Message,
+	}
+}

@@ -1,0 +1,185 @@
+// Package overview is what people ask of a whole cluster, answered from its objects alone:
+// how its nodes are, what volumes there are, and what would happen if. No I/O.
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// staleAfter is how old a report may be. The daemon confirms it every five minutes.
+const staleAfter = 15 * time.Minute
+
+// A Severity is how bad a problem is; the greater the worse.
+type Severity string
+
+// Severities, as the alerts have them.
+const (
+	Critical Severity = "critical"
+	Warning  Severity = "warning"
+)
+
+func (s Severity) weight() int {
+	switch s {
+	case Critical:
+		return 2
+	case Warning:
+		return 1
+	}
+	return 0
+}
+
+// A Problem is what is wrong with a node, and the next thing to do.
+type Problem struct {
+	Severity Severity `json:"severity"`
+	Pool     string   `json:"pool,omitempty"`
+	Message  string   `json:"message"`
+	Next     string   `json:"next"`
+}
+
+// A Pool is one of a node, in bytes.
+type Pool struct {
+	Name        string       `json:"name"`
+	Layout      string       `json:"layout"`
+	Size        volume.Bytes `json:"size"`
+	InUse       volume.Bytes `json:"inUse"` // without what may be evicted
+	Reclaimable volume.Bytes `json:"reclaimable"`
+	Free        volume.Bytes `json:"free"`
+	Promised    volume.Bytes `json:"promised"` // what PersistentVolumes still need
+}
+
+// A Node is one that has reported.
+type Node struct {
+	Name     string      `json:"name"`
+	Seen     metav1.Time `json:"seen"`
+	Version  string      `json:"version,omitempty"`
+	Volumes  int32       `json:"volumes"`
+	Pools    []Pool      `json:"pools"`
+	Problems []Problem   `json:"problems"`
+}
+
+// worst is the weight of the worst problem.
+func (n *Node) worst() (w int) {
+	for _, p := range n.Problems {
+		w = max(w, p.Severity.weight())
+	}
+	return w
+}
+
+// A Status is a cluster at one moment.
+type Status struct {
+	Nodes []Node `json:"nodes"` // the worst first
+	Total Pool   `json:"total"`
+	// Ailing is how many nodes have a problem.
+	Ailing int `json:"ailing"`
+}
+
+// StatusOf sums up what the nodes report.
+func StatusOf(storages []flexlvmv1.NodeStorage, now time.Time) Status {
+	out := Status{Nodes: []Node{}, Total: Pool{Name: "all"}}
+	for i := range storages {
+		n := nodeOf(&storages[i], now)
+		for _, p := range n.Pools {
+			out.Total.Size += p.Size
+			out.Total.InUse += p.InUse
+			out.Total.Reclaimable += p.Reclaimable
+			out.Total.Free += p.Free
+			out.Total.Promised += p.Promised
+		}
+		if len(n.Problems) > 0 {
+			out.Ailing++
+		}
+		out.Nodes = append(out.Nodes, n)
+	}
+	slices.SortFunc(out.Nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(b.worst(), a.worst()), cmp.Compare(len(b.Problems), len(a.Problems)),
+			cmp.Compare(fullest(b), fullest(a)), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// fullest is the share in use of the fullest pool of a node, in thousandths.
+func fullest(n Node) (most volume.Bytes) {
+	for _, p := range n.Pools {
+		if p.Size > 0 {
+			most = max(most, p.InUse*1000/p.Size)
+		}
+	}
+	return most
+}
+
+func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
+	n := Node{Name: s.Name, Seen: s.Status.ObservedTime, Version: s.Status.Version, Volumes: s.Status.Volumes, Pools: []Pool{}}
+	for _, p := range s.Status.Pools {
+		size, free, reclaimable := bytesOf(p.Size), bytesOf(p.Free), bytesOf(p.Reclaimable)
+		n.Pools = append(n.Pools, Pool{
+			Name: p.Name, Layout: p.Layout, Size: size, Free: free, Reclaimable: reclaimable,
+			InUse: max(0, size-free-reclaimable), Promised: bytesOf(p.Promised),
+		})
+	}
+	n.Problems = append(nodeProblems(s, now), poolProblems(s)...)
+	slices.SortStableFunc(n.Problems, func(a, b Problem) int { return cmp.Compare(b.Severity.weight(), a.Severity.weight()) })
+	return n
+}
+
+func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
+	out := []Problem{}
+	add := func(severity Severity, message, next string) {
+		out = append(out, Problem{Severity: severity, Message: message, Next: next})
+	}
+	if seen := s.Status.ObservedTime.Time; now.Sub(seen) > staleAfter {
+		message := "the node daemon has not reported yet"
+		if !seen.IsZero() {
+			message = fmt.Sprintf("the node daemon has not reported since %s", seen.UTC().Format(time.RFC3339))
+		}
+		add(Critical, message, "kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc --field-selector spec.nodeName="+s.Name)
+	}
+	for _, c := range s.Status.Conditions {
+		switch {
+		case c.Type == flexlvmv1.ConditionReady && c.Status == metav1.ConditionFalse:
+			add(Critical, c.Message, "run flexlvm doctor on the node")
+		case c.Type == flexlvmv1.ConditionShortfall && c.Status == metav1.ConditionTrue:
+			add(Critical, c.Message, "add a disk with vgextend, or delete claims that nobody needs")
+		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonFullOfVolumesInUse:
+			add(Warning, c.Message, "add a disk with vgextend before the rest is gone")
+		}
+	}
+	if s.Status.OrphanCount > 0 {
+		add(Warning, fmt.Sprintf("%d volumes that no PersistentVolume explains, or with a problem", s.Status.OrphanCount), "kubectl describe nodestorage "+s.Name)
+	}
+	return out
+}
+
+// Shares of metadata from which on it is a problem, as in the alerts.
+const (
+	fullMetadata     = 90
+	fullThinMetadata = 80
+)
+
+func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
+	for _, p := range s.Status.Pools {
+		add := func(severity Severity, message, next string) {
+			out = append(out, Problem{Severity: severity, Pool: p.Name, Message: message, Next: next})
+		}
+		if p.MissingDevices > 0 {
+			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "look at pvs on the node, and bring the disk back")
+		}
+		if p.Closed != "" {
+			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
+		}
+		if p.MetadataUsedPercent >= fullMetadata {
+			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node: the area cannot be enlarged")
+		}
+		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= fullThinMetadata {
+			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "run lvextend --poolmetadatasize +64M "+p.Name+" on the node")
+		}
+	}
+	return out
+}

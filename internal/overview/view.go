@@ -1,0 +1,118 @@
+package overview
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// here stands for the UID of the cluster: a report is about this cluster's volumes alone.
+const here = "this"
+
+type (
+	poolView   = inventory.Pool
+	volumeView = inventory.Volume
+)
+
+// viewOf is a node's report as the planner sees the node. Of the volumes in use it has only
+// what they take, and what is promised is one PersistentVolume for each pool. What the
+// daemon keeps free ahead of need (--headroom) depends on volumes that are in no report, and
+// is left out.
+func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Policy) {
+	view := eviction.View{Now: now, Cluster: here, PodsKnown: true}
+	groups := map[volume.Group]string{}
+	for _, p := range s.Status.Pools {
+		groups[volume.Group(p.Name)] = p.UUID
+	}
+	for i, p := range s.Status.Pools {
+		name := volume.PoolName(p.Name)
+		one := poolView{
+			Name: name, UUID: p.UUID, Size: bytesOf(p.Size), Free: bytesOf(p.Free),
+			Extent: max(bytesOf(p.ExtentSize), 1), Missing: int(p.MissingDevices),
+		}
+		if p.Layout == string(volume.Thin) {
+			one.Thin = thinOf(p, groups[name.Group()])
+		}
+		for n, free := range p.DeviceFree {
+			one.DeviceFree = append(one.DeviceFree, bytesOf(free))
+			one.Devices = append(one.Devices, strconv.Itoa(n))
+		}
+		view.Pools = append(view.Pools, one)
+		if promised := bytesOf(p.Promised); promised > 0 {
+			view.PersistentVolumes = append(view.PersistentVolumes, persistentvolume.Volume{
+				PV: "what-if/promised-" + strconv.Itoa(i), Group: name.Group(), Volume: volume.Name("what-if/promised-" + strconv.Itoa(i)), Cluster: here,
+				Size: 1, Shape: shapeIn(name), Charged: promised, Phase: corev1.VolumeBound, HasFinalizer: true,
+			})
+		}
+	}
+	for _, r := range s.Status.Released {
+		v := released(r)
+		v.GroupUUID = groups[v.Group]
+		if r.Kept == flexlvmv1.KeptWanted {
+			view.Unreadable = append(view.Unreadable, r.Name)
+		}
+		view.Volumes = append(view.Volumes, v)
+	}
+	return view, policyOf(s)
+}
+
+func thinOf(p flexlvmv1.Pool, group string) *inventory.ThinPool {
+	out := &inventory.ThinPool{GroupUUID: group, Known: p.ThinDataPercent != nil, Unfit: p.Closed}
+	if p.ThinMetadataPercent != nil {
+		out.Metadata, out.MetadataUsed = 100, volume.Bytes(*p.ThinMetadataPercent)
+	}
+	return out
+}
+
+// released is a volume of a report as the planner sees it.
+func released(r flexlvmv1.ReleasedVolume) volumeView {
+	pool := volume.PoolName(r.Pool)
+	v := volumeView{
+		Group: pool.Group(), Name: volume.Name(r.Name), UUID: r.Pool + "/" + r.Name, State: volume.State(r.State),
+		Size: bytesOf(r.Size), Device: bytesOf(r.Room), Full: bytesOf(r.Room), Namespace: r.Namespace, Cluster: here, Kind: volume.Claim,
+		LastUsed: r.LastUsed.Time, Released: r.Released.Time, Reclaim: volume.ReclaimLazy,
+		Open: r.Kept == flexlvmv1.KeptInUse,
+	}
+	v.Shape = shapeIn(pool)
+	if r.Kept == flexlvmv1.KeptProblem {
+		v.Problem = "it, or its pool, has a problem"
+	}
+	return v
+}
+
+// shapeIn is the plainest volume of a pool.
+func shapeIn(pool volume.PoolName) volume.Shape {
+	if _, thin, is := strings.Cut(string(pool), "/"); is {
+		return volume.Shape{Layout: volume.Thin, ThinPool: volume.Name(thin)}
+	}
+	return volume.Shape{Layout: volume.Linear}
+}
+
+// policyOf is that of the node's daemon; of one that does not report it, the default.
+func policyOf(s *flexlvmv1.NodeStorage) eviction.Policy {
+	policy := eviction.DefaultPolicy()
+	policy.Headroom = eviction.Headroom{}
+	if p := s.Status.EvictionPolicy; p != nil {
+		policy.HighPercent, policy.LowPercent = int(p.HighThresholdPercent), int(p.LowThresholdPercent)
+		policy.MinAge, policy.MaxAge = p.MinAge.Duration, p.MaxAge.Duration
+	}
+	return policy
+}
+
+// blockedOf says why a node evicts nothing, or nothing.
+func blockedOf(s *flexlvmv1.NodeStorage) string {
+	for _, c := range s.Status.Conditions {
+		if c.Type == flexlvmv1.ConditionReady && c.Reason == flexlvmv1.ReasonEvictionBlocked {
+			return c.Message
+		}
+	}
+	return ""
+}

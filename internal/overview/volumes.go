@@ -1,0 +1,148 @@
+package overview
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Volume is one that a PersistentVolume or a node tells of.
+type Volume struct {
+	Node      string       `json:"node"`
+	Pool      string       `json:"pool"`
+	Name      string       `json:"name"` // of the PersistentVolume, or of what it left
+	Namespace string       `json:"namespace,omitempty"`
+	Claim     string       `json:"claim,omitempty"`
+	Pods      []string     `json:"pods,omitempty"`
+	Size      volume.Bytes `json:"size"`
+	// State is the phase of the PersistentVolume, or unreferenced or retained.
+	State         string      `json:"state"`
+	LastUsed      metav1.Time `json:"lastUsed,omitzero"`
+	Released      metav1.Time `json:"released,omitzero"`
+	EvictionOrder int32       `json:"evictionOrder,omitempty"`
+	Kept          string      `json:"kept,omitempty"`
+}
+
+// Unreadable is the state of a PersistentVolume that cannot be read.
+const Unreadable = "Unreadable"
+
+// Objects are what the answers are made from.
+type Objects struct {
+	Storages []flexlvmv1.NodeStorage
+	Volumes  []corev1.PersistentVolume
+	Pods     []corev1.Pod
+}
+
+// Filter selects volumes; what is empty selects all.
+type Filter struct{ Node, Namespace, Claim string }
+
+func (f Filter) takes(v Volume) bool {
+	return (f.Node == "" || f.Node == v.Node) && (f.Namespace == "" || f.Namespace == v.Namespace) && (f.Claim == "" || f.Claim == v.Claim)
+}
+
+// VolumesOf lists the volumes of a cluster by node, those in use first, and behind them what
+// was released in the order of eviction. Of what was released it knows what the nodes list.
+func VolumesOf(o Objects, f Filter) []Volume {
+	nodes := map[string]string{} // by the value of their label
+	for i := range o.Storages {
+		nodes[pv.NodeLabelValue(o.Storages[i].Name)] = o.Storages[i].Name
+	}
+	type place struct{ node, name string }
+	known := map[place]*Volume{}
+	users := podsOf(o.Pods)
+	var all []*Volume
+	for i := range o.Volumes {
+		object := &o.Volumes[i]
+		if !persistentvolume.IsOurs(object) || object.Labels[pv.LabelNode] == "" {
+			continue
+		}
+		one := volumeOf(object, users)
+		one.Node = cmp.Or(nodes[object.Labels[pv.LabelNode]], object.Labels[pv.LabelNode])
+		all = append(all, &one)
+		known[place{one.Node, one.Name}] = &one
+	}
+	for i := range o.Storages {
+		for _, r := range o.Storages[i].Status.Released {
+			one, there := known[place{o.Storages[i].Name, r.Name}]
+			if !there {
+				one = &Volume{Node: o.Storages[i].Name, Name: r.Name, Namespace: r.Namespace, Size: bytesOf(r.Size)}
+				all = append(all, one)
+			}
+			one.Pool, one.State, one.LastUsed, one.Released, one.EvictionOrder, one.Kept = r.Pool, r.State, r.LastUsed, r.Released, r.EvictionOrder, r.Kept
+		}
+	}
+	out := []Volume{}
+	for _, v := range all {
+		if f.takes(*v) {
+			out = append(out, *v)
+		}
+	}
+	slices.SortFunc(out, func(a, b Volume) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.EvictionOrder, b.EvictionOrder),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// rank puts what is in use before what was released, and that before what goes next.
+func rank(v Volume) int {
+	switch {
+	case v.EvictionOrder > 0:
+		return 2
+	case v.Kept != "":
+		return 1
+	}
+	return 0
+}
+
+func volumeOf(object *corev1.PersistentVolume, users map[claimKey][]string) Volume {
+	out := Volume{Name: object.Name, State: string(object.Status.Phase), Size: bytesOf(object.Spec.Capacity[corev1.ResourceStorage])}
+	if ref := object.Spec.ClaimRef; ref != nil {
+		out.Namespace, out.Claim = ref.Namespace, ref.Name
+		out.Pods = users[claimKey{ref.Namespace, ref.Name}]
+	}
+	parsed, err := persistentvolume.Parse(object)
+	if err != nil {
+		out.State = Unreadable
+		return out
+	}
+	out.Pool, out.Name = string(parsed.Pool()), string(parsed.Volume)
+	return out
+}
+
+type claimKey struct{ namespace, name string }
+
+// podsOf are the pods that have not ended, by the claims that they use.
+func podsOf(pods []corev1.Pod) map[claimKey][]string {
+	out := map[claimKey][]string{}
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			name := ""
+			switch {
+			case v.PersistentVolumeClaim != nil:
+				name = v.PersistentVolumeClaim.ClaimName
+			case v.Ephemeral != nil:
+				name = p.Name + "-" + v.Name
+			default:
+				continue
+			}
+			key := claimKey{p.Namespace, name}
+			out[key] = append(out[key], p.Name)
+		}
+	}
+	return out
+}
+
+func bytesOf(q resource.Quantity) volume.Bytes { return volume.Bytes(q.Value()) }
