@@ -117,4 +117,3 @@ func (b *bed) releaseOn(t *testing.T, node, name string, room volume.Bytes) {
 	_, err = b.storage.UpdateNodeStorageStatus(t.Context(), storage)
 	require.NoError(t, err)
 }
-
