@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -53,6 +54,12 @@ func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volum
 	if view.Ledger, err = m.tools.readLedger(); err != nil {
 		return nil, err
 	}
+	if m.ledger = view.Ledger.WithReported(all); !sameLedger(m.ledger, view.Ledger) {
+		if err := m.record("remember groups"); err != nil {
+			return nil, err
+		}
+		view.Ledger = m.ledger
+	}
 	if view.Disks, err = m.tools.disks(); err != nil {
 		return nil, err
 	}
@@ -89,6 +96,7 @@ func (m *maker) record(step string) error {
 // being carried out.
 func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
 	m.refuseFull(ctx, &d)
+	d.HoldBack()
 	if d.Problem != "" || len(d.Take) == 0 && !d.MakePool {
 		return volumegroup.NewOutcome(d)
 	}
@@ -135,6 +143,9 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if err := m.label(ctx, d); err != nil || len(d.Take) == 0 {
 		return err
 	}
+	if d.HoldBack(); d.Problem != "" {
+		return errors.New(d.Problem)
+	}
 	devices, err := m.made(ctx, d)
 	if err != nil {
 		return err
@@ -150,7 +161,7 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	}
 	m.after("put disks into the group")
 	made := m.ledger.Groups[d.Declaration.Name]
-	made.UUID = d.GroupUUID
+	made.UUID, made.Lost = d.GroupUUID, ""
 	m.ledger.Groups[d.Declaration.Name] = made
 	for _, c := range d.Take {
 		m.stage(c.ID, volumegroup.DiskMember)
@@ -175,13 +186,13 @@ func (m *maker) reserve(d *volumegroup.Decision) error {
 			continue
 		}
 		taken := volumegroup.TakenDisk{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, Asked: m.ledger.Disks[c.ID].Asked}
-		if c.Asked != "" {
+		if c.Asked != "" && !slices.Contains(taken.Asked, c.Asked) {
 			taken.Asked = append(taken.Asked, c.Asked)
 		}
 		m.ledger.Disks[c.ID] = taken
 	}
 	if d.GroupUUID == "" {
-		m.ledger.Groups[name] = volumegroup.MadeGroup{Group: d.Declaration.Group}
+		m.ledger.Groups[name] = volumegroup.MadeGroup{Group: d.Declaration.Group, Lost: d.Lost}
 	}
 	return m.record("record the disks")
 }

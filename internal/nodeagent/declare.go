@@ -155,8 +155,29 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 		objects[o.Name] = o
 		all = append(all, declarationOf(o))
 	}
+	if err := d.markReported(ctx, all); err != nil {
+		return nil, nil, err
+	}
 	slices.SortFunc(all, func(a, b volumegroup.Declaration) int { return strings.Compare(a.Name, b.Name) })
 	return objects, all, nil
+}
+
+// markReported marks the declarations whose groups this node has reported as made: what it
+// remembers itself may be lost with its disks.
+func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration) error {
+	if len(all) == 0 {
+		return nil
+	}
+	own, err := d.own(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		all[i].Reported = slices.ContainsFunc(own.Status.DeclaredGroups, func(g flexlvmv1.DeclaredGroup) bool {
+			return g.Name == all[i].Name && g.Group == string(all[i].Group) && (g.State == flexlvmv1.DeclaredMade || len(g.Disks) > 0)
+		})
+	}
+	return nil
 }
 
 // selects reports whether a VolumeGroup is for a node.

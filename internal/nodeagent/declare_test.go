@@ -173,6 +173,24 @@ func TestDeclaredGroupsAreLookedAtNowAndThen(t *testing.T) {
 	require.Equal(t, 3, m.calls())
 }
 
+// What an earlier daemon has reported as made is told to whoever makes groups: what the node
+// remembers itself may be lost.
+func TestReportedGroupsAreMarked(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	r.api.putGroup(volumeGroup("fast"))
+	stop := r.start()
+	r.eventually(func() bool { return r.declaredStates() == "fast Made: made" }, "%s", r.declaredStates())
+	stop()
+	m.with(func() {
+		require.False(t, m.asked[0][0].Reported)
+		m.asked = nil
+	})
+	r.start()
+	r.eventually(func() bool { return m.calls() > 0 }, "not looked at")
+	m.with(func() { require.True(t, m.asked[0][0].Reported) })
+}
+
 // What the watch shows and the API server does not say is not done.
 func TestDeclaredGroupsAreConfirmed(t *testing.T) {
 	t.Parallel()

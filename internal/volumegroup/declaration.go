@@ -19,6 +19,8 @@ type Declaration struct {
 	ThinPool  volume.Name  // empty: none
 	ThinSize  volume.Bytes // of its data; 0: what its metadata leaves
 	Extend    bool
+	// Reported: this node has reported that it made the group, lately or long ago.
+	Reported bool
 	// Again are disks that may be taken although they were taken before: ID or ID@NOTE.
 	Again []string
 }

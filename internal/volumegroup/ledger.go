@@ -19,9 +19,15 @@ type Ledger struct {
 type MadeGroup struct {
 	Group volume.Group `json:"group"`
 	UUID  string       `json:"uuid"`
+	// Lost is the UUID of one that was made before and is gone, while UUID is empty: only
+	// disks that are asked for again make another in its place.
+	Lost string `json:"lost,omitempty"`
 	// PoolMade: the thin pool was made, or is not for the declaration to make any more.
 	PoolMade bool `json:"poolMade,omitempty"`
 }
+
+// unknownUUID is that of a group of which only its having been made is known.
+const unknownUUID = "unknown"
 
 // A TakenDisk is a disk that a declaration has taken.
 type TakenDisk struct {
@@ -33,6 +39,14 @@ type TakenDisk struct {
 	Stage DiskStage `json:"stage"`
 	// Asked are the entries of the annotation for which it was taken again.
 	Asked []string `json:"asked,omitempty"`
+}
+
+// lastAsked returns the entry for which it was taken again last, if it was.
+func (t TakenDisk) lastAsked() string {
+	if len(t.Asked) == 0 {
+		return ""
+	}
+	return t.Asked[len(t.Asked)-1]
 }
 
 // DiskStage is how far a disk has come.
@@ -47,6 +61,20 @@ const (
 	// DiskMember: it has been in the group.
 	DiskMember DiskStage = "member"
 )
+
+// WithReported returns the ledger with the groups that the node has reported as made and
+// remembers nothing of. Reports are overwritten, so it is to be written before anything can
+// fail.
+func (l Ledger) WithReported(all []Declaration) Ledger {
+	out := l.clone()
+	for _, d := range all {
+		if _, known := out.Groups[d.Name]; !known && d.Reported {
+			// What is not there of its pool was removed by a person.
+			out.Groups[d.Name] = MadeGroup{Group: d.Group, Lost: unknownUUID, PoolMade: true}
+		}
+	}
+	return out
+}
 
 // clone copies the ledger, so that a plan changes nothing of what it was made from.
 func (l Ledger) clone() Ledger {

@@ -1,7 +1,9 @@
 package volumegroup
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -40,6 +42,19 @@ type Decision struct {
 	Take     []Candidate
 	Refused  []Refusal
 	MakePool bool // the group is there, and its thin pool was not made yet
+	// Lost is the UUID of a group of this name that was made here and is gone; empty: there
+	// was none, or it is there.
+	Lost string
+}
+
+// HoldBack sees to it that a group that is gone is not made again unless a disk that is to
+// be taken was asked for. It is to be called again whenever a disk is taken no more.
+func (d *Decision) HoldBack() {
+	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Take, func(c Candidate) bool { return c.Asked != "" }) {
+		return
+	}
+	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was made here and is gone: its disks are missing, or a person has removed it; it is not made again unless the annotation %s of the VolumeGroup names a blank disk for it", d.Declaration.Group, d.Lost, annotation)
+	d.Take = nil
 }
 
 // Matched reports whether any disk of the node matches the declaration.
@@ -52,7 +67,8 @@ type Candidate struct {
 	PV string
 	// Begun: the disk is that physical volume already, in no group, and not blank.
 	Begun bool
-	// Asked is the entry of the annotation for which it is taken again.
+	// Asked is the entry of the annotation for which it is taken again, or was by an earlier
+	// process that has begun with it.
 	Asked string
 }
 
@@ -132,6 +148,9 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 	if len(tags) > 1 {
 		return "", fmt.Sprintf("this node has %d volume groups of the name %s; give all but one another name with `vgrename UUID NAME`", len(tags), d.Group)
 	}
+	if pv := p.elsewhere(d); pv != nil {
+		return "", fmt.Sprintf("volume group %s (UUID %s) was made by this VolumeGroup, and has another name by now; give it its name back with `vgrename %s %s`", pv.Group, pv.GroupUUID, pv.GroupUUID, d.Group)
+	}
 	made := p.ledger.Groups[d.Name]
 	for uuid, has := range tags {
 		switch by := DeclaredBy(has); {
@@ -152,6 +171,18 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 	return "", ""
 }
 
+// elsewhere returns a physical volume of a group with the tag of the declaration and another
+// name; nil if there is none.
+func (p *planner) elsewhere(d Declaration) *PV {
+	i := slices.IndexFunc(p.PVs, func(pv PV) bool {
+		return pv.Group != "" && pv.Group != d.Group && DeclaredBy(pv.Tags) == d.Name
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.PVs[i]
+}
+
 // recognise notes in the ledger the group that is there, and the disks that it is made of.
 func (p *planner) recognise(d Declaration, uuid string) {
 	made, begun := p.ledger.Groups[d.Name]
@@ -160,7 +191,7 @@ func (p *planner) recognise(d Declaration, uuid string) {
 		// removed by a person.
 		made.PoolMade = true
 	}
-	made.Group, made.UUID = d.Group, uuid
+	made.Group, made.UUID, made.Lost = d.Group, uuid, ""
 	p.ledger.Groups[d.Name] = made
 	for _, pv := range p.PVs {
 		if pv.GroupUUID != uuid || pv.Disk == "" {
@@ -192,7 +223,7 @@ func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason strin
 	asked, again := d.asks(disk.ID, taken.Asked)
 	if pv := p.on(disk); pv != nil {
 		if begun && !again && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
-			c.PV, c.Begun = taken.PV, true
+			c.PV, c.Begun, c.Asked = taken.PV, true, taken.lastAsked()
 			return c, ""
 		}
 		return c, holdsPV(*pv)
@@ -202,7 +233,7 @@ func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason strin
 		c.Asked = asked
 		return c, ""
 	case begun && taken.Stage == DiskTaken:
-		c.PV = taken.PV
+		c.PV, c.Asked = taken.PV, taken.lastAsked()
 		return c, ""
 	}
 	return c, fmt.Sprintf("it was taken before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not taken twice unless the annotation %s of the VolumeGroup asks for it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
@@ -262,15 +293,27 @@ func (p *planner) settleConflicts(decisions []Decision) {
 	}
 }
 
-// finish sees to it that a group that is gone is not made again unless that is asked for.
+// finish looks for a group of this name that was made here and is gone.
 func (p *planner) finish(d *Decision) {
-	made := p.ledger.Groups[d.Declaration.Name]
-	if d.Problem != "" || d.GroupUUID != "" || made.UUID == "" {
+	if d.Problem != "" || d.GroupUUID != "" {
 		return
 	}
-	if slices.ContainsFunc(d.Take, func(c Candidate) bool { return c.Asked != "" }) {
-		return
+	d.Lost = p.lost(d.Declaration)
+	d.HoldBack()
+}
+
+// lost returns the UUID of the group that a declaration, or another for a group of the same
+// name, has made here; empty if there was none.
+func (p *planner) lost(d Declaration) string {
+	made := p.ledger.Groups[d.Name]
+	if uuid := cmp.Or(made.UUID, made.Lost); uuid != "" {
+		return uuid
 	}
-	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was made here and is gone: its disks are missing, or a person has removed it; it is not made again unless the annotation %s of the VolumeGroup names one of its disks", made.Group, made.UUID, annotation)
-	d.Take = nil
+	for _, name := range slices.Sorted(maps.Keys(p.ledger.Groups)) {
+		other := p.ledger.Groups[name]
+		if uuid := cmp.Or(other.UUID, other.Lost); other.Group == d.Group && uuid != "" {
+			return uuid
+		}
+	}
+	return ""
 }
