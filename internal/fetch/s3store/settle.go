@@ -11,8 +11,8 @@ import (
 
 // Settle finds out what an endpoint without a scheme speaks, and returns what its user
 // should know; empty if it has one. Plain HTTP is spoken only with a server that answers a
-// TLS handshake in it, or that answers no handshake and a request in it. One that does not
-// answer at all is taken for https.
+// TLS handshake in it, or that answers no handshake and a request in it for itself. One that
+// does not answer at all is taken for https: it may only be away for a while.
 func (c *Config) Settle(ctx context.Context) (note string) {
 	raw := c.Endpoint
 	if raw == "" || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
@@ -23,37 +23,46 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 	if _, err := newTransport(true, c.CAFile, 0); err != nil {
 		return "" // the same
 	}
-	_, err := c.knock(ctx, secure)
+	_, _, err := c.knock(ctx, secure)
 	if saysHTTP(err) || !saysTLS(err) && c.answers(ctx, plain) {
 		c.Endpoint = plain
 	}
 	return fmt.Sprintf("the endpoint %s has no scheme, and was taken for %s; write that", raw, c.Endpoint)
 }
 
-// knock asks a server for anything, and returns the status of its answer.
-func (c *Config) knock(ctx context.Context, address string) (status int, err error) {
+// knock asks a server for anything, and returns the status of its answer, and where that
+// leads to, if anywhere.
+func (c *Config) knock(ctx context.Context, address string) (status int, location string, err error) {
 	transport, err := newTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	return response.StatusCode, response.Body.Close()
+	return response.StatusCode, response.Header.Get("Location"), response.Body.Close()
 }
 
-// answers reports whether a server takes a request in plain HTTP: those of TLS answer that
-// it is a bad one.
+// answers reports whether a server takes a request in plain HTTP. Those of TLS answer that
+// it is a bad one; others lead to https; and a proxy answers for servers that it does not
+// reach.
 func (c *Config) answers(ctx context.Context, address string) bool {
-	status, err := c.knock(ctx, address)
-	return err == nil && status != http.StatusBadRequest
+	status, location, err := c.knock(ctx, address)
+	if err != nil || strings.HasPrefix(strings.ToLower(location), "https://") {
+		return false
+	}
+	switch status {
+	case http.StatusBadRequest, http.StatusProxyAuthRequired, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return false
+	}
+	return true
 }
 
 // saysHTTP reports whether a TLS handshake was answered in plain HTTP.

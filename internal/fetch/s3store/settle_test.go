@@ -25,7 +25,10 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)
 	// Some servers hang up on what they do not understand, and do not say what they speak.
-	silent := hangsUpOnTLS(t)
+	silent := hangsUpOnTLS(t, "403 Forbidden")
+	// Others answer for a server that speaks TLS, and is not to be reached now.
+	redirects := hangsUpOnTLS(t, "301 Moved Permanently\r\nLocation: https://elsewhere/")
+	gateway := hangsUpOnTLS(t, "503 Service Unavailable")
 	strict := httptest.NewUnstartedServer(nothing)
 	strict.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert}
 	strict.StartTLS()
@@ -38,6 +41,8 @@ func TestEndpointWithoutScheme(t *testing.T) {
 		"speaks http":    {strings.TrimPrefix(plain.URL, "http://"), plain.URL, "was taken for " + plain.URL},
 		"speaks https":   {strings.TrimPrefix(secure.URL, "https://"), secure.URL, "was taken for " + secure.URL},
 		"hangs up":       {silent, "http://" + silent, "was taken for http://" + silent},
+		"redirects":      {redirects, "https://" + redirects, "was taken for https://" + redirects},
+		"proxy":          {gateway, "https://" + gateway, "was taken for https://" + gateway},
 		"unknown signer": {strings.TrimPrefix(strict.URL, "https://"), strict.URL, "was taken for " + strict.URL},
 		"does not speak": {"127.0.0.1:1", "https://127.0.0.1:1", "was taken for https://127.0.0.1:1"},
 	} {
@@ -61,8 +66,9 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	}
 }
 
-// hangsUpOnTLS is the address of a server that answers HTTP alone, and nothing to others.
-func hangsUpOnTLS(t *testing.T) string {
+// hangsUpOnTLS is the address of a server that answers HTTP alone, always in the same way,
+// and nothing to others.
+func hangsUpOnTLS(t *testing.T, answer string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -74,7 +80,7 @@ func hangsUpOnTLS(t *testing.T) string {
 				return
 			}
 			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				fmt.Fprint(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+				fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n", answer)
 			}
 			_ = conn.Close()
 		}
