@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -162,9 +161,8 @@ func (r *run) run(ctx context.Context) error {
 // completeAlready reports whether an earlier run has completed the same, and its
 // files are still there.
 func (r *run) completeAlready() bool {
-	data, err := r.dest.Root.ReadFile(destination.CompleteFile)
-	var c complete
-	if err != nil || json.Unmarshal(data, &c) != nil || !c.selects(r.summary()) {
+	c, was := r.wasComplete()
+	if !was {
 		return false
 	}
 	total := int64(0)
@@ -221,6 +219,9 @@ func (r *run) list(ctx context.Context) (placement, error) {
 		// An empty listing is more often a slip in the name than an empty source, and
 		// with --sync it would remove everything.
 		return placement{}, &store.Error{Err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))}
+	}
+	if err := r.mayBeObject(objects); err != nil {
+		return placement{}, err
 	}
 	p := place(objects, folds)
 	for _, refusal := range p.refused {
