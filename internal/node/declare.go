@@ -251,6 +251,9 @@ func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) error {
 	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // somebody may have written to it since
 		return err
 	}
+	if err := m.same(c.Disk); err != nil { // what was read was this disk's
+		return err
+	}
 	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {
 		return err
 	}

@@ -115,7 +115,11 @@ func (h *fakeHost) checkBlank(_ context.Context, device string) error {
 	if h.disk(device).raw {
 		return fmt.Errorf("device %s: %w", device, disk.ErrNotZero)
 	}
-	return h.checkSignatures(device)
+	err := h.checkSignatures(device)
+	if h.meanwhile != nil {
+		h.meanwhile("read " + device)
+	}
+	return err
 }
 
 func (h *fakeHost) checkSignatures(device string) error {

@@ -109,3 +109,18 @@ func TestDiskThatIsWrittenToBeforeItIsTaken(t *testing.T) {
 		})
 	}
 }
+
+// A name may become that of another disk while the disk is read, whose data has no
+// signature.
+func TestDiskThatIsExchangedWhileItIsRead(t *testing.T) {
+	h := newHost(t, 1)
+	h.plug("/dev/vdx")
+	h.disk("/dev/vdx").raw = true
+	h.once("record the disks", func() {
+		h.once("read /dev/sdb", func() { h.swap("/dev/sdb", "/dev/vdx") })
+	})
+	out, _ := h.run(0, declared("/dev/sdb"))
+	require.Equal(t, volumegroup.Refused, out[0].State)
+	require.Contains(t, out[0].Refused[0].Reason, "is not disk serial-sdb any more")
+	require.Empty(t, h.touched)
+}
