@@ -63,6 +63,21 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
+// growthError is what kubelet may know of an error of a growth. It reads three codes as more
+// than they say: after FailedPrecondition it does not ask again while any pod uses the
+// volume, NotFound ends the growth for good, and after ResourceExhausted it may not tell the
+// claim, by which the provisioner takes the growth back (kubelet 1.37, pkg/volume/csi). That
+// the volume is not mounted there is for kubelet to know.
+func growthError(err error) error {
+	switch code := codeOf(err); {
+	case errors.Is(err, node.ErrNotMounted):
+		return err
+	case code == codes.FailedPrecondition, code == codes.NotFound, code == codes.ResourceExhausted:
+		return status.Error(codes.Internal, err.Error())
+	}
+	return err
+}
+
 // statusOf turns an error into what is answered.
 func statusOf(err error) error {
 	if err == nil {

@@ -45,6 +45,22 @@ func TestCodes(t *testing.T) {
 	require.NoError(t, statusOf(nil))
 }
 
+// Whatever befalls a growth, kubelet asks again.
+func TestCodesOfAGrowth(t *testing.T) {
+	for _, c := range codesOf {
+		err := growthError(fmt.Errorf("grow: %w", c.err))
+		require.ErrorContains(t, err, "grow: ")
+		if errors.Is(c.err, node.ErrNotMounted) {
+			require.Equal(t, codes.NotFound, codeOf(err))
+			continue
+		}
+		require.NotContains(t, []codes.Code{codes.FailedPrecondition, codes.NotFound, codes.ResourceExhausted}, codeOf(err), c.err)
+	}
+	require.Equal(t, codes.Internal, codeOf(growthError(&mount.TargetError{Path: "/x", Reason: "is not empty"})))
+	require.Equal(t, codes.InvalidArgument, codeOf(growthError(&volume.FieldError{Field: "size", Reason: "is required"})))
+	require.Equal(t, codes.DeadlineExceeded, codeOf(growthError(context.DeadlineExceeded)))
+}
+
 // kubelet puts a message into an event.
 func TestLongMessageIsCut(t *testing.T) {
 	message := status.Convert(statusOf(errors.New(strings.Repeat("ä", 5000)))).Message()

@@ -134,7 +134,7 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 	}
 	if !h.readers { // theirs grows through the claim of whoever fills it
 		if err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size); err != nil {
-			return nil, err
+			return nil, growthError(err)
 		}
 	}
 	space, err := s.engine.Space(h.group, h.name, r.GetVolumePath())

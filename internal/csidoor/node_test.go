@@ -220,7 +220,7 @@ func TestExpand(t *testing.T) {
 	require.Equal(t, codes.NotFound, status.Code(err))
 	d.engine.do = func(context.Context) error { return lvm.ErrNoSpace }
 	_, err = d.NodeExpandVolume(t.Context(), request("flexlvm/pvc-1", 2<<30, 0))
-	require.Equal(t, codes.ResourceExhausted, status.Code(err), "kubelet tries it again, and gives up nothing")
+	require.Equal(t, codes.Internal, status.Code(err), "kubelet tries it again, and gives up nothing")
 }
 
 func TestStats(t *testing.T) {

@@ -64,6 +64,9 @@ func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
+	if err := awaitResumed(ctx, d); err != nil {
+		return err
+	}
 	lv, err := e.lvm.Volume(ctx, g, n)
 	if err != nil {
 		return err
@@ -75,6 +78,9 @@ func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	usage, err := xfs.ReadUsage(d.Path)
 	if err != nil {
 		return err
+	}
+	if usage.Limit.Size == 0 {
+		return fmt.Errorf("grow volume %s/%s: %s has no quota, which every mount of it sets; its inode limit would be lost", g, n, d.Path)
 	}
 	// Its layout is LVM's affair here, which knows more of them than we make.
 	spec := volume.Spec{
