@@ -104,8 +104,7 @@ func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 		p.as.Alone = true
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
-		// As through the other door, only readOnly makes a mount read-only: a dataset is
-		// written by its loader through a claim of this mode.
+		// As through the other door, only readOnly makes a mount read-only.
 	default:
 		return &volume.FieldError{Field: "access mode", Value: mode.String(), Reason: "is not supported: a volume is on the disk of one node; use ReadWriteOnce, ReadWriteOncePod or ReadOnlyMany"}
 	}

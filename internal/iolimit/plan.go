@@ -64,10 +64,16 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 // driver's may be.
 func podPath(path string) (pod, name string, is bool) {
 	parts := strings.Split(path, "/")
-	plugin := strings.ReplaceAll(pv.Driver, "/", "~")
-	if last := len(parts) - 1; parts[last] == "mount" {
-		parts, plugin = parts[:last], "kubernetes.io~csi"
+	if pod, name, is = ofPlugin(parts, strings.ReplaceAll(pv.Driver, "/", "~")); is {
+		return pod, name, is
 	}
+	if last := len(parts) - 1; parts[last] == "mount" {
+		return ofPlugin(parts[:last], "kubernetes.io~csi")
+	}
+	return "", "", false
+}
+
+func ofPlugin(parts []string, plugin string) (pod, name string, is bool) {
 	n := len(parts)
 	if n < 6 || parts[n-5] != "pods" || parts[n-3] != "volumes" || parts[n-2] != plugin {
 		return "", "", false

@@ -22,7 +22,7 @@ func TestPodPath(t *testing.T) {
 		"/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-1/mount":       {"u-1", "pvc-1"},
 		"/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-1/mount/mount": {},
 		"/var/lib/kubelet/pods/u-1/volumes/flexlvm.io~flexlvm/pvc-1/mount":      {},
-		"/pods/u-1/volumes/flexlvm.io~flexlvm/mount":                            {},
+		"/pods/u-1/volumes/flexlvm.io~flexlvm/mount":                            {"u-1", "mount"},
 		"/volumes/flexlvm.io~flexlvm/pvc-1":                                     {},
 		"/":                                                                     {}, "": {},
 	} {

@@ -39,8 +39,9 @@ func Options(object *corev1.PersistentVolume) map[string]string {
 }
 
 // ReadersSource returns the volume source by which the pods of a namespace read a dataset
-// with these options, which name its volume. It is read-only, so kubelet does not change
-// the group of the files to each pod's fsGroup.
+// with these options, which name its volume. kubelet does not change the group of the files
+// to each pod's fsGroup: of a FlexVolume because it is read-only, through CSI because the
+// PersistentVolume is ReadOnlyMany alone and the CSIDriver's fsGroupPolicy goes by that.
 func ReadersSource(door pv.Door, options map[string]string, namespace string) corev1.PersistentVolumeSource {
 	if door == pv.CSI {
 		handle := pv.Handle(volume.Group(options[volume.OptionGroup]), volume.Name(options[volume.OptionVolume]), true)
