@@ -56,6 +56,7 @@ var (
 		"make up NODES=2":               "it makes a cluster of its own; test/cluster calls what it calls",
 		"make kubectl ARGS='get nodes'": "it is about that cluster",
 		"flexlvm doctor":                "the guide's is run",
+		"kubectl flexlvm":               "the provisioner's suite runs its commands",
 	}
 	notInGuide = map[string]string{
 		"make test-oldest": "it runs this on another Kubernetes",
