@@ -223,6 +223,25 @@ func TestExpand(t *testing.T) {
 	require.Equal(t, codes.Internal, status.Code(err), "kubelet tries it again, and gives up nothing")
 }
 
+// Every error of the engine's has its code for a mount, and for a growth one after which
+// kubelet asks again.
+func TestCodesOfCalls(t *testing.T) {
+	d := open(t)
+	for _, c := range codesOf {
+		d.engine.do = func(context.Context) error { return fmt.Errorf("here: %w", c.err) }
+		_, err := d.NodePublishVolume(t.Context(), publish(t))
+		require.Equal(t, c.code, status.Code(err), c.err)
+		want := c.code
+		switch {
+		case errors.Is(c.err, node.ErrNotMounted): // there is nothing to grow
+		case want == codes.FailedPrecondition, want == codes.NotFound, want == codes.ResourceExhausted:
+			want = codes.Internal
+		}
+		_, err = d.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: "flexlvm/pvc-1", VolumePath: "/pods/1/mount", CapacityRange: &csi.CapacityRange{RequiredBytes: 2 << 30}})
+		require.Equal(t, want, status.Code(err), c.err)
+	}
+}
+
 func TestStats(t *testing.T) {
 	d := open(t)
 	d.engine.space = node.Space{Size: 100, Used: 30, Free: 70, Inodes: 9, InodesUsed: 2, InodesFree: 7}
