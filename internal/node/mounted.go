@@ -60,6 +60,17 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 // ExpandMounted is Expand for callers that know no more of a volume than its name and where
 // it is mounted (ErrNotMounted): the rest is what the volume says of itself.
 func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
+	return e.withRoom(ctx, g, func() error { return e.expandMounted(ctx, g, n, path, size) })
+}
+
+// expandMounted reads all it goes by under the volume's lock: a mount may just now be setting
+// the limit that the growth is to keep.
+func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
+	release, err := e.lockVolume(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	defer release()
 	d, err := mountedAt(g, n, path)
 	if err != nil {
 		return err
@@ -87,5 +98,5 @@ func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Nam
 		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: usage.Limit.Inodes,
 		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace,
 	}
-	return e.withRoom(ctx, g, func() error { return e.expand(ctx, spec, size) })
+	return e.expandLocked(ctx, spec, size)
 }

@@ -162,6 +162,12 @@ func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if _, err := e.usable(ctx, spec.Group, spec.Name); errors.Is(err, lvm.ErrSuspended) {
 		return err
 	}
+	return e.expandLocked(ctx, spec, size)
+}
+
+// expandLocked is expand for callers that hold the volume's lock and know that its device
+// is not suspended.
+func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	lv, tags, err := e.lookUp(ctx, spec)
 	if err != nil {
 		return err
