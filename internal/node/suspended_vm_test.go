@@ -39,6 +39,7 @@ func TestSuspendedDevice(t *testing.T) {
 	}
 	bare := machineAt(t, m.dir, t.TempDir()) // without any program
 	refused("unmount", func() error { return bare.Unmount(m.ctx(), target) })
+	refused("growth where it is mounted", func() error { return bare.ExpandMounted(m.ctx(), s.Group, s.Name, target, grown) })
 	m.unmount(target)
 	refused("mount", func() error { return bare.Mount(m.ctx(), s, target, false) })
 	refused("growth", func() error { return bare.Expand(m.ctx(), s, grown) })
