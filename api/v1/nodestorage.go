@@ -77,7 +77,7 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
-	// Released are volumes whose PersistentVolume was let go, the newest first: the 40 that
+	// Released are volumes whose PersistentVolume was released, the newest first: the 40 that
 	// were released last, and of each pool the first 10 in the order of eviction, at most 100.
 	// +listType=atomic
 	// +optional

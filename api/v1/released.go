@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A ReleasedVolume is one whose PersistentVolume was let go. Its data is there until it is
+// A ReleasedVolume is one whose PersistentVolume was released. Its data is there until it is
 // evicted.
 type ReleasedVolume struct {
 	// Pool that it lies in.
@@ -24,7 +24,7 @@ type ReleasedVolume struct {
 	// LastUsed is when it was last mounted or unmounted, as far as the node knows.
 	// +optional
 	LastUsed metav1.Time `json:"lastUsed,omitzero"`
-	// Released is when it was let go.
+	// Released is the time of its release.
 	// +optional
 	Released metav1.Time `json:"released,omitzero"`
 	// EvictionOrder is its place among those of its pool that may be evicted, from 1; 0 if

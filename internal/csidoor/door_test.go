@@ -112,7 +112,7 @@ func openAt(t *testing.T, socket string) *door {
 
 const clusterUID = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 
-// publish is a request as kubelet makes it of a PersistentVolume of ours.
+// publish is a request as kubelet makes it for one of flexlvm's PersistentVolumes.
 func publish(t *testing.T) *csi.NodePublishVolumeRequest {
 	t.Helper()
 	return &csi.NodePublishVolumeRequest{

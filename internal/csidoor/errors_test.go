@@ -45,7 +45,7 @@ func TestCodes(t *testing.T) {
 	require.NoError(t, statusOf(nil))
 }
 
-// Whatever befalls a growth, kubelet asks again.
+// kubelet retries a growth after every error.
 func TestCodesOfAGrowth(t *testing.T) {
 	for _, c := range codesOf {
 		err := growthError(fmt.Errorf("grow: %w", c.err))

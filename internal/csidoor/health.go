@@ -66,11 +66,11 @@ func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorag
 	if err != nil {
 		return nil, err
 	}
-	return &csi.NodeGetStorageHealthResponse{BackendHealth: poolsHealth(ourPools(in))}, nil
+	return &csi.NodeGetStorageHealthResponse{BackendHealth: poolsHealth(flexlvmPools(in))}, nil
 }
 
-// ourPools are those with volumes of ours: what else the host has is not our affair.
-func ourPools(in inventory.Inventory) []inventory.Pool {
+// flexlvmPools returns the pools that hold flexlvm's volumes; others of the host are not reported.
+func flexlvmPools(in inventory.Inventory) []inventory.Pool {
 	ours := map[volume.PoolName]bool{}
 	for _, v := range in.Volumes {
 		ours[v.Pool()], ours[volume.PoolOf(v.Group, "")] = true, true

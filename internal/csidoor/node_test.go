@@ -92,7 +92,7 @@ func TestPublishIsRefused(t *testing.T) {
 		says  string
 	}{
 		"no volume":          {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "" }, codes.InvalidArgument, "volume_id: is missing"},
-		"no handle of ours":  {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "csi-0123456789abcdef" }, codes.NotFound, "GROUP/VOLUME"},
+		"another handle":     {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "csi-0123456789abcdef" }, codes.NotFound, "GROUP/VOLUME"},
 		"a path as a handle": {func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "flexlvm/../root" }, codes.NotFound, "volume_id"},
 		"no target":          {func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "" }, codes.InvalidArgument, "target_path: is missing"},
 		"a relative target":  {func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "mount" }, codes.InvalidArgument, "is not an absolute path"},
@@ -301,7 +301,7 @@ func TestHealth(t *testing.T) {
 
 	storage, err := d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
 	require.NoError(t, err)
-	require.Len(t, storage.GetBackendHealth(), 2, "a group without volumes of ours is nobody's affair here")
+	require.Len(t, storage.GetBackendHealth(), 2, "a group without flexlvm's volumes is not reported")
 	require.Equal(t, "DeviceMissing", storage.GetBackendHealth()[0].GetReason())
 	require.Contains(t, storage.GetBackendHealth()[0].GetMessage(), "lacks 1 devices")
 	require.Equal(t, "PoolFull", storage.GetBackendHealth()[1].GetReason())

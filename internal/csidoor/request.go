@@ -37,8 +37,8 @@ type handle struct {
 	readers bool
 }
 
-// parseHandle reads a handle; one that is none of ours is of a volume that is not here. What
-// is missing from the request was to be said before.
+// parseHandle parses a handle. One that is not flexlvm's names a volume that does not exist.
+// Missing fields of the request are to be reported before.
 func parseHandle(id string) (handle, error) {
 	if id == "" {
 		return handle{}, missing(fieldHandle)

@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Released is a volume whose PersistentVolume was let go.
+// A Released is a volume whose PersistentVolume was released.
 type Released struct {
 	Volume inventory.Volume
 	// Order is its place among those of its pool that may be evicted, from 1; 0 if it may

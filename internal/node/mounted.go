@@ -93,7 +93,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if usage.Limit.Size == 0 {
 		return fmt.Errorf("grow volume %s/%s: %s has no quota, which every mount of it sets; its inode limit would be lost", g, n, d.Path)
 	}
-	// Its layout is LVM's affair here, which knows more of them than we make.
+	// The layout stays empty: LVM extends a volume whatever its layout.
 	spec := volume.Spec{
 		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: usage.Limit.Inodes,
 		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace,

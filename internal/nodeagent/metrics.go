@@ -78,7 +78,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		}),
 		evictions:    counters("flexlvm_evictions_total", "Volumes evicted, by reason.", "reason"),
 		failed:       counters("flexlvm_gc_failures_total", "Steps that failed and are tried again.", "step"),
-		releases:     counters("flexlvm_releases_total", "Volumes whose PersistentVolume was let go, by the state that they went to.", "state"),
+		releases:     counters("flexlvm_releases_total", "Volumes whose PersistentVolume was released, by the state that they went to.", "state"),
 		replicaSteps: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",

@@ -112,7 +112,7 @@ func named(object *corev1.PersistentVolume) (options map[string]string, name vol
 	return options, name, nil
 }
 
-// foreign says why a PersistentVolume is none of ours.
+// foreign says why a PersistentVolume is not flexlvm's.
 func foreign(object *corev1.PersistentVolume) error {
 	const advice = "; remove the label " + pv.LabelNode
 	switch s := object.Spec; {
@@ -125,7 +125,7 @@ func foreign(object *corev1.PersistentVolume) error {
 }
 
 // NamesOf returns the names of the volumes that a PersistentVolume that Parse could not
-// read may mean: whosever it is, a name more protects.
+// read may mean. Whoever it belongs to, an additional name protects more.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
 	add := func(name string) {
