@@ -33,7 +33,7 @@ type Source struct {
 	Flags    []string // of the loader, which decide what is loaded
 	Access   []string // flags of the loader for the way to the source alone
 	Include  []string // one glob for each replica, as VCK's, or none at all
-	OrObject bool     // the slash at the end of URL is ours: it may be one object
+	OrObject bool     // the slash at the end of URL was added: it may be one object
 	Dir      string   // below the root of the volume, where the data go; may be empty
 	NFS      *corev1.NFSVolumeSource
 	Capacity resource.Quantity

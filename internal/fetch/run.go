@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -181,6 +182,13 @@ func (r *run) completeAlready() bool {
 	r.progress.refused.Store(c.Refused)
 	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %d files, %s", len(r.entries), Human(total)))
 	return true
+}
+
+// wasComplete returns what an earlier run noted that has completed the same.
+func (r *run) wasComplete() (c complete, was bool) {
+	data, err := r.dest.Root.ReadFile(destination.CompleteFile)
+	was = err == nil && json.Unmarshal(data, &c) == nil && c.selects(r.summary())
+	return c, was
 }
 
 func (r *run) count(files, bytes int64) {
