@@ -94,7 +94,7 @@ func (c *check) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, p := range want {
+	for _, p := range want.ordered() {
 		if err := c.volume(w, p); err != nil {
 			return fmt.Errorf("volume %s: %w", p.spec.Name, err)
 		}
@@ -231,7 +231,7 @@ func checkList(w *world, want promises) error {
 
 // bringBack undeletes what is unreferenced or retained: it must be whole.
 func (c *check) bringBack(w *world, want promises) error {
-	for _, p := range want {
+	for _, p := range want.ordered() {
 		if p.state != volume.Unreferenced && p.state != volume.Retained || p.spec.Kind == volume.Dataset {
 			continue
 		}
@@ -249,7 +249,7 @@ func (c *check) bringBack(w *world, want promises) error {
 // removeAll removes everything: nothing may be left, neither in the group nor in the
 // thin pool.
 func (c *check) removeAll(w *world, want promises) error {
-	for _, p := range want {
+	for _, p := range want.ordered() {
 		if err := w.release(p.spec, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 			return fmt.Errorf("release volume %s: %w", p.spec.Name, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -35,6 +36,15 @@ func (p promises) clone() promises {
 		c[n] = v
 	}
 	return c
+}
+
+// ordered is in the order of names, so that a seed repeats what a failure names first.
+func (p promises) ordered() []promise {
+	all := make([]promise, 0, len(p))
+	for _, n := range slices.Sorted(maps.Keys(p)) {
+		all = append(all, p[n])
+	}
+	return all
 }
 
 // change changes what is promised of a volume.

@@ -50,5 +50,7 @@ func TestMissingFlushesAreFound(t *testing.T) {
 	require.Contains(t, out, "volume linear: what was fsynced is lost")
 	out, code = crash("--omit", "flush")
 	require.Equal(t, 1, code, out)
-	require.Contains(t, out, "FAILED: volume linear")
+	// What a torn point keeps differs from recording to recording, and with it what is
+	// missed first.
+	require.Regexp(t, "FAILED: (volume (linear|thin)|the node daemon's round): ", out)
 }
