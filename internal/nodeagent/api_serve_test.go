@@ -60,7 +60,9 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		verb = "list"
 	}
 	body, err := io.ReadAll(r.Body)
-	require.NoError(a.t, err)
+	if err != nil {
+		return // a daemon that is stopped hangs up in the middle of a request
+	}
 	counted := verb + " " + resource
 	if byName := strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); verb == "list" && byName && resource == "persistentvolumes" {
 		counted = "revision"
