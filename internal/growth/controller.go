@@ -189,10 +189,15 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 	}
 	c.Ledger.Written(object)
 	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
-	if err := c.carryOut(ctx, claim, object, todo.steps); err != nil {
+	object, err = c.carryOut(ctx, claim, object, todo.steps)
+	// What is granted is told also where somebody else has written the claim before its last
+	// step: the next look finds it granted, and has nothing to tell.
+	if err == nil || todo.granted(claim, object) {
+		c.note(w, claim, todo)
+	}
+	if err != nil {
 		return time.Time{}, err
 	}
-	c.note(w, claim, todo)
 	if todo.takenBack {
 		return c.Now(), nil
 	}

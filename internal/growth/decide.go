@@ -55,6 +55,12 @@ type plan struct {
 	again     time.Time // to be looked at again then; zero: when something changes
 }
 
+// granted reports whether a plan has granted a growth, by the PersistentVolume as it is now.
+func (p plan) granted(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
+	wish, has := asked(claim), capacity(object)
+	return p.answer != nil && p.answer.Outcome == ledger.Granted && has.Cmp(wish) >= 0
+}
+
 // boundTo reports whether a claim and one of flexlvm's PersistentVolumes are bound to each other.
 func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	ref := object.Spec.ClaimRef

@@ -17,8 +17,8 @@ import (
 )
 
 // carryOut writes one step after the other, each only if the object is still what the step
-// before has made of it.
-func (c *Controller) carryOut(ctx context.Context, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume, steps []step) error {
+// before has made of it. It returns the PersistentVolume as it is then, also with an error.
+func (c *Controller) carryOut(ctx context.Context, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume, steps []step) (*corev1.PersistentVolume, error) {
 	for _, s := range steps {
 		var err error
 		if s.status != nil {
@@ -28,11 +28,11 @@ func (c *Controller) carryOut(ctx context.Context, claim *corev1.PersistentVolum
 		}
 		if err != nil {
 			c.Ledger.NotWritten(object)
-			return fmt.Errorf("%s: %w", s.what, err)
+			return object, fmt.Errorf("%s: %w", s.what, err)
 		}
 		klog.FromContext(ctx).V(1).Info("A step of a growth was taken", "claim", klog.KObj(claim), "volume", object.Name, "step", s.what)
 	}
-	return nil
+	return object, nil
 }
 
 // writeVolume writes a PersistentVolume and tells the ledger what came of it. Where that is
