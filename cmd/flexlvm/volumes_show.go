@@ -65,6 +65,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 		{"File system", dash(v.FS)},
 		{"Created", stamp(v.Created)},
 		{"Last used", stamp(v.LastUsed)},
+		{"Last trimmed", stamp(v.LastTrimmed)},
 		{"Released", released},
 		{"Reclaim", reclaim},
 		{"Wipe", wipe},

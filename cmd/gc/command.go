@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -42,6 +43,8 @@ type options struct {
 	policy     eviction.Policy
 	dryRun     bool
 	wipeRate   string
+	trim       nodeagent.Trimming
+	trimRate   string
 	logLevel   string
 	logFormat  string
 	hostNS     bool
@@ -56,6 +59,9 @@ nothing at all while the API server does not answer.
 
 It makes the volume groups that VolumeGroups declare for its node, of blank disks alone
 (kubectl get volumegroups), and removes none.
+
+Once a week it trims the volumes in thin pools that are mounted: their pools have back
+what was deleted in them.
 
 It also keeps the limits on IO of the pods that use a volume, as the annotation
 flexlvm.io/io-limits of its PersistentVolume says.
@@ -74,7 +80,7 @@ pod must be privileged and have hostPID: true. By hand on a node:
 /healthz, /readyz and /metrics are served on --address.`
 
 func command() *cobra.Command {
-	o := options{policy: eviction.DefaultPolicy()}
+	o := options{policy: eviction.DefaultPolicy(), trim: nodeagent.Trimming{Interval: 7 * 24 * time.Hour}}
 	cmd := &cobra.Command{
 		Use:           "gc",
 		Short:         "Take back, evict and report the volumes of one node",
@@ -104,6 +110,9 @@ func command() *cobra.Command {
 	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
 	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe in a second; 0 is no bound")
+	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "how often to trim each volume in a thin pool that is mounted; 0 never does")
+	f.BoolVar(&o.trim.Thick, "trim-thick", false, "trim volumes outside of thin pools as well, for the sake of their disk")
+	f.StringVar(&o.trimRate, "trim-rate", "256Mi", "how many bytes to discard in a second on average; 0 is no bound")
 	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
 	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
@@ -113,7 +122,7 @@ func command() *cobra.Command {
 // start checks what can be checked, moves to where the host's LVM is, which
 // executes the program again, and runs.
 func (o options) start(ctx context.Context) error {
-	rate, err := o.check()
+	rates, err := o.check()
 	if err != nil {
 		return err
 	}
@@ -130,45 +139,54 @@ func (o options) start(ctx context.Context) error {
 	// Only now: a signal that came before would be forgotten by the execve.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return o.run(ctx, log, account, rate)
+	return o.run(ctx, log, account, rates)
 }
+
+// rates are what may be wiped and trimmed in a second; 0: no bound.
+type rates struct{ wipe, trim volume.Bytes }
 
 // check validates the flags that no other part does.
-func (o options) check() (volume.Bytes, error) {
+func (o options) check() (r rates, err error) {
 	if o.node == "" {
-		return 0, fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
+		return r, fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
 	}
 	if err := o.policy.Validate(); err != nil {
-		return 0, err
+		return r, err
 	}
 	if o.interval < time.Second {
-		return 0, fmt.Errorf("--interval is %s; give 1s or more", o.interval)
+		return r, fmt.Errorf("--interval is %s; give 1s or more", o.interval)
+	}
+	if o.trim.Interval != 0 && o.trim.Interval < time.Minute {
+		return r, fmt.Errorf("--trim-interval is %s; give 1m or more, or 0 for never", o.trim.Interval)
 	}
 	if err := o.http.Check(); err != nil {
-		return 0, err
+		return r, err
 	}
-	rate, err := resource.ParseQuantity(o.wipeRate)
-	if err != nil || rate.Sign() < 0 {
-		return 0, fmt.Errorf("--wipe-rate is %q; give bytes a second such as 100Mi, or 0 for no bound", o.wipeRate)
+	if r.wipe, err = rate("--wipe-rate", o.wipeRate); err != nil {
+		return r, err
 	}
-	return volume.Bytes(rate.Value()), nil
+	r.trim, err = rate("--trim-rate", o.trimRate)
+	return r, err
 }
 
-func (o options) run(ctx context.Context, log *logrus.Logger, account string, rate volume.Bytes) error {
+func rate(flag, text string) (volume.Bytes, error) {
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		return 0, fmt.Errorf("%s is %q; give bytes a second such as 100Mi, or 0 for no bound", flag, text)
+	}
+	return volume.Bytes(q.Value()), nil
+}
+
+func (o options) run(ctx context.Context, log *logrus.Logger, account string, rates rates) error {
 	logger := logging.Logr(log)
 	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
 	ctx = klog.NewContext(ctx, logger)
 
 	registry := serve.NewRegistry()
 	metrics := nodeagent.NewMetrics(registry)
-	host := commands.New("", log, metrics.CommandDone)
-	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
-		logger.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "why", err.Error())
-	} else {
-		defer func() { _ = group.Close() }()
-		host.Unkillable = commands.In(host.Unkillable, group)
-	}
-	engine, err := node.New(node.Config{WipeRate: rate}, host)
+	host, release := programsOfHost(logger, commands.New("", log, metrics.CommandDone))
+	defer release()
+	engine, err := node.New(node.Config{WipeRate: rates.wipe}, host)
 	if err != nil {
 		return err
 	}
@@ -187,6 +205,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if o.dryRun {
 		ours = nil // it changes nothing, and may run beside the daemon
 	}
+	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
 	daemon, err := nodeagent.New(nodeagent.Config{
 		Node: o.node, Policy: o.policy, Interval: o.interval, ListUpTo: o.listUpTo, DryRun: o.dryRun,
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
@@ -195,6 +214,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		Turn:    ours,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
+		Trim:    o.trim,
 	}, engine, api, nodeagent.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
@@ -215,6 +235,17 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	}
 	logger.Info("flexlvm node daemon has ended")
 	return nil
+}
+
+// programsOfHost makes the host's programs run in a control group of the host, if it can.
+func programsOfHost(log logr.Logger, host commands.Programs) (in commands.Programs, release func()) {
+	group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms)
+	if err != nil {
+		log.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "why", err.Error())
+		return host, func() {}
+	}
+	host.Unkillable = commands.In(host.Unkillable, group)
+	return host, func() { _ = group.Close() }
 }
 
 // config reaches the API server as the pod's service account, or as --kubeconfig

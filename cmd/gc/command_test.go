@@ -23,6 +23,9 @@ func TestFlagsThatAreWrong(t *testing.T) {
 		"orphan share":  {[]string{"--node-name=n", "--orphan-share-percent=0"}, "--orphan-share-percent 0"},
 		"wipe rate":     {[]string{"--node-name=n", "--wipe-rate=fast"}, `--wipe-rate is "fast"`},
 		"negative rate": {[]string{"--node-name=n", "--wipe-rate=-1Mi"}, `--wipe-rate is "-1Mi"`},
+		"trim rate":     {[]string{"--node-name=n", "--trim-rate=slow"}, `--trim-rate is "slow"`},
+		"trim interval": {[]string{"--node-name=n", "--trim-interval=1s"}, "--trim-interval is 1s"},
+		"trim when":     {[]string{"--node-name=n", "--trim-interval=-1h"}, "--trim-interval is -1h0m0s"},
 		"metrics auth":  {[]string{"--node-name=n", "--metrics-auth"}, "--metrics-auth needs --health-address"},
 		"log level":     {[]string{"--node-name=n", "--log-level=loud"}, "log level"},
 		"a word":        {[]string{"now"}, "unknown command"},
@@ -43,8 +46,8 @@ func TestDefaults(t *testing.T) {
 	name, err := cmd.Flags().GetString("node-name")
 	require.NoError(t, err)
 	require.Equal(t, "node-1", name)
-	o := options{node: "node-1", interval: 1e9, wipeRate: "100Mi", policy: eviction.DefaultPolicy()}
-	rate, err := o.check()
+	o := options{node: "node-1", interval: 1e9, wipeRate: "100Mi", trimRate: "256Mi", policy: eviction.DefaultPolicy()}
+	got, err := o.check()
 	require.NoError(t, err)
-	require.Equal(t, 100*volume.MiB, rate)
+	require.Equal(t, rates{wipe: 100 * volume.MiB, trim: 256 * volume.MiB}, got)
 }

@@ -78,6 +78,8 @@ type Volume struct {
 	Clone    string    `json:"cloneOfFilesystemUUID,omitempty"`
 	Created  time.Time `json:"created"`
 	LastUsed time.Time `json:"lastUsed"` // Created where nothing else is known
+	// LastTrimmed is when it was last trimmed to the end; zero if never, or if that is unknown.
+	LastTrimmed time.Time `json:"lastTrimmed,omitzero"`
 	// Released is when the volume left state ready and became unreferenced or retained;
 	// LastUsed if nothing else is known.
 	Released time.Time      `json:"released"`

@@ -37,18 +37,23 @@ func (e *Engine) writeLedger(l volumegroup.Ledger) error {
 	if err != nil {
 		return fmt.Errorf("write down what disks are taken: %w", err)
 	}
-	if err := os.MkdirAll(e.stateDir, 0o700); err != nil {
-		return fmt.Errorf("write down what disks are taken: %w", err)
-	}
-	file := filepath.Join(e.stateDir, ledgerFile)
-	if err := writeSynced(file+".new", append(text, '\n')); err != nil {
-		return fmt.Errorf("write down what disks are taken: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return fmt.Errorf("write down what disks are taken: %w", err)
-	}
-	if err := syncDirs(e.stateDir); err != nil {
+	if err := replaceFile(filepath.Join(e.stateDir, ledgerFile), append(text, '\n')); err != nil {
 		return fmt.Errorf("write down what disks are taken: %w", err)
 	}
 	return nil
+}
+
+// replaceFile replaces a file so that a crash leaves the old one or the new, and makes its
+// directory.
+func replaceFile(file string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	if err := writeSynced(file+".new", text); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	return syncDirs(filepath.Dir(file))
 }

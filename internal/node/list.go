@@ -27,9 +27,14 @@ func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]inventory.Volume, error
 	if err != nil {
 		return nil, err
 	}
+	trimmed, err := e.readTrimmed()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		e.log.WithError(err).Warn("when volumes were trimmed is not known")
+	}
 	all := make([]inventory.Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
+		v.LastTrimmed = trimmed.Volumes[lv.UUID]
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
 		}

@@ -127,6 +127,9 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "declare":
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
+	case "trim":
+		_, err := e.Trim(ctx, ref, 0)
+		return err
 	case "remove-all":
 		return c.removeAll(ctx, e)
 	}

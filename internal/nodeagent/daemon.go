@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
@@ -54,6 +55,7 @@ type Config struct {
 	// Missing returns the programs that the host lacks.
 	Missing func() []string
 	IO      iolimit.Host // limits on it; a dry run sets none
+	Trim    Trimming     // a dry run trims nothing
 	// Groups makes the volume groups that are declared; nil: none are. A dry run makes none.
 	Groups GroupMaker
 	// IOTime returns how long a disk has been busy; nil: it is not measured.
@@ -79,6 +81,7 @@ type Daemon struct {
 
 	quick, slow *serialQueue[[]job] // jobs that go together
 	copier      *serialQueue[copyJob]
+	trimmer     *serialQueue[inventory.Volume]
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
 	kicks       chan struct{}
@@ -106,6 +109,7 @@ type Daemon struct {
 	heals          *backoff
 	copies         *backoff
 	moves          *backoff
+	trims          *backoff
 	publishEvery   time.Duration
 	// unlabelled is since when this process has seen that a replica's label is gone.
 	unlabelled map[unlabelling]time.Time
@@ -142,6 +146,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		heals:    newBackoff(time.Minute, time.Hour),
 		copies:   newBackoff(5*time.Second, time.Minute),
 		moves:    newBackoff(time.Second, time.Minute),
+		trims:    newBackoff(time.Minute, time.Hour),
 
 		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}
@@ -149,6 +154,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
 	d.quick, d.slow, d.copier = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.makeCopy)
+	d.trimmer = newSerialQueue(d.trim)
 	d.roundEnded()
 	return d, nil
 }
@@ -201,6 +207,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
 	all.Go(func() { d.copier.run(ctx) })
+	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
 	all.Go(func() { d.answer(ctx) })
 	d.awaitWatches(ctx)

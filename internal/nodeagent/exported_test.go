@@ -13,10 +13,12 @@ import (
 func TestExported(t *testing.T) {
 	registry := serve.NewRegistry()
 	m := NewMetrics(registry)
-	m.round(foundPools(
+	f := foundPools(
 		inventory.Pool{Name: "flexlvm", Size: volume.GiB},
 		inventory.Pool{Name: "flexlvm/thinpool", Size: volume.GiB, Thin: &inventory.ThinPool{Known: true, Metadata: 100}},
-	), nil, time.Second)
+	)
+	f.inventory.Volumes = []inventory.Volume{{Group: "flexlvm", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}, LastTrimmed: time.Unix(1, 0)}}
+	m.round(f, nil, time.Second)
 	m.CommandDone("lvm", time.Second, nil)
 	servetest.RequireExported(t, "gc", registry)
 }

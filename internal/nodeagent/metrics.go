@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/serve"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -32,23 +33,26 @@ type Metrics struct {
 	releases     *prometheus.CounterVec
 	replicaSteps *prometheus.CounterVec
 	commands     *prometheus.HistogramVec
+	trims        *prometheus.CounterVec
+	trimBytes    *prometheus.CounterVec
 }
 
 // Gauges of each pool, and what they mean.
 var poolGauges = map[string]string{
-	"flexlvm_pool_size_bytes":               "Size of the pool.",
-	"flexlvm_pool_free_bytes":               "What no logical volume holds.",
-	"flexlvm_pool_reclaimable_bytes":        "What volumes hold that may be evicted.",
-	"flexlvm_pool_promised_bytes":           "What PersistentVolumes of this node still need.",
-	"flexlvm_pool_shortfall_bytes":          "Room that is missing even if all that may be evicted were.",
-	"flexlvm_pool_metadata_size_bytes":      "Size of LVM's metadata area.",
-	"flexlvm_pool_metadata_free_bytes":      "What is free of LVM's metadata area.",
-	"flexlvm_pool_thin_metadata_size_bytes": "Size of the metadata of a thin pool.",
-	"flexlvm_pool_thin_metadata_free_bytes": "What is free of the metadata of a thin pool.",
-	"flexlvm_pool_closed":                   "1 where no new volume is promised in the pool.",
-	"flexlvm_pool_missing_devices":          "Devices of the volume group that LVM cannot find.",
-	"flexlvm_pool_foreign_volumes":          "Logical volumes that are not ours, or another cluster's.",
-	"flexlvm_pool_pressure":                 "1 where the pool is over its high threshold or cannot give what is promised.",
+	"flexlvm_pool_size_bytes":                  "Size of the pool.",
+	"flexlvm_pool_free_bytes":                  "What no logical volume holds.",
+	"flexlvm_pool_reclaimable_bytes":           "What volumes hold that may be evicted.",
+	"flexlvm_pool_promised_bytes":              "What PersistentVolumes of this node still need.",
+	"flexlvm_pool_shortfall_bytes":             "Room that is missing even if all that may be evicted were.",
+	"flexlvm_pool_metadata_size_bytes":         "Size of LVM's metadata area.",
+	"flexlvm_pool_metadata_free_bytes":         "What is free of LVM's metadata area.",
+	"flexlvm_pool_thin_metadata_size_bytes":    "Size of the metadata of a thin pool.",
+	"flexlvm_pool_thin_metadata_free_bytes":    "What is free of the metadata of a thin pool.",
+	"flexlvm_pool_closed":                      "1 where no new volume is promised in the pool.",
+	"flexlvm_pool_missing_devices":             "Devices of the volume group that LVM cannot find.",
+	"flexlvm_pool_foreign_volumes":             "Logical volumes that are not ours, or another cluster's.",
+	"flexlvm_pool_last_trim_timestamp_seconds": "When a volume of the pool was last trimmed.",
+	"flexlvm_pool_pressure":                    "1 where the pool is over its high threshold or cannot give what is promised.",
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -80,6 +84,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		failed:       counters("flexlvm_gc_failures_total", "Steps that failed and are tried again.", "step"),
 		releases:     counters("flexlvm_releases_total", "Volumes whose PersistentVolume was released, by the state that they went to.", "state"),
 		replicaSteps: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
+		trims:        counters("flexlvm_trims_total", "Volumes trimmed to the end.", "pool"),
+		trimBytes:    counters("flexlvm_trim_discarded_bytes_total", "Free room of volumes that their file systems have discarded.", "pool"),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120},
@@ -90,7 +96,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		registerer.MustRegister(m.pools[name])
 	}
 	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.standby, m.limited, m.unlimited,
-		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands)
+		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes)
 	m.zero()
 	return m
 }
@@ -107,7 +113,7 @@ func (m *Metrics) zero() {
 	for _, step := range []eviction.Step{eviction.StepAsk, eviction.StepConfirm, eviction.StepWithdraw} {
 		m.replicaSteps.WithLabelValues(string(step))
 	}
-	for _, step := range []string{"release", "removal"} {
+	for _, step := range []string{"release", "removal", "trim"} {
 		m.failed.WithLabelValues(step)
 	}
 	for _, result := range []string{"success", reasonAPI, reasonLVM} {
@@ -120,6 +126,15 @@ func (m *Metrics) moved(s eviction.Step)     { m.replicaSteps.WithLabelValues(st
 func (m *Metrics) released(s volume.State)   { m.releases.WithLabelValues(string(s)).Inc() }
 func (m *Metrics) releaseFailed()            { m.failed.WithLabelValues("release").Inc() }
 func (m *Metrics) removalFailed()            { m.failed.WithLabelValues("removal").Inc() }
+
+func (m *Metrics) trimFailed() { m.failed.WithLabelValues("trim").Inc() }
+
+func (m *Metrics) trimmed(pool volume.PoolName, discarded volume.Bytes, toTheEnd bool) {
+	m.trimBytes.WithLabelValues(string(pool)).Add(float64(discarded))
+	if toTheEnd {
+		m.trims.WithLabelValues(string(pool)).Inc()
+	}
+}
 
 func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }
 
@@ -141,6 +156,7 @@ func (m *Metrics) round(f observation, err error, took time.Duration) {
 	m.known = nil
 	for _, p := range f.result.Pools {
 		m.pool(p)
+		m.lastTrim(p.Pool.Name, f.inventory.Volumes)
 		m.known = append(m.known, p.Pool.Name)
 	}
 	for _, name := range was {
@@ -162,6 +178,8 @@ func (m *Metrics) forget(pool volume.PoolName) {
 	for _, g := range m.pools {
 		g.DeleteLabelValues(string(pool))
 	}
+	m.trims.DeleteLabelValues(string(pool))
+	m.trimBytes.DeleteLabelValues(string(pool))
 	m.volumes.DeletePartialMatch(prometheus.Labels{"pool": string(pool)})
 }
 
@@ -193,6 +211,24 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))
 	}
+}
+
+// lastTrim tells of the trims of a pool. It has no time before the first.
+func (m *Metrics) lastTrim(pool volume.PoolName, all []inventory.Volume) {
+	var last time.Time
+	for i := range all {
+		if all[i].Pool() == pool && all[i].LastTrimmed.After(last) {
+			last = all[i].LastTrimmed
+		}
+	}
+	m.trims.WithLabelValues(string(pool))
+	m.trimBytes.WithLabelValues(string(pool))
+	gauge := m.pools["flexlvm_pool_last_trim_timestamp_seconds"]
+	if last.IsZero() {
+		gauge.DeleteLabelValues(string(pool))
+		return
+	}
+	gauge.WithLabelValues(string(pool)).Set(float64(last.UnixNano()) / 1e9)
 }
 
 // attention counts the PersistentVolumes that announceClaims announces.

@@ -142,5 +142,6 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 	d.removals.keep(there)
 	d.heals.keep(there)
 	d.removed.keep(there)
+	d.trims.keep(there)
 	d.releasedClaims.keep(there)
 }

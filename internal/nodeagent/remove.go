@@ -61,6 +61,7 @@ func (d *Daemon) hold() {
 	d.quick.set(nil)
 	d.slow.set(nil)
 	d.copier.set(nil)
+	d.trimmer.set(nil)
 }
 
 // enqueue hands the removals of a round to the lanes. Wiping may take hours, and

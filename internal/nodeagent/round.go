@@ -41,6 +41,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	default:
 		d.enqueue(ctx, f)
 		d.enqueueCopies(f)
+		d.enqueueTrims(ctx, f)
 	}
 	// The report goes out before any PersistentVolume does: by then it does not count
 	// the room of what is released as a claim's any more, or that room would be

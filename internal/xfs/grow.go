@@ -12,7 +12,9 @@ import (
 // which every kernel still answers.
 type geometry struct {
 	blockSize  uint32
-	_          [6]uint32 // realtime extent size; AG blocks and count; log blocks; sector and inode size
+	_          uint32    // realtime extent size
+	groupSize  uint32    // of an allocation group, in blocks
+	_          [4]uint32 // allocation groups; log blocks; sector and inode size
 	maxPercent uint32
 	dataBlocks uint64
 	_          [3]uint64 // realtime blocks, extents; log start

@@ -1,0 +1,140 @@
+package nodeagent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// A Trimmer discards what the file systems of volumes do not use: *node.Engine, in
+// production.
+type Trimmer interface {
+	// Trim discards what is free in a volume that is mounted, at most rate bytes in a second,
+	// and returns how much that was, also beside an error.
+	Trim(ctx context.Context, ref node.Ref, rate volume.Bytes) (volume.Bytes, error)
+	// TrimmedSince returns since when it is known which volumes were trimmed.
+	TrimmedSince(ctx context.Context) (time.Time, error)
+}
+
+// Trimming says what is trimmed, how often and how fast.
+type Trimming struct {
+	Trimmer  Trimmer       // nil: nothing is trimmed
+	Interval time.Duration // between two trims of a volume; 0: nothing is trimmed
+	Thick    bool          // also volumes whose room is theirs, for the sake of their disk
+	Rate     volume.Bytes  // bytes in a second; 0: no bound
+}
+
+// dueTrims are the volumes to be trimmed now, the most overdue first. They are mounted, ready and
+// this cluster's, and nothing is wrong with them.
+func (t Trimming) dueTrims(in inventory.Inventory, cluster string, since, now time.Time) []inventory.Volume {
+	if t.Interval <= 0 {
+		return nil
+	}
+	var due []inventory.Volume
+	for _, v := range in.Volumes {
+		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && (v.Layout == volume.Thin || t.Thick)
+		if wanted && trimSlot(v.UUID, t.Interval, now).After(lastTrim(v, since, now)) {
+			due = append(due, v)
+		}
+	}
+	slices.SortFunc(due, func(a, b inventory.Volume) int {
+		return cmp.Or(lastTrim(a, since, now).Compare(lastTrim(b, since, now)), cmp.Compare(a.UUID, b.UUID))
+	})
+	return due
+}
+
+// trimSlot is the last time, up to now, at which a volume is due. Each has its own times, by
+// its UUID, so that a node's volumes, and a cluster's, are spread over the interval, whenever
+// daemons start. One whose time passed while nobody could trim it is due as soon as
+// somebody can.
+func trimSlot(uuid string, interval time.Duration, now time.Time) time.Time {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(uuid))
+	phase := time.Duration(h.Sum64() % uint64(interval))
+	return now.Add(-((time.Duration(now.UnixNano()) - phase) % interval))
+}
+
+// lastTrim is what a volume's next trim is reckoned from: its last one. One that has none
+// waits for its time, as long as it is new, or since its trims are on record. What lies
+// ahead of the clock says nothing.
+func lastTrim(v inventory.Volume, since, now time.Time) time.Time {
+	if v.LastTrimmed.After(now) {
+		return time.Time{}
+	}
+	if !v.LastTrimmed.IsZero() {
+		return v.LastTrimmed
+	}
+	if v.Created.After(since) {
+		since = v.Created
+	}
+	if since.After(now) {
+		return time.Time{}
+	}
+	return since
+}
+
+// enqueueTrims hands those that are due to their queue, which trims one at a time.
+func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
+	t := d.cfg.Trim
+	if t.Trimmer == nil || t.Interval <= 0 {
+		return
+	}
+	since, err := t.Trimmer.TrimmedSince(ctx)
+	if err != nil {
+		if d.dedupe.fresh("trims", err.Error(), f.at) {
+			klog.FromContext(ctx).Error(err, "Nothing is trimmed: it cannot be written down when that was done")
+		}
+		return
+	}
+	now, busy := d.trimmer.at()
+	var due []inventory.Volume
+	for _, v := range t.dueTrims(f.inventory, d.cluster, since, f.at) {
+		if !d.trims.waits(v.UUID, f.at) && (!busy || now.UUID != v.UUID) {
+			due = append(due, v)
+		}
+	}
+	d.trimmer.set(due)
+}
+
+// trim does one job. It is the work of the queue.
+func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
+	log, name := klog.FromContext(ctx), eviction.KeyOf(&v).String()
+	start := time.Now()
+	discarded, err := d.cfg.Trim.Trimmer.Trim(ctx, refOf(v), d.cfg.Trim.Rate)
+	d.out.Metrics.trimmed(v.Pool(), discarded, err == nil)
+	topic, now := "trim "+v.UUID, d.cfg.Now()
+	switch {
+	case err == nil:
+		d.trims.clear(v.UUID)
+		d.dedupe.over(topic)
+		log.Info("Volume trimmed", "volume", name, "discarded", discarded.String(), "took", time.Since(start).Round(time.Millisecond).String())
+		d.kick() // its pool has more room
+		return
+	case ctx.Err() != nil:
+		return // told to end; the next process begins it anew
+	}
+	b := d.trims.add(v.UUID, now, err.Error())
+	switch {
+	case errors.Is(err, node.ErrNotMounted):
+		log.V(1).Info("A volume is not mounted any more and is trimmed when it is again", "volume", name)
+	case !d.dedupe.fresh(topic, err.Error(), now):
+	case errors.Is(err, xfs.ErrCannotTrim):
+		log.Info("A volume cannot be trimmed", "volume", name, "why", err.Error())
+	default:
+		log.Error(err, "A volume could not be trimmed; it is tried again", "volume", name, "in", b.delay)
+	}
+	if !errors.Is(err, node.ErrNotMounted) && !errors.Is(err, xfs.ErrCannotTrim) {
+		d.out.Metrics.trimFailed()
+	}
+}

@@ -1,0 +1,119 @@
+package nodeagent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// never is how a table says 0.
+const never = time.Duration(-1)
+
+const week = 7 * 24 * time.Hour
+
+// monday is some instant.
+var monday = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+func thinVolumes(n int, change ...func(*inventory.Volume)) (in inventory.Inventory) {
+	for i := range n {
+		v := inventory.Volume{
+			Group: "flexlvm", Name: volume.Name(fmt.Sprintf("v%d", i)), UUID: fmt.Sprintf("uuid-%d", i), Cluster: "ours",
+			State: volume.Ready, Shape: volume.Shape{Layout: volume.Thin, ThinPool: "pool"}, Mounts: []string{"/pods/a"}, Created: monday.Add(-100 * week),
+		}
+		for _, c := range change {
+			c(&v)
+		}
+		in.Volumes = append(in.Volumes, v)
+	}
+	return in
+}
+
+// Each volume comes once in an interval, and they are spread over it, from the first day on.
+func TestTrimsAreSpread(t *testing.T) {
+	const volumes, weeks = 700, 4
+	in := thinVolumes(volumes)
+	trimming := Trimming{Interval: week}
+	times := make([]int, volumes)
+	require.Empty(t, trimming.dueTrims(in, "ours", monday, monday), "none is, when the records begin")
+	for hour := range weeks * 7 * 24 {
+		now := monday.Add(time.Duration(hour+1) * time.Hour)
+		due := trimming.dueTrims(in, "ours", monday, now)
+		require.Less(t, len(due), volumes/168*4, "hour %d", hour)
+		for _, v := range due {
+			var i int
+			_, err := fmt.Sscanf(v.UUID, "uuid-%d", &i)
+			require.NoError(t, err)
+			in.Volumes[i].LastTrimmed = now
+			times[i]++
+		}
+	}
+	for i, n := range times {
+		require.Equal(t, weeks, n, "volume %d", i)
+	}
+}
+
+// A daemon that was away for three days finds those whose time has passed, no others; one that
+// was away for a month finds all, each once.
+func TestTrimsAfterADaemonWasAway(t *testing.T) {
+	in := thinVolumes(700, func(v *inventory.Volume) { v.LastTrimmed = monday })
+	trimming := Trimming{Interval: week}
+	require.Empty(t, trimming.dueTrims(in, "ours", monday.Add(-week), monday))
+	require.InDelta(t, 300, len(trimming.dueTrims(in, "ours", monday.Add(-week), monday.Add(3*24*time.Hour))), 60)
+	require.Len(t, trimming.dueTrims(in, "ours", monday.Add(-week), monday.Add(4*week)), 700)
+}
+
+func TestWhatIsTrimmed(t *testing.T) {
+	tests := map[string]struct {
+		change   func(*inventory.Volume)
+		trimming Trimming
+		due      bool
+	}{
+		"thin":                  {func(*inventory.Volume) {}, Trimming{}, true},
+		"thick":                 {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Linear} }, Trimming{}, false},
+		"thick, on request":     {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Raid1} }, Trimming{Thick: true}, true},
+		"never":                 {func(*inventory.Volume) {}, Trimming{Interval: never}, false},
+		"not mounted":           {func(v *inventory.Volume) { v.Mounts = nil }, Trimming{}, false},
+		"another cluster's":     {func(v *inventory.Volume) { v.Cluster = "theirs" }, Trimming{}, false},
+		"given up":              {func(v *inventory.Volume) { v.State = volume.Unreferenced }, Trimming{}, false},
+		"retained":              {func(v *inventory.Volume) { v.State = volume.Retained }, Trimming{}, false},
+		"half made":             {func(v *inventory.Volume) { v.State = volume.Creating }, Trimming{}, false},
+		"being removed":         {func(v *inventory.Volume) { v.State = volume.Doomed }, Trimming{}, false},
+		"with invalid tags":     {func(v *inventory.Volume) { v.Problem = "no size" }, Trimming{}, false},
+		"of some other layout":  {func(v *inventory.Volume) { v.Shape = volume.Shape{} }, Trimming{}, false},
+		"trimmed just now":      {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-time.Second) }, Trimming{}, false},
+		"trimmed two weeks ago": {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-2 * week) }, Trimming{}, true},
+		"new":                   {func(v *inventory.Volume) { v.Created = monday.Add(-time.Second) }, Trimming{}, false},
+		"trimmed in the future": {func(v *inventory.Volume) { v.LastTrimmed = monday.AddDate(70, 0, 0) }, Trimming{}, true},
+		"made in the future":    {func(v *inventory.Volume) { v.Created = monday.AddDate(70, 0, 0) }, Trimming{}, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			switch tt.trimming.Interval {
+			case 0:
+				tt.trimming.Interval = week
+			case never:
+				tt.trimming.Interval = 0
+			}
+			due := tt.trimming.dueTrims(thinVolumes(1, tt.change), "ours", monday.Add(-2*week), monday)
+			require.Equal(t, tt.due, len(due) == 1)
+		})
+	}
+}
+
+// The most overdue comes first.
+func TestOrderOfTrims(t *testing.T) {
+	in := thinVolumes(3)
+	for i, weeks := range []time.Duration{3, 5, 4} {
+		in.Volumes[i].LastTrimmed = monday.Add(-weeks * week)
+	}
+	var names []string
+	for _, v := range (Trimming{Interval: week}).dueTrims(in, "ours", monday.Add(-20*week), monday) {
+		names = append(names, string(v.Name))
+	}
+	require.Equal(t, []string{"v1", "v2", "v0"}, names)
+}
