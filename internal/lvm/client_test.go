@@ -152,7 +152,8 @@ func TestAbsenceIsPositive(t *testing.T) {
 }
 
 func TestCreateExplainsByWhatIsThere(t *testing.T) {
-	small := strings.ReplaceAll(golden(t, "groups.json"), "2327838720", "4194304")
+	group, none := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}
+	small := strings.ReplaceAll(group.out, "2327838720", "4194304")
 	for name, c := range map[string]struct {
 		answers map[string][]answer
 		want    error
@@ -161,10 +162,10 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 		"taken":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}}, ErrExists, "flexlvm/pvc-1"},
 		"full":       {map[string][]answer{"vgs": {{out: small}, {out: small}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, ErrNoSpace, "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 402653184 are needed (384 MiB)"},
 		"no group":   {map[string][]answer{"vgs": {{out: golden(t, "no-groups.json")}}}, ErrNoGroup, "flexlvm vg create"},
-		"other":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}, {out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, failed, "something in prose"},
+		"other":      {map[string][]answer{"vgs": {group, group, group, group}, "lvs": {none, none}}, failed, "something in prose"},
 		"blind then": {map[string][]answer{"vgs": {{err: failed}}}, failed, "look up volume group"},
 	} {
-		c.answers["lvcreate"] = []answer{{err: failed}}
+		c.answers["lvcreate"] = []answer{{err: failed}, {err: failed}} // twice only where there is room
 		cl, s := client(t, c.answers)
 		err := cl.Create(t.Context(), LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 384 * volume.MiB, Tags: []string{"flexlvm"}})
 		require.ErrorIs(t, err, c.want, name)

@@ -17,11 +17,25 @@ import (
 // nothing, so the caller need not check first. Killed at any instant it leaves either
 // nothing or the volume with all its tags: LVM commits both in one write of its metadata.
 func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
-	on, err := c.place(ctx, lv)
-	if err == nil {
-		_, err = c.lvm(ctx, "lvcreate", createArgs(lv, on)...)
+	create := func() (roomy bool, err error) {
+		on, err := c.place(ctx, lv)
+		if err == nil {
+			_, err = c.lvm(ctx, "lvcreate", createArgs(lv, on)...)
+		}
+		return c.whyNotMade(ctx, lv, err)
 	}
-	return c.whyNotMade(ctx, lv, err)
+	return twice(create)
+}
+
+// twice makes a try again that has failed although there is room for it, as one look after it
+// shows: a volume may have been removed in between, and that it was for want of room cannot
+// be told any more, which those who wait for room go by. LVM's failures change nothing.
+func twice(try func() (roomy bool, err error)) error {
+	roomy, err := try()
+	if roomy {
+		_, err = try()
+	}
+	return err
 }
 
 // Snapshot makes a logical volume with lv's name and tags, and with the size and the
@@ -32,32 +46,34 @@ func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
 	if err == nil {
 		_, err = c.lvm(ctx, "lvcreate", snapshotArgs(origin, lv)...)
 	}
-	return c.whyNotMade(ctx, lv, err)
+	_, err = c.whyNotMade(ctx, lv, err)
+	return err
 }
 
-// whyNotMade looks at what is really there after a failure; without one it is nil.
-func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) error {
+// whyNotMade looks at what is really there after a failure; without one it is nil. It reports
+// whether the group has room for the volume.
+func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) (roomy bool, why error) {
 	if err == nil {
-		return nil
+		return false, nil
 	}
 	var exit exec.ExitError
 	if !errors.As(err, &exit) && !errors.Is(err, errNoPlace) && !errors.Is(err, errPool) {
-		return fmt.Errorf("create logical volume %s: %w", lv.path(), err)
+		return false, fmt.Errorf("create logical volume %s: %w", lv.path(), err)
 	}
 	group, gerr := c.Group(ctx, lv.Group)
 	if gerr != nil {
-		return gerr
+		return false, gerr
 	}
 	if _, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil {
-		return fmt.Errorf("%w: %s", ErrExists, lv.path())
+		return false, fmt.Errorf("%w: %s", ErrExists, lv.path())
 	}
 	if errors.Is(err, errPool) {
-		return err
+		return false, err
 	}
 	if short := c.shortOf(ctx, group, lv.Shape, lv.Shape.Share(lv.Size, group.Extent), nil); short != nil {
-		return short
+		return false, short
 	}
-	return fmt.Errorf("create logical volume %s: %w", lv.path(), err)
+	return lv.Shape.Layout != volume.Thin, fmt.Errorf("create logical volume %s: %w", lv.path(), err)
 }
 
 // errNoPlace: no devices were found to put the copies of a volume on.
@@ -116,6 +132,10 @@ func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 	if lv.Size >= size {
 		return nil
 	}
+	return twice(func() (roomy bool, err error) { return c.extend(ctx, lv, size) })
+}
+
+func (c *Client) extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) (roomy bool, err error) {
 	on, err := c.home(ctx, lv)
 	if err == nil && lv.Shape.Layout == volume.Thin {
 		err = c.fitPool(ctx, lv, size-lv.Size)
@@ -124,21 +144,22 @@ func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 		_, err = c.lvm(ctx, "lvextend", extendArgs(lv, size, on)...)
 	}
 	if err == nil {
-		return nil
+		return false, nil
 	}
 	var exit exec.ExitError
 	if errors.As(err, &exit) {
 		if now, verr := c.Volume(ctx, lv.Group, lv.Name); verr == nil && now.Size >= size {
-			return nil
+			return false, nil
 		}
 		if group, gerr := c.Group(ctx, lv.Group); gerr == nil {
 			share := lv.Shape.Share(size, group.Extent) - lv.Shape.Share(lv.Size, group.Extent)
 			if short := c.shortOf(ctx, group, lv.Shape, share, on); short != nil {
-				return short
+				return false, short
 			}
+			roomy = lv.Shape.Layout != volume.Thin
 		}
 	}
-	return fmt.Errorf("extend logical volume %s: %w", lv.path(), err)
+	return roomy, fmt.Errorf("extend logical volume %s: %w", lv.path(), err)
 }
 
 // home are the devices that the copies of a volume lie on, and must grow on: where

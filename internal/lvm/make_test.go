@@ -63,12 +63,40 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNoSpace)
 
 	// Room enough: LVM had another reason.
-	c, _ = client(t, map[string][]answer{"pvs": {devices, devices}, "lvcreate": {{err: failed}}, "vgs": {group, group}, "lvs": {none}})
+	c, _ = client(t, map[string][]answer{"pvs": {devices, devices, devices, devices}, "lvcreate": {{err: failed}, {err: failed}}, "vgs": {group, group, group, group}, "lvs": {none, none}})
 	require.ErrorIs(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), failed)
 	c, _ = client(t, map[string][]answer{"pvs": {{err: failed}}, "vgs": {group}, "lvs": {{out: golden(t, "volumes.json")}}})
 	require.ErrorIs(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), ErrExists, "whatever failed before")
 	c, _ = client(t, map[string][]answer{"pvs": {{out: "{"}}})
 	require.ErrorContains(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), "read LVM's report")
+}
+
+// Room that appears after LVM has failed for want of it, and before the group is looked at, is
+// taken: the reason cannot be told any more, and whoever waits for room would give up.
+func TestRoomThatAppearsMeanwhile(t *testing.T) {
+	group, none := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}
+	devices, full := answer{out: golden(t, "devices.json")}, answer{out: strings.ReplaceAll(golden(t, "devices.json"), "314572800", "4194304")}
+	linear := made(volume.Shape{Layout: volume.Linear}, 100*volume.MiB)
+	c, s := client(t, map[string][]answer{"lvcreate": {{err: failed}, {}}, "vgs": {group, group}, "lvs": {none}})
+	require.NoError(t, c.Create(t.Context(), linear))
+	require.Empty(t, s.answers["lvcreate"], "tried once more")
+	c, _ = client(t, map[string][]answer{"pvs": {full, devices, devices}, "lvcreate": {{}}, "vgs": {group, group}, "lvs": {none}})
+	require.NoError(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)))
+
+	// Somebody else takes it.
+	small := answer{out: strings.ReplaceAll(group.out, "2327838720", "4194304")}
+	c, _ = client(t, map[string][]answer{"lvcreate": {{err: failed}, {err: failed}}, "vgs": {group, group, small, small}, "lvs": {none, none}})
+	require.ErrorIs(t, c.Create(t.Context(), linear), ErrNoSpace)
+
+	lv := made(volume.Shape{Layout: volume.Linear}, 384*volume.MiB)
+	old := answer{out: only(t, "pvc-1")}
+	c, s = client(t, map[string][]answer{"lvextend": {{err: failed}, {}}, "lvs": {old}, "vgs": {group}})
+	require.NoError(t, c.Extend(t.Context(), lv, 400*volume.MiB))
+	require.Empty(t, s.answers["lvextend"], "tried once more")
+	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}, {err: failed}}, "lvs": {old, old}, "vgs": {group, small}})
+	require.ErrorIs(t, c.Extend(t.Context(), lv, 600*volume.MiB), ErrNoSpace)
+	c, _ = client(t, map[string][]answer{"lvextend": {{err: failed}, {err: failed}}, "lvs": {old, old}, "vgs": {group, group}})
+	require.ErrorIs(t, c.Extend(t.Context(), lv, 400*volume.MiB), failed, "LVM has another reason")
 }
 
 // Copies grow on the devices that they lie on, and on no other.
@@ -96,7 +124,7 @@ func TestExtendInLayouts(t *testing.T) {
 	tangled := strings.ReplaceAll(copies.out, "/dev/mapper/c", "/dev/mapper/b")
 	for name, answers := range map[string]map[string][]answer{
 		"copies on one device": {"lvs": {{out: tangled}}},
-		"lvs failed":           {"lvs": {{err: failed}, {out: only(t, "pvc-1")}}, "vgs": {group}, "pvs": {devices}},
+		"lvs failed":           {"lvs": {{err: failed}, {out: only(t, "pvc-1")}, {err: failed}, {out: only(t, "pvc-1")}}, "vgs": {group, group}, "pvs": {devices, devices}},
 		"not JSON":             {"lvs": {{out: "{"}}},
 	} {
 		c, _ := client(t, answers)
