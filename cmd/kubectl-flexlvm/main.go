@@ -43,6 +43,6 @@ func command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s))
+	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), uiCommand(s))
 	return cmd
 }

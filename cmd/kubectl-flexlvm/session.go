@@ -22,7 +22,7 @@ type session struct {
 	overrides clientcmd.ConfigOverrides
 }
 
-func (s *session) client() (client.Client, error) {
+func (s *session) client() (client.WithWatch, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
@@ -34,7 +34,7 @@ func (s *session) client() (client.Client, error) {
 			return nil, fmt.Errorf("make the API client: %w", err)
 		}
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("make the API client: %w", err)
 	}

@@ -53,6 +53,9 @@ type Pool struct {
 	Reclaimable volume.Bytes `json:"reclaimable"`
 	Free        volume.Bytes `json:"free"`
 	Promised    volume.Bytes `json:"promised"` // what PersistentVolumes still need
+	// ThinData and ThinMetadata are how full the devices of a thin pool are, in per cent.
+	ThinData     *int32 `json:"thinDataPercent,omitempty"`
+	ThinMetadata *int32 `json:"thinMetadataPercent,omitempty"`
 }
 
 // A Node is one that has reported.
@@ -122,6 +125,7 @@ func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
 		n.Pools = append(n.Pools, Pool{
 			Name: p.Name, Layout: p.Layout, Size: size, Free: free, Reclaimable: reclaimable,
 			InUse: max(0, size-free-reclaimable), Promised: bytesOf(p.Promised),
+			ThinData: p.ThinDataPercent, ThinMetadata: p.ThinMetadataPercent,
 		})
 	}
 	n.Problems = append(nodeProblems(s, now), poolProblems(s)...)

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/exec"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/flexlvm/flexlvm/internal/page"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func uiCommand(s *session) *cobra.Command {
+	var port int
+	var noBrowser bool
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show the cluster on a page in your browser, which follows what happens",
+		Long: `ui serves a page on 127.0.0.1 until it is interrupted, and opens it in your browser. The
+page shows what status, volumes and plan print, and follows the cluster. It reads the API as
+you, and changes nothing. Its address has a random token: who has it sees what you see.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.client()
+			if err != nil {
+				return err
+			}
+			// What goes wrong while the cluster is followed is on the page.
+			klog.SetLogger(logr.Discard())
+			log.SetLogger(logr.Discard())
+			ctx := cmd.Context()
+			l, err := page.Listen(ctx, port)
+			if err != nil {
+				return err
+			}
+			server := page.New(page.Config{Source: uiSource{watchCluster(ctx, c), c}, Title: s.cluster()})
+			url := server.URL(l)
+			fmt.Fprintln(cmd.OutOrStdout(), url)
+			if !noBrowser {
+				done, err := openBrowser(ctx, url)
+				if err != nil {
+					fmt.Fprintln(cmd.ErrOrStderr(), "open the address in a browser:", err)
+				}
+				defer done()
+			}
+			return server.Serve(ctx, l)
+		},
+	}
+	cmd.Flags().IntVar(&port, "port", 0, "the port of 127.0.0.1; 0: one that is free")
+	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "print the address, and open no browser")
+	return cmd
+}
+
+// cluster is what the user calls the cluster, or nothing.
+func (s *session) cluster() string {
+	if s.overrides.CurrentContext != "" {
+		return s.overrides.CurrentContext
+	}
+	raw, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides).RawConfig()
+	if err != nil {
+		return ""
+	}
+	return raw.CurrentContext
+}
+
+// A uiSource is the page's view of the cluster.
+type uiSource struct {
+	*clusterWatch
+	client client.Client
+}
+
+func (u uiSource) Pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	return pods(ctx, u.client, namespace)
+}
+
+func (u uiSource) Spec(ctx context.Context, size, name string) (volume.Spec, error) {
+	class := &storagev1.StorageClass{}
+	if err := u.client.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
+		return volume.Spec{}, fmt.Errorf("read StorageClass %s: %w", name, err)
+	}
+	return specOf(size, class)
+}
+
+// openBrowser opens a page by a file that leads there: other users of the machine see the
+// arguments of programs, and the address has the token. done removes the file.
+func openBrowser(ctx context.Context, url string) (done func(), err error) {
+	dir, err := os.MkdirTemp("", "kubectl-flexlvm-")
+	if err != nil {
+		return func() {}, err
+	}
+	done = func() { _ = os.RemoveAll(dir) } // a token that opens nothing any more
+	file := filepath.Join(dir, "open.html")
+	content := `<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=` + html.EscapeString(url) + `"><title>flexlvm</title>`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		return done, err
+	}
+	opener := map[string][]string{"darwin": {"open"}, "windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
+	if opener == nil {
+		opener = []string{"xdg-open"}
+	}
+	run := exec.New()
+	if _, err := run.LookPath(opener[0]); err != nil {
+		return done, fmt.Errorf("find %s: %w", opener[0], err)
+	}
+	return done, run.CommandContext(ctx, opener[0], append(opener[1:], file)...).Start()
+}

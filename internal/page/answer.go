@@ -1,0 +1,136 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/overview"
+)
+
+// How much of an answer is shown.
+const (
+	mostFound = 50
+	mostFits  = 12
+	mostGoing = 8
+	mostPods  = 3 // namespaces whose pods are looked up
+)
+
+// A found is what a search finds.
+type found struct {
+	Volumes     []foundVolume
+	MoreVolumes int
+	Nodes       []node
+	MoreNodes   int
+}
+
+type foundVolume struct {
+	overview.Volume
+	Link string
+	Used string
+	Pod  string
+}
+
+// find looks for a claim, a volume or a node whose name has the text in it.
+func (s *Server) find(ctx context.Context, d *digest, text string, now time.Time) *found {
+	out := &found{}
+	text = strings.ToLower(text)
+	holds := func(names ...string) bool { return strings.Contains(strings.ToLower(strings.Join(names, "/")), text) }
+	objects := overview.Objects{Storages: d.Storages}
+	for i := range d.Volumes {
+		if ref := d.Volumes[i].Spec.ClaimRef; holds(d.Volumes[i].Name) || ref != nil && holds(ref.Namespace, ref.Name) {
+			objects.Volumes = append(objects.Volumes, d.Volumes[i])
+		}
+	}
+	objects.Pods = s.podsOf(ctx, objects.Volumes)
+	for _, v := range overview.VolumesOf(objects, overview.Filter{}) {
+		switch {
+		case !holds(v.Namespace, v.Claim) && !holds(v.Name):
+		case len(out.Volumes) == mostFound:
+			out.MoreVolumes++
+		default:
+			out.Volumes = append(out.Volumes, foundVolume{v, nodeLink(v.Node), ago(v.LastUsed, now), strings.Join(v.Pods, ", ")})
+		}
+	}
+	for i := range d.status.Nodes {
+		switch {
+		case !holds(d.status.Nodes[i].Name):
+		case len(out.Nodes) == mostFits:
+			out.MoreNodes++
+		default:
+			out.Nodes = append(out.Nodes, nodeOf(&d.status.Nodes[i], now))
+		}
+	}
+	return out
+}
+
+// podsOf looks up the pods of the first namespaces. Who may not list pods does without.
+func (s *Server) podsOf(ctx context.Context, volumes []corev1.PersistentVolume) (all []corev1.Pod) {
+	seen := map[string]bool{}
+	for i := range volumes {
+		ref := volumes[i].Spec.ClaimRef
+		if ref == nil || seen[ref.Namespace] || len(seen) == mostPods {
+			continue
+		}
+		seen[ref.Namespace] = true
+		if pods, err := s.source.Pods(ctx, ref.Namespace); err == nil {
+			all = append(all, pods...)
+		}
+	}
+	return all
+}
+
+// A whatIf is the answer to a claim that nobody made.
+type whatIf struct {
+	Error string
+	Says  string
+	Fits  []fit
+	More  int
+}
+
+type fit struct {
+	overview.Fit
+	Link     string
+	Goes     []eviction
+	MoreGoes int
+}
+
+// whatIf asks the planner of kubectl flexlvm plan.
+func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) *whatIf {
+	spec, err := s.source.Spec(ctx, q.Claim, q.Class)
+	if err != nil {
+		return &whatIf{Error: err.Error()}
+	}
+	fits := overview.FitsOf(d.Objects, spec, now)
+	good := 0
+	for _, f := range fits {
+		if f.Fits {
+			good++
+		}
+	}
+	out := &whatIf{Says: fmt.Sprintf("A claim of %s of class %s fits on %d of %d nodes.", spec.Size, q.Class, good, len(fits))}
+	if good < q.Nodes {
+		out.Says += fmt.Sprintf(" %d are wanted, so %d lack.", q.Nodes, q.Nodes-good)
+	}
+	shown := min(len(fits), max(mostFits, min(q.Nodes, 4*mostFits)))
+	for _, f := range fits[:shown] {
+		one := fit{Fit: f, Link: nodeLink(f.Node)}
+		for _, e := range f.Evictions {
+			one.Goes = append(one.Goes, evictionOf(e, now))
+		}
+		for _, e := range f.Then {
+			then := evictionOf(e, now)
+			then.When = "then"
+			one.Goes = append(one.Goes, then)
+		}
+		if more := len(one.Goes) - mostGoing; more > 0 {
+			one.Goes, one.MoreGoes = one.Goes[:mostGoing], more
+		}
+		out.Fits = append(out.Fits, one)
+	}
+	out.More = len(fits) - shown
+	return out
+}

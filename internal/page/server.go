@@ -1,0 +1,138 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Config is what a Server needs.
+type Config struct {
+	Source Source
+	Title  string           // names the cluster
+	Now    func() time.Time // nil: the clock
+}
+
+// A Server shows the page to whoever knows its token.
+type Server struct {
+	source   Source
+	title    string
+	now      func() time.Time
+	digester *digester
+	token    string
+	// The pace of what is sent on its own.
+	atMost, beat time.Duration
+}
+
+// New returns a server with a token of its own.
+func New(c Config) *Server {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Server{
+		source: c.Source, title: c.Title, now: c.Now, digester: &digester{source: c.Source, now: c.Now},
+		token: rand.Text(), atMost: time.Second, beat: staleAfter,
+	}
+}
+
+// Listen opens a port that this machine alone reaches; 0 takes one that is free.
+func Listen(ctx context.Context, port int) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w; --port takes another", err)
+	}
+	return l, nil
+}
+
+// URL is where the page is. The token is part of its path: a browser sends a cookie to every
+// port of the machine, and a path to this server alone.
+func (s *Server) URL(l net.Listener) string {
+	return "http://" + l.Addr().String() + "/" + s.token + "/"
+}
+
+// Serve answers until the context ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // what is sent on its own ends with it
+	}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() }) // a browser asks again, and nothing is half done
+	defer stopped()
+	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the page: %w", err)
+	}
+	return nil
+}
+
+// policy lets the page have what this server serves, and nothing that is written into it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+	} {
+		w.Header().Set(name, value)
+	}
+	if !ours(r.Host) {
+		http.Error(w, "this page is at 127.0.0.1 alone", http.StatusMisdirectedRequest)
+		return
+	}
+	token, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		http.Error(w, "open the address that kubectl flexlvm ui printed", http.StatusForbidden)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "there is nothing to change here", http.StatusMethodNotAllowed)
+		return
+	}
+	switch path {
+	case "":
+		s.page(w, r)
+	case "events":
+		s.events(w, r)
+	case "page.css", "page.js", "icon.svg":
+		http.ServeFileFS(w, r, assets, "assets/"+path)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// ours reports whether a request is for this machine by its own name. A foreign name that
+// leads here is a foreign page's (DNS rebinding). The port may be another, behind ssh -L.
+func ours(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return name == "127.0.0.1" || name == "localhost"
+}
+
+func (s *Server) page(w http.ResponseWriter, r *http.Request) {
+	q, now := queryOf(r.URL.Query()), s.now()
+	d := s.digester.get()
+	view := whole{Title: s.title, Query: q, Live: liveOf(d, q, now), Time: now.Format(time.TimeOnly)}
+	if q.Search != "" {
+		view.Found = s.find(r.Context(), d, q.Search, now)
+	}
+	if q.Claim != "" {
+		view.Plan = s.whatIf(r.Context(), d, q, now)
+	}
+	var out bytes.Buffer
+	if err := render(&out, "page.html", view); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(out.Bytes()) // who reads is gone
+}
