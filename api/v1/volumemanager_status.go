@@ -210,6 +210,10 @@ type ReplicaStatus struct {
 	// Checked is by which checks its files were verified: md5: 3, size: 1.
 	// +optional
 	Checked string `json:"checked,omitempty"`
+	// Revision of the source that it holds, where the source has revisions: a commit, or a
+	// digest.
+	// +optional
+	Revision string `json:"revision,omitempty"`
 	// Progress of its loader.
 	// +optional
 	Progress *Progress `json:"progress,omitempty"`

@@ -381,8 +381,9 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.unlabelled(r)
 		return
 	}
-	status.Checked = loadedReport(r.Claim).Checks
-	for _, note := range loadedReport(r.Claim).Notes {
+	report := loadedReport(r.Claim)
+	status.Checked, status.Revision = report.Checks, report.Revision
+	for _, note := range report.Notes {
 		if !slices.Contains(p.Advice, note) {
 			p.Advice = append(p.Advice, note)
 		}

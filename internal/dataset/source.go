@@ -121,8 +121,9 @@ func digest(parts ...any) string {
 
 // Options that several sources have.
 var (
-	optionsOfAll   = []string{"evictionPolicy", "storageClass", "outputURL", "dataPath", "nodeAffinityGrace"}
-	optionsOfLoads = []string{"timeoutForDataDownload", "endpointURL", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum"}
+	optionsOfReads = []string{"evictionPolicy", "storageClass", "dataPath", "nodeAffinityGrace"}
+	optionsOfAll   = slices.Concat(optionsOfReads, []string{"outputURL"})
+	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum"}
 )
 
 // A sourceKind is what a sourceType has of its own.
@@ -140,6 +141,7 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceS3:        {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3), (*Source).readS3, true},
 	flexlvmv1.SourceS3Dev:     {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3), (*Source).readS3, true},
 	flexlvmv1.SourcePachyderm: {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfPachyderm), (*Source).readPachyderm, true},
+	flexlvmv1.SourceHTTP:      {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfHTTP), (*Source).readHTTP, true},
 	flexlvmv1.SourceNFS:       {[]string{"server", "path", "dataPath"}, (*Source).readNFS, false},
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }

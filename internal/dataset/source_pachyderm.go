@@ -10,7 +10,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-var optionsOfPachyderm = []string{"repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName", "filePath", "recursive"}
+var optionsOfPachyderm = []string{"endpointURL", "repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName", "filePath", "recursive"}
 
 // readPachyderm goes by Pachyderm's S3 gateway; VCK spoke gRPC, whose port is not
 // the gateway's.

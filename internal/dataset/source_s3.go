@@ -7,7 +7,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-var optionsOfS3 = []string{"awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID", "EndpointURL"}
+var optionsOfS3 = []string{"endpointURL", "awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID", "EndpointURL"}
 
 func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	s.URL = v.SourceURL

@@ -40,7 +40,7 @@ func TestSourceErrors(t *testing.T) {
 		return out
 	}
 	for want, v := range map[string]flexlvmv1.VolumeConfig{
-		`sourceType "FTP" is not known; it is one of Aeon, NFS, Pachyderm, S3, S3-Dev`:                                             volumeOf("FTP", 1, nil),
+		`sourceType "FTP" is not known; it is one of Aeon, HTTP, NFS, Pachyderm, S3, S3-Dev`:                                       volumeOf("FTP", 1, nil),
 		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
 		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
 		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
@@ -75,6 +75,13 @@ func TestSourceErrors(t *testing.T) {
 		`parallel "5000" has to be how many requests may be open at once, from 1 to 1024`:                                          volumeOf("S3", 1, s3Options(options{"parallel": "5000"})),
 		`parallel "-1" has to be`:                                                                                                  volumeOf("Pachyderm", 1, pachyderm(options{"parallel": "-1"})),
 		`checksum "some" has to be required, ifPresent or none`:                                                                    volumeOf("S3", 1, s3Options(options{"checksum": "some"})),
+		`sourceURL "s3://b/" has to be https://HOST/LIST`:                                                                          volumeOf("HTTP", 1, options{"sourceURL": "s3://b/"}),
+		`sourceURL "https://h/set/" has to be https://HOST/LIST`:                                                                   volumeOf("HTTP", 1, options{"sourceURL": "https://h/set/"}),
+		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                       volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
+		`option "outputURL" does not belong to sourceType HTTP`:                                                                    volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
+		`option "endpointURL" does not belong to sourceType HTTP`:                                                                  volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
+		`option "awsCredentialsSecretName" does not belong to sourceType HTTP`:                                                     volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "awsCredentialsSecretName": "s"}),
+		`resync "true" with sourceType HTTP: only what came from S3 can be uploaded`:                                               volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "resync": "true"}),
 		`parallel "many" has to be`:                                                                                                volumeOf("S3-Dev", 1, s3Options(options{"parallel": "many"})),
 	} {
 		_, err := ParseSource(v)
@@ -119,6 +126,19 @@ func TestSources(t *testing.T) {
 		require.Equal(t, "pachyderm://x/r@master/in/", s.URL)
 		require.Equal(t, "deep", s.Dir, "it stays in the volume")
 		require.Equal(t, []string{"--anonymous", "--endpoint=" + endpoint}, s.Access)
+	}
+}
+
+// The sources of HTTP servers have one Secret by one name.
+func TestSourcesOfHTTP(t *testing.T) {
+	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP"} {
+		s, err := ParseSource(volumeOf(kind, 2, options{"sourceURL": flexlvmv1.OptionValue(raw), "credentialsSecretName": "s", "include": "*.bin", "evictionPolicy": "LRU"}))
+		require.NoError(t, err, raw)
+		require.Equal(t, raw, s.URL)
+		require.Equal(t, "s", s.Secret)
+		require.Equal(t, []string{"--include=*.bin"}, s.Flags)
+		require.Empty(t, s.Access)
+		require.False(t, s.Writable())
 	}
 }
 

@@ -51,11 +51,15 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		if now.Path = o.Path; !now.Same(o) {
 			return store.ErrChanged
 		}
-		sums = s
+		sums, o.Whole = s, now.Whole
 		return nil
 	}, w.lookingAgain(&o))
 	if err != nil {
 		w.fail(o, err)
+		return
+	}
+	if o.Whole {
+		w.wholeTask(ctx, o)
 		return
 	}
 	a := &assembly{object: o, check: w.choose(sums, o.ETag), tries: tries}

@@ -66,7 +66,7 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 	if ours := kept(); ours != nil {
 		return c, fmt.Errorf("%w: %w", ours, err)
 	}
-	if r.Checksum != ChecksumRequired && !hashes && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
+	if r.Checksum != ChecksumRequired && !hashes && !c.Told && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
 		r.Log.WithField("key", o.Key).Warn("The ETag is no hash of the content; the size alone is compared")
 		r.mu.Lock()
 		r.unsound++

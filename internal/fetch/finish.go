@@ -3,11 +3,34 @@ package fetch
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
+
+// complete is the JSON of the file .flexlvm/complete.
+type complete struct {
+	Source      string    `json:"source"`
+	Endpoint    string    `json:"endpoint,omitempty"`
+	Version     string    `json:"versionId,omitempty"`
+	Name        string    `json:"name,omitempty"`
+	Include     []string  `json:"include,omitempty"`
+	Exclude     []string  `json:"exclude,omitempty"`
+	Paths       []string  `json:"paths,omitempty"`
+	Files       int64     `json:"files"`
+	Bytes       int64     `json:"bytes"`
+	Refused     int64     `json:"refused"`
+	Revision    string    `json:"revision,omitempty"`
+	CompletedAt time.Time `json:"completedAt"`
+}
+
+func (c complete) selects(b complete) bool {
+	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
+		slices.Equal(c.Paths, b.Paths) && strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
+}
 
 // removeGone removes files that were fetched once and are wanted no longer, unless
 // somebody changed them.
@@ -37,7 +60,7 @@ func (r *run) removeGone(gone []Entry) error {
 func (r *run) summary() complete {
 	return complete{
 		Source: r.Source.URL, Endpoint: r.Endpoint, Version: r.Version, Name: r.Source.Name, Include: r.Include, Exclude: r.Exclude, Paths: r.Paths, CompletedAt: time.Now().UTC(),
-		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)),
+		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)), Revision: r.revision,
 	}
 }
 

@@ -40,6 +40,7 @@ type Progress struct {
 	notes     []string
 	id, run   string
 	checks    string
+	revision  string
 	passes    atomic.Int64
 	// asked is the last upload that somebody asked for, and final the one that is done.
 	asked, final string
@@ -122,6 +123,13 @@ func (p *Progress) verifiedBy(checks string) {
 	p.checks = checks
 }
 
+// revised sets the revision of what is fetched.
+func (p *Progress) revised(revision string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revision = revision
+}
+
 // synced sets how many of a directory's files are uploaded as they are.
 func (p *Progress) synced(files, bytes int64) {
 	p.filesDone.Store(files)
@@ -151,7 +159,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
-		Notes: slices.Clone(p.notes), Checks: p.checks, ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
+		Notes: slices.Clone(p.notes), Checks: p.checks, Revision: p.revision, ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
 	}
 	if p.state != protocol.StateFetching {
 		return s

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (u *upload) connect() error {
 		return err
 	}
 	var err error
-	if u.Target.Kind == store.KindFile || u.Target.Glob != nil && !u.Back {
+	if !slices.Contains([]string{store.KindS3, store.KindPachyderm}, u.Target.Kind) || u.Target.Glob != nil && !u.Back {
 		return store.Usage(fmt.Errorf("target %q is not of the form s3://bucket/prefix", u.Target.URL))
 	}
 	u.prefix = u.Target.Key

@@ -53,26 +53,6 @@ type Config struct {
 	Log   logrus.FieldLogger
 }
 
-// complete is the JSON of the file .flexlvm/complete.
-type complete struct {
-	Source      string    `json:"source"`
-	Endpoint    string    `json:"endpoint,omitempty"`
-	Version     string    `json:"versionId,omitempty"`
-	Name        string    `json:"name,omitempty"`
-	Include     []string  `json:"include,omitempty"`
-	Exclude     []string  `json:"exclude,omitempty"`
-	Paths       []string  `json:"paths,omitempty"`
-	Files       int64     `json:"files"`
-	Bytes       int64     `json:"bytes"`
-	Refused     int64     `json:"refused"`
-	CompletedAt time.Time `json:"completedAt"`
-}
-
-func (c complete) selects(b complete) bool {
-	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
-		slices.Equal(c.Paths, b.Paths) && strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
-}
-
 // maxFailures is how many objects in a row may fail before the rest is not tried
 // any more.
 const maxFailures = 20
@@ -94,6 +74,8 @@ type run struct {
 	stop      func(error)
 
 	id string
+	// revision of all objects, where the source has one.
+	revision string
 
 	mu       sync.Mutex
 	refused  []Refusal
@@ -180,6 +162,7 @@ func (r *run) completeAlready() bool {
 	}
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
+	r.progress.revised(c.Revision)
 	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %d files, %s", len(r.entries), Human(total)))
 	return true
 }
@@ -222,6 +205,10 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	}
 	if nobodys > 0 {
 		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so nobody fetches them", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
+	}
+	if of, is := r.Store.(store.Revised); is {
+		r.revision = of.Revision()
+		r.progress.revised(r.revision)
 	}
 	if len(objects) == 0 {
 		// An empty listing is more often a slip in the name than an empty source, and

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/liststore"
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
 // A kind of source: a row here and a package beside s3store make one.
@@ -18,22 +20,38 @@ type kind struct {
 	// parse reads what follows the scheme. Its errors go on from "source URL".
 	parse func(s *store.Source, rest string) error
 	// open connects to it. Nothing is sent yet.
-	open func(store.Source, s3store.Config) (store.Store, error)
+	open func(store.Source, access) (store.Store, error)
+}
+
+// access is how sources are reached.
+type access struct {
+	s3store.Config
+	dest string
 }
 
 // kinds are all kinds of sources, by the scheme of their URLs.
 var kinds = map[string]kind{
 	store.KindS3:        {"s3://bucket/key", s3store.Parse, openBucket},
 	store.KindPachyderm: {"pachyderm://repo@branch/path", s3store.ParsePachyderm, openBucket},
-	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ s3store.Config) (store.Store, error) { return dirstore.New(s) }},
+	store.KindHTTPS:     {"https://host/list", liststore.Parse, openList},
+	store.KindHTTP:      {"http://host/list", liststore.Parse, openList},
+	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ access) (store.Store, error) { return dirstore.New(s) }},
 }
 
-func openBucket(s store.Source, config s3store.Config) (store.Store, error) {
-	return s3store.New(s, config)
+func openBucket(s store.Source, a access) (store.Store, error) {
+	return s3store.New(s, a.Config)
 }
 
-// ParseSource parses s3://bucket/key, pachyderm://[project/]repo@branch/path and
-// file:///path. Keys are taken as they are: nothing in them is decoded.
+func openList(s store.Source, a access) (store.Store, error) {
+	return liststore.New(s, a.web(), a.CredentialsDir)
+}
+
+// web is how sources that speak HTTP reach their servers.
+func (a access) web() web.Config {
+	return web.Config{CAFile: a.CAFile, ReadBuffer: a.ReadBuffer, Attempts: a.Attempts, Stall: a.Stall}
+}
+
+// ParseSource parses the URL of a source, see kinds. Keys are taken as they are: nothing in them is decoded.
 func ParseSource(raw string) (store.Source, error) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
@@ -58,7 +76,9 @@ func examples() string {
 	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
 }
 
-// OpenSource opens the store of a source. config is for S3 and Pachyderm.
-func OpenSource(s store.Source, config s3store.Config) (store.Store, error) {
-	return kinds[s.Kind].open(s, config)
+// OpenSource opens the store of a source. Each takes of config what concerns it.
+// dest is the directory that it is fetched into, in which a source may keep what it has
+// to unpack.
+func OpenSource(s store.Source, config s3store.Config, dest string) (store.Store, error) {
+	return kinds[s.Kind].open(s, access{config, dest})
 }

@@ -62,7 +62,7 @@ func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	broken := false
 	err := w.attempts(ctx, o.Key, func(ctx context.Context) (err error) {
 		f, err = w.whole(ctx, o)
-		if broken = o.Size > pieceSize && brokenOff(ctx, err); broken {
+		if broken = o.Size > pieceSize && !o.Whole && brokenOff(ctx, err); broken {
 			return nil
 		}
 		return err

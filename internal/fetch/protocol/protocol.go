@@ -58,6 +58,8 @@ type Status struct {
 	Notes []string `json:"notes,omitempty"`
 	// Checks says how many files were verified by which check.
 	Checks string `json:"checks,omitempty"`
+	// Revision names the state of the source that is fetched: a commit, or a digest.
+	Revision string `json:"revision,omitempty"`
 	// ID is what the caller gave the run, and Run names the process: an address says
 	// nothing about who answers.
 	ID  string `json:"id,omitempty"`

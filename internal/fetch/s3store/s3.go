@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
 // AddressStyle says where the bucket's name goes.
@@ -102,7 +102,7 @@ func (c Config) connect(source store.Source) (minio.Core, error) {
 	if c.Region == "" {
 		c.Region = defaultRegion(host)
 	}
-	transport, err := newTransport(secure, c.CAFile, c.ReadBuffer)
+	transport, err := web.NewTransport(secure, c.CAFile, c.ReadBuffer)
 	if err != nil {
 		return minio.Core{}, err
 	}
@@ -138,15 +138,7 @@ func defaultRegion(host string) string {
 
 // again calls try until it succeeds or fails for good.
 func (b *Bucket) again(ctx context.Context, try func(context.Context) error) error {
-	for n := 1; ; n++ {
-		err := try(ctx)
-		if err == nil || context.Cause(ctx) != nil || store.Classify(err) != store.Transient || n >= b.config.Attempts {
-			return err
-		}
-		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
-			return err
-		}
-	}
+	return store.Again(ctx, b.config.Attempts, try)
 }
 
 // List implements store.Store.

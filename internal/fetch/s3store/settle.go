@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
 // Settle finds out what an endpoint without a scheme speaks, and returns what its user
@@ -20,7 +22,7 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 	}
 	plain, secure := "http://"+raw, "https://"+raw
 	c.Endpoint = secure
-	if _, err := newTransport(true, c.CAFile, 0); err != nil {
+	if _, err := web.NewTransport(true, c.CAFile, 0); err != nil {
 		return "" // the same
 	}
 	_, _, err := c.knock(ctx, secure)
@@ -33,7 +35,7 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 // knock asks a server for anything, and returns the status of its answer, and where that
 // leads to, if anywhere.
 func (c *Config) knock(ctx context.Context, address string) (status int, location string, err error) {
-	transport, err := newTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
+	transport, err := web.NewTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
 	if err != nil {
 		return 0, "", err
 	}

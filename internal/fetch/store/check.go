@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/md5"
+	"crypto/sha1"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -20,6 +21,11 @@ var ErrChecksum = errors.New("checksum does not match")
 type Sums struct {
 	// CRC64NVME and the others are in base64, as S3 has them; empty if not given.
 	CRC64NVME, CRC32C, CRC32, SHA256, SHA1 string
+	// MD5 is in hex.
+	MD5 string
+	// GitSHA1 is what git calls a file of GitSize bytes, in hex.
+	GitSHA1 string
+	GitSize int64
 	// Opaque: the ETag is not a hash of the content, as for encrypted objects and for
 	// sources that are not S3.
 	Opaque bool
@@ -36,6 +42,7 @@ const (
 	checkSHA256    = "sha256"
 	checkSHA1      = "sha1"
 	CheckMD5       = "md5"
+	checkGit       = "git-sha1"
 	CheckComposite = "composite-etag"
 	CheckSize      = "size"
 )
@@ -49,6 +56,10 @@ type Check struct {
 	// parts and partSize belong to composite ETags.
 	parts    int
 	partSize int64
+	// size is what git hashes before the content.
+	size int64
+	// Told: the source calls Want a hash of the content. An ETag may only look like one.
+	Told bool
 }
 
 var (
@@ -66,6 +77,8 @@ func ChooseCheck(sums Sums, etag string) Check {
 		{Kind: checkCRC32, Want: sums.CRC32},
 		{Kind: checkSHA256, Want: sums.SHA256},
 		{Kind: checkSHA1, Want: sums.SHA1},
+		{Kind: CheckMD5, Want: sums.MD5, Told: true},
+		{Kind: checkGit, Want: sums.GitSHA1, size: sums.GitSize},
 	} {
 		if c.Want != "" {
 			return c
@@ -115,6 +128,10 @@ func (c Check) Hasher() hash.Hash {
 	switch {
 	case c.Kind == CheckMD5:
 		return md5.New()
+	case c.Kind == checkGit:
+		h := sha1.New()
+		_, _ = fmt.Fprintf(h, "blob %d\x00", c.size) // hashes do not fail
+		return h
 	case c.Streams():
 		return types[c.Kind].Hasher()
 	}
@@ -124,7 +141,7 @@ func (c Check) Hasher() hash.Hash {
 // Verify compares the sum from a Hasher of this check.
 func (c Check) Verify(sum []byte) error {
 	got := Encode(sum)
-	if c.Kind == CheckMD5 {
+	if c.Kind == CheckMD5 || c.Kind == checkGit {
 		got = hex.EncodeToString(sum)
 	}
 	if got != c.Want {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -28,9 +30,27 @@ var (
 	ErrWrongSum = errors.New("the source's checksum cannot be relied on")
 	// ErrUnreadable: the program's user may not read a file of the directory.
 	ErrUnreadable = errors.New("it cannot be read")
+	// ErrDowngrade: an answer over https leads to a place without it.
+	ErrDowngrade = errors.New("an answer leads away from https, which is not followed")
 	// ErrConflict: an upload would overwrite what somebody else has written.
 	ErrConflict = errors.New("the object was changed since it was fetched")
 )
+
+// HTTPError is an answer of a server that does not give what was asked for.
+type HTTPError struct {
+	Status int
+	Host   string
+	// Message is the server's own, if it gave one.
+	Message string
+}
+
+func (e *HTTPError) Error() string {
+	text := fmt.Sprintf("%s answers %d %s", e.Host, e.Status, http.StatusText(e.Status))
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return text
+}
 
 // Class says what an error means for its object.
 type Class int
@@ -81,18 +101,22 @@ var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix
 // Classify returns the class of err.
 func Classify(err error) Class {
 	var response minio.ErrorResponse
+	var answer *HTTPError
+	var final *Error
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, ErrChanged):
 		return Changed
 	case errors.Is(err, ErrGone):
 		return Gone
-	case errors.Is(err, ErrNoCredentials), errors.As(err, &certificate):
+	case errors.As(err, &final) && !final.Retryable, errors.Is(err, ErrNoCredentials), errors.As(err, &certificate):
 		return Fatal
-	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable), errors.Is(err, ErrWrongSum), errors.Is(err, ErrConflict):
+	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable), errors.Is(err, ErrWrongSum), errors.Is(err, ErrConflict), errors.Is(err, ErrDowngrade):
 		return Denied
 	case errors.As(err, &response):
 		return classifyResponse(response)
+	case errors.As(err, &answer):
+		return classifyStatus(answer.Status)
 	}
 	for _, errno := range local {
 		if errors.Is(err, errno) {
@@ -106,7 +130,11 @@ func classifyResponse(r minio.ErrorResponse) Class {
 	if c, known := Codes[r.Code]; known {
 		return c
 	}
-	switch status := r.StatusCode; {
+	return classifyStatus(r.StatusCode)
+}
+
+func classifyStatus(status int) Class {
+	switch {
 	case status == http.StatusNotFound:
 		return Gone
 	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
@@ -122,7 +150,14 @@ func classifyResponse(r minio.ErrorResponse) Class {
 // Throttled reports whether the source asks for fewer requests.
 func Throttled(err error) bool {
 	var r minio.ErrorResponse
-	return errors.As(err, &r) && (r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusTooManyRequests)
+	var answer *HTTPError
+	status := 0
+	if errors.As(err, &r) {
+		status = r.StatusCode
+	} else if errors.As(err, &answer) {
+		status = answer.Status
+	}
+	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
 }
 
 // Bounds of the pause before an attempt.
@@ -150,6 +185,19 @@ func Wait(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	case <-timer.C:
 		return nil
+	}
+}
+
+// Again calls try until it succeeds, fails for good, or has failed attempts times.
+func Again(ctx context.Context, attempts int, try func(context.Context) error) error {
+	for n := 1; ; n++ {
+		err := try(ctx)
+		if err == nil || context.Cause(ctx) != nil || Classify(err) != Transient || n >= attempts {
+			return err
+		}
+		if err := Wait(ctx, Pause(n, rand.Float64())); err != nil {
+			return err
+		}
 	}
 }
 

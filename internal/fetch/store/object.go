@@ -28,6 +28,8 @@ type Object struct {
 	// Flaw says why it cannot be fetched although it is listed, such as "is a
 	// symbolic link".
 	Flaw string
+	// Whole: its server gives no ranges of it, as Stat has found out.
+	Whole bool
 }
 
 // Same reports whether o and b have the same content, judging by size, version and ETag,
@@ -75,6 +77,12 @@ type Store interface {
 	// Parts returns the sizes of the n parts in which an object was uploaded, in order;
 	// nil if the source does not say.
 	Parts(ctx context.Context, object Object, n int) ([]int64, error)
+}
+
+// Revised is a Store whose objects are all of one revision, which has a name.
+type Revised interface {
+	// Revision returns the name after List; empty if there is none.
+	Revision() string
 }
 
 // NewSection returns a reader of a span.

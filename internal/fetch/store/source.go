@@ -11,15 +11,18 @@ const (
 	KindS3        = "s3"
 	KindPachyderm = "pachyderm"
 	KindFile      = "file"
+	KindHTTP      = "http"
+	KindHTTPS     = "https"
 )
 
 // Source is a parsed SOURCE.
 type Source struct {
 	// URL is the source as it was given.
 	URL string
-	// Kind is "s3", "pachyderm" or "file".
+	// Kind is the scheme of URL.
 	Kind string
-	// Bucket is the bucket of S3 or of Pachyderm's gateway.
+	// Bucket is the bucket of S3 or of Pachyderm's gateway, or what other sources have in
+	// its place: that in which Key is.
 	Bucket string
 	// Key is what to read: one object if it is not empty and does not end in a slash,
 	// else all below it. For a directory or a file, its path.

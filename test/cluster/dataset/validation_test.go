@@ -31,6 +31,7 @@ func with(volume string, pairs ...string) string {
 
 const (
 	nfs = `{id: share, replicas: 1, sourceType: NFS, accessMode: ReadOnlyMany, capacity: 5Gi, labels: {k: v}, options: {server: 10.0.0.1, path: /x}}`
+	web = `{id: w, replicas: 2, sourceType: HTTP, accessMode: ReadWriteOnce, capacity: 5Gi, labels: {k: v}, options: {sourceURL: "https://h/l"}}`
 	pfs = `{id: p, replicas: 2, sourceType: Pachyderm, accessMode: ReadWriteOnce, capacity: 5Gi, labels: {k: v}, options: {repo: r, branch: master, inputPath: in/, outputPath: out}}`
 )
 
@@ -40,7 +41,7 @@ func (b *bed) testValidation(t *testing.T) {
 		"neither name":           {head + "  state: Running\n", "set spec.volumes, or its older name"},
 		"no volumes":             {head + "  volumes: []\n", "should have at least 1 items"},
 		"same id twice":          {volumes(s3, s3), "Duplicate value"},
-		"unknown source":         {volumes(with(s3, "sourceType: S3", "sourceType: FTP")), `Unsupported value: "FTP": supported values: "S3", "S3-Dev", "Pachyderm", "NFS", "Aeon"`},
+		"unknown source":         {volumes(with(s3, "sourceType: S3", "sourceType: FTP")), `Unsupported value: "FTP": supported values: "S3", "S3-Dev", "Pachyderm", "NFS", "Aeon", "HTTP"`},
 		"unknown option":         {volumes(with(s3, "{aws", "{tusk: x, aws")), `unknown option "tusk"`},
 		"no labels":              {volumes(with(s3, "labels: {k: v}", "labels: {}")), "labels cannot be empty"},
 		"labels left out":        {volumes(with(s3, "labels: {k: v}, ", "")), "labels: Required value"},
@@ -67,6 +68,8 @@ func (b *bed) testValidation(t *testing.T) {
 		"resync of two":          {volumes(with(s3, "replicas: 1", "replicas: 2", "{aws", `{resync: "true", aws`)), "replicas cannot be > 1 when resync is set"},
 		"capacity of nothing":    {volumes(with(s3, "5Gi", `"0"`)), "capacity has to be a quantity of more than 0"},
 		"capacity in words":      {volumes(with(s3, "5Gi", "much")), "capacity has to be a quantity"},
+		"list without URL":       {volumes(with(web, `sourceURL: "https://h/l"`, "include: x")), "sourceURL has to be set in options"},
+		"list read by many":      {volumes(with(web, "ReadWriteOnce", "ReadOnlyMany")), "access mode has to be ReadWriteOnce"},
 		"policy":                 {volumes(with(s3, "{aws", `{evictionPolicy: FIFO, aws`)), "evictionPolicy has to be LRU or Never"},
 		"stream":                 {volumes(with(s3, "{aws", `{stream: "yes", aws`)), `stream and anonymous have to be "true" or "false"`},
 		"id":                     {volumes(with(s3, "id: a", "id: A_b")), "should match"},
@@ -83,7 +86,7 @@ func (b *bed) testValidation(t *testing.T) {
 	taken := map[string]string{
 		"S3":                  volumes(s3),
 		"the older name":      head + "  volumeConfigs: [" + s3 + "]\n  state: \"\"\n",
-		"all sources":         volumes(s3, nfs, pfs, with(s3, "id: a", "id: d", "S3,", "S3-Dev,")),
+		"all sources":         volumes(s3, nfs, pfs, web, with(s3, "id: a", "id: d", "S3,", "S3-Dev,")),
 		"KVC's place":         volumes(with(s3, "id: a", `id: a, sourceURL: "s3://b/p/"`, `, sourceURL: "s3://b/p/"}`, "}")),
 		"longest label":       volumes(with(s3, "{k: v}", "{"+strings.Repeat("k.", 126)+"k/"+strings.Repeat("K", 63)+": v}")),
 		"Aeon":                volumes(`{id: c, replicas: 1, sourceType: Aeon, accessMode: ReadWriteOnce, capacity: "100", labels: {k: v}}`),

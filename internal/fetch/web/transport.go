@@ -1,4 +1,4 @@
-package s3store
+package web
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// newTransport makes the connections to a server: enough that none is closed
+// NewTransport makes the connections to a server: enough that none is closed
 // while it may serve on, HTTP/1.1 (in HTTP/2 all requests share one connection
 // and its window), and nothing unpacked on the way.
 //
 // Where readBuffer is not 0, so many bytes at most wait in the kernel for a reader
 // that is slow on purpose: what waits there is lost in a kill.
-func newTransport(secure bool, caFile string, readBuffer int) (http.RoundTripper, error) {
+func NewTransport(secure bool, caFile string, readBuffer int) (http.RoundTripper, error) {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment,

@@ -1,0 +1,279 @@
+// Package web reads what HTTP servers have for the sources that speak HTTP: in ranges
+// that are pinned to one state of it, with credentials that no other host sees, and
+// without a step from https to http.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// Config says how to reach a server.
+type Config struct {
+	// CAFile holds certificates to trust in addition to the system's.
+	CAFile string
+	// ReadBuffer is as in NewTransport.
+	ReadBuffer int
+	// Attempts and Stall are as in fetch.Config; they apply to what is not an object.
+	Attempts int
+	Stall    time.Duration
+	// Origin is the only server that gets what Authorize adds to a request's header, also
+	// where an answer leads elsewhere. Without Authorize there are no credentials.
+	Origin    *url.URL
+	Authorize func(ctx context.Context, header http.Header) error
+}
+
+// Client is for one source.
+type Client struct {
+	http   *http.Client
+	config Config
+
+	mu   sync.Mutex
+	seen map[string]string // what pins the ranges of an object, by its key
+}
+
+// mostHops bounds how often an answer may lead elsewhere.
+const mostHops = 10
+
+// New makes a client. It sends nothing.
+func New(config Config) (*Client, error) {
+	transport, err := NewTransport(true, config.CAFile, config.ReadBuffer)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{config: config, seen: map[string]string{}, http: &http.Client{
+		Transport: authorized{transport, config},
+		CheckRedirect: func(to *http.Request, via []*http.Request) error {
+			switch {
+			case len(via) > mostHops:
+				return fmt.Errorf("the answers lead on more than %d times", mostHops)
+			case to.URL.Scheme != "https" && via[len(via)-1].URL.Scheme == "https":
+				return fmt.Errorf("%w: from %s to %s", store.ErrDowngrade, via[len(via)-1].URL.Host, to.URL.Host)
+			}
+			to.Header.Del("Referer") // it may hold a signature
+			return nil
+		},
+	}}, nil
+}
+
+// authorized adds credentials on the way out, so that none is copied to where an answer leads.
+type authorized struct {
+	http.RoundTripper
+	config Config
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a authorized) RoundTrip(request *http.Request) (*http.Response, error) {
+	if a.config.Authorize == nil || !sameOrigin(request.URL, a.config.Origin) {
+		return a.RoundTripper.RoundTrip(request)
+	}
+	with := request.Clone(request.Context())
+	if err := a.config.Authorize(with.Context(), with.Header); err != nil {
+		return nil, err
+	}
+	return a.RoundTripper.RoundTrip(with)
+}
+
+func sameOrigin(a, b *url.URL) bool {
+	return b != nil && a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	return map[string]string{"http": "80", "https": "443"}[u.Scheme]
+}
+
+// Request sends a request without a body, and returns a good answer, whose body the caller
+// closes. Any other is a *store.HTTPError.
+func (c *Client) Request(ctx context.Context, method, address string, header http.Header) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, address, nil)
+	if err != nil {
+		return nil, redacted(err)
+	}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	if request.Header.Get("Accept-Encoding") == "" {
+		request.Header.Set("Accept-Encoding", "identity")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, redacted(err)
+	}
+	if response.StatusCode >= 200 && response.StatusCode < 300 {
+		return response, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	return nil, failure(response)
+}
+
+// mostWords is how much of an answer's text an error repeats, in bytes.
+const mostWords = 300
+
+// failure is the error of an answer that is no good one. Servers of Hugging Face say in
+// headers what is wrong; of others the text is taken where it is one for people.
+func failure(response *http.Response) error {
+	e := &store.HTTPError{Status: response.StatusCode, Host: response.Request.URL.Host, Message: response.Header.Get("X-Error-Message")}
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // it only explains
+	if e.Message == "" && !strings.Contains(response.Header.Get("Content-Type"), "html") {
+		e.Message = string(text)
+	}
+	e.Message = strings.Join(strings.Fields(strings.ToValidUTF8(e.Message, "")), " ")
+	if len(e.Message) > mostWords {
+		e.Message = strings.ToValidUTF8(e.Message[:mostWords], "") + "…"
+	}
+	return e
+}
+
+// redacted takes what may be a secret out of an error: the query of a URL that was signed.
+func redacted(err error) error {
+	var wrong *url.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	if u, bad := url.Parse(wrong.URL); bad == nil {
+		u.RawQuery, u.User, u.Fragment = "", nil, ""
+		return &url.Error{Op: wrong.Op, URL: u.String(), Err: wrong.Err}
+	}
+	return wrong.Err
+}
+
+// Read returns the body of a good answer, of most bytes at most, and its header. It tries
+// again what may succeed then.
+func (c *Client) Read(ctx context.Context, address string, header http.Header, most int64) (body []byte, answered http.Header, err error) {
+	err = store.Again(ctx, c.config.Attempts, func(ctx context.Context) error {
+		ctx, dog, stop := store.WatchStall(ctx, c.config.Stall)
+		defer stop()
+		response, err := c.Request(ctx, http.MethodGet, address, header)
+		if err != nil {
+			return store.Cause(ctx, err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		if body, err = io.ReadAll(dog.Feed(io.LimitReader(response.Body, most+1))); err != nil {
+			return store.Cause(ctx, redacted(err))
+		}
+		if int64(len(body)) > most {
+			return &store.Error{Err: fmt.Errorf("the answer of %s has more than %d bytes", response.Request.URL.Host, most)}
+		}
+		answered = response.Header
+		return nil
+	})
+	return body, answered, err
+}
+
+// Open begins to read a span of an object that is at address. Its ranges are pinned to what
+// the first answer has said of its state.
+func (c *Client) Open(ctx context.Context, address string, header http.Header, o store.Object, part store.Span) (store.Stream, error) {
+	header = header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	ranged, pin := part.Length != o.Size, c.pin(o.Key)
+	if ranged {
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", part.Offset, part.End()-1))
+		if pin != "" {
+			header.Set("If-Range", pin)
+		}
+	}
+	response, err := c.Request(ctx, http.MethodGet, address, header)
+	if err != nil {
+		return store.Stream{}, err
+	}
+	s := store.Stream{Body: response.Body, Size: response.ContentLength}
+	switch {
+	case response.Header.Get("Content-Encoding") != "" && response.Header.Get("Content-Encoding") != "identity":
+		err = fmt.Errorf("the server packs what it was asked for as it is: Content-Encoding %q", response.Header.Get("Content-Encoding"))
+	case ranged && response.StatusCode != http.StatusPartialContent:
+		err = fmt.Errorf("%w: all of it came where a range was asked for", store.ErrChanged)
+	case ranged:
+		s.Size, err = SizeOf(response.Header, part)
+	case s.Size < 0: // its end shows how long it is
+		s.Size = o.Size
+	}
+	if err == nil {
+		err = c.pinned(o.Key, stateOf(response.Header))
+	}
+	if err != nil {
+		_ = response.Body.Close()
+		return store.Stream{}, err
+	}
+	return s, nil
+}
+
+// SizeOf makes sure that an answer holds the range that was asked for, and returns the size
+// of the whole.
+func SizeOf(header http.Header, part store.Span) (int64, error) {
+	raw := header.Get("Content-Range")
+	want := fmt.Sprintf("bytes %d-%d/", part.Offset, part.End()-1)
+	rest, found := strings.CutPrefix(raw, want)
+	size, err := strconv.ParseInt(rest, 10, 64)
+	if !found || err != nil {
+		return 0, fmt.Errorf("ask for %s: the answer's Content-Range is %q", want, raw)
+	}
+	return size, nil
+}
+
+// Ranges reports whether a server gives ranges of what is at address, and how large it
+// is. It begins anew to pin the object.
+func (c *Client) Ranges(ctx context.Context, address string, header http.Header, o store.Object) (ranges bool, size int64, err error) {
+	c.forget(o.Key)
+	header = header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("Range", "bytes=0-0")
+	response, err := c.Request(ctx, http.MethodGet, address, header)
+	if err != nil {
+		return false, 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusPartialContent {
+		return false, response.ContentLength, nil
+	}
+	size, err = SizeOf(response.Header, store.Span{Offset: 0, Length: 1})
+	return true, size, err
+}
+
+// stateOf is what If-Range takes: a strong ETag, or else the time of the last change.
+func stateOf(header http.Header) string {
+	if tag := header.Get("ETag"); tag != "" && !strings.HasPrefix(tag, "W/") {
+		return tag
+	}
+	return header.Get("Last-Modified")
+}
+
+func (c *Client) pin(key string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[key]
+}
+
+func (c *Client) forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.seen, key)
+}
+
+// pinned fails if an object has another state than when it was seen first.
+func (c *Client) pinned(key, state string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was := c.seen[key]; was != "" && was != state {
+		delete(c.seen, key)
+		return store.ErrChanged
+	}
+	c.seen[key] = state
+	return nil
+}

@@ -1,0 +1,65 @@
+//go:build s3
+
+package suite
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
+)
+
+// killed starts a load, kills it when so many bytes were sent, and tells how many were.
+func (b *bed) killed(s *webtest.Server, path string, after int64, args ...string) {
+	b.t.Helper()
+	r := b.launch(args...)
+	for s.Sent(path) < after {
+		require.NoError(b.t, b.ctx.Err(), r.stderr.String())
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.NoError(b.t, r.cmd.Process.Kill())
+	r.wait()
+	require.False(b.t, b.complete())
+}
+
+// A load of a list that is killed goes on where it was.
+func TestListIsKilled(t *testing.T) {
+	b, s := newBed(t), webtest.New(t, false)
+	const secret = "a-secret-token"
+	credentials := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(credentials, "token"), []byte(secret), 0o600))
+	want := tree{"large": noise(21, 60<<20), "d/small": "small"}
+	var list strings.Builder
+	for path, content := range want {
+		sum := sha256.Sum256([]byte(content))
+		fmt.Fprintf(&list, "{\"url\":%q,\"sha256\":%q,\"size\":%d}\n", path, hex.EncodeToString(sum[:]), len(content))
+		s.Put("/"+path, []byte(content))
+	}
+	s.Put("/list", []byte(list.String()))
+	s.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		require.Equal(t, "Bearer "+secret, r.Header.Get("Authorization"))
+		next.ServeHTTP(w, r)
+	})
+	args := []string{"--credentials-dir", credentials, "--log-level", "trace", s.URL + "/list", b.dest}
+	b.killed(s, "/large", 44<<20, append([]string{"--bandwidth", "20Mi"}, args...)...)
+	before := s.Sent("/large")
+	o := b.launch(args...).wait()
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, want, b.files())
+	require.True(t, b.complete())
+	// Some of what was sent before had not come: it was on its way.
+	require.Less(t, s.Sent("/large")-before, int64(42<<20), "what had come is not fetched again")
+	require.NotContains(t, o.stdout+o.stderr+o.result.Message, secret)
+	for _, e := range b.manifest() {
+		require.Equal(t, "sha256", e.Check)
+	}
+}
