@@ -183,7 +183,7 @@ const (
 
 // SourceType says where the data of a volume come from.
 //
-// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP
+// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace
 // +kubebuilder:validation:MaxLength=16
 type SourceType string
 
@@ -197,6 +197,8 @@ const (
 	SourcePachyderm SourceType = "Pachyderm"
 	// SourceHTTP copies files that a list names, with a SHA-256 of each; consumers read.
 	SourceHTTP SourceType = "HTTP"
+	// SourceHub copies a model or a dataset from the Hugging Face Hub; consumers read.
+	SourceHub SourceType = "HuggingFace"
 	// SourceNFS copies nothing: kubelet mounts the share.
 	SourceNFS SourceType = "NFS"
 	// SourceAeon is an empty cache that a streaming service fills.

@@ -40,7 +40,7 @@ func TestSourceErrors(t *testing.T) {
 		return out
 	}
 	for want, v := range map[string]flexlvmv1.VolumeConfig{
-		`sourceType "FTP" is not known; it is one of Aeon, HTTP, NFS, Pachyderm, S3, S3-Dev`:                                       volumeOf("FTP", 1, nil),
+		`sourceType "FTP" is not known; it is one of Aeon, HTTP, HuggingFace, NFS, Pachyderm, S3, S3-Dev`:                          volumeOf("FTP", 1, nil),
 		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
 		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
 		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
@@ -77,6 +77,9 @@ func TestSourceErrors(t *testing.T) {
 		`checksum "some" has to be required, ifPresent or none`:                                                                    volumeOf("S3", 1, s3Options(options{"checksum": "some"})),
 		`sourceURL "s3://b/" has to be https://HOST/LIST`:                                                                          volumeOf("HTTP", 1, options{"sourceURL": "s3://b/"}),
 		`sourceURL "https://h/set/" has to be https://HOST/LIST`:                                                                   volumeOf("HTTP", 1, options{"sourceURL": "https://h/set/"}),
+		`sourceURL "hf://name" has to be hf://ORG/NAME[@REVISION][/PATH]`:                                                          volumeOf("HuggingFace", 1, options{"sourceURL": "hf://name"}),
+		`sourceURL "hf://datasets/name" has to be hf://`:                                                                           volumeOf("HuggingFace", 1, options{"sourceURL": "hf://datasets/name"}),
+		`option "versionID" does not belong to sourceType HuggingFace`:                                                             volumeOf("HuggingFace", 1, options{"sourceURL": "hf://org/name", "versionID": "x"}),
 		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                       volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
 		`option "outputURL" does not belong to sourceType HTTP`:                                                                    volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
 		`option "endpointURL" does not belong to sourceType HTTP`:                                                                  volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
@@ -131,7 +134,7 @@ func TestSources(t *testing.T) {
 
 // The sources of HTTP servers have one Secret by one name.
 func TestSourcesOfHTTP(t *testing.T) {
-	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP"} {
+	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP", "hf://org/na.me@refs%2Fpr%2F1/a/*.json": "HuggingFace", "hf://datasets/org/name": "HuggingFace"} {
 		s, err := ParseSource(volumeOf(kind, 2, options{"sourceURL": flexlvmv1.OptionValue(raw), "credentialsSecretName": "s", "include": "*.bin", "evictionPolicy": "LRU"}))
 		require.NoError(t, err, raw)
 		require.Equal(t, raw, s.URL)
@@ -140,6 +143,21 @@ func TestSourcesOfHTTP(t *testing.T) {
 		require.Empty(t, s.Access)
 		require.False(t, s.Writable())
 	}
+}
+
+// A mirror is a way to the same data.
+func TestMirrorsHaveTheSame(t *testing.T) {
+	load := func(o options) (Source, string) {
+		o["sourceURL"] = "hf://org/name"
+		s, err := ParseSource(volumeOf("HuggingFace", 1, o))
+		require.NoError(t, err)
+		return s, s.Load(0)
+	}
+	_, here := load(options{})
+	s, there := load(options{"endpointURL": "https://mirror", "anonymous": "true", "credentialsSecretName": "s"})
+	require.Equal(t, here, there)
+	require.Equal(t, []string{"--endpoint=https://mirror", "--anonymous"}, s.Access)
+	require.Empty(t, s.Secret)
 }
 
 // What the loader takes is taken, and handed on as it was written.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/hubstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/liststore"
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
@@ -35,6 +36,7 @@ var kinds = map[string]kind{
 	store.KindPachyderm: {"pachyderm://repo@branch/path", s3store.ParsePachyderm, openBucket},
 	store.KindHTTPS:     {"https://host/list", liststore.Parse, openList},
 	store.KindHTTP:      {"http://host/list", liststore.Parse, openList},
+	store.KindHub:       {"hf://org/name", hubstore.Parse, openHub},
 	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ access) (store.Store, error) { return dirstore.New(s) }},
 }
 
@@ -44,6 +46,10 @@ func openBucket(s store.Source, a access) (store.Store, error) {
 
 func openList(s store.Source, a access) (store.Store, error) {
 	return liststore.New(s, a.web(), a.CredentialsDir)
+}
+
+func openHub(s store.Source, a access) (store.Store, error) {
+	return hubstore.New(s, hubstore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
 }
 
 // web is how sources that speak HTTP reach their servers.

@@ -13,6 +13,7 @@ const (
 	KindFile      = "file"
 	KindHTTP      = "http"
 	KindHTTPS     = "https"
+	KindHub       = "hf"
 )
 
 // Source is a parsed SOURCE.

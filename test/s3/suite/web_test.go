@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
+	"github.com/flexlvm/flexlvm/test/hub"
 )
 
 // killed starts a load, kills it when so many bytes were sent, and tells how many were.
@@ -62,4 +63,29 @@ func TestListIsKilled(t *testing.T) {
 	for _, e := range b.manifest() {
 		require.Equal(t, "sha256", e.Check)
 	}
+}
+
+// A load from the Hub that is killed goes on where it was, though each of its requests is
+// led to another host by another signature.
+func TestHubIsKilled(t *testing.T) {
+	b, api, cdn := newBed(t), webtest.New(t, false), webtest.New(t, false)
+	h := &hub.Hub{Token: "hf_aSecretToken", CDN: cdn.URL, Serve: webtest.Serve}
+	api.Handle("/", h.ServeHTTP)
+	cdn.Handle("/blobs/", h.Blobs())
+	want := tree{"model.safetensors": noise(22, 60<<20), "config.json": "{}"}
+	commit := h.Commit("models/org/name", "main", map[string]hub.File{
+		"model.safetensors": {Content: []byte(want["model.safetensors"]), LFS: true}, "config.json": {Content: []byte("{}")},
+	})
+	b.env = append(b.env, "HF_TOKEN="+h.Token)
+	args := []string{"--endpoint", api.URL, "--log-level", "trace", "hf://org/name", b.dest}
+	b.killed(cdn, "", 44<<20, append([]string{"--bandwidth", "20Mi"}, args...)...)
+	before := cdn.Sent("")
+	o := b.launch(args...).wait()
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, want, b.files())
+	require.Less(t, cdn.Sent("")-before, int64(42<<20), "what had come is not fetched again")
+	require.NotContains(t, o.stdout+o.stderr+o.result.Message, h.Token)
+	complete, err := os.ReadFile(filepath.Join(b.dest, ".flexlvm/complete"))
+	require.NoError(t, err)
+	require.Contains(t, string(complete), `"revision":"`+commit+`"`)
 }

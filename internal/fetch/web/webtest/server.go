@@ -118,9 +118,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	content, is := s.files[r.URL.Path]
 	handler := s.handlers[r.URL.Path]
+	longest := ""
 	for path, h := range s.handlers {
-		if handler == nil && strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
-			handler = h
+		if s.handlers[r.URL.Path] == nil && strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) && len(path) > len(longest) {
+			handler, longest = h, path
 		}
 	}
 	s.mu.Unlock()
