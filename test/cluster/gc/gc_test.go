@@ -91,6 +91,7 @@ func TestNodeDaemon(t *testing.T) {
 		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
 	}
 	d.together("groups", groups)
+	d.then("trimmed", trimming, d.testTrimmed)
 	d.then("IO limits", idle, d.testIOLimits)
 	d.then("declared groups", watchful, d.testDeclaredGroups)
 	d.then("control group", watchful, d.testControlGroup)

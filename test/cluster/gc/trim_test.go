@@ -1,0 +1,74 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// trimming: what is due each week is due each minute.
+var trimming = append([]string{"--interval=2s", "--trim-interval=1m"}, calm...)
+
+// testTrimmed: a thin pool has back what a pod deletes, and the pod notices nothing; other
+// volumes are left alone.
+func (b *bed) testTrimmed(t *testing.T) {
+	const class = "trimmed"
+	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: pv.Provisioner, ReclaimPolicy: ptr(corev1.PersistentVolumeReclaimDelete),
+		Parameters:        map[string]string{"volumeGroup": thinGroup, "layout": "thin", "thinPool": thinPool, "reclaim": "immediate"},
+		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := b.space(t, "trimmed")
+	s.claimOf(class, "thin", "300Mi")
+	s.claimOf(gone, "thick", "300Mi")
+	s.pod("main", "thin", "thick")
+	s.running("main")
+	sum := s.sums("main")
+	thin, thick := s.volumeOf("thin"), s.volumeOf("thick")
+
+	s.sh("main", "for v in thin thick; do dd if=/dev/zero of=/data/$v/gone bs=1M count=200; sync -f /data/$v/gone; done")
+	full := b.inThinPool(t)
+	s.sh("main", "rm /data/*/gone; sync")
+	b.say(t, "the thin pool held %d MiB before 200 MiB were deleted", full/mib)
+	await.Until(t, longest, func() string {
+		used := b.inThinPool(t)
+		return await.Missing(used < full-190*mib, "the thin pool held %d MiB and holds %d", full/mib, used/mib)
+	})
+	b.say(t, "it holds %d MiB", b.inThinPool(t)/mib)
+	require.Equal(t, sum, s.sums("main"))
+	last := func(volume, group string) string {
+		out := b.onNode(t, driver+" volumes show --group "+group+" "+volume)
+		_, rest, found := strings.Cut(out, "Last trimmed:")
+		require.True(t, found, out)
+		return strings.Fields(rest)[0]
+	}
+	await.Until(t, longest, func() string {
+		return await.Missing(strings.HasPrefix(last(thin, thinGroup), "20"), "when it was trimmed is not written down")
+	})
+	require.Equal(t, "-", last(thick, wide))
+	s.end("main") // it can be unmounted
+}
+
+// inThinPool is how much the thin pool holds.
+func (b *bed) inThinPool(t *testing.T) int64 {
+	t.Helper()
+	fields := strings.Fields(b.onNode(t, fmt.Sprintf("lvs --noheadings --nosuffix --units b -o lv_size,data_percent %s/%s", thinGroup, thinPool)))
+	require.Len(t, fields, 2)
+	size, err := strconv.ParseInt(fields[0], 10, 64)
+	require.NoError(t, err)
+	percent, err := strconv.ParseFloat(fields[1], 64)
+	require.NoError(t, err)
+	return int64(float64(size) * percent / 100)
+}
