@@ -35,6 +35,73 @@ type ReleasedVolume struct {
 	// Retained.
 	// +optional
 	Kept string `json:"kept,omitempty"`
+	// FilesystemUUID is the UUID of its file system: what undelete, retain and forget mean.
+	// +optional
+	FilesystemUUID string `json:"filesystemUUID,omitempty"`
+	// Kind is dataset for a replica of one, which its VolumeManager brings back.
+	// +optional
+	Kind string `json:"kind,omitempty"`
+	// Layout, if it is neither linear nor thin, with its numbers.
+	// +optional
+	Layout string `json:"layout,omitempty"`
+	// Stripes is over how many devices it is striped.
+	// +optional
+	Stripes int32 `json:"stripes,omitempty"`
+	// StripeSizeKiB is how much goes to one device before the next.
+	// +optional
+	StripeSizeKiB int32 `json:"stripeSizeKiB,omitempty"`
+	// Mirrors are its copies beside the first.
+	// +optional
+	Mirrors int32 `json:"mirrors,omitempty"`
+	// FullSize is what it takes from its pool once all of it is written, if that is not Room.
+	// +optional
+	FullSize resource.Quantity `json:"fullSize,omitzero"`
+	// Reclaim is immediate if its class has it removed at once.
+	// +optional
+	Reclaim string `json:"reclaim,omitempty"`
+	// Wipe is how its content is wiped before it is removed; empty if it is not.
+	// +optional
+	Wipe string `json:"wipe,omitempty"`
+	// Origin is what its PersistentVolume said, as far as the daemon knows.
+	// +optional
+	Origin *ReleasedOrigin `json:"origin,omitempty"`
+}
+
+// A ReleasedOrigin is what the PersistentVolume of a volume said that its LVM tags do not
+// hold. What is usual is left out.
+type ReleasedOrigin struct {
+	// Claim that was bound to it, in the volume's namespace.
+	// +optional
+	Claim string `json:"claim,omitempty"`
+	// StorageClassName of the PersistentVolume.
+	// +optional
+	StorageClassName string `json:"storageClassName,omitempty"`
+	// ReclaimPolicy if it was not Delete.
+	// +optional
+	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
+	// Door is csi if the CSI driver mounted it.
+	// +optional
+	Door string `json:"door,omitempty"`
+	// Inodes is its limit on inodes.
+	// +optional
+	Inodes int64 `json:"inodes,omitempty"`
+	// OverprovisionRatio of its thin pool, if it is not 1.
+	// +optional
+	OverprovisionRatio string `json:"overprovisionRatio,omitempty"`
+	// OnNodeLoss is release if its claim may be released when the node is lost.
+	// +optional
+	OnNodeLoss string `json:"onNodeLoss,omitempty"`
+	// IOLimits is the annotation flexlvm.io/io-limits.
+	// +optional
+	IOLimits string `json:"ioLimits,omitempty"`
+	// AccessModes if they are not ReadWriteOnce alone.
+	// +listType=atomic
+	// +optional
+	AccessModes []string `json:"accessModes,omitempty"`
+	// MountOptions of a CSI volume.
+	// +listType=atomic
+	// +optional
+	MountOptions []string `json:"mountOptions,omitempty"`
 }
 
 // Reasons for which a released volume is not evicted.

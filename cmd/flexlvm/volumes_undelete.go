@@ -11,6 +11,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/undelete"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -161,14 +162,10 @@ func (o *volumesUndeleteOptions) mayReturn(v inventory.Volume) error {
 	if err := alive(v); err != nil {
 		return err
 	}
-	switch {
-	case v.Clone != "" && v.State != volume.Creating:
-		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", where(v))
-	case v.Kind == volume.Dataset:
-		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", where(v), v.Namespace)
-	case v.State == volume.Creating:
-		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", where(v))
-	case v.State == volume.Ready && !o.dryRun:
+	if err := undelete.MayReturn(v); err != nil {
+		return err
+	}
+	if v.State == volume.Ready && !o.dryRun {
 		return fmt.Errorf("volume %s is ready, so nothing was deleted here. Ask `kubectl get pv %s`: if it finds one, use that (`flexlvm volumes undelete -h`); if there is none, print the manifests with --dry-run", where(v), v.Name)
 	}
 	return nil
@@ -178,7 +175,9 @@ func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	if o.ratio != "" && v.Layout != volume.Thin {
 		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
 	}
-	m, err := o.manifest(v)
+	m, err := undelete.Manifest(v, undelete.Wish{
+		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor, Ratio: o.parsedRatio,
+	})
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ import (
 const long = `kubectl flexlvm answers what people ask of a whole cluster: how its nodes are, what
 volumes there are, and what would happen if a claim came.
 
-It reads the API as the user that your kubeconfig names, and changes nothing.`
+It uses the API as the user that your kubeconfig names. Only undelete changes anything.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -43,6 +43,6 @@ func command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), uiCommand(s))
+	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), undeleteCommand(s), uiCommand(s))
 	return cmd
 }

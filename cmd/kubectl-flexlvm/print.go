@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -58,6 +60,29 @@ func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 		fmt.Fprint(to, string(content))
 	default:
 		table(to)
+	}
+	return nil
+}
+
+// printObjects prints objects as manifests.
+func printObjects(to io.Writer, objects ...client.Object) error {
+	kinds, err := scheme()
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		kind, err := apiutil.GVKForObject(object, kinds)
+		if err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
+		object.GetObjectKind().SetGroupVersionKind(kind)
+		content, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
+		if _, err := fmt.Fprintf(to, "---\n%s", content); err != nil {
+			return err
+		}
 	}
 	return nil
 }

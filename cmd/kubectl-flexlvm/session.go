@@ -22,23 +22,36 @@ type session struct {
 	overrides clientcmd.ConfigOverrides
 }
 
+func (s *session) config() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides)
+}
+
 func (s *session) client() (client.WithWatch, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides).ClientConfig()
+	config, err := s.config().ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS, config.Burst = 50, 100
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("make the API client: %w", err)
-		}
+	kinds, err := scheme()
+	if err != nil {
+		return nil, err
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: kinds})
 	if err != nil {
 		return nil, fmt.Errorf("make the API client: %w", err)
 	}
 	return c, nil
+}
+
+// scheme has the kinds that are read and written.
+func scheme() (*runtime.Scheme, error) {
+	out := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
+		if err := add(out); err != nil {
+			return nil, fmt.Errorf("make the API client: %w", err)
+		}
+	}
+	return out, nil
 }
 
 // list reads all objects of a kind, page by page.

@@ -75,9 +75,11 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Promised(), c.Inodes)
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	switch {
+	case !made && c.FS != "":
+		return 0 // what is gone is not made anew
 	case !made:
 		return c.Charge().In(in.Extent)
-	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster:
+	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster, c.FS != "" && v.FS != c.FS:
 		return 0
 	case in.Thin != nil:
 		// What it was promised and has not written yet.

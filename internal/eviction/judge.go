@@ -105,6 +105,8 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", KeyOfPersistentVolume(c), v.Problem)
 	case v.Cluster != c.Cluster:
 		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfPersistentVolume(c), v.Cluster, c.Cluster, pv.Finalizer)
+	case c.FS != "" && v.FS != c.FS:
+		return fmt.Sprintf("it was made for the file system %s, and %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
 	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
 		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
 	}
@@ -148,6 +150,9 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	case !cut:
 		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
+	}
+	if c.Undelete {
+		return "" // the daemon does, or says why it cannot
 	}
 	if v, there := x.volumes[KeyOfPersistentVolume(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, KeyOfPersistentVolume(c), v.State, c.Volume)

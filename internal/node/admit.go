@@ -68,6 +68,8 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 		return refused("volume %s/%s belongs to namespace %q, not to %q", spec.Group, spec.Name, t.Namespace, spec.Namespace)
 	case spec.Cluster != t.Cluster:
 		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
+	case spec.FS != "" && spec.FS != t.FS:
+		return refused("%s %q: volume %s/%s holds the file system %s, so this is not the volume that was brought back", volume.OptionFS, spec.FS, spec.Group, spec.Name, t.FS)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
 	// Half a copy is taken anew, in the size that is asked for; who only reads is promised none.
@@ -94,6 +96,10 @@ func damaged(lv lvm.LogicalVolume, t volume.Tags, sb xfs.Superblock, err error) 
 
 func buried(spec volume.Spec, since time.Time) error {
 	return refused("volume %s/%s was released and removed for good at %s, and is not made again: its PersistentVolume is gone, so this call is late; a new volume needs another name, or a wait of %s", spec.Group, spec.Name, since.UTC().Format(time.RFC3339), tombstoneLife)
+}
+
+func evicted(spec volume.Spec, err error) error {
+	return fmt.Errorf("%w: the volume with the file system %s was to be brought back (%s), and now: %w; an empty volume will not take its place: it was evicted before, so delete the claim, and restore the data from a backup", ErrLost, spec.FS, volume.OptionFS, err)
 }
 
 func lost(record string, err error) error {

@@ -36,6 +36,9 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 		e.log.WithError(err).Warn("this node's records cannot be read")
 		known = true
 	}
+	if spec.FS != "" {
+		known = true // it was brought back: without it there is nothing to mount
+	}
 	if !known && spec.CloneOf != "" {
 		// To make a copy takes what it is a copy of; one that is there needs that no more.
 		if known, err = e.there(ctx, spec); err != nil {
@@ -158,6 +161,9 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 	if whole {
 		return f, nil
 	}
+	if spec.FS != "" {
+		return f, damaged(lv, tags, xfs.Superblock{}, xfs.ErrNoFilesystem)
+	}
 	if err := neverServed(spec, lv, tags, d); err != nil {
 		return f, err
 	}
@@ -173,6 +179,8 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 		}
 		if known, rerr := e.records.exists(spec.Group, spec.Name); known || rerr != nil {
 			err = lost(e.records.file(spec.Group, spec.Name), err)
+		} else if spec.FS != "" {
+			err = evicted(spec, err)
 		}
 	}
 	if err != nil {

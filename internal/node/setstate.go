@@ -21,6 +21,25 @@ import (
 // A volume already in that state keeps it. One whose device is open cannot be forgotten
 // (ErrInUse); a doomed one is refused.
 func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
+	return e.setState(ctx, g, n, to, func(lvm.LogicalVolume, volume.Tags) error { return nil })
+}
+
+// SetStateOf is SetState of the very volume that a person has named through the API: of the
+// cluster of ref, with the UUID of ref where that is given, and with this file system.
+func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.State) (inventory.Volume, error) {
+	return e.setState(ctx, ref.Group, ref.Name, to, func(lv lvm.LogicalVolume, tags volume.Tags) error {
+		switch {
+		case tags.Cluster != ref.Cluster:
+			return refused("volume %s was made for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
+		case tags.FS != fs:
+			return refused("volume %s holds the file system %s, and %s is meant", ref, tags.FS, fs)
+		}
+		return ref.meant(lv)
+	})
+}
+
+// setState changes the state of a volume that check, called under its lock, agrees to.
+func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to volume.State, check func(lvm.LogicalVolume, volume.Tags) error) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
 		return inventory.Volume{}, err
@@ -32,6 +51,9 @@ func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to
 	}
 	tags, err := ours(lv)
 	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if err := check(lv, tags); err != nil {
 		return inventory.Volume{}, err
 	}
 	if tags, err = e.settled(ctx, lv, tags); err != nil {

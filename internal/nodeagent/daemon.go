@@ -108,6 +108,7 @@ type Daemon struct {
 	releases       *backoff
 	heals          *backoff
 	copies         *backoff
+	undeletes      *backoff
 	moves          *backoff
 	trims          *backoff
 	publishEvery   time.Duration
@@ -147,6 +148,8 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		copies:   newBackoff(5*time.Second, time.Minute),
 		moves:    newBackoff(time.Second, time.Minute),
 		trims:    newBackoff(time.Minute, time.Hour),
+
+		undeletes: newBackoff(time.Second, time.Minute),
 
 		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}
@@ -313,7 +316,7 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.moves} {
+	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.undeletes, d.moves} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

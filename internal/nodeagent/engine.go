@@ -19,6 +19,8 @@ type Engine interface {
 	// Release changes the state of a volume whose PersistentVolume is gone for good. Once
 	// it has returned nil, the new state survives even a power cut.
 	Release(ctx context.Context, ref node.Ref, to volume.State, d volume.Disposal) error
+	// SetStateOf changes the state of a volume on a person's word, if it has this file system.
+	SetStateOf(ctx context.Context, ref node.Ref, fs string, to volume.State) (inventory.Volume, error)
 	// Remove removes an unreferenced volume, and finishes removals begun earlier. It may
 	// take as long as wiping takes.
 	Remove(ctx context.Context, ref node.Ref) error

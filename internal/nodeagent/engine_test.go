@@ -110,6 +110,25 @@ func (e *fakeEngine) Release(_ context.Context, ref node.Ref, to volume.State, d
 	return nil
 }
 
+func (e *fakeEngine) SetStateOf(_ context.Context, ref node.Ref, fs string, to volume.State) (inventory.Volume, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("set %s %s", ref, to); err != nil {
+		return inventory.Volume{}, err
+	}
+	v := e.find(ref, ref.Name)
+	switch {
+	case v == nil:
+		return inventory.Volume{}, errors.New("no such volume")
+	case v.Cluster != ref.Cluster, v.FS != fs, ref.UUID != "" && ref.UUID != v.UUID:
+		return inventory.Volume{}, errors.New("another is meant")
+	case v.State != to && !volume.MayMove(v.State, to, volume.ByPerson):
+		return inventory.Volume{}, fmt.Errorf("is %s", v.State)
+	}
+	v.State = to
+	return *v, nil
+}
+
 func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,8 +1,10 @@
 package nodeagent
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,10 +127,38 @@ func TestReleasedAreBounded(t *testing.T) {
 			all = append(all, eviction.Released{Volume: v, Order: i + 1})
 		}
 	}
-	require.Len(t, releasedStatus(all), mostReleased)
-	few := releasedStatus(all[:100])
+	require.Len(t, releasedStatus(all, unknown, nil), mostReleased)
+	few := releasedStatus(all[:100], unknown, nil)
 	require.Len(t, few, lastReleased+firstToGo)
 	require.Equal(t, "v-99", few[0].Name)
 	require.Equal(t, "v-0", few[len(few)-1].Name)
-	require.Empty(t, releasedStatus(nil))
+	require.Empty(t, releasedStatus(nil, unknown, nil))
+}
+
+func unknown(string) *flexlvmv1.ReleasedOrigin { return nil }
+
+// However long the names are, a NodeStorage stays small; and what an earlier process knew of
+// a volume is not lost, unless another has its name.
+func TestReleasedAreSmall(t *testing.T) {
+	long := strings.Repeat("x", 253)
+	var all []eviction.Released
+	for i := range 100 {
+		v := inventory.Volume{Group: volume.Group(long[:100]), Name: volume.Name(fmt.Sprintf("%s-%d", long[:100], i)), Namespace: long[:63], FS: fmt.Sprintf("fs-%d", i), UUID: fmt.Sprint(i)}
+		all = append(all, eviction.Released{Volume: v, Order: i%firstToGo + 1})
+	}
+	known := func(uuid string) *flexlvmv1.ReleasedOrigin {
+		return &flexlvmv1.ReleasedOrigin{Claim: long[:250] + uuid, StorageClassName: long}
+	}
+	first := releasedStatus(all, known, nil)
+	written, err := json.Marshal(first)
+	require.NoError(t, err)
+	require.Less(t, len(written), 48<<10)
+	require.Greater(t, len(first), 30)
+
+	again := releasedStatus(all, unknown, first)
+	require.Equal(t, first[0].Origin, again[0].Origin)
+	all[0].Volume.FS = "another"
+	again = releasedStatus(all, unknown, first)
+	require.Equal(t, "another", again[0].FilesystemUUID)
+	require.Nil(t, again[0].Origin)
 }

@@ -5,32 +5,37 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// releasedClaims remember whose claim a volume was that this process has released. The
-// volume's tags do not say it, and the claim should hear what became of it if it
-// is still there.
+// releasedClaims remember what the PersistentVolume of a volume said that this process has
+// released. The volume's tags do not say it: the claim should hear what became of its volume
+// if it is still there, and who brings the volume back wants it as it was.
 type releasedClaims struct {
 	mu     sync.Mutex
-	byUUID map[string]corev1.ObjectReference
+	byUUID map[string]releasedClaim
+}
+
+type releasedClaim struct {
+	ref    *corev1.ObjectReference // nil: none was bound
+	origin flexlvmv1.ReleasedOrigin
 }
 
 func newReleasedClaims() *releasedClaims {
-	return &releasedClaims{byUUID: map[string]corev1.ObjectReference{}}
+	return &releasedClaims{byUUID: map[string]releasedClaim{}}
 }
 
-func (c *releasedClaims) note(in inventory.Inventory, claim persistentvolume.Volume, ref *corev1.ObjectReference) {
-	if ref == nil {
-		return
-	}
+func (c *releasedClaims) note(in inventory.Inventory, claim persistentvolume.Volume, object *corev1.PersistentVolume) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range in.Volumes {
 		if eviction.KeyOf(&in.Volumes[i]) == eviction.KeyOfPersistentVolume(&claim) {
-			c.byUUID[in.Volumes[i].UUID] = *ref
+			c.byUUID[in.Volumes[i].UUID] = releasedClaim{object.Spec.ClaimRef, originOf(claim, object)}
 		}
 	}
 }
@@ -38,8 +43,20 @@ func (c *releasedClaims) note(in inventory.Inventory, claim persistentvolume.Vol
 func (c *releasedClaims) of(uuid string) (corev1.ObjectReference, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ref, there := c.byUUID[uuid]
-	return ref, there
+	if ref := c.byUUID[uuid].ref; ref != nil {
+		return *ref, true
+	}
+	return corev1.ObjectReference{}, false
+}
+
+// origin returns what is remembered; nil for nothing.
+func (c *releasedClaims) origin(uuid string) *flexlvmv1.ReleasedOrigin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, there := c.byUUID[uuid]; there {
+		return &known.origin
+	}
+	return nil
 }
 
 func (c *releasedClaims) keep(there map[string]bool) {
@@ -50,4 +67,36 @@ func (c *releasedClaims) keep(there map[string]bool) {
 			delete(c.byUUID, uuid)
 		}
 	}
+}
+
+// originOf is what a PersistentVolume says that the tags of its volume do not. What is usual
+// is left out.
+func originOf(c persistentvolume.Volume, object *corev1.PersistentVolume) flexlvmv1.ReleasedOrigin {
+	out := flexlvmv1.ReleasedOrigin{
+		Claim: c.ClaimName, StorageClassName: object.Spec.StorageClassName, Inodes: c.Inodes,
+		OverprovisionRatio: object.Annotations[pv.AnnotationRatio],
+	}
+	if c.ReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		out.ReclaimPolicy = string(c.ReclaimPolicy)
+	}
+	if door := persistentvolume.DoorOf(object); door != pv.Flex {
+		out.Door = string(door)
+	}
+	if loss := object.Annotations[pv.AnnotationOnNodeLoss]; loss == string(volume.OnNodeLossRelease) {
+		out.OnNodeLoss = loss
+	}
+	if limits, err := volume.ParseIOLimits(pv.AnnotationIOLimits, c.IOLimits); err == nil && !limits.IsZero() {
+		out.IOLimits = limits.String()
+	}
+	if modes := object.Spec.AccessModes; len(modes) != 1 || modes[0] != corev1.ReadWriteOnce {
+		for _, mode := range modes {
+			out.AccessModes = append(out.AccessModes, string(mode))
+		}
+	}
+	if options, err := volume.ParseMountOptions("spec.mountOptions", object.Spec.MountOptions); err == nil {
+		for _, option := range options {
+			out.MountOptions = append(out.MountOptions, string(option))
+		}
+	}
+	return out
 }

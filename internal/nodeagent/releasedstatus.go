@@ -1,12 +1,14 @@
 package nodeagent
 
 import (
+	"encoding/json"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Bounds of what the NodeStorage lists of the volumes that were released: what a person may
@@ -15,24 +17,63 @@ const (
 	lastReleased = 40
 	firstToGo    = 10
 	mostReleased = 100
+	// mostReleasedBytes bounds all of them together, whatever their names are.
+	mostReleasedBytes = 40 << 10
 )
 
-// releasedStatus is what the NodeStorage lists, the newest first.
-func releasedStatus(all []eviction.Released) []flexlvmv1.ReleasedVolume {
+// releasedStatus is what the NodeStorage lists, the newest first. What is known of the
+// PersistentVolumes comes from origin, by LVM's UUID, or from the list before: an earlier
+// process has seen them.
+func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1.ReleasedOrigin, was []flexlvmv1.ReleasedVolume) []flexlvmv1.ReleasedVolume {
+	known := map[string]*flexlvmv1.ReleasedOrigin{}
+	for i := range was {
+		known[was[i].FilesystemUUID] = was[i].Origin
+	}
 	newest := slices.Clone(all)
 	slices.SortStableFunc(newest, func(a, b eviction.Released) int { return b.Volume.Released.Compare(a.Volume.Released) })
 	var out []flexlvmv1.ReleasedVolume
+	left := mostReleasedBytes
 	for i, r := range newest {
 		goes := r.Order > 0 && r.Order <= firstToGo
 		if (i >= lastReleased && !goes) || len(out) == mostReleased {
 			continue
 		}
-		v := &r.Volume
-		out = append(out, flexlvmv1.ReleasedVolume{
-			Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-			Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(v.Released),
-			EvictionOrder: int32(r.Order), Kept: string(r.Kept),
-		})
+		one := releasedVolume(r)
+		if one.FilesystemUUID != "" {
+			if one.Origin = origin(r.Volume.UUID); one.Origin == nil {
+				one.Origin = known[one.FilesystemUUID].DeepCopy()
+			}
+		}
+		written, err := json.Marshal(one)
+		if left -= len(written); err != nil || left < 0 {
+			break
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
+	v := &r.Volume
+	out := flexlvmv1.ReleasedVolume{
+		Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
+		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(v.Released),
+		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS,
+	}
+	if v.Kind != volume.Claim {
+		out.Kind = string(v.Kind)
+	}
+	if v.Layout != volume.Linear && v.Layout != volume.Thin {
+		out.Layout, out.Stripes, out.StripeSizeKiB, out.Mirrors = string(v.Layout), int32(v.Stripes), int32(v.StripeKiB), int32(v.Mirrors)
+	}
+	if v.Full > v.Device {
+		out.FullSize = quantity(v.Full)
+	}
+	if v.Reclaim != volume.ReclaimLazy {
+		out.Reclaim = string(v.Reclaim)
+	}
+	if v.Wipe != volume.WipeNone {
+		out.Wipe = string(v.Wipe)
 	}
 	return out
 }

@@ -49,6 +49,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	published := d.publish(ctx, f, err)
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
+		d.undelete(ctx, f)
 		d.evictReplicas(ctx, f)
 	}
 	if err == nil {
@@ -166,16 +167,16 @@ func stays(f observation, c persistentvolume.Volume) (was volume.State, yes bool
 
 // unchanged makes sure, right before its volume moves on, that a PersistentVolume is
 // what the round has judged: a person may have said Retain since. The error is a
-// conflict where it is not.
-func (d *Daemon) unchanged(ctx context.Context, seen *corev1.PersistentVolume) error {
+// conflict where it is not. It returns the whole object, which the watch does not keep.
+func (d *Daemon) unchanged(ctx context.Context, seen *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	now, err := d.api.Volume(ctx, seen.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return err
+		return nil, err
 	}
 	if err != nil || now.UID != seen.UID || now.ResourceVersion != seen.ResourceVersion {
-		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), seen.Name, errors.New("it has changed since it was judged"))
+		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumes"), seen.Name, errors.New("it has changed since it was judged"))
 	}
-	return nil
+	return now, nil
 }
 
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
@@ -186,10 +187,11 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if object == nil || object.UID != c.UID {
 		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfPersistentVolume(&c), c.PV)
 	}
-	if err := d.unchanged(ctx, object); err != nil {
+	whole, err := d.unchanged(ctx, object)
+	if err != nil {
 		return err
 	}
-	d.releasedClaims.note(f.inventory, c, object.Spec.ClaimRef)
+	d.releasedClaims.note(f.inventory, c, whole)
 	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
 		return err
 	}

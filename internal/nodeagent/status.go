@@ -32,6 +32,8 @@ type report struct {
 	healing   map[string]bool // volumes with a problem that is being put right
 	declared  []flexlvmv1.DeclaredGroup
 	policy    eviction.Policy
+	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
+	origin func(uuid string) *flexlvmv1.ReleasedOrigin
 }
 
 // statusOf makes the status of a round from the one before. A round that failed
@@ -79,7 +81,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
-	is.Released, is.ReleasedCount = releasedStatus(f.result.Released), int32(len(f.result.Released))
+	is.Released, is.ReleasedCount = releasedStatus(f.result.Released, r.origin, was.Released), int32(len(f.result.Released))
 	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))
 	switch {
 	case len(short) > 0:

@@ -1,6 +1,7 @@
 package overview
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -82,6 +83,11 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 		Open: r.Kept == flexlvmv1.KeptInUse,
 	}
 	v.Shape = shapeIn(pool)
+	if r.Layout != "" {
+		v.Shape = volume.Shape{Layout: volume.Layout(r.Layout), Stripes: int(r.Stripes), StripeKiB: int(r.StripeSizeKiB), Mirrors: int(r.Mirrors)}
+	}
+	v.FS, v.Kind = r.FilesystemUUID, cmp.Or(volume.Kind(r.Kind), volume.Claim)
+	v.Full = max(v.Device, bytesOf(r.FullSize))
 	if r.Kept == flexlvmv1.KeptProblem {
 		v.Problem = "it, or its pool, has a problem"
 	}

@@ -34,6 +34,26 @@ func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy cor
 	}
 }
 
+// Again returns the PersistentVolume and the claim of a manifest for a volume that exists, as
+// m.YAML prints them but for the access modes; none are ReadWriteOnce.
+func Again(m pv.Manifest, modes []corev1.PersistentVolumeAccessMode) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+	if len(modes) == 0 {
+		modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	}
+	object := New(m.Description, modes, corev1.PersistentVolumeReclaimPolicy(m.Policy))
+	object.Annotations[pv.AnnotationProvisionedBy] = pv.Provisioner
+	object.Spec.StorageClassName = m.Class
+	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: m.Namespace, Name: m.Claim}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Claim},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, VolumeMode: object.Spec.VolumeMode, VolumeName: m.Name, StorageClassName: &m.Class,
+			Resources: corev1.VolumeResourceRequirements{Requests: object.Spec.Capacity.DeepCopy()},
+		},
+	}
+	return object, claim
+}
+
 // OnlyOn returns the affinity that ties a volume to its node. It uses the hostname label,
 // by which the scheduler and people's own affinity rules know a node.
 func OnlyOn(hostname string) *corev1.VolumeNodeAffinity {

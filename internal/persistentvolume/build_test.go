@@ -1,7 +1,6 @@
 package persistentvolume
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,7 +43,21 @@ func TestNewIsReadBack(t *testing.T) {
 		HasFinalizer: true, Disposal: d.Disposal,
 	}, got)
 
-	d.Spec.Name = "dataset"
+	d.Spec.FS = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+	object = New(d, nil, corev1.PersistentVolumeReclaimDelete)
+	got, err = Parse(object)
+	require.NoError(t, err)
+	require.Equal(t, d.Spec.FS, got.FS)
+	require.False(t, got.Undelete)
+	for mark, undelete := range map[string]bool{d.Spec.FS: true, "": false, "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11": false} {
+		object.Annotations[pv.AnnotationUndelete] = mark
+		got, err = Parse(object)
+		require.NoError(t, err)
+		require.Equal(t, undelete, got.Undelete, "a mark counts if it says what the options say")
+	}
+	require.True(t, Reads(pv.AnnotationUndelete))
+
+	d.Spec.Name, d.Spec.FS = "dataset", ""
 	object = New(d, nil, corev1.PersistentVolumeReclaimDelete)
 	require.Equal(t, "dataset", Options(object)[volume.OptionVolume])
 }
@@ -127,6 +140,7 @@ func TestManifestIsWhatNewBuilds(t *testing.T) {
 	for _, door := range []pv.Door{pv.Flex, pv.CSI} {
 		t.Run(string(door), func(t *testing.T) {
 			d := description()
+			d.Spec.FS = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 			d.Door, d.Spec.Namespace = door, "shop"
 			testManifestIsWhatNewBuilds(t, d)
 		})
@@ -135,19 +149,21 @@ func TestManifestIsWhatNewBuilds(t *testing.T) {
 
 func testManifestIsWhatNewBuilds(t *testing.T, d pv.Description) {
 	m := pv.Manifest{Description: d, Policy: "Delete", Class: "fast", Namespace: "shop", Claim: "data"}
-	first, _, found := strings.Cut(strings.TrimPrefix(m.YAML(), "---\n"), "---\n")
+	first, second, found := strings.Cut(strings.TrimPrefix(m.YAML(), "---\n"), "---\n")
 	require.True(t, found)
 	var got corev1.PersistentVolume
 	require.NoError(t, yaml.UnmarshalStrict([]byte(first), &got))
+	var gotClaim corev1.PersistentVolumeClaim
+	require.NoError(t, yaml.UnmarshalStrict([]byte(second), &gotClaim))
 
-	want := New(m.Description, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
+	want, claim := Again(m, nil)
 	want.APIVersion, want.Kind = "v1", "PersistentVolume"
-	want.Spec.StorageClassName = "fast"
-	want.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data"}
-	maps.Copy(want.Annotations, map[string]string{pv.AnnotationProvisionedBy: pv.Provisioner})
 	require.Zero(t, want.Spec.Capacity.Storage().Cmp(*got.Spec.Capacity.Storage()))
 	want.Spec.Capacity = got.Spec.Capacity
 	require.Equal(t, *want, got)
+	claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
+	claim.Spec.Resources.Requests = got.Spec.Capacity
+	require.Equal(t, *claim, gotClaim)
 }
 
 // A way to reach volumes is added here and nowhere else: apart from the drivers, whose own

@@ -31,7 +31,11 @@ type Volume struct {
 	// Charged is what the volume takes from its pool when it is made: what its
 	// provisioner charged, or more if the claim has grown since. What it is only promised
 	// to grow to is not in it, but in Charge.
-	Charged        volume.Bytes
+	Charged volume.Bytes
+	// FS is the file system that the volume holds already; empty where it may be made.
+	FS string
+	// Undelete: the volume is to be made ready again if it was released.
+	Undelete       bool
 	CloneOf        volume.Name // the volume whose copy it begins as, or empty
 	ClaimNamespace string      // empty where no claim is named
 	ClaimName      string
@@ -65,7 +69,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 // the others.
 func Reads(annotation string) bool {
 	switch annotation {
-	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationGrowingTo:
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationGrowingTo, pv.AnnotationUndelete:
 		return true
 	}
 	return slices.Contains(replicaAnnotations, annotation)
@@ -79,9 +83,10 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 	c := Volume{
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
-		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf,
+		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, FS: spec.FS,
 		Deleting: object.DeletionTimestamp != nil, HasFinalizer: slices.Contains(object.Finalizers, pv.Finalizer), IOLimits: object.Annotations[pv.AnnotationIOLimits],
-		Replica: replicaOf(object, spec),
+		Replica:  replicaOf(object, spec),
+		Undelete: spec.FS != "" && object.Annotations[pv.AnnotationUndelete] == spec.FS,
 	}
 	if ref := object.Spec.ClaimRef; ref != nil {
 		c.ClaimNamespace, c.ClaimName = ref.Namespace, ref.Name

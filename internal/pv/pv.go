@@ -46,6 +46,10 @@ const (
 	// to, while room for that is being made. It is absent otherwise. The capacity follows
 	// once the room is free, and the annotation goes.
 	AnnotationGrowingTo = "flexlvm.io/growing-to"
+	// AnnotationUndelete marks a PersistentVolume that a person has made for a volume that was
+	// released: the node daemon makes the volume ready again, and removes the mark. It holds
+	// the UUID of the volume's file system, as volume.OptionFS does.
+	AnnotationUndelete = "flexlvm.io/undelete"
 	// AnnotationPreResizeCapacity is Kubernetes' own: what a claim had before its volume
 	// began to grow, from which a claim that is bound to the volume anew takes its capacity.
 	AnnotationPreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"

@@ -25,6 +25,7 @@ const (
 	OptionKind      = "kind"
 	OptionReadOnly  = "readOnly"
 	OptionVolume    = "volume"
+	OptionFS        = "filesystemUUID"
 )
 
 // An Option is a field of a Spec as it appears in a PersistentVolume's
@@ -91,6 +92,9 @@ var options = [...]Option{
 			}
 			return "true"
 		}},
+	{Name: OptionFS,
+		parse: into(func(s *Spec) *string { return &s.FS }, ParseFS),
+		print: func(s *Spec) string { return s.FS }},
 	{Name: OptionCluster,
 		parse: into(func(s *Spec) *string { return &s.Cluster }, ParseCluster),
 		print: func(s *Spec) string { return s.Cluster }},

@@ -17,10 +17,13 @@ type Spec struct {
 	CloneOf   Name // thin: the volume in the same pool whose copy it begins as, or empty
 	// Ratio is how far the thin pool may be overcommitted. Only the provisioner uses it,
 	// and it is not an option: it makes no difference to the volume on the node.
-	Ratio     Ratio
-	Inodes    int64 // hard limit on inodes; 0 means none
-	Kind      Kind
-	ReadOnly  bool   // for the readers of a replica: it is mounted where it is, and never made
+	Ratio    Ratio
+	Inodes   int64 // hard limit on inodes; 0 means none
+	Kind     Kind
+	ReadOnly bool // for the readers of a replica: it is mounted where it is, and never made
+	// FS is the UUID of the file system that the volume has already: it is never made, and
+	// another is refused. Empty: it may be made.
+	FS        string
 	Cluster   string // UID of the cluster's kube-system namespace, or empty
 	Namespace string // the namespace that owns the volume; empty where the caller does not know it
 }
@@ -69,6 +72,15 @@ func lvmUUID(s string) bool {
 func notAlphanumeric(c rune) bool {
 	alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return !alphanumeric
+}
+
+// ParseFS checks the UUID of a file system, in its canonical form. The error is a
+// *FieldError.
+func ParseFS(field, s string) (string, error) {
+	if !fsUUID(s) {
+		return "", invalid(field, s, "is not the UUID of a file system: 8-4-4-4-12 lower-case hexadecimal digits")
+	}
+	return s, nil
 }
 
 // ParseCluster checks the UID of a cluster. Where the UID is optional, the caller handles

@@ -10,7 +10,7 @@ const (
 	ByEngine Authority = "engine"
 	// ByRelease: the API says that the PersistentVolume is gone for good.
 	ByRelease Authority = "release"
-	// ByPerson: somebody has run a command on the node.
+	// ByPerson: somebody has run a command, on the node or through the API.
 	ByPerson Authority = "person"
 )
 

@@ -81,6 +81,7 @@ func TestNodeDaemon(t *testing.T) {
 	d.together("released", map[string]func(*testing.T){
 		"released":                         d.testReleased,
 		"undeleted":                        d.testUndeleted,
+		"plugin":                           d.testPlugin,
 		"removed at once":                  d.testRemovedAtOnce,
 		"retained":                         d.testRetained,
 		"PersistentVolume deleted by hand": d.testDeletedByHand,

@@ -206,6 +206,17 @@ func (b *bed) testDaemonReplicas(t *testing.T) {
 		require.NoError(t, admin.patch(ctx, name, evict))
 		require.NoError(t, daemon.patch(ctx, name, withdraw), "what should not be asked for can be taken back")
 	}
+	const marked, brought = `{"metadata":{"annotations":{"flexlvm.io/undelete":"x"}}}`, `{"metadata":{"annotations":{"flexlvm.io/undelete":null}}}`
+	for _, name := range []string{"replica", "brought-back"} {
+		if name != "replica" {
+			create(name, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionKind] = "claim" })
+		}
+		require.ErrorContains(t, daemon.patch(ctx, name, marked), "may only change the finalizer", "only who may create PersistentVolumes asks for a volume")
+		require.NoError(t, admin.patch(ctx, name, marked))
+		require.ErrorContains(t, daemon.patch(ctx, name, `{"metadata":{"annotations":{"flexlvm.io/undelete":"y"}}}`), "may only change the finalizer")
+		require.NoError(t, daemon.patch(ctx, name, brought), "it has brought the volume back")
+	}
+
 	create("a-claims", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionKind] = "claim" })
 	create("unlabelled", func(o *corev1.PersistentVolume) { delete(o.Labels, replica.LabelDataset) })
 	for _, name := range []string{"a-claims", "unlabelled"} {

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// lookEvery is how often to see how far the node is.
+const lookEvery = 500 * time.Millisecond
+
+// await waits until the node has taken the mark off the PersistentVolume, which it does once
+// the volume is ready, or says why it cannot.
+func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *corev1.PersistentVolume, out io.Writer) error {
+	ref := made.Spec.ClaimRef
+	if o.wait <= 0 {
+		fmt.Fprintf(out, "PersistentVolume %s and claim %s/%s are made; the node brings the volume back, and says so in an event on them\n", made.Name, ref.Namespace, ref.Name)
+		return nil
+	}
+	err := wait.PollUntilContextTimeout(ctx, lookEvery, o.wait, true, func(ctx context.Context) (bool, error) {
+		now := &corev1.PersistentVolume{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(made), now); err != nil {
+			return false, fmt.Errorf("read PersistentVolume %s: %w", made.Name, err)
+		}
+		if now.Annotations[pv.AnnotationUndelete] == "" {
+			return true, nil
+		}
+		return false, refusal(ctx, c, now)
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("the node has not brought the volume back within %s; PersistentVolume %s and the claim are made, and it goes on: see kubectl describe pv %s, and whether the node daemon runs there", o.wait, made.Name, made.Name)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "volume %s is ready again, for claim %s/%s\n", made.Name, ref.Namespace, ref.Name)
+	return nil
+}
+
+// refusal is what the node says of a volume that it cannot bring back. Where events cannot
+// be read, it is nothing.
+func refusal(ctx context.Context, c client.Client, object *corev1.PersistentVolume) error {
+	events := &corev1.EventList{}
+	selector := fields.AndSelectors(fields.OneTermEqualSelector("involvedObject.name", object.Name), fields.OneTermEqualSelector("reason", "VolumeNotUndeleted"))
+	if err := c.List(ctx, events, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{Selector: selector}); err != nil {
+		return nil //nolint:nilerr // who may not read events waits
+	}
+	for i := range events.Items {
+		if e := &events.Items[i]; e.InvolvedObject.UID == object.UID {
+			return fmt.Errorf("the node says: %s", e.Message)
+		}
+	}
+	return nil
+}
+
+// unfinished finds the PersistentVolume that an earlier call has made, whose volume the node
+// has brought back meanwhile, and whose claim is missing.
+func (o *undeleteOptions) unfinished(ctx context.Context, c client.Client) (*corev1.PersistentVolume, bool) {
+	all, err := persistentVolumes(ctx, c)
+	if err != nil {
+		return nil, false
+	}
+	name := o.wanted.Claim
+	if o.as != "" {
+		name = o.as
+	}
+	for i := range all {
+		object := &all[i]
+		parsed, err := persistentvolume.Parse(object)
+		if err != nil || parsed.FS == "" || !parsed.Usable() || parsed.Deleting || parsed.ClaimNamespace != o.wanted.Namespace {
+			continue
+		}
+		if name != "" && parsed.ClaimName != name || o.wanted.Volume != "" && string(parsed.Volume) != o.wanted.Volume {
+			continue
+		}
+		return object, true
+	}
+	return nil, false
+}
+
+// finish makes the claim of a PersistentVolume that is there.
+func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *corev1.PersistentVolume, out io.Writer) error {
+	ref := object.Spec.ClaimRef
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: object.Spec.AccessModes, VolumeMode: object.Spec.VolumeMode, VolumeName: object.Name, StorageClassName: &object.Spec.StorageClassName,
+			Resources: corev1.VolumeResourceRequirements{Requests: object.Spec.Capacity},
+		},
+	}
+	if err := free(ctx, c, claim); err != nil {
+		return err
+	}
+	if err := createClaim(ctx, c, claim); err != nil {
+		return err
+	}
+	return o.await(ctx, c, object, out)
+}
+
+// namespace is the one that the user works in.
+func (s *session) namespace() (string, error) {
+	name, _, err := s.config().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return name, nil
+}
+
+// completeReleased completes the names of claims that were deleted.
+func (s *session) completeReleased(cmd *cobra.Command, args []string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := s.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	namespace, err := s.namespace()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	all, err := storages(cmd.Context(), c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range all {
+		for _, r := range all[i].Status.Released {
+			if r.Namespace == namespace && r.Origin != nil && r.Origin.Claim != "" {
+				names = append(names, r.Origin.Claim)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

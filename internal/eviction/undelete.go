@@ -1,0 +1,80 @@
+package eviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Undelete is a PersistentVolume that asks for its volume to be ready again.
+type Undelete struct {
+	PersistentVolume persistentvolume.Volume
+	Was              volume.State // of the volume
+	UUID             string       // of the volume, as LVM has it
+	// Why it cannot be; empty if it can. Where Evicted, it never can.
+	Why     string
+	Evicted bool
+}
+
+// Undeletes returns what PersistentVolumes ask to bring back, in order of their names. One
+// that asks for a volume that is ready is done. Nothing is brought back for a
+// PersistentVolume that is given up, or does not say which file system it means.
+func Undeletes(view View) []Undelete {
+	if view.Cluster == "" {
+		return nil
+	}
+	x := newIndex(view)
+	var out []Undelete
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		if !c.Undelete || !c.Usable() || c.Deleting || c.Cluster != view.Cluster || c.FS == "" {
+			continue
+		}
+		u := Undelete{PersistentVolume: *c}
+		u.Why, u.Evicted = x.cannotReturn(c)
+		if v, there := x.volumes[KeyOfPersistentVolume(c)]; there {
+			u.Was, u.UUID = v.State, v.UUID
+		}
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b Undelete) int { return cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV) })
+	return out
+}
+
+// cannotReturn says why the volume of a PersistentVolume cannot be brought back, and whether
+// that is because it was evicted.
+func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bool) {
+	key := KeyOfPersistentVolume(c)
+	pool, there := x.group(c)
+	switch {
+	case !there:
+		return fmt.Sprintf("volume group %s is not on this node", c.Group), false
+	case c.GroupUUID != "" && c.GroupUUID != pool.UUID:
+		return fmt.Sprintf("volume group %s on this node has the UUID %s, and the volume was in the one with UUID %s", c.Group, pool.UUID, c.GroupUUID), false
+	case x.ailing[c.Group] != "":
+		return x.ailing[c.Group], false
+	case x.sole[key] == nil:
+		return fmt.Sprintf("another PersistentVolume names volume %s too", key), false
+	}
+	v, there := x.volumes[key]
+	switch {
+	case !there || v.State == volume.Doomed:
+		return fmt.Sprintf("volume %s was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place", key), true
+	case v.State == "":
+		return fmt.Sprintf("the tags of volume %s make no sense (%s)", key, v.Problem), false
+	case v.FS != c.FS:
+		return fmt.Sprintf("volume %s holds the file system %s, and %s is to be brought back", key, v.FS, c.FS), false
+	case v.Cluster != c.Cluster:
+		return fmt.Sprintf("volume %s belongs to cluster %q", key, v.Cluster), false
+	case v.Kind != c.Kind:
+		return fmt.Sprintf("volume %s is of kind %s, and PersistentVolume %s says %s", key, v.Kind, c.PV, c.Kind), false
+	case v.Namespace != c.ClaimNamespace:
+		return fmt.Sprintf("volume %s belongs to namespace %q, and PersistentVolume %s is for %s", key, v.Namespace, c.PV, c.User()), false
+	case v.State == volume.Creating, v.Clone != "":
+		return fmt.Sprintf("volume %s was never finished, so there is nothing to bring back", key), false
+	}
+	return "", false
+}

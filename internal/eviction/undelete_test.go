@@ -1,0 +1,56 @@
+package eviction_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const fsUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+
+func wantsBack(c *persistentvolume.Volume) {
+	c.Undelete, c.FS, c.ClaimNamespace, c.Phase = true, fsUUID, "db", corev1.VolumeAvailable
+}
+
+// As soon as somebody asks for a volume back, it does not go any more.
+func TestUndeletes(t *testing.T) {
+	s := evictiontest.New()
+	s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID })
+	require.Len(t, s.Plan().Evictions, 1)
+	s.Claim("data", 90, wantsBack)
+	require.Empty(t, s.Plan().Evictions)
+	got := eviction.Undeletes(s.View)
+	require.Len(t, got, 1)
+	require.Equal(t, eviction.Undelete{PersistentVolume: s.View.PersistentVolumes[1], Was: volume.Unreferenced, UUID: "uuid-data"}, got[0])
+	require.Empty(t, eviction.Judge(s.View), "nobody need do anything")
+
+	s.Claim("twice", 90, wantsBack, func(c *persistentvolume.Volume) { c.Volume = "data" })
+	require.Contains(t, eviction.Undeletes(s.View)[0].Why, "another PersistentVolume names volume flexlvm/data too")
+}
+
+// A PersistentVolume of a volume that is gone promises no room, and releases no other of its
+// name.
+func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {
+	s := evictiontest.New()
+	s.Volume("other", volume.Unreferenced, 60)
+	s.Claim("data", 90, wantsBack)
+	plan := s.Plan()
+	require.Zero(t, plan.Pools[0].Promised)
+	require.Empty(t, plan.Evictions)
+	require.True(t, eviction.Undeletes(s.View)[0].Evicted)
+
+	s = evictiontest.New()
+	s.Volume("data", volume.Ready, 10, func(v *inventory.Volume) { v.FS = "another" })
+	s.Claim("data", 10, wantsBack, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
+	verdicts := eviction.Judge(s.View)
+	require.Len(t, verdicts, 1)
+	require.Equal(t, eviction.ActionReport, verdicts[0].Action)
+	require.Contains(t, verdicts[0].Why, "it was made for the file system "+fsUUID)
+}

@@ -1,0 +1,98 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// undelete brings volumes back for which a person has made a PersistentVolume with the mark
+// pv.AnnotationUndelete, and says so, or why it cannot. A volume that was evicted is not made
+// anew: the PersistentVolume names its file system, and the engine goes by that.
+func (d *Daemon) undelete(ctx context.Context, f observation) {
+	deadline := time.Now().Add(releaseBudget)
+	there := map[string]bool{}
+	for _, u := range eviction.Undeletes(f.view) {
+		id := string(u.PersistentVolume.UID)
+		there[id] = true
+		if d.undeletes.waits(id, f.at) {
+			continue
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			d.kick()
+			return
+		}
+		if err := d.undeleteOne(ctx, f, u); err != nil {
+			d.undeletes.add(id, d.cfg.Now(), err.Error())
+			if !apierrors.IsConflict(err) { // somebody else has written to it
+				d.announceNotUndeleted(ctx, f, u, err)
+			}
+			continue
+		}
+		d.undeletes.clear(id)
+		d.dedupe.over("undelete " + id)
+	}
+	d.undeletes.keep(there)
+}
+
+// undeleteOne makes the volume ready and then removes the mark. Killed in between, the next
+// round finds a ready volume and goes on from there.
+func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Undelete) error {
+	c := u.PersistentVolume
+	object := f.objects[c.PV]
+	if u.Evicted {
+		return fmt.Errorf("%s%s. Delete its claim and PersistentVolume %s, and restore the data from a backup", u.Why, d.whyEvicted(c.Volume), c.PV)
+	}
+	if u.Why != "" {
+		return fmt.Errorf("%s; it is tried again", u.Why)
+	}
+	if err := d.sameCluster(ctx); err != nil {
+		return err
+	}
+	if _, err := d.unchanged(ctx, object); err != nil {
+		return err
+	}
+	ref := refOfClaim(c)
+	ref.UUID = u.UUID
+	if _, err := d.engine.SetStateOf(ctx, ref, c.FS, volume.Ready); err != nil {
+		return err
+	}
+	key := eviction.KeyOfPersistentVolume(&c).String()
+	message := fmt.Sprintf("volume %s is ready again: PersistentVolume %s was made to bring it back", key, c.PV)
+	if d.dedupe.fresh("undeleted "+string(c.UID), "", f.at) {
+		klog.FromContext(ctx).Info("Volume brought back", "volume", key, "was", u.Was, "persistentvolume", c.PV)
+		d.events.onVolume(object, normal, "VolumeUndeleted", message)
+		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
+		d.kick() // the report is to say so
+	}
+	return d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationUndelete: nil})
+}
+
+// whyEvicted is what the history of evictions has on a volume.
+func (d *Daemon) whyEvicted(name volume.Name) string {
+	evictions, _ := d.history.evictions()
+	for _, e := range evictions {
+		if e.Name == string(name) {
+			return fmt.Sprintf(" (at %s: %s)", e.Time.UTC().Format(time.RFC3339), e.Message)
+		}
+	}
+	return ""
+}
+
+func (d *Daemon) announceNotUndeleted(ctx context.Context, f observation, u eviction.Undelete, err error) {
+	c := u.PersistentVolume
+	if !d.dedupe.fresh("undelete "+string(c.UID), err.Error(), f.at) {
+		return
+	}
+	object := f.objects[c.PV]
+	klog.FromContext(ctx).Error(err, "A volume could not be brought back", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
+	d.events.onVolume(object, warning, "VolumeNotUndeleted", err.Error())
+	d.events.onClaim(ctx, claimOfObject(object), warning, "VolumeNotUndeleted", err.Error())
+}

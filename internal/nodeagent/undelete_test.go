@@ -1,0 +1,199 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const fsUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+
+func withFS(v *inventory.Volume) { v.FS = fsUUID }
+
+// marked is a PersistentVolume that a person has made to bring a volume back.
+func marked(name string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	return object(name, 10, append([]func(*corev1.PersistentVolume){func(o *corev1.PersistentVolume) {
+		o.Status.Phase = corev1.VolumeAvailable
+		o.Spec.FlexVolume.Options[volume.OptionFS] = fsUUID
+	}, annotated(pv.AnnotationUndelete, fsUUID)}, change...)...)
+}
+
+func TestUndelete(t *testing.T) {
+	for _, state := range []volume.State{volume.Unreferenced, volume.Retained} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.volume("data", state, 10, withFS)
+			r.start()
+			r.rounds(1)
+			r.claimOf(marked("data"))
+			r.api.put(marked("data"))
+			r.eventually(func() bool { return r.api.volume("data").Annotations[pv.AnnotationUndelete] == "" }, "the mark stays")
+			require.Contains(t, r.engine.names(), "data ready")
+			r.eventually(func() bool { return len(r.api.told("VolumeUndeleted")) == 2 }, "not told")
+			require.Contains(t, strings.Join(r.api.told("VolumeUndeleted"), "\n"), "PersistentVolumeClaim/data-data: volume flexlvm/data is ready again")
+			r.eventually(func() bool { return r.status().ReleasedCount == 0 }, "the report does not say so")
+			r.rounds(3)
+			require.Len(t, r.engine.called("set flexlvm/data ready"), 1, "once")
+			require.NotNil(t, r.api.volume("data"))
+		})
+	}
+}
+
+// The process dies when the volume is ready: the next one goes on from there.
+func TestUndeleteGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Ready, 10, withFS)
+	r.api.put(marked("data"))
+	r.start()
+	r.eventually(func() bool { return r.api.volume("data").Annotations[pv.AnnotationUndelete] == "" }, "the mark stays")
+	require.Contains(t, r.engine.names(), "data ready")
+}
+
+func TestUndeleteOfWhatItCannot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		volume func(*inventory.Volume) // nil: there is none
+		object func(*corev1.PersistentVolume)
+		says   string
+	}{
+		"evicted meanwhile":   {nil, nil, "was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place"},
+		"another file system": {func(v *inventory.Volume) { v.FS = "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11" }, nil, "holds the file system 1f3c9a52"},
+		"another namespace": {withFS, func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Namespace = "thief" },
+			`belongs to namespace "db", and PersistentVolume data is for claim thief/data-data`},
+		"being removed": {func(v *inventory.Volume) { withFS(v); v.State = volume.Doomed }, nil, "was evicted"},
+		"half a copy":   {func(v *inventory.Volume) { withFS(v); v.Clone = "x" }, nil, "was never finished"},
+		"another group": {withFS, func(o *corev1.PersistentVolume) {
+			o.Spec.FlexVolume.Options[volume.OptionGroupUUID] = "AAAAAA-bbbb-cccc-dddd-eeee-ffff-GGGGGG"
+		}, "and the volume was in the one with UUID AAAAAA"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if tt.volume != nil {
+				r.volume("data", volume.Unreferenced, 10, tt.volume)
+			}
+			o := marked("data")
+			if tt.object != nil {
+				tt.object(o)
+			}
+			r.api.put(o)
+			r.start()
+			r.eventually(func() bool { return len(r.api.told("VolumeNotUndeleted")) == 1 }, "no event")
+			require.Contains(t, r.api.told("VolumeNotUndeleted")[0], tt.says)
+			r.rounds(2)
+			require.Empty(t, r.engine.called("set "))
+			require.Equal(t, fsUUID, r.api.volume("data").Annotations[pv.AnnotationUndelete], "the mark stays")
+			require.Zero(t, r.status().Pools[0].Promised.Value(), "no room is made for a volume that is not made anew")
+			require.Empty(t, r.api.told("VolumeUndeleted"))
+		})
+	}
+}
+
+// Without the mark, or given up, a PersistentVolume brings nothing back.
+func TestUndeleteOfWhatNobodyAsksFor(t *testing.T) {
+	for name, change := range map[string]func(*corev1.PersistentVolume){
+		"no mark":         func(o *corev1.PersistentVolume) { delete(o.Annotations, pv.AnnotationUndelete) },
+		"another mark":    annotated(pv.AnnotationUndelete, "true"),
+		"no file system":  func(o *corev1.PersistentVolume) { delete(o.Spec.FlexVolume.Options, volume.OptionFS) },
+		"another cluster": func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCluster] = "another" },
+		"of another node": func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" },
+		"released":        func(o *corev1.PersistentVolume) { pvReleased(o); pvRetain(o) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.volume("data", volume.Retained, 10, withFS)
+			r.api.put(marked("data", change))
+			r.start()
+			r.rounds(3)
+			require.Contains(t, r.engine.names(), "data retained")
+			require.Empty(t, r.api.told("VolumeNotUndeleted"))
+		})
+	}
+}
+
+// The watch is late: what the API server itself says counts.
+func TestUndeleteOfWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Retained, 10, withFS)
+	r.api.put(marked("data"))
+	r.api.with(func() {
+		r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
+			if verb != "get" || resource != "persistentvolumes" {
+				return false
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return r.api.requests("get persistentvolumes") > 0 }, "nobody asks")
+	r.rounds(2)
+	require.Contains(t, r.engine.names(), "data retained")
+	r.api.mend()
+	r.eventually(func() bool {
+		r.clock.pass(soon)
+		return r.api.volume("data").Annotations[pv.AnnotationUndelete] == ""
+	}, "it is not tried again")
+	require.Contains(t, r.engine.names(), "data ready")
+}
+
+func TestUndeleteThatFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Unreferenced, 10, withFS)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "set ") {
+				return errors.New("LVM is locked")
+			}
+			return nil
+		}
+	})
+	r.api.put(marked("data"))
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNotUndeleted")) == 1 }, "no event")
+	require.Contains(t, r.api.told("VolumeNotUndeleted")[0], "LVM is locked")
+	require.Contains(t, r.engine.names(), "data unreferenced")
+}
+
+// The report says what a PersistentVolume said that is gone, also after another start.
+func TestReportOfOrigins(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Ready, 10, withFS)
+	r.api.put(object("data", 10, pvReleased, annotated(pv.AnnotationIOLimits, "riops=100"), annotated(pv.AnnotationOnNodeLoss, "release"), func(o *corev1.PersistentVolume) {
+		o.Spec.StorageClassName = "fast"
+		o.Spec.FlexVolume.Options[volume.OptionInodes] = "5000"
+		o.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	}))
+	stop := r.start()
+	r.eventually(func() bool { return r.api.volume("data") == nil && r.status().ReleasedCount == 1 }, "not released")
+	want := &flexlvmv1.ReleasedOrigin{
+		Claim: "data-data", StorageClassName: "fast", Inodes: 5000, OnNodeLoss: "release", IOLimits: "rbps=max wbps=max riops=100 wiops=max", AccessModes: []string{"ReadWriteOncePod"},
+	}
+	require.Equal(t, want, r.status().Released[0].Origin)
+	require.Equal(t, fsUUID, r.status().Released[0].FilesystemUUID)
+	stop()
+	r.start()
+	r.volume("later", volume.Unreferenced, 1, func(v *inventory.Volume) { v.FS = "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11" })
+	r.eventually(func() bool { return r.status().ReleasedCount == 2 }, "no report")
+	for _, one := range r.status().Released {
+		if one.Name == "data" {
+			require.Equal(t, want, one.Origin)
+		} else {
+			require.Nil(t, one.Origin)
+		}
+	}
+}

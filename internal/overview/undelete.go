@@ -1,0 +1,133 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/undelete"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Wanted says which released volume is meant; what is empty says nothing. Claim is the
+// name of the claim that it had.
+type Wanted struct{ Namespace, Claim, Volume, Node string }
+
+// A Candidate is a released volume, and the node that it is on.
+type Candidate struct {
+	Node      string
+	GroupUUID string
+	Released  flexlvmv1.ReleasedVolume
+}
+
+// Claim returns the name of the claim that the volume had; empty if that is not known.
+func (c Candidate) Claim() string {
+	if c.Released.Origin == nil {
+		return ""
+	}
+	return c.Released.Origin.Claim
+}
+
+func (c Candidate) String() string {
+	claim := cmp.Or(c.Claim(), "unknown")
+	return fmt.Sprintf("--volume %s (node %s, claim %s, %s, %s since %s)", c.Released.Name, c.Node, claim,
+		bytesOf(c.Released.Size), c.Released.State, c.Released.Released.UTC().Format("2006-01-02 15:04:05Z"))
+}
+
+// Find returns the one released volume that is meant. Where there are several, or none, the
+// error names what there is in the namespace, the newest first.
+func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
+	var found, others []Candidate
+	unlisted := int32(0)
+	for i := range storages {
+		s := &storages[i]
+		if w.Node != "" && s.Name != w.Node {
+			continue
+		}
+		unlisted += max(0, s.Status.ReleasedCount-int32(len(s.Status.Released)))
+		for _, r := range s.Status.Released {
+			c := Candidate{Node: s.Name, GroupUUID: groupUUID(s, r.Pool), Released: r}
+			switch {
+			case r.Namespace != w.Namespace:
+			case w.Volume != "" && r.Name != w.Volume, w.Volume == "" && c.Claim() != w.Claim, r.FilesystemUUID == "":
+				others = append(others, c)
+			default:
+				found = append(found, c)
+			}
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	what := fmt.Sprintf("of claim %s/%s", w.Namespace, w.Claim)
+	if w.Volume != "" {
+		what = fmt.Sprintf("%s of namespace %s", w.Volume, w.Namespace)
+	}
+	if len(found) > 1 {
+		return Candidate{}, fmt.Errorf("%d released volumes %s are there; say which:%s", len(found), what, listed(found))
+	}
+	err := fmt.Errorf("no node reports a released volume %s: it was evicted, its claim's deletion is not over yet (kubectl get pv), or it is not among those that the nodes list", what)
+	if len(others) > 0 {
+		err = fmt.Errorf("%w. In this namespace there are:%s", err, listed(others))
+	}
+	if unlisted > 0 {
+		err = fmt.Errorf("%w\n%d older ones are not listed; flexlvm volumes list on the node shows them", err, unlisted)
+	}
+	return Candidate{}, err
+}
+
+func listed(all []Candidate) string {
+	slices.SortStableFunc(all, func(a, b Candidate) int { return b.Released.Released.Compare(a.Released.Released.Time) })
+	var out strings.Builder
+	for _, c := range all[:min(len(all), 20)] {
+		out.WriteString("\n  " + c.String())
+	}
+	return out.String()
+}
+
+func groupUUID(s *flexlvmv1.NodeStorage, pool string) string {
+	group := string(volume.PoolName(pool).Group())
+	for _, p := range s.Status.Pools {
+		if p.Name == group {
+			return p.UUID
+		}
+	}
+	return ""
+}
+
+// Inventory is the volume as the node would describe it.
+func (c Candidate) Inventory(cluster string) inventory.Volume {
+	v := released(c.Released)
+	v.GroupUUID, v.Cluster = c.GroupUUID, cluster
+	v.Reclaim = cmp.Or(volume.Reclaim(c.Released.Reclaim), volume.ReclaimLazy)
+	v.Wipe = cmp.Or(volume.Wipe(c.Released.Wipe), volume.WipeNone)
+	return v
+}
+
+// Wish is what the PersistentVolume said, as far as it is known. The caller says the node,
+// and the policy.
+func (c Candidate) Wish() (undelete.Wish, error) {
+	w := undelete.Wish{Node: c.Node}
+	o := c.Released.Origin
+	if o == nil {
+		return w, nil
+	}
+	w.Claim, w.Class, w.Inodes, w.Door, w.OnNodeLoss = o.Claim, o.StorageClassName, o.Inodes, pv.Door(o.Door), volume.OnNodeLoss(o.OnNodeLoss)
+	var err error
+	if o.OverprovisionRatio != "" {
+		if w.Ratio, err = volume.ParseRatio(pv.AnnotationRatio, o.OverprovisionRatio); err != nil {
+			return w, err
+		}
+	}
+	if o.IOLimits != "" {
+		if w.IOLimits, err = volume.ParseIOLimits(pv.AnnotationIOLimits, o.IOLimits); err != nil {
+			return w, err
+		}
+	}
+	w.MountOptions, err = volume.ParseMountOptions("mountOptions", o.MountOptions)
+	return w, err
+}

@@ -1,0 +1,79 @@
+package overview_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// deleted makes the first released volume of a node that of a claim.
+func deleted(claim string) func(*flexlvmv1.NodeStorageStatus) {
+	return func(s *flexlvmv1.NodeStorageStatus) {
+		s.Released[0].FilesystemUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+		s.Released[0].Origin = &flexlvmv1.ReleasedOrigin{Claim: claim}
+	}
+}
+
+func TestFind(t *testing.T) {
+	find := func(w overview.Wanted, all ...flexlvmv1.NodeStorage) (string, error) {
+		got, err := overview.Find(all, w)
+		return got.Node + "/" + got.Released.Name, err
+	}
+	a, b := node("a", deleted("data")), node("b", deleted("data"))
+	got, err := find(overview.Wanted{Namespace: "shop", Claim: "data"}, a)
+	require.NoError(t, err)
+	require.Equal(t, "a/released-0", got)
+
+	_, err = find(overview.Wanted{Namespace: "shop", Claim: "data"}, a, b)
+	require.ErrorContains(t, err, "2 released volumes of claim shop/data are there; say which:\n  --volume released-0 (node a, claim data, 8 GiB, unreferenced since 2026-11-19 22:00:00Z)")
+	got, err = find(overview.Wanted{Namespace: "shop", Claim: "data", Node: "b"}, a, b)
+	require.NoError(t, err)
+	require.Equal(t, "b/released-0", got)
+	got, err = find(overview.Wanted{Namespace: "shop", Claim: "other", Volume: "released-0"}, a)
+	require.NoError(t, err, "the claim may get another name")
+	require.Equal(t, "a/released-0", got)
+
+	for _, w := range []overview.Wanted{{Namespace: "thief", Claim: "data"}, {Namespace: "thief", Volume: "released-0"}} {
+		_, err = find(w, a)
+		require.ErrorContains(t, err, "no node reports a released volume")
+		require.NotContains(t, err.Error(), "released-1", "what is another namespace's is not named")
+	}
+	a.Status.ReleasedCount = 9
+	_, err = find(overview.Wanted{Namespace: "shop", Claim: "gone"}, a)
+	require.ErrorContains(t, err, "In this namespace there are:\n  --volume released-")
+	require.ErrorContains(t, err, "7 older ones are not listed")
+	_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-1"}, a)
+	require.ErrorContains(t, err, "no node reports", "its file system is not known")
+}
+
+func TestWhatComesBack(t *testing.T) {
+	s := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+		r := &s.Released[0]
+		r.Layout, r.Stripes, r.StripeSizeKiB, r.Wipe, r.FullSize = "striped", 3, 128, "zero", resource.MustParse("9Gi")
+		*r.Origin = flexlvmv1.ReleasedOrigin{Claim: "data", StorageClassName: "fast", Inodes: 5, OverprovisionRatio: "1.5", OnNodeLoss: "release", IOLimits: "riops=7", MountOptions: []string{"noatime"}, Door: "csi"}
+	})
+	found, err := overview.Find([]flexlvmv1.NodeStorage{s}, overview.Wanted{Namespace: "shop", Claim: "data"})
+	require.NoError(t, err)
+	v := found.Inventory("here")
+	require.Equal(t, volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128}, v.Shape)
+	require.Equal(t, 9*volume.GiB, v.Full)
+	require.Equal(t, volume.WipeZero, v.Wipe)
+	require.Equal(t, ledgertest.GroupUUID, v.GroupUUID)
+	require.Equal(t, "here", v.Cluster)
+	w, err := found.Wish()
+	require.NoError(t, err)
+	require.Equal(t, "1.5", w.Ratio.String())
+	require.EqualValues(t, 7, w.IOLimits.ReadIOPS)
+	require.Equal(t, []volume.MountOption{volume.NoAtime}, w.MountOptions)
+	require.Equal(t, "fast", w.Class)
+
+	found.Released.Origin.IOLimits = "nonsense"
+	_, err = found.Wish()
+	require.Error(t, err)
+}

@@ -1,0 +1,75 @@
+// Package undelete decides what a volume whose claim was deleted comes back as: on the node
+// (`flexlvm volumes undelete`), and through the API (`kubectl flexlvm undelete`). No I/O, and
+// none of Kubernetes' types, because the driver links it.
+package undelete
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Wish is what the tags of a volume do not hold.
+type Wish struct {
+	Node     string // the node's name in the cluster
+	Hostname string // its label kubernetes.io/hostname
+	Claim    string // empty: the volume's name
+	Class    string // empty: none
+	Policy   string // reclaim policy
+	Door     pv.Door
+	Ratio    volume.Ratio // of the volume's thin pool
+	Inodes   int64        // limit; 0: none
+	// OnNodeLoss is Keep where it is empty.
+	OnNodeLoss   volume.OnNodeLoss
+	IOLimits     volume.IOLimits
+	MountOptions []volume.MountOption // of a CSI volume alone
+}
+
+// Manifest describes a PersistentVolume and its claim for a volume that has lost both. The
+// PersistentVolume names the volume's file system, so no empty volume takes its place. It
+// refuses what the API server or the driver would refuse: by the time that they do, the
+// volume has been brought back, and somebody waits for it.
+func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
+	if _, err := pv.ParseObjectName("volume", string(v.Name)); err != nil {
+		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can carry it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
+	}
+	spec := volume.Spec{
+		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace, FS: v.FS,
+		// Of a layout that is not flexlvm's, linear is as good as any: what exists is
+		// mounted as it is.
+		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
+		Ratio: w.Ratio, Inodes: w.Inodes,
+	}
+	if err := spec.Validate(); err != nil {
+		return pv.Manifest{}, fmt.Errorf("bring volume %s back: %w", Where(v), err)
+	}
+	return pv.Manifest{
+		Description: pv.Description{
+			Name: string(v.Name), Node: w.Node, Hostname: w.Hostname, Door: w.Door, Spec: spec,
+			Charged:    w.Ratio.Of(max(v.Device, v.Full)),
+			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
+			OnNodeLoss: cmp.Or(w.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: w.IOLimits, MountOptions: w.MountOptions,
+		},
+		Policy: w.Policy, Class: w.Class,
+		Namespace: v.Namespace, Claim: cmp.Or(w.Claim, string(v.Name)),
+	}, nil
+}
+
+// MayReturn says what to do about a volume that is nothing to bring back.
+func MayReturn(v inventory.Volume) error {
+	switch {
+	case v.Clone != "" && v.State != volume.Creating:
+		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", Where(v))
+	case v.Kind == volume.Dataset:
+		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
+	case v.State == volume.Creating:
+		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", Where(v))
+	}
+	return nil
+}
+
+// Where names a volume on its node.
+func Where(v inventory.Volume) string { return string(v.Group) + "/" + string(v.Name) }

@@ -1,0 +1,62 @@
+package undelete_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/undelete"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func released() inventory.Volume {
+	return inventory.Volume{
+		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB,
+		Device: 1148 * volume.MiB, Full: 1200 * volume.MiB, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Namespace: "shop", Kind: volume.Claim,
+		Shape: volume.Shape{Layout: volume.Linear},
+	}
+}
+
+func TestManifest(t *testing.T) {
+	m, err := undelete.Manifest(released(), undelete.Wish{
+		Node: "node-1", Hostname: "host-1", Claim: "data", Class: "fast", Policy: "Retain", Door: pv.CSI, Inodes: 5000,
+		OnNodeLoss: volume.OnNodeLossRelease, IOLimits: volume.IOLimits{ReadIOPS: 100}, MountOptions: []volume.MountOption{volume.NoAtime},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", m.Options()[volume.OptionFS], "so no empty volume takes its place")
+	require.Equal(t, "5000", m.Options()[volume.OptionInodes])
+	require.Equal(t, 1200*volume.MiB, m.Charged)
+	require.Equal(t, volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}, m.Disposal)
+	require.Equal(t, "shop/data", m.Namespace+"/"+m.Claim)
+	require.Equal(t, volume.OnNodeLossRelease, m.OnNodeLoss)
+
+	m, err = undelete.Manifest(released(), undelete.Wish{Node: "node-1", Hostname: "node-1", Policy: "Retain"})
+	require.NoError(t, err)
+	require.Equal(t, "pvc-3", m.Claim)
+	require.Equal(t, volume.OnNodeLossKeep, m.OnNodeLoss)
+
+	odd := released()
+	odd.Name = "My_Data"
+	_, err = undelete.Manifest(odd, undelete.Wish{})
+	require.ErrorContains(t, err, "lvrename flexlvm My_Data NEW")
+	odd = released()
+	odd.Size = 0
+	_, err = undelete.Manifest(odd, undelete.Wish{})
+	require.ErrorContains(t, err, "bring volume flexlvm/pvc-3 back")
+}
+
+func TestMayReturn(t *testing.T) {
+	require.NoError(t, undelete.MayReturn(released()))
+	for says, change := range map[string]func(*inventory.Volume){
+		"was never finished":      func(v *inventory.Volume) { v.Clone = "x" },
+		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
+		"first mount was cut":     func(v *inventory.Volume) { v.State = volume.Creating },
+		"flexlvm/pvc-3 is creati": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },
+	} {
+		v := released()
+		change(&v)
+		require.ErrorContains(t, undelete.MayReturn(v), says)
+	}
+}

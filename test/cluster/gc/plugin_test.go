@@ -1,0 +1,130 @@
+//go:build cluster
+
+package gc_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// plugin builds kubectl-flexlvm, and returns what calls it in a namespace as the
+// administrator, or as whom a kubeconfig names.
+func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (string, error) {
+	t.Helper()
+	source, err := vm.SourceDir()
+	require.NoError(t, err)
+	binary := filepath.Join(t.TempDir(), "kubectl-flexlvm")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/kubectl-flexlvm")
+	build.Dir = source
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return func(args ...string) (string, error) {
+		cmd := b.Command(t.Context(), append([]string{binary, "--kubeconfig=" + b.AdminKubeconfig(), "--namespace=" + namespace}, args...)...)
+		said, err := cmd.CombinedOutput()
+		return string(said), err
+	}
+}
+
+// testPlugin: a deleted claim is brought back by the plugin alone, without a shell on the
+// node.
+func (b *bed) testPlugin(t *testing.T) {
+	s := b.space(t, "plugin")
+	flexlvm := b.plugin(t, s.name)
+	ask := func(args ...string) string {
+		said, err := flexlvm(args...)
+		require.NoError(t, err, said)
+		return said
+	}
+	s.claim(lazy, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name, sum := s.volumeOf("data"), s.sums("main")
+	s.end("main")
+	s.deleteClaims("data")
+	b.persistentVolumeGone(t, name)
+	s.reported(flexlvm, name, "unreferenced")
+
+	// Whoever may not create PersistentVolumes cannot.
+	b.kubectl(t, "create", "serviceaccount", "reader", "-n", s.name)
+	b.kubectl(t, "create", "clusterrole", "plugin-reader", "--verb=get,list", "--resource=nodestorages.flexlvm.io,nodes,namespaces,persistentvolumeclaims")
+	b.kubectl(t, "create", "clusterrolebinding", "plugin-reader", "--clusterrole=plugin-reader", "--serviceaccount="+s.name+":reader")
+	said, err := flexlvm("undelete", "data", "--as=system:serviceaccount:"+s.name+":reader")
+	require.Error(t, err)
+	require.Contains(t, said, "forbidden")
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
+
+	require.Contains(t, ask("undelete", "data", "--dry-run"), "flexlvm.io/undelete: ")
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "--dry-run changes nothing")
+	require.Equal(t, "volume "+name+" is ready again, for claim plugin/data\n", ask("undelete", "data"))
+	require.Equal(t, volume.Ready, b.stateOf(t, name))
+	s.pod("main", "data")
+	s.running("main")
+	require.Equal(t, sum, s.sums("main"), "the pod finds its file")
+	require.Contains(t, b.kubectl(t, "get", "events", "-n", "default", "--field-selector=reason=VolumeUndeleted"), name)
+	require.Contains(t, ask("undelete", "data"), "is ready again", "once more changes nothing")
+	s.end("main")
+	b.say(t, "the plugin has brought the claim back")
+
+	s.testEvictedMeanwhile(flexlvm)
+}
+
+// reported waits until the node reports a volume in a state.
+func (s *space) reported(flexlvm func(...string) (string, error), name, state string) {
+	s.t.Helper()
+	await.Until(s.t, longest, func() string {
+		said, err := flexlvm("volumes", "-o", "wide")
+		if err != nil {
+			return said
+		}
+		for line := range strings.Lines(said) {
+			if strings.Contains(line, name) && strings.Contains(line, " "+state+" ") {
+				return ""
+			}
+		}
+		return name + " is not reported as " + state + ":\n" + said
+	})
+}
+
+// testEvictedMeanwhile: the volume goes while its claim is made, and nothing takes its place.
+func (s *space) testEvictedMeanwhile(flexlvm func(...string) (string, error)) {
+	t := s.t
+	s.claim(lazy, "late")
+	s.pod("first", "late")
+	s.running("first")
+	name := s.volumeOf("late")
+	s.end("first")
+	s.deleteClaims("late")
+	s.persistentVolumeGone(t, name)
+	s.reported(flexlvm, name, "unreferenced")
+	manifests, err := flexlvm("undelete", "late", "--dry-run")
+	require.NoError(t, err, manifests)
+	s.onNode(t, "lvremove -qq -y "+wide+"/"+name+"; rm -f /var/lib/flexlvm/volumes/"+wide+"/"+name)
+	s.apply(t, manifests)
+	said, err := flexlvm("undelete", "late")
+	require.Error(t, err)
+	require.Contains(t, said, "was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place")
+
+	s.pod("second", "late")
+	await.Until(t, longest, func() string {
+		events, err := s.client.CoreV1().Events(s.name).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=second"})
+		require.NoError(t, err)
+		for _, e := range events.Items {
+			if strings.Contains(e.Message, "an empty volume will not take its place") {
+				return ""
+			}
+		}
+		return "kubelet has not said so"
+	})
+	require.Empty(t, s.stateOf(t, name), "an empty volume took its place")
+	require.NoError(t, s.client.CoreV1().Pods(s.name).Delete(t.Context(), "second", metav1.DeleteOptions{}))
+	s.say(t, "what was evicted meanwhile was not made anew")
+}
