@@ -6,8 +6,8 @@ import (
 )
 
 // NodeStorage is what one node knows of its pools and volumes. It bears the name
-// of its node, is owned by it, and is written by the node daemon alone; there is
-// nothing in it to edit.
+// of its node, is owned by it, and its status is written by the node daemon alone. Its spec
+// is what people ask of the node: kubectl flexlvm writes it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -31,7 +31,10 @@ type NodeStorage struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Status is all there is to it.
+	// Spec is what people ask of the node.
+	// +optional
+	Spec NodeStorageSpec `json:"spec,omitzero"`
+	// Status is what the node reports.
 	// +optional
 	Status NodeStorageStatus `json:"status,omitzero"`
 }
@@ -89,6 +92,11 @@ type NodeStorageStatus struct {
 	// EvictionPolicy is when the daemon evicts.
 	// +optional
 	EvictionPolicy *EvictionPolicy `json:"evictionPolicy,omitempty"`
+	// Answers are what became of the requests in the spec, for as long as they are there.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Answers []VolumeAnswer `json:"answers,omitempty"`
 	// DeclaredGroups are the VolumeGroups that select this node, and what became of
 	// each, at most 16.
 	// +listType=map
@@ -222,6 +230,9 @@ type Orphan struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Size that the user may write.
 	Size resource.Quantity `json:"size"`
+	// FilesystemUUID is the UUID of its file system.
+	// +optional
+	FilesystemUUID string `json:"filesystemUUID,omitempty"`
 	// Created is when LVM made it.
 	// +optional
 	Created metav1.Time `json:"created,omitzero"`

@@ -17,7 +17,8 @@ import (
 const long = `kubectl flexlvm answers what people ask of a whole cluster: how its nodes are, what
 volumes there are, and what would happen if a claim came.
 
-It uses the API as the user that your kubeconfig names. Only undelete changes anything.`
+It uses the API as the user that your kubeconfig names. Only undelete,
+retain and forget change anything.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -43,6 +44,7 @@ func command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), undeleteCommand(s), uiCommand(s))
+	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), uiCommand(s))
+	cmd.AddCommand(undeleteCommand(s), retainCommand(s), forgetCommand(s))
 	return cmd
 }

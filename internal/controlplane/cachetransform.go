@@ -26,7 +26,8 @@ func Transform(obj any) (any, error) {
 		o.Annotations = only(o.Annotations, pv.AnnotationScaleDown, pv.AnnotationScaleDownOurs)
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
 	case *flexlvmv1.NodeStorage:
-		o.Status.Evictions, o.Status.Released, o.Status.EvictionPolicy = nil, nil, nil
+		o.Spec = flexlvmv1.NodeStorageSpec{}
+		o.Status.Evictions, o.Status.Released, o.Status.EvictionPolicy, o.Status.Answers = nil, nil, nil, nil
 		o.Status.Orphans = slices.DeleteFunc(o.Status.Orphans, func(orphan flexlvmv1.Orphan) bool { return !replica.IsVolumeName(orphan.Name) })
 	case *corev1.PersistentVolumeClaim:
 		return leanClaim(o), nil

@@ -227,7 +227,7 @@ func byName(objects []*corev1.PersistentVolume) map[string]*corev1.PersistentVol
 // server itself: before anything is done or claimed that cannot be taken back, and now
 // and then; in any case some time after a watch had trouble.
 func (d *Daemon) mustConfirm(f observation) bool {
-	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" {
+	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" || len(d.requested()) > 0 {
 		return true
 	}
 	if !f.at.Before(d.confirmAt) || !d.listAt.IsZero() && !f.at.Before(d.listAt) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
@@ -96,6 +97,7 @@ type Daemon struct {
 	volumeCount int64                 // of the cluster
 	orphans     map[eviction.Key]bool // of the last confirmed round
 	ahead       eviction.Ahead
+	answers     []flexlvmv1.VolumeAnswer // of this process, the newest last
 	meter       *meter
 
 	dedupe         *dedupe

@@ -50,6 +50,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
 		d.undelete(ctx, f)
+		d.grant(ctx, f)
 		d.evictReplicas(ctx, f)
 	}
 	if err == nil {

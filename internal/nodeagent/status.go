@@ -31,6 +31,7 @@ type report struct {
 	evictions []flexlvmv1.Eviction
 	healing   map[string]bool // volumes with a problem that is being put right
 	declared  []flexlvmv1.DeclaredGroup
+	answers   []flexlvmv1.VolumeAnswer
 	policy    eviction.Policy
 	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
 	origin func(uuid string) *flexlvmv1.ReleasedOrigin
@@ -43,7 +44,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.ObservedTime = second(r.now)
 	is.Version = r.version
 	is.Evictions = r.evictions
-	is.DeclaredGroups = r.declared
+	is.DeclaredGroups, is.Answers = r.declared, r.answers
 	is.EvictionPolicy = policyStatus(r.policy)
 	set := func(kind string, yes bool, reason, message string) {
 		status := metav1.ConditionFalse
@@ -181,7 +182,7 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 	for _, v := range all {
 		out = append(out, flexlvmv1.Orphan{
 			Pool: string(v.Group), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-			Size: quantity(v.Size), Created: second(v.Created), LastUsed: second(v.LastUsed),
+			Size: quantity(v.Size), FilesystemUUID: v.FS, Created: second(v.Created), LastUsed: second(v.LastUsed),
 			Problem: clip(v.Problem, mostMessage),
 		})
 	}

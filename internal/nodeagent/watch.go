@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -47,7 +48,7 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func())
 	}{
 		{w.volumes, "PersistentVolumes", leanVolume, volumeHandler(kick)},
 		{w.pods, "pods", leanPod, w.podHandler(kick)},
-		{w.storage, "NodeStorage", leanStorage, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { kick() }}},
+		{w.storage, "NodeStorage", leanStorage, storageHandler(kick)},
 	} {
 		if err := informer.of.SetTransform(informer.transform); err != nil {
 			return nil, err
@@ -145,6 +146,18 @@ func volumeHandler(kick func()) cache.ResourceEventHandler {
 				kick()
 			}
 		},
+	}
+}
+
+// storageHandler kicks when somebody asks the node for something, or its report is gone.
+func storageHandler(kick func()) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(was, is any) {
+			if !equality.Semantic.DeepEqual(was.(*flexlvmv1.NodeStorage).Spec, is.(*flexlvmv1.NodeStorage).Spec) {
+				kick()
+			}
+		},
+		DeleteFunc: func(any) { kick() },
 	}
 }
 

@@ -80,6 +80,25 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	return Candidate{}, err
 }
 
+// FindAny is Find, also among the orphans that the nodes report, if the volume is named.
+func FindAny(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
+	found, err := Find(storages, w)
+	if err == nil || w.Volume == "" {
+		return found, err
+	}
+	for i := range storages {
+		s := &storages[i]
+		for _, o := range s.Status.Orphans {
+			if o.Name == w.Volume && o.Namespace == w.Namespace && o.FilesystemUUID != "" && (w.Node == "" || w.Node == s.Name) {
+				return Candidate{Node: s.Name, Released: flexlvmv1.ReleasedVolume{
+					Pool: o.Pool, Name: o.Name, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID,
+				}}, nil
+			}
+		}
+	}
+	return Candidate{}, err
+}
+
 func listed(all []Candidate) string {
 	slices.SortStableFunc(all, func(a, b Candidate) int { return b.Released.Released.Compare(a.Released.Released.Time) })
 	var out strings.Builder

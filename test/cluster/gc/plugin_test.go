@@ -75,6 +75,37 @@ func (b *bed) testPlugin(t *testing.T) {
 	b.say(t, "the plugin has brought the claim back")
 
 	s.testEvictedMeanwhile(flexlvm)
+	s.testRetainAndForget(flexlvm, name)
+}
+
+// testRetainAndForget: the volume of a deleted claim is kept and given up through the API, and
+// one that has an owner is not.
+func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), name string) {
+	t := s.t
+	said, err := flexlvm("forget", "data")
+	require.Error(t, err, "its claim is there")
+	require.Contains(t, said, "no node reports a released volume")
+	s.deleteClaims("data")
+	s.kubectl(t, "delete", "pv", name, "--timeout=240s")
+	s.reported(flexlvm, name, "retained")
+	for _, step := range []struct {
+		verb, says string
+		state      volume.State
+	}{
+		{"retain", "is retained already", volume.Retained},
+		{"forget", "is unreferenced now (it was retained)", volume.Unreferenced},
+		{"retain", "is retained now (it was unreferenced)", volume.Retained},
+	} {
+		said, err := flexlvm(step.verb, "data")
+		require.NoError(t, err, said)
+		require.Contains(t, said, step.says)
+		require.Equal(t, step.state, s.stateOf(t, name))
+	}
+	said, err = flexlvm("undelete", "data")
+	require.NoError(t, err, said)
+	require.Equal(t, volume.Ready, s.stateOf(t, name))
+	require.Empty(t, s.kubectl(t, "get", "nodestorage", node, "-o", "jsonpath={.spec.requests}"), "requests are taken out again")
+	s.say(t, "retained, forgotten and retained through the API")
 }
 
 // reported waits until the node reports a volume in a state.

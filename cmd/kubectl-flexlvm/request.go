@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// mostRequests is how many a NodeStorage takes.
+const mostRequests = 20
+
+// requestOptions are those of retain and forget, which differ only in where the volume goes.
+type requestOptions struct {
+	wanted overview.Wanted
+	to     volume.State
+	wait   time.Duration
+}
+
+func retainCommand(s *session) *cobra.Command {
+	o := requestOptions{to: volume.Retained}
+	cmd := &cobra.Command{
+		Use:   "retain CLAIM",
+		Short: "Keep a volume whose claim was deleted until a person decides",
+		Long: `retain keeps a volume whose claim was deleted, until a person decides: however full the disk
+runs, it is not removed. undelete brings it back, forget gives it up. An orphan is named with
+--volume. The node does it, as flexlvm volumes retain does there, and answers; only who may
+update NodeStorages can ask.`,
+	}
+	return o.build(cmd, s)
+}
+
+func forgetCommand(s *session) *cobra.Command {
+	o := requestOptions{to: volume.Unreferenced}
+	cmd := &cobra.Command{
+		Use:   "forget CLAIM",
+		Short: "Say that nobody wants a retained volume, or an orphan, any more",
+		Long: `forget says that nobody wants a volume any more: one that was retained, or an orphan, which is
+named with --volume. The node takes its room back when it is needed, or at once where its
+class said so. Until then undelete brings it back. A volume that a PersistentVolume names, or
+that is in use, is refused. Only who may update NodeStorages can ask.`,
+	}
+	return o.build(cmd, s)
+}
+
+func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 && o.wanted.Volume == "" || len(args) == 0 && o.wanted.Volume != "" {
+			return nil
+		}
+		return errors.New("name either the claim that was deleted, or the volume with --volume")
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return s.completeReleased(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			o.wanted.Claim = args[0]
+		}
+		c, err := s.client()
+		if err != nil {
+			return err
+		}
+		if o.wanted.Namespace, err = s.namespace(); err != nil {
+			return err
+		}
+		return o.ask(cmd.Context(), c, cmd.OutOrStdout())
+	}
+	cmd.Flags().StringVar(&o.wanted.Volume, "volume", "", "the volume that is meant, by the name of the PersistentVolume it had")
+	cmd.Flags().StringVar(&o.wanted.Node, "node", "", "the node that it is on, if several have one")
+	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the node")
+	return cmd
+}
+
+// ask puts the request into the NodeStorage of the node, waits for the answer, and takes the
+// request out again, also where there is no answer.
+func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer) error {
+	reports, err := storages(ctx, c)
+	if err != nil {
+		return err
+	}
+	found, err := overview.FindAny(reports, o.wanted)
+	if err != nil {
+		return err
+	}
+	request := flexlvmv1.VolumeRequest{
+		ID: uuid.NewString(), Time: metav1.Now(), Group: string(volume.PoolName(found.Released.Pool).Group()), Name: found.Released.Name,
+		FilesystemUUID: found.Released.FilesystemUUID, State: string(o.to),
+	}
+	if err := change(ctx, c, found.Node, func(s *flexlvmv1.NodeStorage) error { return add(s, request) }); err != nil {
+		return err
+	}
+	answer, err := o.await(ctx, c, found.Node, request.ID)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	withdrawn := change(cleanup, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
+		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool { return r.ID == request.ID })
+		return nil
+	})
+	if err := errors.Join(err, withdrawn); err != nil {
+		return err
+	}
+	if !answer.Done {
+		return fmt.Errorf("the node says: %s", answer.Message)
+	}
+	fmt.Fprintln(out, answer.Message)
+	return nil
+}
+
+// add adds a request, and takes out those that were answered and left.
+func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
+	if len(s.Spec.Requests) >= mostRequests {
+		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool {
+			return slices.ContainsFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == r.ID })
+		})
+	}
+	if len(s.Spec.Requests) >= mostRequests {
+		return fmt.Errorf("node %s has %d requests that it has not answered: see whether its daemon runs", s.Name, len(s.Spec.Requests))
+	}
+	s.Spec.Requests = append(s.Spec.Requests, request)
+	return nil
+}
+
+// change changes the spec of a NodeStorage, whoever else does so in the same moment.
+func change(ctx context.Context, c client.Client, node string, how func(*flexlvmv1.NodeStorage) error) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		s := &flexlvmv1.NodeStorage{}
+		if err := c.Get(ctx, client.ObjectKey{Name: node}, s); err != nil {
+			return err
+		}
+		if err := how(s); err != nil {
+			return err
+		}
+		return c.Update(ctx, s)
+	})
+	if err != nil {
+		return fmt.Errorf("ask node %s: %w", node, err)
+	}
+	return nil
+}
+
+func (o *requestOptions) await(ctx context.Context, c client.Client, node, id string) (answer flexlvmv1.VolumeAnswer, err error) {
+	err = wait.PollUntilContextTimeout(ctx, lookEvery, o.wait, true, func(ctx context.Context) (bool, error) {
+		s := &flexlvmv1.NodeStorage{}
+		if err := c.Get(ctx, client.ObjectKey{Name: node}, s); err != nil {
+			return false, fmt.Errorf("read the answer of node %s: %w", node, err)
+		}
+		i := slices.IndexFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
+		if i >= 0 {
+			answer = s.Status.Answers[i]
+		}
+		return i >= 0, nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return answer, fmt.Errorf("node %s has not answered within %s, and the request is withdrawn: see whether its daemon runs", node, o.wait)
+	}
+	return answer, err
+}

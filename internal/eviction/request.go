@@ -1,0 +1,72 @@
+package eviction
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// requestLife is how long a request may wait for its node: what somebody wanted long ago may
+// be wrong by now.
+const requestLife = time.Hour
+
+// A Request is a person's word on a volume that no PersistentVolume names, as
+// `flexlvm volumes retain` and `forget` have it on the node.
+type Request struct {
+	Time  time.Time
+	Group volume.Group
+	Name  volume.Name
+	FS    string
+	To    volume.State // Retained or Unreferenced
+}
+
+// Grant returns the volume that a request means, or why it is refused. The PersistentVolumes
+// of the View must be the API server's own word.
+func Grant(view View, r Request) (inventory.Volume, error) {
+	x := newIndex(view)
+	key := Key{r.Group, r.Name}
+	if age := view.Now.Sub(r.Time); age > requestLife || age < -requestLife {
+		return inventory.Volume{}, fmt.Errorf("the request is of %s, and it is %s: ask again, or set the clocks", r.Time.UTC().Format(time.RFC3339), view.Now.UTC().Format(time.RFC3339))
+	}
+	v, there := x.volumes[key]
+	_, wanted := x.anywhere[r.Name]
+	switch {
+	case r.To != volume.Retained && r.To != volume.Unreferenced:
+		return inventory.Volume{}, fmt.Errorf("%s is no state that can be asked for", r.To)
+	case view.Cluster == "":
+		return inventory.Volume{}, fmt.Errorf("it is not known whose volumes these are")
+	case !there || v.State == volume.Doomed:
+		return inventory.Volume{}, fmt.Errorf("volume %s is gone: it was evicted", key)
+	case v.State == "":
+		return inventory.Volume{}, fmt.Errorf("the tags of volume %s make no sense (%s); put them right with lvchange", key, v.Problem)
+	case v.Cluster != view.Cluster:
+		return inventory.Volume{}, fmt.Errorf("volume %s belongs to cluster %q", key, v.Cluster)
+	case v.FS != r.FS:
+		return inventory.Volume{}, fmt.Errorf("volume %s holds the file system %s, and %s is meant", key, v.FS, r.FS)
+	case x.ailing[r.Group] != "":
+		return inventory.Volume{}, fmt.Errorf("%s", x.ailing[r.Group])
+	case v.State == r.To:
+		return *v, nil
+	case wanted || x.named[key]:
+		return inventory.Volume{}, fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namer(view, key), key)
+	case x.unread[r.Name]:
+		return inventory.Volume{}, fmt.Errorf("a PersistentVolume that cannot be read may mean volume %s; put that one right", key)
+	case v.State != volume.Unreferenced && v.State != volume.Retained && (v.Open || len(v.Mounts) > 0):
+		return inventory.Volume{}, fmt.Errorf("volume %s is in use on the node, so somebody wants it", key)
+	case x.copied[key] != "":
+		return inventory.Volume{}, fmt.Errorf("PersistentVolume %s is to begin as a copy of volume %s, which is not made yet", x.copied[key], key)
+	}
+	return *v, nil
+}
+
+// namer is a PersistentVolume that names a volume, whether or not it is given up.
+func (x *index) namer(view View, key Key) string {
+	for i := range view.PersistentVolumes {
+		if c := &view.PersistentVolumes[i]; KeyOfPersistentVolume(c) == key || c.Volume == key.name {
+			return c.PV
+		}
+	}
+	return ""
+}

@@ -1,0 +1,110 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// keptAnswers is how many this process remembers: a watch that is late still shows requests
+// that were answered long ago.
+const keptAnswers = 100
+
+// requested are the requests of the node's NodeStorage that have no answer yet.
+func (d *Daemon) requested() (out []flexlvmv1.VolumeRequest) {
+	own, synced := d.watches.nodeStorage(d.cfg.Node)
+	if !synced || own == nil || d.cfg.DryRun {
+		return nil
+	}
+	for _, r := range own.Spec.Requests {
+		if !answered(own.Status.Answers, r.ID) && !answered(d.answers, r.ID) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func answered(answers []flexlvmv1.VolumeAnswer, id string) bool {
+	return slices.ContainsFunc(answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
+}
+
+// grant carries out what people have asked of the node. The round's PersistentVolumes are the
+// API server's own word (mustConfirm). Killed before the answer is written, it does the same
+// once more.
+func (d *Daemon) grant(ctx context.Context, f observation) {
+	if !f.confirmed {
+		return
+	}
+	moved := map[string]bool{} // the round does not know in which state these are
+	for _, r := range d.requested() {
+		if ctx.Err() != nil {
+			return
+		}
+		if moved[r.Group+"/"+r.Name] {
+			d.kick()
+			continue
+		}
+		moved[r.Group+"/"+r.Name] = true
+		message, err := d.grantOne(ctx, f, r)
+		if err != nil {
+			message = err.Error()
+		}
+		if len(d.answers) >= keptAnswers {
+			d.answers = d.answers[1:]
+		}
+		d.answers = append(d.answers, flexlvmv1.VolumeAnswer{ID: r.ID, Done: err == nil, Message: clip(message, mostMessage)})
+		klog.FromContext(ctx).Info("Answered a request about a volume", "volume", r.Group+"/"+r.Name, "to", r.State, "done", err == nil, "answer", message)
+		d.kick() // the answer goes out with the next report
+	}
+}
+
+func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {
+	to := volume.State(r.State)
+	v, err := eviction.Grant(f.view, eviction.Request{Time: r.Time.Time, Group: volume.Group(r.Group), Name: volume.Name(r.Name), FS: r.FilesystemUUID, To: to})
+	if err != nil {
+		return "", err
+	}
+	key := eviction.KeyOf(&v).String()
+	if v.State == to {
+		return fmt.Sprintf("%s is %s already", key, to), nil
+	}
+	ref := node.Ref{Group: v.Group, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
+	if _, err := d.engine.SetStateOf(ctx, ref, v.FS, to); err != nil {
+		return "", err
+	}
+	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, consequence(to, v))
+	d.events.onNode(normal, either(to == volume.Retained, "VolumeRetained", "VolumeForgotten"), message)
+	return message, nil
+}
+
+func consequence(to volume.State, v inventory.Volume) string {
+	switch {
+	case to == volume.Retained:
+		return "it stays until somebody undeletes or forgets it"
+	case v.Reclaim == volume.ReclaimImmediate:
+		return "its class said immediate, so it is removed the next time the node daemon looks"
+	}
+	return "its room is taken back when it is needed; until then undelete brings it back"
+}
+
+// answersTo are the answers to the requests that are still there: those that were given
+// before, and those of this process.
+func (d *Daemon) answersTo(own *flexlvmv1.NodeStorage) []flexlvmv1.VolumeAnswer {
+	var out []flexlvmv1.VolumeAnswer
+	for _, r := range own.Spec.Requests {
+		for _, a := range slices.Concat(own.Status.Answers, d.answers) {
+			if a.ID == r.ID && !answered(out, a.ID) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
