@@ -18,7 +18,7 @@ const long = `kubectl flexlvm answers what people ask of a whole cluster: how it
 volumes there are, and what would happen if a claim came.
 
 It uses the API as the user that your kubeconfig names. Only undelete,
-retain and forget change anything.`
+retain, forget and door change anything.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,6 +45,6 @@ func command() *cobra.Command {
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), uiCommand(s))
-	cmd.AddCommand(undeleteCommand(s), retainCommand(s), forgetCommand(s))
+	cmd.AddCommand(undeleteCommand(s), retainCommand(s), forgetCommand(s), doorCommand(s))
 	return cmd
 }

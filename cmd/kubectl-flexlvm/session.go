@@ -26,6 +26,15 @@ func (s *session) config() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides)
 }
 
+// namespace is the one that kubectl would take.
+func (s *session) namespace() (string, error) {
+	namespace, _, err := s.config().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return namespace, nil
+}
+
 func (s *session) client() (client.WithWatch, error) {
 	config, err := s.config().ClientConfig()
 	if err != nil {

@@ -108,15 +108,6 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 	return o.await(ctx, c, object, out)
 }
 
-// namespace is the one that the user works in.
-func (s *session) namespace() (string, error) {
-	name, _, err := s.config().Namespace()
-	if err != nil {
-		return "", fmt.Errorf("read kubeconfig: %w", err)
-	}
-	return name, nil
-}
-
 // completeReleased completes the names of claims that were deleted.
 func (s *session) completeReleased(cmd *cobra.Command, args []string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

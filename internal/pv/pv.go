@@ -50,6 +50,9 @@ const (
 	// released: the node daemon makes the volume ready again, and removes the mark. It holds
 	// the UUID of the volume's file system, as volume.OptionFS does.
 	AnnotationUndelete = "flexlvm.io/undelete"
+	// AnnotationReplaces marks a PersistentVolume that names a volume while the volume's own
+	// PersistentVolume is made anew for the other door. It holds what that one is to be like.
+	AnnotationReplaces = "flexlvm.io/replaces"
 	// AnnotationPreResizeCapacity is Kubernetes' own: what a claim had before its volume
 	// began to grow, from which a claim that is bound to the volume anew takes its capacity.
 	AnnotationPreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/migration"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// doorOptions are what the command door is told.
+type doorOptions struct {
+	door   pv.Door
+	dryRun bool
+	class  string
+	wait   time.Duration
+}
+
+func doorCommand(s *session) *cobra.Command {
+	var o doorOptions
+	cmd := &cobra.Command{
+		Use:   "door csi|flex {CLAIM... | --all-of-class CLASS}",
+		Short: "Let volumes that are there go through the other driver, CSI or FlexVolume",
+		Long: `door makes the PersistentVolumes of these claims anew, so that kubelet mounts their volumes
+with the CSI driver (csi) or the FlexVolume driver (flex). Nothing is copied; claim, volume and
+data stay as they are. No pod may use the claim meanwhile: what is in use is left as it is.
+Where it was interrupted, say it again. It needs the right to create, patch and delete
+PersistentVolumes. See docs/doors.md.`,
+		Args:      cobra.MinimumNArgs(1),
+		ValidArgs: []string{string(pv.CSI), string(pv.Flex)},
+		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
+	}
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say of each claim whether it would move, and why not")
+	cmd.Flags().StringVar(&o.class, "all-of-class", "", "all claims of this StorageClass, of all namespaces or of that which --namespace names")
+	cmd.Flags().DurationVar(&o.wait, "timeout", 2*time.Minute, "how long to wait for each claim to be bound again")
+	return cmd
+}
+
+func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
+	var err error
+	if o.door, err = pv.ParseDoor("door", args[0]); err != nil {
+		return err
+	}
+	if names := args[1:]; (len(names) == 0) == (o.class == "") {
+		return errors.New("name the claims, or give --all-of-class")
+	}
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	claims, err := o.claims(cmd.Context(), c, s, args[1:])
+	if err != nil {
+		return err
+	}
+	return o.moveAll(cmd, &migration.Mover{Client: c, Patience: o.wait}, claims)
+}
+
+// claims are those that are meant.
+func (o *doorOptions) claims(ctx context.Context, c client.Client, s *session, names []string) (out []types.NamespacedName, err error) {
+	if o.class == "" {
+		namespace, err := s.namespace()
+		for _, name := range names {
+			out = append(out, types.NamespacedName{Namespace: namespace, Name: name})
+		}
+		return out, err
+	}
+	err = list(ctx, c, func(l *corev1.PersistentVolumeClaimList) {
+		for i := range l.Items {
+			claim := &l.Items[i]
+			if claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == o.class && claim.Spec.VolumeName != "" {
+				out = append(out, client.ObjectKeyFromObject(claim))
+			}
+		}
+	}, client.InNamespace(s.overrides.Context.Namespace))
+	return out, err
+}
+
+// moveAll goes on past claims that cannot move now, and fails if there were any.
+func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []types.NamespacedName) error {
+	out, left := cmd.OutOrStdout(), 0
+	for _, claim := range claims {
+		doing, err := m.Check(cmd.Context(), claim, o.door)
+		if err == nil && doing != "" && !o.dryRun {
+			err = m.Move(cmd.Context(), claim, o.door)
+		}
+		switch {
+		case err != nil:
+			left++
+			fmt.Fprintf(out, "%s: not moved: %v\n", claim, err)
+		case doing == "":
+			fmt.Fprintf(out, "%s: goes through door %s already\n", claim, o.door)
+		case o.dryRun:
+			fmt.Fprintf(out, "%s: would move to door %s; first: %s\n", claim, o.door, doing)
+		default:
+			fmt.Fprintf(out, "%s: goes through door %s now\n", claim, o.door)
+		}
+		if cmd.Context().Err() != nil {
+			return cmd.Context().Err()
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%d of %d claims were left as they are", left, len(claims))
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// protection is the finalizer with which Kubernetes keeps a PersistentVolume that a claim is
+// bound to. The claim is bound again.
+const protection = "kubernetes.io/pv-protection"
+
+// maxName is the longest name of a PersistentVolume.
+const maxName = 253
+
+// check says why the move of a PersistentVolume cannot begin.
+func (m *Mover) check(ctx context.Context, s state, door pv.Door) error {
+	object, claim := s.volume, s.claim
+	if object.DeletionTimestamp != nil || claim.DeletionTimestamp != nil {
+		return fmt.Errorf("claim %s/%s or its PersistentVolume %s is being deleted", claim.Namespace, claim.Name, object.Name)
+	}
+	ref := object.Spec.ClaimRef
+	if claim.Status.Phase != corev1.ClaimBound || object.Status.Phase != corev1.VolumeBound || ref == nil || ref.UID != claim.UID {
+		return fmt.Errorf("claim %s/%s is %s and PersistentVolume %s is %s; only those that are bound to each other move", claim.Namespace, claim.Name, claim.Status.Phase, object.Name, object.Status.Phase)
+	}
+	if err := movable(object, door); err != nil {
+		return err
+	}
+	if err := onlyOurs(object); err != nil {
+		return err
+	}
+	if door == pv.CSI {
+		if err := m.driverThere(ctx, object); err != nil {
+			return err
+		}
+	}
+	return m.unused(ctx, claim)
+}
+
+// movable fails if a PersistentVolume is of a kind that does not move, or not to this door.
+func movable(object *corev1.PersistentVolume, door pv.Door) error {
+	parsed, err := persistentvolume.Parse(object)
+	switch {
+	case err != nil:
+		return err
+	case parsed.Kind != volume.Claim:
+		return fmt.Errorf("PersistentVolume %s is a replica of a dataset, whose door its class decides when the dataset is loaded; it does not move", object.Name)
+	case len(placeholderName(object.Name)) > maxName:
+		return fmt.Errorf("the name of PersistentVolume %s is too long: %s must fit, too", object.Name, placeholderName(object.Name))
+	case door == pv.Flex && len(object.Spec.MountOptions) > 0:
+		return fmt.Errorf("PersistentVolume %s has mount options (%v), which FlexVolumes cannot have; it stays with the CSI driver", object.Name, object.Spec.MountOptions)
+	case door == pv.Flex && slices.Contains(object.Spec.AccessModes, corev1.ReadWriteOncePod):
+		return fmt.Errorf("PersistentVolume %s is for one pod alone (ReadWriteOncePod), which FlexVolumes cannot be; it stays with the CSI driver", object.Name)
+	}
+	return nil
+}
+
+// onlyOurs fails if somebody else has a finalizer on a PersistentVolume.
+func onlyOurs(object *corev1.PersistentVolume) error {
+	for _, f := range object.Finalizers {
+		if f != pv.Finalizer && f != protection {
+			return fmt.Errorf("PersistentVolume %s has the finalizer %s; it moves once whoever has put it there has taken it off", object.Name, f)
+		}
+	}
+	return nil
+}
+
+// driverThere fails if kubelet of the volume's node does not have the CSI driver. The name of
+// a node that is too long for a label is not known, and not asked for.
+func (m *Mover) driverThere(ctx context.Context, object *corev1.PersistentVolume) error {
+	node := object.Labels[pv.LabelNode]
+	if !pv.IsNodeName(node) {
+		return nil
+	}
+	found := &storagev1.CSINode{}
+	if err := m.Client.Get(ctx, client.ObjectKey{Name: node}, found); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read CSINode %s: %w", node, err)
+	}
+	for _, d := range found.Spec.Drivers {
+		if d.Name == pv.Provisioner {
+			return nil
+		}
+	}
+	return fmt.Errorf("kubelet of node %s does not have the CSI driver %s; install it first (kubectl apply -k installer/csi)", node, pv.Provisioner)
+}
+
+// unused fails if a pod uses a claim or is about to.
+func (m *Mover) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	pods := &corev1.PodList{}
+	if err := m.Client.List(ctx, pods, client.InNamespace(claim.Namespace)); err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if slices.Contains(kube.ClaimsOf(pod), claim.Namespace+"/"+claim.Name) && !ended(pod) && !waits(pod) {
+			return fmt.Errorf("%w: pod %s uses claim %s/%s; end it, or keep it from starting, and say this again", ErrInUse, pod.Name, claim.Namespace, claim.Name)
+		}
+	}
+	return nil
+}
+
+// ended reports whether no container of a pod will run any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// waits reports whether a pod has no node, and the scheduler has found that it may have none
+// as things are: it has scheduling gates, or its node takes no pods.
+func waits(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
+		return false
+	}
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
+			(c.Reason == corev1.PodReasonUnschedulable || c.Reason == corev1.PodReasonSchedulingGated)
+	})
+}

@@ -1,0 +1,245 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// ErrInUse: a pod uses the claim.
+var ErrInUse = errors.New("in use")
+
+// pause is how long is waited for what Kubernetes has to do.
+const pause = 100 * time.Millisecond
+
+// A Mover moves PersistentVolumes with the rights of its client: it reads claims, pods and
+// CSINodes, and creates, patches and deletes PersistentVolumes.
+type Mover struct {
+	Client   client.Client
+	Patience time.Duration      // for one claim
+	Say      func(doing string) // is told of each write before it is made; may be nil
+}
+
+// A state is what is there of a claim's volume.
+type state struct {
+	claim       *corev1.PersistentVolumeClaim
+	volume      *corev1.PersistentVolume // nil: there is none
+	placeholder *corev1.PersistentVolume // nil: there is none
+	record      record                   // of the placeholder
+}
+
+// A step is the next thing to be done.
+type step struct {
+	doing string // empty: to wait for Kubernetes
+	do    func(context.Context) error
+}
+
+// Move brings the PersistentVolume of a claim to a door, from wherever an earlier call has
+// stopped. It may be killed at any instant.
+func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Door) error {
+	waitsFor := "the claim to be read"
+	err := wait.PollUntilContextTimeout(ctx, pause, m.Patience, true, func(ctx context.Context) (bool, error) {
+		for {
+			next, err := m.next(ctx, claim, door)
+			if err != nil || next == nil {
+				return true, err
+			}
+			waitsFor = next.doing
+			if next.do == nil {
+				return false, nil
+			}
+			if m.Say != nil {
+				m.Say(next.doing)
+			}
+			switch err := next.do(ctx); {
+			case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+				return false, nil // somebody else was there: look again
+			case err != nil:
+				return true, fmt.Errorf("%s: %w; say this again to go on", next.doing, err)
+			}
+		}
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("claim %s: it takes longer than %s to %s; say this again to go on", claim, m.Patience, waitsFor)
+	}
+	return err
+}
+
+// Check says what Move would do first, without doing it; empty if there is nothing to do.
+func (m *Mover) Check(ctx context.Context, claim types.NamespacedName, door pv.Door) (string, error) {
+	next, err := m.next(ctx, claim, door)
+	if err != nil || next == nil {
+		return "", err
+	}
+	return next.doing, nil
+}
+
+// look reads what is there.
+func (m *Mover) look(ctx context.Context, key types.NamespacedName) (state, error) {
+	s := state{claim: &corev1.PersistentVolumeClaim{}}
+	if err := m.Client.Get(ctx, key, s.claim); err != nil {
+		return s, fmt.Errorf("read claim %s: %w", key, err)
+	}
+	name := s.claim.Spec.VolumeName
+	if name == "" {
+		return s, fmt.Errorf("claim %s has no PersistentVolume yet; that will go through the door that its class says", key)
+	}
+	var err error
+	if s.volume, err = m.volume(ctx, name); err != nil {
+		return s, err
+	}
+	if s.placeholder, err = m.volume(ctx, placeholderName(name)); err != nil {
+		return s, err
+	}
+	if s.placeholder != nil {
+		s.record, err = readRecord(s.placeholder, s.claim)
+	}
+	return s, err
+}
+
+func (m *Mover) volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	object := &corev1.PersistentVolume{}
+	switch err := m.Client.Get(ctx, client.ObjectKey{Name: name}, object); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read PersistentVolume %s: %w", name, err)
+	}
+	return object, nil
+}
+
+// next is the next step for a claim; nil if there is nothing left to do. What was begun is
+// finished first, even if it was for the other door.
+func (m *Mover) next(ctx context.Context, key types.NamespacedName, door pv.Door) (*step, error) {
+	s, err := m.look(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.placeholder != nil && s.volume == nil:
+		return m.makeAnew(s)
+	case s.volume == nil:
+		return nil, fmt.Errorf("claim %s has lost its PersistentVolume %s, and there is no placeholder %s of a move; if the volume is still on its node, docs/undelete.md brings it back", key, s.claim.Spec.VolumeName, placeholderName(s.claim.Spec.VolumeName))
+	case !persistentvolume.IsOurs(s.volume):
+		return nil, fmt.Errorf("PersistentVolume %s of claim %s is not flexlvm's", s.volume.Name, key)
+	case s.placeholder != nil && s.volume.UID != s.placeholder.Spec.ClaimRef.UID:
+		return m.finish(s), nil
+	case s.placeholder != nil:
+		return m.takeAway(ctx, s)
+	case persistentvolume.DoorOf(s.volume) == door:
+		return nil, nil
+	}
+	if err := m.check(ctx, s, door); err != nil {
+		return nil, err
+	}
+	return m.begin(s, door)
+}
+
+// begin makes the placeholder.
+func (m *Mover) begin(s state, door pv.Door) (*step, error) {
+	placeholder, err := newPlaceholder(s.volume, door, recordOf(s.volume, s.claim, s.volume.Spec.PersistentVolumeReclaimPolicy))
+	if err != nil {
+		return nil, err
+	}
+	return &step{"make the placeholder " + placeholder.Name, func(ctx context.Context) error {
+		return m.Client.Create(ctx, placeholder)
+	}}, nil
+}
+
+// takeAway takes the next step until the old PersistentVolume is gone. Each is taken only if
+// the PersistentVolume is still what the placeholder knows.
+func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
+	object := s.volume
+	if s.placeholder.DeletionTimestamp != nil {
+		return nil, fmt.Errorf("PersistentVolume %s, the placeholder, was deleted by somebody; say this again once it is gone, and set the reclaim policy of %s to what it is to be (it was %s)", s.placeholder.Name, object.Name, s.record.Policy)
+	}
+	if err := onlyOurs(object); err != nil {
+		return nil, err
+	}
+	if err := m.unused(ctx, s.claim); err != nil {
+		return nil, err
+	}
+	now, err := recordOf(object, s.claim, s.record.Policy).text()
+	if err != nil {
+		return nil, err
+	}
+	preconditions := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
+	switch {
+	case s.placeholder.Annotations[pv.AnnotationReplaces] != now:
+		return &step{"note in the placeholder what has changed", func(ctx context.Context) error {
+			return m.patch(ctx, s.placeholder, func(p *corev1.PersistentVolume) { p.Annotations[pv.AnnotationReplaces] = now })
+		}}, nil
+	case s.placeholder.Status.Phase != corev1.VolumeReleased:
+		return &step{doing: "have the placeholder called Released"}, nil
+	case object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain:
+		return &step{"set the reclaim policy of " + object.Name + " to Retain", func(ctx context.Context) error {
+			return m.patch(ctx, object, retain(corev1.PersistentVolumeReclaimRetain))
+		}}, nil
+	case object.DeletionTimestamp == nil:
+		return &step{"delete " + object.Name, func(ctx context.Context) error {
+			return m.Client.Delete(ctx, object, preconditions)
+		}}, nil
+	}
+	return &step{"take the finalizers off " + object.Name, func(ctx context.Context) error {
+		return m.patch(ctx, object, func(p *corev1.PersistentVolume) { p.Finalizers = nil })
+	}}, nil
+}
+
+// makeAnew makes the new PersistentVolume.
+func (m *Mover) makeAnew(s state) (*step, error) {
+	if s.claim.DeletionTimestamp != nil {
+		return nil, fmt.Errorf("claim %s/%s is being deleted; PersistentVolume %s keeps its volume", s.claim.Namespace, s.claim.Name, s.placeholder.Name)
+	}
+	object, err := replacement(s.placeholder, s.record, s.claim)
+	if err != nil {
+		return nil, err
+	}
+	return &step{fmt.Sprintf("make %s anew for door %s", object.Name, persistentvolume.DoorOf(object)), func(ctx context.Context) error {
+		return m.Client.Create(ctx, object)
+	}}, nil
+}
+
+// finish gives the new PersistentVolume its reclaim policy, once its claim is bound to it, and
+// ends the placeholder.
+func (m *Mover) finish(s state) *step {
+	object := s.volume
+	switch {
+	case object.Status.Phase != corev1.VolumeBound || s.claim.Status.Phase != corev1.ClaimBound:
+		return &step{doing: "have claim " + s.claim.Name + " bound again"}
+	case object.Spec.PersistentVolumeReclaimPolicy != s.record.Policy:
+		return &step{fmt.Sprintf("set the reclaim policy of %s to %s", object.Name, s.record.Policy), func(ctx context.Context) error {
+			return m.patch(ctx, object, retain(s.record.Policy))
+		}}
+	case s.placeholder.DeletionTimestamp != nil:
+		return &step{doing: "have the placeholder gone"}
+	case s.placeholder.Labels[pv.LabelNode] != "":
+		// The daemon would tell of its deletion that another PersistentVolume names its volume.
+		return &step{"take the placeholder from its node", func(ctx context.Context) error {
+			return m.patch(ctx, s.placeholder, func(p *corev1.PersistentVolume) { delete(p.Labels, pv.LabelNode) })
+		}}
+	}
+	return &step{"delete the placeholder " + s.placeholder.Name, func(ctx context.Context) error {
+		return m.Client.Delete(ctx, s.placeholder, client.Preconditions{UID: &s.placeholder.UID})
+	}}
+}
+
+func retain(policy corev1.PersistentVolumeReclaimPolicy) func(*corev1.PersistentVolume) {
+	return func(p *corev1.PersistentVolume) { p.Spec.PersistentVolumeReclaimPolicy = policy }
+}
+
+// patch changes a PersistentVolume if nobody has changed it since it was read.
+func (m *Mover) patch(ctx context.Context, object *corev1.PersistentVolume, change func(*corev1.PersistentVolume)) error {
+	changed := object.DeepCopy()
+	change(changed)
+	return m.Client.Patch(ctx, changed, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}))
+}

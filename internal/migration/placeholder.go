@@ -1,0 +1,127 @@
+package migration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// placeholderSuffix is appended to the name of the PersistentVolume that is replaced.
+const placeholderSuffix = "-door"
+
+// placeholderName is the name of the placeholder for a PersistentVolume.
+func placeholderName(volume string) string { return volume + placeholderSuffix }
+
+// A record is what a placeholder says of the PersistentVolume that is to be made, beside
+// what its own spec says.
+type record struct {
+	Name        string                               `json:"name"`
+	Claim       types.UID                            `json:"claimUID"`
+	Policy      corev1.PersistentVolumeReclaimPolicy `json:"reclaimPolicy"`
+	Capacity    corev1.ResourceList                  `json:"capacity"`
+	Labels      map[string]string                    `json:"labels,omitempty"`
+	Annotations map[string]string                    `json:"annotations,omitempty"`
+}
+
+// recordOf is the record of a PersistentVolume as it is now.
+func recordOf(object *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, policy corev1.PersistentVolumeReclaimPolicy) record {
+	r := record{
+		Name: object.Name, Claim: claim.UID, Policy: policy,
+		Capacity: object.Spec.Capacity, Labels: object.Labels, Annotations: maps.Clone(object.Annotations),
+	}
+	// Left of a growth that is done, it would set the claim back when that is bound again.
+	if has, now := claim.Status.Capacity[corev1.ResourceStorage], object.Spec.Capacity[corev1.ResourceStorage]; has.Cmp(now) >= 0 {
+		delete(r.Annotations, pv.AnnotationPreResizeCapacity)
+	}
+	return r
+}
+
+func (r record) text() (string, error) {
+	text, err := json.Marshal(r)
+	return string(text), err
+}
+
+// readRecord reads the record of the placeholder of this name, and makes sure that it is the
+// one for this claim.
+func readRecord(placeholder *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (record, error) {
+	var r record
+	text, there := placeholder.Annotations[pv.AnnotationReplaces]
+	if !there || !persistentvolume.IsOurs(placeholder) {
+		return r, fmt.Errorf("PersistentVolume %s has the name of the placeholder, and is none; delete or rename it", placeholder.Name)
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return r, fmt.Errorf("read annotation %s of PersistentVolume %s: %w", pv.AnnotationReplaces, placeholder.Name, err)
+	}
+	switch {
+	case r.Claim != claim.UID:
+		return r, fmt.Errorf("PersistentVolume %s is left of another claim of this name, which was deleted while its volume moved to the other door; it keeps that volume. Delete it once nobody needs the data", placeholder.Name)
+	case r.Name != claim.Spec.VolumeName || placeholderName(r.Name) != placeholder.Name:
+		return r, fmt.Errorf("PersistentVolume %s replaces %s, and claim %s/%s has %s", placeholder.Name, r.Name, claim.Namespace, claim.Name, claim.Spec.VolumeName)
+	case r.Policy != corev1.PersistentVolumeReclaimDelete && r.Policy != corev1.PersistentVolumeReclaimRetain:
+		return r, fmt.Errorf("PersistentVolume %s knows no reclaim policy %q; set it in its annotation %s", placeholder.Name, r.Policy, pv.AnnotationReplaces)
+	}
+	return r, nil
+}
+
+// newPlaceholder returns the placeholder of a PersistentVolume. No claim can be bound to it:
+// it says that it was bound to one with the UID of the old PersistentVolume, which is nobody's.
+// So Kubernetes calls it Released, and it keeps its volume by its policy without asking for
+// room in addition.
+func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*corev1.PersistentVolume, error) {
+	text, err := r.text()
+	if err != nil {
+		return nil, err
+	}
+	name := placeholderName(object.Name)
+	source, err := persistentvolume.Through(object, door, name)
+	if err != nil {
+		return nil, err
+	}
+	annotations := map[string]string{pv.AnnotationReplaces: text}
+	for key, value := range object.Annotations {
+		if persistentvolume.Reads(key) {
+			annotations[key] = value
+		}
+	}
+	spec := object.Spec.DeepCopy()
+	spec.PersistentVolumeSource = source
+	spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	spec.ClaimRef = claimRef(spec.ClaimRef.Namespace, spec.ClaimRef.Name, object.UID)
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Annotations: annotations,
+			Labels: map[string]string{pv.LabelNode: object.Labels[pv.LabelNode]},
+		},
+		Spec: *spec,
+	}, nil
+}
+
+// replacement returns the PersistentVolume that a placeholder says is to be made, with the
+// policy Retain until its claim is bound again.
+func replacement(placeholder *corev1.PersistentVolume, r record, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	source, err := persistentvolume.Through(placeholder, persistentvolume.DoorOf(placeholder), r.Name)
+	if err != nil {
+		return nil, err
+	}
+	spec := placeholder.Spec.DeepCopy()
+	spec.PersistentVolumeSource = source
+	spec.Capacity = r.Capacity
+	spec.ClaimRef = claimRef(claim.Namespace, claim.Name, claim.UID)
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: r.Name, Labels: r.Labels, Annotations: r.Annotations, Finalizers: []string{pv.Finalizer},
+		},
+		Spec: *spec,
+	}, nil
+}
+
+func claimRef(namespace, name string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name, UID: uid}
+}

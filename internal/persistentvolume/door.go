@@ -1,0 +1,46 @@
+package persistentvolume
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Through returns the source of a PersistentVolume of this name by which the volume of
+// object is reached through a door. The source of object is taken in nothing but what Parse
+// reads of it, so what else somebody has put there does not come along.
+func Through(object *corev1.PersistentVolume, door pv.Door, name string) (corev1.PersistentVolumeSource, error) {
+	from := DoorOf(object)
+	if from == "" {
+		return corev1.PersistentVolumeSource{}, foreign(object)
+	}
+	options, is, err := named(object)
+	if err != nil {
+		return corev1.PersistentVolumeSource{}, err
+	}
+	options = maps.Clone(options)
+	delete(options, volume.OptionVolume)
+	if string(is) != name {
+		options[volume.OptionVolume] = string(is)
+	}
+	readOnly, namespace := false, ""
+	if from == pv.CSI {
+		readOnly, namespace = object.Spec.CSI.ReadOnly, object.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
+	} else {
+		readOnly = object.Spec.FlexVolume.ReadOnly
+		if ref := object.Spec.ClaimRef; ref != nil {
+			namespace = ref.Namespace
+		}
+	}
+	if door == pv.Flex {
+		return flexSource(options, readOnly), nil
+	}
+	if _, err := volume.ParseNamespace("spec.claimRef.namespace", namespace); err != nil {
+		return corev1.PersistentVolumeSource{}, err
+	}
+	handle := pv.Handle(volume.Group(options[volume.OptionGroup]), is, false)
+	return csiSource(handle, pv.Attributes(options, namespace), readOnly), nil
+}
