@@ -29,7 +29,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 		return f, err
 	}
 	e.sweep(spec.Group, spec.Name)
-	known, err := e.records.exists(spec.Group, spec.Name)
+	known, err := e.records.served(spec.Group, spec.Name)
 	if err != nil {
 		// As long as nobody can tell, the volume is one that this node has served: it may
 		// be there, and is not made anew.
@@ -177,7 +177,7 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
 			return lv, volume.Tags{}, buried(spec, since)
 		}
-		if known, rerr := e.records.exists(spec.Group, spec.Name); known || rerr != nil {
+		if known, rerr := e.records.served(spec.Group, spec.Name); known || rerr != nil {
 			err = lost(e.records.file(spec.Group, spec.Name), err)
 		} else if spec.FS != "" {
 			err = evicted(spec, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -44,10 +45,12 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	if spec.Namespace == "" {
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
-	return e.withRoom(ctx, spec.Group, func() error { return e.mount(ctx, spec, as) })
+	givenUp := e.givenUp(spec)
+	return e.withRoom(ctx, spec.Group, func() error { return e.mount(ctx, spec, as, givenUp) })
 }
 
-func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting) error {
+// mount is a try of a call at whose beginning that was when the replica was last given up.
+func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, givenUp time.Time) error {
 	t, err := mount.OpenTarget(as.Target)
 	if err != nil {
 		return err
@@ -67,6 +70,9 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting) error
 	}
 	if spec.ReadOnly {
 		return e.mountReader(ctx, spec, t)
+	}
+	if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
+		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
 	f, err := e.find(ctx, spec)
 	if err != nil {

@@ -72,6 +72,7 @@ func (d records) read(g volume.Group, n volume.Name) (record, error) {
 	return r, nil
 }
 
+// exists reports whether there is a record of that name, whatever it says.
 func (d records) exists(g volume.Group, n volume.Name) (bool, error) {
 	_, err := os.Lstat(d.file(g, n))
 	if errors.Is(err, os.ErrNotExist) {

@@ -202,15 +202,12 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	return true, nil
 }
 
-// forget takes a volume off the record before it goes. The name of a claim's
-// volume is never used again, and calls that are late are kept out; a dataset's
-// replica may come back under its name.
+// forget takes a volume off the record before it goes, and keeps calls out that are late:
+// all of them where it is a claim's, whose name is never used again; those under way where
+// it is the replica of a dataset, which may come back under its name.
 func (e *Engine) forget(ref Ref, kind volume.Kind) error {
 	e.sweep(ref.Group, ref.Name)
-	if kind == volume.Dataset {
-		return e.records.remove(ref.Group, ref.Name)
-	}
-	return e.records.bury(ref.Group, ref.Name, e.now())
+	return e.records.bury(ref.Group, ref.Name, kind, e.now())
 }
 
 // finish removes what an earlier call has doomed; nothing doomed is no error.

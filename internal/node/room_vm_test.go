@@ -81,3 +81,29 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	require.NotZero(t, WokenAt(m.stateDir))
 	require.Empty(t, lvs())
 }
+
+// The replica of a dataset may come back under its name, so nothing of it stays on record when
+// it is released. A call of the released one that waits for room makes nothing all the same.
+func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("ds-0123456789abcdef", 512*volume.MiB)
+	s.Kind = volume.Dataset
+	ref := refOf(s)
+	ref.Kind = volume.Dataset
+	old := m.unreferenced("old", volume.GiB)
+	m.fillDevices(0, 0, 0, 0)
+	m.daemonWorks()
+	m.patience, m.roomRetry = time.Minute, time.Hour
+	done := make(chan error, 1)
+	go func() { done <- m.Mount(m.ctx(), s, m.target("a"), false) }()
+	require.Eventually(t, func() bool { return !WokenAt(m.stateDir).IsZero() }, time.Minute, time.Millisecond)
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Remove(m.ctx(), refOf(old)))
+	require.ErrorIs(t, <-done, ErrRefused)
+	require.NotContains(t, lvs(), string(s.Name))
+
+	reader := s
+	reader.ReadOnly = true
+	require.ErrorIs(t, m.Mount(m.ctx(), reader, m.target("b"), true), ErrNoReplica)
+	m.unmount(m.mount(s, "a")) // the next replica of this dataset
+}

@@ -18,15 +18,45 @@ const tombstoneLife = time.Hour
 // may make it again. A pod that was deleted by force takes its claim along, and
 // kubelet, which has not heard of it yet, would make the volume once more, for
 // nobody.
-func (d records) bury(g volume.Group, n volume.Name, now time.Time) error {
-	return d.write(g, n, record{State: volume.Doomed, Since: now})
+//
+// A dataset's replica may be made again under its name: its tombstone keeps out only those
+// calls that had begun before it was given up (see givenUp).
+func (d records) bury(g volume.Group, n volume.Name, kind volume.Kind, now time.Time) error {
+	return d.write(g, n, record{State: volume.Doomed, Since: now, Kind: kind})
 }
 
-// buried reports whether a tombstone stands for the volume, and since when. The clock
-// may have been set back since.
+// givenUp is when the replica of a dataset was last given up, as far as this node still
+// knows; zero for any other volume. A call that finds another time than when it began is of
+// a replica that nobody wants any more, and would make one for nobody.
+func (e *Engine) givenUp(spec volume.Spec) time.Time {
+	if spec.Kind != volume.Dataset || spec.ReadOnly {
+		return time.Time{}
+	}
+	r, err := e.records.read(spec.Group, spec.Name)
+	if err != nil || !r.ofGoneReplica() {
+		return time.Time{}
+	}
+	return r.Since
+}
+
+func (r record) ofGoneReplica() bool { return r.State == volume.Doomed && r.Kind == volume.Dataset }
+
+// served reports whether this node has, or has had, the volume of that name which is meant. A
+// record that cannot be read counts as one of it.
+func (d records) served(g volume.Group, n volume.Name) (bool, error) {
+	there, err := d.exists(g, n)
+	if err != nil || !there {
+		return false, err
+	}
+	r, err := d.read(g, n)
+	return err != nil || !r.ofGoneReplica(), nil
+}
+
+// buried reports whether a tombstone stands for the volume that keeps every call out, and
+// since when. The clock may have been set back since.
 func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
-	if err != nil || r.State != volume.Doomed || now.Sub(r.Since) > tombstoneLife {
+	if err != nil || r.State != volume.Doomed || r.ofGoneReplica() || now.Sub(r.Since) > tombstoneLife {
 		return time.Time{}, false
 	}
 	return r.Since, true
@@ -85,7 +115,7 @@ func (d records) renew(g volume.Group, n volume.Name, now time.Time) error {
 		return nil
 	}
 	if _, stands := d.buried(g, n, now); stands {
-		return d.bury(g, n, now)
+		return d.bury(g, n, "", now)
 	}
 	return d.remove(g, n)
 }

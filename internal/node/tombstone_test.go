@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestTombstones(t *testing.T) {
 		"old": now.Add(-2 * time.Hour), "held": now.Add(-2 * time.Hour), "locked": now.Add(-2 * time.Hour), "young": now.Add(-time.Minute),
 		"ahead": now.AddDate(73, 0, 0), "held-ahead": now.AddDate(73, 0, 0),
 	} {
-		require.NoError(t, e.records.bury(g, name, at))
+		require.NoError(t, e.records.bury(g, name, volume.Claim, at))
 	}
 	unlock, err := e.lockVolume(t.Context(), g, "locked")
 	require.NoError(t, err)
@@ -56,4 +57,48 @@ func TestTombstones(t *testing.T) {
 	there, err := e.records.exists(g, "data")
 	require.NoError(t, err)
 	require.True(t, there)
+}
+
+// The tombstone of a replica keeps out who began before it, and nobody else.
+func TestTombstoneOfAReplica(t *testing.T) {
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))
+	require.NoError(t, err)
+	spec := readerSpec()
+	spec.ReadOnly = false
+	served := func() bool {
+		served, err := e.records.served(spec.Group, spec.Name)
+		require.NoError(t, err)
+		return served
+	}
+	require.False(t, served())
+	require.Zero(t, e.givenUp(spec))
+	ref := Ref{Group: spec.Group, Name: spec.Name, Kind: volume.Dataset}
+	require.NoError(t, e.forget(ref, ref.Kind))
+	require.False(t, served())
+	require.Equal(t, now, e.givenUp(spec))
+	_, ok := e.records.buried(spec.Group, spec.Name, now)
+	require.False(t, ok)
+	now = now.Add(time.Minute)
+	require.NoError(t, e.forget(ref, ref.Kind))
+	require.Equal(t, now, e.givenUp(spec))
+	require.Zero(t, e.givenUp(readerSpec()), "a reader makes nothing")
+
+	require.NoError(t, e.records.write(spec.Group, spec.Name, newRecord("uuid", replicaTags())))
+	require.True(t, served())
+	require.Zero(t, e.givenUp(spec))
+	require.NoError(t, os.WriteFile(e.records.file(spec.Group, spec.Name), []byte("{"), 0o600))
+	require.True(t, served(), "a record that is torn")
+
+	require.NoError(t, e.forget(ref, ref.Kind))
+	now = now.Add(tombstoneLife + time.Second)
+	e.sweep(spec.Group, "none")
+	there, err := e.records.exists(spec.Group, spec.Name)
+	require.NoError(t, err)
+	require.False(t, there)
+
+	claim := Ref{Group: spec.Group, Name: "pvc-1", Kind: volume.Claim}
+	require.NoError(t, e.forget(claim, claim.Kind))
+	_, ok = e.records.buried(claim.Group, claim.Name, now)
+	require.True(t, ok)
 }
