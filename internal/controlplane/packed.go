@@ -1,54 +1,18 @@
 package controlplane
 
 import (
-	"fmt"
-	"strings"
-	"sync"
 	"time"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
-
-// packed is a PersistentVolume, or a claim that has its volume, as a cache stores it: what it
-// alone has, and the rest as protobuf, kept once for all that have the same, as most volumes of
-// one class and size do. A large cluster has hundreds of thousands of both, and as structs with
-// maps each takes several kilobytes.
-type packed struct {
-	namespace, name string
-	uid             types.UID
-	version         string
-	claim           bool
-	ending          bool   // a PersistentVolume that is released, or has failed to be reclaimed
-	node            string // label of a PersistentVolume; empty for others
-	hostname        string // the only one that a PersistentVolume may be on; empty where rest tells
-	of              bound
-	rest            unique.Handle[string]
-}
-
-// bound is what an object is bound to: the claim of a PersistentVolume, by all that caches
-// keep of it, and the PersistentVolume of a claim, by its name.
-type bound struct {
-	namespace, name string
-	uid             types.UID
-}
-
-// GetObjectMeta makes packed objects ones that caches can store.
-func (p *packed) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Namespace: p.namespace, Name: p.name, UID: p.uid, ResourceVersion: p.version}
-}
 
 // Pack transforms objects as Transform does, and packs most PersistentVolumes and claims.
 // Only a Packed informer may show them.
 func Pack(obj any) (any, error) {
-	if _, is := obj.(*packed); is {
+	if _, is := obj.(packed); is {
 		return obj, nil
 	}
 	obj, err := Transform(obj)
@@ -60,101 +24,11 @@ func Pack(obj any) (any, error) {
 		if o.Spec.VolumeName == "" {
 			return o, nil // the library writes to these
 		}
-		out := &packed{claim: true, of: bound{name: o.Spec.VolumeName}}
-		o.Spec.VolumeName = ""
-		return pack(&o.ObjectMeta, out, o.Marshal)
+		return packClaim(o)
 	case *corev1.PersistentVolume:
-		out := &packed{ending: ending(o)}
-		if node := o.Labels[pv.LabelNode]; node != "" {
-			out.node = Shared(node)
-			delete(o.Labels, pv.LabelNode) // Transform has made the map
-		}
-		if names := persistentvolume.Hostnames(o); len(names) == 1 && equality.Semantic.DeepEqual(o.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
-			out.hostname, o.Spec.NodeAffinity = Shared(names[0]), nil
-		}
-		if ref := o.Spec.ClaimRef; ref != nil && *ref == (corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}) && ref.Name != "" {
-			out.of = bound{Shared(ref.Namespace), ref.Name, types.UID(within(o.Name, string(ref.UID)))}
-			o.Spec.ClaimRef = nil
-		}
-		return pack(&o.ObjectMeta, out, o.Marshal)
+		return packVolume(o)
 	}
 	return obj, nil
-}
-
-func ending(volume *corev1.PersistentVolume) bool {
-	return volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
-}
-
-// shared holds the strings that Shared has returned.
-var shared sync.Map
-
-// Shared returns s, the same string for the same contents each time. It is for words that
-// many objects have, as the names of nodes: none is ever forgotten.
-func Shared(s string) string {
-	one, _ := shared.LoadOrStore(s, s)
-	return one.(string)
-}
-
-// within returns part, as a part of whole if it is one: then both are kept once. A
-// PersistentVolume is named after the UID of its claim.
-func within(whole, part string) string {
-	if i := strings.Index(whole, part); i >= 0 {
-		return whole[i : i+len(part)]
-	}
-	return part
-}
-
-// pack moves what identifies an object to out, and marshals the rest.
-func pack(object *metav1.ObjectMeta, out *packed, marshal func() ([]byte, error)) (*packed, error) {
-	out.namespace, out.name, out.version = Shared(object.Namespace), object.Name, object.ResourceVersion
-	out.uid = types.UID(within(out.of.name, string(object.UID)))
-	object.Namespace, object.Name, object.UID, object.ResourceVersion = "", "", "", ""
-	data, err := marshal()
-	if err != nil {
-		return nil, fmt.Errorf("pack %s/%s: %w", out.namespace, out.name, err)
-	}
-	out.rest = unique.Make(string(data))
-	return out, nil
-}
-
-// unpack returns the object itself, a new one each time.
-func unpack(obj any) any {
-	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
-		return cache.DeletedFinalStateUnknown{Key: gone.Key, Obj: unpack(gone.Obj)}
-	}
-	p, is := obj.(*packed)
-	if !is {
-		return obj
-	}
-	rest := []byte(p.rest.Value())
-	if p.claim {
-		out := &corev1.PersistentVolumeClaim{}
-		p.into(&out.ObjectMeta, out.Unmarshal(rest))
-		out.Spec.VolumeName = p.of.name
-		return out
-	}
-	out := &corev1.PersistentVolume{}
-	p.into(&out.ObjectMeta, out.Unmarshal(rest))
-	if p.node != "" {
-		if out.Labels == nil {
-			out.Labels = map[string]string{}
-		}
-		out.Labels[pv.LabelNode] = p.node // who keeps it, keeps one for all
-	}
-	if p.hostname != "" {
-		out.Spec.NodeAffinity = persistentvolume.OnlyOn(p.hostname)
-	}
-	if p.of.name != "" {
-		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: p.of.namespace, Name: p.of.name, UID: p.of.uid}
-	}
-	return out
-}
-
-func (p *packed) into(object *metav1.ObjectMeta, err error) {
-	if err != nil { // it was marshalled by this very process
-		panic(fmt.Sprintf("unpack %s/%s: %v", p.namespace, p.name, err))
-	}
-	object.Namespace, object.Name, object.UID, object.ResourceVersion = p.namespace, p.name, p.uid, p.version
 }
 
 // Packed is an informer whose transformation is Pack. It shows objects as they are.
@@ -238,8 +112,8 @@ func NodeIndex() cache.Indexers {
 	return cache.Indexers{ByNode: func(obj any) ([]string, error) {
 		node := ""
 		switch o := obj.(type) {
-		case *packed:
-			node = o.node
+		case *packedVolume:
+			node = o.common.Value().node
 		case *corev1.PersistentVolume:
 			node = o.Labels[pv.LabelNode]
 		}
@@ -287,6 +161,11 @@ func toBeDone(obj any) bool {
 	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
 		obj = gone.Obj
 	}
-	p, is := obj.(*packed)
-	return !is || p.ending
+	switch o := obj.(type) {
+	case *packedClaim:
+		return false
+	case *packedVolume:
+		return o.common.Value().ending
+	}
+	return true
 }

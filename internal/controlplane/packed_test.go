@@ -57,6 +57,13 @@ func TestPackedObjectsAreTheSame(t *testing.T) {
 		changed(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "" }),
 		changed(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "" }),
 		changed(func(v *corev1.PersistentVolume) { v.Name = "pvc-" + string(v.Spec.ClaimRef.UID) }),
+		usualVolume(1), usualClaim(1),
+		changed(func(v *corev1.PersistentVolume) { v.UID = "00000000-0000-0000-0000-000000000000" }),
+		changed(func(v *corev1.PersistentVolume) { v.UID = "B1D0C7E4-92A7-4B52-A9F5-000000000001" }),
+		changed(func(v *corev1.PersistentVolume) { v.ResourceVersion = "017" }),
+		changed(func(v *corev1.PersistentVolume) { v.ResourceVersion = "0" }),
+		changed(func(v *corev1.PersistentVolume) { v.ResourceVersion = "" }),
+		changed(func(v *corev1.PersistentVolume) { v.Name, v.Spec.ClaimRef.UID = "pvc-", "" }),
 		changed(func(v *corev1.PersistentVolume) { v.Labels = nil }),
 		changed(func(v *corev1.PersistentVolume) { v.Labels[replica.LabelDataset] = "corpus" }),
 		changed(func(v *corev1.PersistentVolume) { v.Spec.NodeAffinity = nil }),
@@ -83,6 +90,37 @@ func TestPackedObjectsAreTheSame(t *testing.T) {
 		require.Equal(t, []any{object.GetName(), object.GetNamespace(), object.GetUID(), object.GetResourceVersion()},
 			[]any{accessor.GetName(), accessor.GetNamespace(), accessor.GetUID(), accessor.GetResourceVersion()})
 	}
+}
+
+// usualVolume and usualClaim are a PersistentVolume and its claim as Kubernetes has them.
+func usualVolume(i int) *corev1.PersistentVolume {
+	claim := usualClaim(i)
+	out := boundVolume(claim.Spec.VolumeName, "node-1")
+	out.UID, out.ResourceVersion = types.UID(fmt.Sprintf("b1d0c7e4-92a7-4b52-a9f5-%012d", i)), fmt.Sprint(1000+i)
+	out.Spec.ClaimRef.Name, out.Spec.ClaimRef.UID = claim.Name, claim.UID
+	return out
+}
+
+func usualClaim(i int) *corev1.PersistentVolumeClaim {
+	uid := fmt.Sprintf("7f3c9a52-3b0a-4c58-9f3e-%012d", i)
+	out := claimFor(fmt.Sprintf("data-%d", i), "pvc-"+uid)
+	out.UID, out.ResourceVersion = types.UID(uid), fmt.Sprint(2000+i)
+	return out
+}
+
+// What many volumes have in common is kept once.
+func TestPackedObjectsShareWhatIsTheSame(t *testing.T) {
+	one, err := packVolume(usualVolume(1))
+	require.NoError(t, err)
+	other, err := packVolume(usualVolume(2))
+	require.NoError(t, err)
+	require.Equal(t, one.common, other.common)
+	require.Equal(t, one.rest, other.rest)
+	claim, err := packClaim(usualClaim(1))
+	require.NoError(t, err)
+	otherClaim, err := packClaim(usualClaim(2))
+	require.NoError(t, err)
+	require.Equal(t, claim.rest, otherClaim.rest)
 }
 
 func deepCopy(object metav1.Object) any {

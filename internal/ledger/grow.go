@@ -168,7 +168,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	}
 	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
-	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge, in, p) - e.v.Charge().In(p.extent)
+	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
 	if v.Kind == volume.Dataset {
 		e.left -= p.replicas // replicas do not drive each other out
 	}

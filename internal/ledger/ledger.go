@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -133,10 +134,19 @@ func chargeOf(c persistentvolume.Volume) charge {
 	return out
 }
 
-// An entry is a PersistentVolume that was written.
+// An entry is a PersistentVolume that was written. Its charge is kept once for all that have
+// the same: there may be hundreds of thousands.
 type entry struct {
-	charge
+	of      unique.Handle[charge]
 	version uint64 // of the object; 0 where that is not known
+}
+
+// charge is what it takes; nothing where there is no such entry.
+func (e entry) charge() charge {
+	if e == (entry{}) {
+		return charge{}
+	}
+	return e.of.Value()
 }
 
 type reservation struct {
@@ -266,7 +276,7 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	grows, growing := l.growth(object.Name)
 	before := l.drop(object.Name)
 	a := l.account(label)
-	a.written[object.Name] = entry{now, version}
+	a.written[object.Name] = entry{unique.Make(now), version}
 	if growing && version != 0 && version <= grows.base {
 		a.growths[object.Name] = grows // it may be written yet
 	}
@@ -341,7 +351,7 @@ func (l *Ledger) drop(name string) (was place) {
 		return place{}
 	}
 	a := l.accounts[label]
-	was = place{label, a.written[name].charge}
+	was = place{label, a.written[name].charge()}
 	delete(a.written, name)
 	delete(a.reserved, name)
 	delete(a.growths, name)

@@ -130,8 +130,8 @@ func (a *account) twin(wants []Want) string {
 		if name == "" {
 			continue
 		}
-		for other, c := range a.written {
-			if c.replica == name && other != w.PV {
+		for other, e := range a.written {
+			if e.charge().replica == name && other != w.PV {
 				return other
 			}
 		}
@@ -159,7 +159,8 @@ func (a *account) leftOver(wants []Want) volume.Name {
 // read. Whether they are in use already is not known: then it is too much, and the node
 // is given back where others could have made the room.
 func (a *account) kept(in pool, name volume.PoolName, reads []volume.Name) (sum volume.Bytes) {
-	for _, c := range a.written {
+	for _, e := range a.written {
+		c := e.charge()
 		if c.in == name && c.leaves && slices.Contains(reads, c.replica) {
 			sum += c.In(in.extent)
 		}

@@ -15,8 +15,8 @@ func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
 // that is more than there is.
 func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
 	left := p.allocatable
-	for name, c := range a.written {
-		left -= a.taken(name, c.charge, in, p)
+	for name, e := range a.written {
+		left -= a.taken(name, e.charge(), in, p)
 	}
 	now := l.now()
 	for name, r := range a.reserved {

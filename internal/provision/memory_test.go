@@ -39,7 +39,7 @@ func BenchmarkMemory(b *testing.B) {
 		for i := range nodes * each {
 			uid := fmt.Sprintf("7f3c9a52-3b0a-4c58-9f3e-%012d", i)
 			object := ledgertest.PersistentVolume(fmt.Sprintf("node-%05d", i/each), ledgertest.Want("pvc-"+uid, volume.GiB))
-			object.UID, object.ResourceVersion, object.Status.Phase = types.UID("of-"+uid), fmt.Sprint(1000000+i), corev1.VolumeBound
+			object.UID, object.ResourceVersion, object.Status.Phase = types.UID(fmt.Sprintf("b1d0c7e4-92a7-4b52-a9f5-%012d", i)), fmt.Sprint(1000000+i), corev1.VolumeBound
 			object.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: fmt.Sprintf("data-database-%d", i), UID: types.UID(uid)}
 			books.Written(object)
 			store(volumes, object)
