@@ -13,15 +13,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
 func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
-	const node = "node2"
-	n := newTenant(t, "survive")
+	const node = growthNode
+	g, n := newGrowths(t), newTenant(t, "survive")
 	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
 	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync; md5sum /data/random")
-	// All of it with a growth that is refused, which keeps no pod from starting.
+	// All of it with growths that are not done, which keep no pod from starting.
 	n.ask("data", "400Ti")
 	require.Eventually(t, func() bool { // Kubernetes tries again, and takes the condition off meanwhile
 		return strings.Contains(n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.conditions}"), "cannot grow from 300Mi to 400Ti")
@@ -67,6 +68,8 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		restarted()
 		starts++
 		check()
+		g.started(t)
+		g.asAsked(t)
 	})
 	t.Run("power cut", func(t *testing.T) {
 		before := bootID()
@@ -81,8 +84,14 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		restarted()
 		starts++
 		check()
+		g.started(t)
+	})
+	t.Run("the provisioner is killed", func(t *testing.T) {
+		g.provisionerKilled(t)
+		g.madeAgain(t)
 	})
 	t.Run("the request is lowered", func(t *testing.T) {
+		g.lowered(t)
 		n.run(pod{name: "again", claim: "data"}.manifest())
 		n.ask("data", "350Mi")
 		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=350Mi", "--timeout=240s")
@@ -134,6 +143,11 @@ spec:
 	node := ready()
 	n.exec("web-0", "echo precious >/data/file; sync")
 	volume := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}")
+	n.ask("data-web-0", "400Ti") // it is refused, and the pod is to come back all the same
+	await.Until(t, patience, func() string {
+		says := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.conditions}")
+		return await.Missing(strings.Contains(says, "cannot grow from 64Mi to 400Ti"), "the claim says %s", says)
+	})
 	t.Cleanup(func() {
 		out, err := shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node)
 		require.NoError(t, err, out)

@@ -31,6 +31,8 @@ var installOnce sync.Once
 const (
 	placementGroup = "placement" // 16 GiB
 	datasetGroup   = "datasets"  // 1 GiB
+	growthGroup    = "growth"    // of two devices of 5 GiB
+	thinGroup      = "thin"      // 3 GiB, with a thin pool
 )
 
 // install does what a user does: applies the manifests, and makes volume groups on each
@@ -44,8 +46,10 @@ func install(t *testing.T) {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
 		for _, node := range []string{"node1", "node2"} {
-			onNode(ctx, t, node, fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G; } | sfdisk -q /dev/vdb; udevadm settle
-				%[1]s vg create /dev/vdb1; %[1]s vg create --name %[2]s /dev/vdb2; %[1]s vg create --name %[3]s /dev/vdb3`, driver, placementGroup, datasetGroup))
+			onNode(ctx, t, node, fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 3G; } | sfdisk -q /dev/vdb; udevadm settle
+				%[1]s vg create /dev/vdb1; %[1]s vg create --name %[2]s /dev/vdb2; %[1]s vg create --name %[3]s /dev/vdb3
+				%[1]s vg create --name %[4]s /dev/vdb4 /dev/vdb5; %[1]s vg create --name %[5]s --thin /dev/vdb6`,
+				driver, placementGroup, datasetGroup, growthGroup, thinGroup))
 			onNode(ctx, t, node, driver+" doctor")
 		}
 	})

@@ -20,24 +20,41 @@ func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
 // Dial connects to an address in the cluster's network, for clients in this
 // process.
 func (c *Cluster) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	done := make(chan struct{})
+	entered := c.within(func() { conn, err = new(net.Dialer).DialContext(ctx, network, address) })
+	if entered != nil {
+		return nil, entered
+	}
+	return conn, err
+}
+
+// Listen listens at an address in the cluster's network, for servers in this process.
+func (c *Cluster) Listen(ctx context.Context, network, address string) (at net.Listener, err error) {
+	entered := c.within(func() { at, err = new(net.ListenConfig).Listen(ctx, network, address) })
+	if entered != nil {
+		return nil, entered
+	}
+	return at, err
+}
+
+// within calls do in the cluster's network.
+func (c *Cluster) within(do func()) error {
+	done := make(chan error)
 	go func() {
-		defer close(done)
 		// A socket belongs to the namespace that its thread was in when it was made.
 		runtime.LockOSThread()
-		back, enterErr := c.enter()
-		if enterErr != nil {
+		back, err := c.enter()
+		if err != nil {
 			runtime.UnlockOSThread()
-			err = fmt.Errorf("enter the cluster's network: %w", enterErr)
+			done <- fmt.Errorf("enter the cluster's network: %w", err)
 			return
 		}
-		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		do()
 		if back() == nil {
 			runtime.UnlockOSThread()
 		} // else the thread ends with this goroutine: no other may find itself there
+		done <- nil
 	}()
-	<-done
-	return conn, err
+	return <-done
 }
 
 // enter brings the calling thread into the cluster's network, back out of it.

@@ -1,0 +1,220 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// growLayouts are the classes of volumes whose growth is refused while a pod uses them, and
+// beside them what else there is of a class: a volume whose growth waits for room, or one whose
+// growth was granted and that no pod uses. To kubelet, what waits is like what is refused.
+var growLayouts = []struct {
+	name, parameters string
+	waiting          string // the size that it waits for: its pool could hold it, but for the others
+	granted          bool
+}{
+	{name: "linear", parameters: "volumeGroup: " + growthGroup},
+	{name: "striped", parameters: `volumeGroup: ` + growthGroup + `, layout: striped, stripes: "2"`, waiting: "9Gi"},
+	{name: "raid1", parameters: "volumeGroup: " + growthGroup + ", layout: raid1", granted: true},
+	{name: "thin", parameters: "volumeGroup: " + thinGroup + ", thinPool: thinpool, layout: thin", waiting: "2500Mi", granted: true},
+}
+
+// growths are the volumes of growLayouts, on one node.
+type growths struct {
+	*tenant
+	sums map[string]string
+}
+
+const growthNode = "node2"
+
+// newGrowths makes the volumes and asks for the growths.
+func newGrowths(t *testing.T) *growths {
+	t.Helper()
+	n := newTenant(t, "growths")
+	g := &growths{n, map[string]string{}}
+	var all strings.Builder
+	for _, l := range growLayouts {
+		fmt.Fprintf(&all, `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: grow-%s}
+provisioner: flexlvm.io
+volumeBindingMode: Immediate
+allowVolumeExpansion: true
+parameters: {%s}
+allowedTopologies: [{matchLabelExpressions: [{key: kubernetes.io/hostname, values: [%s]}]}]
+---`, l.name, l.parameters, growthNode)
+		for _, name := range claimsOf(l.waiting != "", l.granted) {
+			all.WriteString(claimOf("grow-"+l.name, l.name+"-"+name, "64Mi") + "---")
+		}
+	}
+	require.NoError(t, n.apply(all.String()))
+	t.Cleanup(func() {
+		for _, l := range growLayouts {
+			out, err := shared.Kubectl(context.WithoutCancel(n.ctx), "delete", "storageclass", "grow-"+l.name)
+			require.NoError(t, err, out)
+		}
+	})
+	g.pods(false)
+	g.each(func(layout, name string) {
+		g.sums[layout+name] = n.exec(layout, fmt.Sprintf("dd if=/dev/urandom of=/%[1]s/random bs=1M count=5 2>/dev/null; md5sum /%[1]s/random", name))
+	})
+	n.kubectl("wait", "pvc", "--all", "--for=jsonpath={.status.phase}=Bound", "--timeout=240s")
+	for _, l := range growLayouts {
+		n.ask(l.name+"-refused", "400Ti")
+		if l.waiting != "" {
+			n.ask(l.name+"-waiting", l.waiting)
+		}
+		if l.granted {
+			n.ask(l.name+"-granted", "400Mi")
+		}
+	}
+	g.asAsked(t)
+	return g
+}
+
+// each calls do for each layout and for each of its volumes whose growth was not granted.
+func (g *growths) each(do func(layout, name string)) {
+	for _, l := range growLayouts {
+		for _, name := range claimsOf(l.waiting != "", false) {
+			do(l.name, name)
+		}
+	}
+}
+
+// claimsOf names the claims of a layout.
+func claimsOf(waiting, granted bool) []string {
+	out := []string{"refused"}
+	if waiting {
+		out = append(out, "waiting")
+	}
+	if granted {
+		out = append(out, "granted")
+	}
+	return out
+}
+
+// pods makes a pod for each layout, with those claims whose growth was not granted, or all, and
+// waits until they run.
+func (g *growths) pods(granted bool) {
+	g.t.Helper()
+	var all []string
+	for _, l := range growLayouts {
+		var mounts, volumes strings.Builder
+		for _, claim := range claimsOf(l.waiting != "", granted && l.granted) {
+			fmt.Fprintf(&mounts, "{name: %[1]s, mountPath: /%[1]s},", claim)
+			fmt.Fprintf(&volumes, "{name: %s, persistentVolumeClaim: {claimName: %s-%[1]s}},", claim, l.name)
+		}
+		all = append(all, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: %s, command: [sleep, "86400"], volumeMounts: [%s]}]
+  volumes: [%s]
+`, l.name, cluster.BusyboxImage, mounts.String(), volumes.String()))
+	}
+	g.run(all...)
+}
+
+// asAsked waits until each claim says what becomes of its growth. Kubernetes tries again now
+// and then, and takes the words off meanwhile.
+func (g *growths) asAsked(t *testing.T) {
+	t.Helper()
+	says := func(claim, state, words string) {
+		await.Until(t, patience, func() string {
+			is := g.kubectl("get", "pvc", claim, "-o", "jsonpath={.status.allocatedResourceStatuses.storage} {.status.capacity.storage} {.status.conditions[*].message}")
+			return await.Missing(strings.HasPrefix(is, state+" 64Mi ") && strings.Contains(is, words), "claim %s says %q", claim, is)
+		})
+	}
+	for _, l := range growLayouts {
+		says(l.name+"-refused", "ControllerResizeInfeasible", "cannot grow from 64Mi to 400Ti")
+		if l.waiting != "" {
+			says(l.name+"-waiting", "ControllerResizeInfeasible", "waits to grow from 64Mi to "+l.waiting)
+		}
+		if l.granted {
+			says(l.name+"-granted", "NodeResizePending", "")
+		}
+	}
+}
+
+// started waits until all pods run that ran before their node went away.
+func (g *growths) started(t *testing.T) {
+	t.Helper()
+	for _, l := range growLayouts {
+		require.Eventually(t, func() bool {
+			_, err := shared.Kubectl(g.ctx, "-n", g.namespace, "exec", l.name, "--", "true")
+			return err == nil
+		}, patience, time.Second, l.name)
+	}
+	g.unchanged(t, 64<<20)
+}
+
+// unchanged requires that the volumes have a size, and all that was written to them.
+func (g *growths) unchanged(t *testing.T, size int64) {
+	t.Helper()
+	g.each(func(layout, name string) {
+		require.Equal(t, g.sums[layout+name], g.exec(layout, "md5sum /"+name+"/random"))
+		require.Equal(t, size, g.size(layout, name), "%s of %s", name, layout)
+	})
+}
+
+// size is that of a volume as a pod sees it.
+func (g *growths) size(pod, name string) int64 {
+	g.t.Helper()
+	var block, blocks int64
+	out := g.exec(pod, "stat -f -c '%S %b' /"+name)
+	_, err := fmt.Sscan(out, &block, &blocks)
+	require.NoError(g.t, err, out)
+	return block * blocks
+}
+
+// madeAgain is what a drain does: all pods are deleted and made again, and their volumes are
+// mounted anew. What was granted grows with its first pod.
+func (g *growths) madeAgain(t *testing.T) {
+	t.Helper()
+	g.kubectl("delete", "pods", "--all")
+	g.pods(true)
+	g.unchanged(t, 64<<20)
+	for _, l := range growLayouts {
+		if !l.granted {
+			continue
+		}
+		require.EqualValues(t, 400<<20, g.size(l.name, "granted"), l.name)
+		g.kubectl("wait", "pvc/"+l.name+"-granted", "--for=jsonpath={.status.capacity.storage}=400Mi", "--timeout=240s")
+	}
+}
+
+// provisionerKilled kills the provisioner where it runs.
+func (g *growths) provisionerKilled(t *testing.T) {
+	t.Helper()
+	at := kubectl(g.ctx, t, "-n", "flexlvm-system", "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "-o", "jsonpath={.items[0].spec.nodeName}")
+	before := onNode(g.ctx, t, at, "pidof provisioner")
+	onNode(g.ctx, t, at, "kill -9 $(pidof provisioner)")
+	await.Until(t, patience, func() string {
+		now, err := shared.Node(g.ctx, at, "pidof", "provisioner")
+		return await.Missing(err == nil && now != before, "the provisioner is not back: %v", err)
+	})
+}
+
+// lowered asks for what there is room for, while the volumes are in use.
+func (g *growths) lowered(t *testing.T) {
+	t.Helper()
+	g.each(func(layout, name string) { g.ask(layout+"-"+name, "350Mi") })
+	g.each(func(layout, name string) {
+		g.kubectl("wait", "pvc/"+layout+"-"+name, "--for=jsonpath={.status.capacity.storage}=350Mi", "--timeout=240s")
+	})
+	g.unchanged(t, 350<<20)
+	g.kubectl("delete", "pods", "--all")
+}
