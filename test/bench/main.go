@@ -1,13 +1,17 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// control, scale, fetch, nfs; the default is all but scale, which is in control.
+// control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, scale,
+// memory.
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -34,14 +38,16 @@ var (
 var parts = []struct {
 	name string
 	take func(ctx context.Context, dir string) error
+	of   string // another part that has this one
 }{
-	{"nodes", ofNodes},
-	{"users", func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
-	{"room", func(ctx context.Context, _ string) error { return ofRoom(ctx) }},
-	{"control", ofControl},
-	{"scale", ofScale},
-	{"fetch", ofFetch},
-	{"nfs", ofNFS},
+	{name: "nodes", take: ofNodes},
+	{name: "users", take: func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
+	{name: "room", take: func(ctx context.Context, _ string) error { return ofRoom(ctx) }},
+	{name: "rates", take: ofRates, of: "control"},
+	{name: "scale", take: ofScale, of: "control"},
+	{name: "memory", take: ofMemory, of: "control"},
+	{name: "fetch", take: ofFetch},
+	{name: "nfs", take: ofNFS},
 }
 
 func main() {
@@ -58,11 +64,11 @@ func main() {
 func run(ctx context.Context, wanted []string) error {
 	known := map[string]bool{}
 	for _, part := range parts {
-		known[part.name] = true
+		known[part.name], known[cmp.Or(part.of, part.name)] = true, true
 	}
 	for _, name := range wanted {
 		if !known[name] {
-			return fmt.Errorf("there is no part %q; there are nodes, users, room, control, scale, fetch and nfs", name)
+			return fmt.Errorf("there is no part %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
 	dir, err := os.MkdirTemp("", "flexlvm-bench-")
@@ -71,7 +77,7 @@ func run(ctx context.Context, wanted []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for _, part := range parts {
-		if len(wanted) > 0 && !slices.Contains(wanted, part.name) || len(wanted) == 0 && part.name == "scale" {
+		if len(wanted) > 0 && !slices.Contains(wanted, part.name) && !slices.Contains(wanted, part.of) {
 			continue
 		}
 		if err := part.take(ctx, dir); err != nil {
@@ -115,27 +121,32 @@ func ofRoom(ctx context.Context) error {
 	return nil
 }
 
-// ofControl takes the figures of the control side.
-func ofControl(ctx context.Context, dir string) error {
+// ofRates takes the figures of the control side beside a plain loop.
+func ofRates(ctx context.Context, dir string) error {
 	provisioner := filepath.Join(dir, "provisioner")
 	if err := build(ctx, provisioner, "./cmd/provisioner"); err != nil {
 		return err
 	}
-	table, beneath, err := control.Run(ctx, provisioner, dir, os.Stderr)
+	table, err := control.RunRates(ctx, provisioner, dir, os.Stderr)
 	if err != nil {
 		return fmt.Errorf("the figures of the control side: %w", err)
 	}
-	fmt.Printf("\n%s\n%s\n\n%s\n", figure.Header, strings.Join(table, "\n"), strings.Join(beneath, "\n"))
+	fmt.Printf("\n%s\n%s\n", figure.Header, strings.Join(table, "\n"))
 	return nil
 }
 
 // ofScale takes those figures of the control side that are about large clusters.
-func ofScale(ctx context.Context, dir string) error {
+func ofScale(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunScale) }
+
+// ofMemory takes the memory that the provisioner of a large cluster needs.
+func ofMemory(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunMemory) }
+
+func ofLarge(ctx context.Context, dir string, take func(ctx context.Context, binary, dir string, log io.Writer) ([]string, error)) error {
 	provisioner := filepath.Join(dir, "provisioner")
 	if err := build(ctx, provisioner, "./cmd/provisioner"); err != nil {
 		return err
 	}
-	lines, err := control.RunScale(ctx, provisioner, dir, os.Stderr)
+	lines, err := take(ctx, provisioner, dir, os.Stderr)
 	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
 	if err != nil {
 		return fmt.Errorf("the figures of large clusters: %w", err)

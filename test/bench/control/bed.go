@@ -25,7 +25,7 @@ const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
 	space   = "bench" // namespace of the claims
-	longest = 10 * time.Minute
+	longest = 20 * time.Minute
 )
 
 // bed is an API server with the shipped manifests applied. Neither a scheduler nor a

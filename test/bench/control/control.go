@@ -23,9 +23,9 @@ const (
 	probeEvery = 60 * time.Millisecond
 )
 
-// Run takes the figures. binary is the provisioner's program, dir for files. The
-// lines come in the form of package figure: of the table, and for beneath it.
-func Run(ctx context.Context, binary, dir string, log io.Writer) (table, beneath []string, err error) {
+// RunRates sets the provisioner beside a plain loop. binary is the provisioner's program, dir
+// for files. The lines come in the form of package figure: of the table.
+func RunRates(ctx context.Context, binary, dir string, log io.Writer) (table []string, err error) {
 	err = withBed(ctx, binary, dir, log, func(b *bed) error {
 		rates, err := b.rates(ctx)
 		for _, f := range rates {
@@ -33,11 +33,7 @@ func Run(ctx context.Context, binary, dir string, log io.Writer) (table, beneath
 		}
 		return err
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	beneath, err = RunScale(ctx, binary, dir, log)
-	return table, beneath, err
+	return table, err
 }
 
 // RunScale takes those of the figures that are about large clusters.
@@ -234,14 +230,25 @@ func (b *bed) byHand(ctx context.Context, name, node string, like *corev1.Persis
 
 // A stage is a cluster so large, and what is measured there.
 type stage struct {
-	nodes, each int     // volumes on each
-	memory      float64 // the most that the provisioner may take, in MiB; 0 where it is not measured
+	nodes, each int     // volumes on each, at least: those of an earlier stage stay
+	memory      float64 // the most that the provisioner may take, in MiB; 0 where no target is set
 	place       bool    // whether pods are placed
 }
 
 var stages = []stage{
 	{nodes: 1000, each: 20, memory: 120, place: true},
+	// In between, the largest cluster that places a pod within a second.
+	{nodes: 1250, each: 4, place: true},
+	{nodes: 1500, each: 4, place: true},
+	{nodes: 2000, each: 4, place: true},
 	{nodes: 5000, each: 4, place: true},
+}
+
+// syntheticStages are clusters that a synthetic one stands for: the first of stages again, to
+// compare, and those that are too large.
+var syntheticStages = []stage{
+	{nodes: 1000, each: 20, memory: 120},
+	{nodes: 2000, each: 50},
 	{nodes: 5000, each: 100, memory: 1.2 * 1024},
 }
 
@@ -256,17 +263,21 @@ func (b *bed) scale(ctx context.Context) (lines []string, err error) {
 		return nil, err
 	}
 	var before stage
-	for i, s := range stages {
+	for _, s := range stages {
 		began := time.Now()
 		if err := b.fill(ctx, like, before, s); err != nil {
 			return lines, err
 		}
-		fmt.Fprintf(b.log, "%d nodes with %d volumes each after %.0f s\n", s.nodes, s.each, time.Since(began).Seconds())
-		p, err := b.launch(memoryLimit(s.nodes * s.each))
+		fmt.Fprintf(b.log, "%d nodes with %d volumes each, or more, after %.0f s\n", s.nodes, s.each, time.Since(began).Seconds())
+		var limit []string // that of the manifest, where nothing is asked about it
+		if s.memory > 0 {
+			limit = []string{memoryLimit(s.nodes * s.each)}
+		}
+		p, err := b.launch(limit...)
 		if err != nil {
 			return lines, err
 		}
-		more, err := b.look(ctx, p, s, i == 0)
+		more, err := b.look(ctx, p, before, s)
 		if lines = append(lines, more...); err != nil {
 			return lines, fmt.Errorf("%w: %s", err, p.logEnd())
 		}
@@ -298,24 +309,25 @@ func (b *bed) fill(ctx context.Context, like *corev1.PersistentVolume, before, s
 }
 
 // look takes the figures of a provisioner that has just been started.
-func (b *bed) look(ctx context.Context, p *process, s stage, first bool) (lines []string, err error) {
+func (b *bed) look(ctx context.Context, p *process, before, s stage) (lines []string, err error) {
 	offered, err := b.offered(ctx)
 	if err != nil {
 		return nil, err
 	}
 	classes := float64(offered)
-	before, err := p.settled(ctx, float64(s.nodes-fewNodes)*classes)
+	// What an earlier provisioner has published stays.
+	written, err := p.settled(ctx, float64(s.nodes-max(before.nodes, fewNodes))*classes)
 	if err != nil {
 		return nil, err
 	}
 	if s.memory > 0 {
-		peak, err := p.peak()
+		line, err := p.memoryOf(s)
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, fmt.Sprintf("memory of the provisioner with %d nodes and %d volumes: %.1f MiB at most (target ≤ %.0f MiB)", s.nodes, s.nodes*s.each, peak, s.memory))
+		lines = append(lines, line)
 	}
-	if first {
+	if before.nodes == 0 {
 		storage, err := b.storage.NodeStorage(ctx, nodeName(s.nodes/2))
 		if err != nil {
 			return nil, err
@@ -323,11 +335,11 @@ func (b *bed) look(ctx context.Context, p *process, s stage, first bool) (lines 
 		if err := b.report(ctx, storage, roomOfNode-volume.TiB); err != nil {
 			return nil, err
 		}
-		after, err := p.settled(ctx, before+1)
+		after, err := p.settled(ctx, written+1)
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %d (target 1)", (after-before)/classes, offered))
+		lines = append(lines, fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %d (target 1)", (after-written)/classes, offered))
 	}
 	if s.place {
 		placements, err := b.placement(ctx, s.nodes)
