@@ -97,6 +97,17 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Answers []VolumeAnswer `json:"answers,omitempty"`
+	// CheckedTime is when the daemon last examined the node, as flexlvm doctor does.
+	// +optional
+	CheckedTime metav1.Time `json:"checkedTime,omitzero"`
+	// CheckCount is how many checks it made; Checks are those that found something.
+	// +optional
+	CheckCount int32 `json:"checkCount,omitempty"`
+	// Checks that found something, those with FAIL first, at most 20.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Checks []Check `json:"checks,omitempty"`
 	// DeclaredGroups are the VolumeGroups that select this node, and what became of
 	// each, at most 16.
 	// +listType=map
@@ -213,6 +224,19 @@ type Pool struct {
 	// MissingDevices of the volume group; with any missing, nothing is evicted.
 	// +optional
 	MissingDevices int32 `json:"missingDevices,omitempty"`
+}
+
+// Check is what an examination of the node has found.
+type Check struct {
+	// Level is FAIL if the node cannot serve some or all volumes, else WARN.
+	Level string `json:"level"`
+	// Check that found it.
+	Check string `json:"check"`
+	// Detail in words.
+	Detail string `json:"detail"`
+	// Do says what to do about it.
+	// +optional
+	Do string `json:"do,omitempty"`
 }
 
 // Orphan is a volume that no PersistentVolume explains, or whose tags make no

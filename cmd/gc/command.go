@@ -211,6 +211,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
 		Groups:  engine,
+		Examine: examiner(engine, host, log),
 		Turn:    ours,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},

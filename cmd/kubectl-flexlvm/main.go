@@ -44,7 +44,16 @@ func command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	cmd.AddCommand(statusCommand(s), volumesCommand(s), planCommand(s), uiCommand(s))
-	cmd.AddCommand(undeleteCommand(s), retainCommand(s), forgetCommand(s), doorCommand(s))
+	cmd.AddCommand(
+		statusCommand(s),
+		volumesCommand(s),
+		planCommand(s),
+		uiCommand(s),
+		undeleteCommand(s),
+		retainCommand(s),
+		forgetCommand(s),
+		doorCommand(s),
+		doctorCommand(s),
+	)
 	return cmd
 }

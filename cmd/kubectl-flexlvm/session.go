@@ -86,6 +86,16 @@ func storages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage
 	return all, err
 }
 
+// only is the report of one node.
+func only(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, error) {
+	for i := range all {
+		if all[i].Name == node {
+			return all[i : i+1], nil
+		}
+	}
+	return nil, fmt.Errorf("node %s has not reported; %d others have", node, len(all))
+}
+
 func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.PersistentVolume, err error) {
 	err = list(ctx, c, func(l *corev1.PersistentVolumeList) { all = append(all, l.Items...) }, client.HasLabels{labelNode})
 	return all, err

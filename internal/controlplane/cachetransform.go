@@ -27,7 +27,7 @@ func Transform(obj any) (any, error) {
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
 	case *flexlvmv1.NodeStorage:
 		o.Spec = flexlvmv1.NodeStorageSpec{}
-		o.Status.Evictions, o.Status.Released, o.Status.EvictionPolicy, o.Status.Answers = nil, nil, nil, nil
+		o.Status.Evictions, o.Status.Released, o.Status.EvictionPolicy, o.Status.Answers, o.Status.Checks = nil, nil, nil, nil, nil
 		o.Status.Orphans = slices.DeleteFunc(o.Status.Orphans, func(orphan flexlvmv1.Orphan) bool { return !replica.IsVolumeName(orphan.Name) })
 	case *corev1.PersistentVolumeClaim:
 		return leanClaim(o), nil

@@ -73,22 +73,17 @@ func New(cfg Config, host Host) *Doctor { return &Doctor{cfg: cfg, host: host} }
 
 // Examine runs every check. A check that cannot be made is a finding too.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
-	checks := []func(context.Context) []Finding{
-		d.checkUser,
-		d.checkKernel,
-		d.checkDeviceMapper,
-		d.checkXFS,
-		d.checkReaders,
-		d.checkTools,
-		d.checkGroup,
-		d.checkThinPools,
-		d.checkDevicesFile,
-		d.checkDirs,
-		d.checkPluginDir,
-		d.checkDriver,
-		d.checkVolumes,
-	}
-	var all []Finding
+	all := run(ctx, d.checkUser, d.checkKernel, d.checkDeviceMapper, d.checkXFS, d.checkReaders, d.checkTools)
+	all = append(all, d.ExamineGroup(ctx)...)
+	return append(all, run(ctx, d.checkDirs, d.checkPluginDir, d.checkDriver, d.checkVolumes)...)
+}
+
+// ExamineGroup runs the checks of the volume group alone.
+func (d *Doctor) ExamineGroup(ctx context.Context) []Finding {
+	return run(ctx, d.checkGroup, d.checkThinPools, d.checkDevicesFile)
+}
+
+func run(ctx context.Context, checks ...func(context.Context) []Finding) (all []Finding) {
 	for _, check := range checks {
 		all = append(all, check(ctx)...)
 	}

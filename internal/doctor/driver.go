@@ -51,7 +51,7 @@ func checkDir(what, path string) []Finding {
 func (d *Doctor) checkPluginDir(context.Context) []Finding {
 	const check = "plugin directory"
 	dir := d.cfg.Place.PluginDir()
-	used, running := d.kubeletPluginDir()
+	used, running := KubeletPluginDir(d.path(""))
 	switch {
 	case !running:
 		return warn(check, dir+"; no kubelet runs here that could be asked", "make sure that it is kubelet's --volume-plugin-dir")
@@ -63,11 +63,11 @@ func (d *Doctor) checkPluginDir(context.Context) []Finding {
 	return ok(check, dir+", as kubelet's")
 }
 
-// kubeletPluginDir reads the plugin directory off the command line of a running
+// KubeletPluginDir reads the plugin directory off the command line of a running
 // kubelet, or from the configuration file that it names. It is empty where both
 // leave it at the default.
-func (d *Doctor) kubeletPluginDir() (dir string, running bool) {
-	names, err := filepath.Glob(d.path("proc/[0-9]*/comm"))
+func KubeletPluginDir(root string) (dir string, running bool) {
+	names, err := filepath.Glob(filepath.Join(root, "proc/[0-9]*/comm"))
 	if err != nil {
 		return "", false
 	}
@@ -85,7 +85,7 @@ func (d *Doctor) kubeletPluginDir() (dir string, running bool) {
 			return dir, true
 		}
 		if file := flagValue(args, "config"); file != "" {
-			text, _ := os.ReadFile(d.path(file)) // unreadable means unknown
+			text, _ := os.ReadFile(filepath.Join(root, file)) // unreadable means unknown
 			return yamlValue(string(text), "volumePluginDir"), true
 		}
 		return "", true

@@ -17,6 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -59,6 +60,9 @@ type Config struct {
 	Trim    Trimming     // a dry run trims nothing
 	// Groups makes the volume groups that are declared; nil: none are. A dry run makes none.
 	Groups GroupMaker
+	// Examine runs the checks of `flexlvm doctor` on the node and its groups, those that have
+	// failed first; nil: the node is not examined.
+	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
 	// IOTime returns how long a disk has been busy; nil: it is not measured.
 	IOTime func(device string) (time.Duration, error)
 }
@@ -88,6 +92,7 @@ type Daemon struct {
 	kicks       chan struct{}
 	waits       atomic.Bool               // for another daemon of this node to end
 	ended       atomic.Pointer[time.Time] // when a round last ended
+	examined    atomic.Pointer[examination]
 
 	// What follows belongs to the goroutine of the rounds.
 	cluster     string
@@ -215,6 +220,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
 	all.Go(func() { d.answer(ctx) })
+	all.Go(func() { d.examine(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0

@@ -32,6 +32,7 @@ type report struct {
 	healing   map[string]bool // volumes with a problem that is being put right
 	declared  []flexlvmv1.DeclaredGroup
 	answers   []flexlvmv1.VolumeAnswer
+	examined  *examination // nil: not yet
 	policy    eviction.Policy
 	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
 	origin func(uuid string) *flexlvmv1.ReleasedOrigin
@@ -45,6 +46,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Version = r.version
 	is.Evictions = r.evictions
 	is.DeclaredGroups, is.Answers = r.declared, r.answers
+	if e := r.examined; e != nil {
+		is.CheckedTime, is.CheckCount, is.Checks = second(e.at), int32(e.count), e.found
+	}
 	is.EvictionPolicy = policyStatus(r.policy)
 	set := func(kind string, yes bool, reason, message string) {
 		status := metav1.ConditionFalse
@@ -192,5 +196,6 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 // sameStatus reports whether two statuses say the same, whenever they were seen.
 func sameStatus(a, b flexlvmv1.NodeStorageStatus) bool {
 	a.ObservedTime, b.ObservedTime = metav1.Time{}, metav1.Time{}
+	a.CheckedTime, b.CheckedTime = metav1.Time{}, metav1.Time{}
 	return equality.Semantic.DeepEqual(a, b)
 }

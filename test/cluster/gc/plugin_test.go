@@ -3,6 +3,7 @@
 package gc_test
 
 import (
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -44,6 +46,7 @@ func (b *bed) testPlugin(t *testing.T) {
 		require.NoError(t, err, said)
 		return said
 	}
+	b.testDoctor(t, flexlvm)
 	s.claim(lazy, "data")
 	s.pod("main", "data")
 	s.running("main")
@@ -106,6 +109,26 @@ func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), nam
 	require.Equal(t, volume.Ready, s.stateOf(t, name))
 	require.Empty(t, s.kubectl(t, "get", "nodestorage", node, "-o", "jsonpath={.spec.requests}"), "requests are taken out again")
 	s.say(t, "retained, forgotten and retained through the API")
+}
+
+// testDoctor: the daemon makes the checks in the host's namespaces, as a person on the node
+// does.
+func (b *bed) testDoctor(t *testing.T, flexlvm func(...string) (string, error)) {
+	var all []overview.Examination
+	await.Until(t, longest, func() string {
+		said, err := flexlvm("doctor", "-o", "json")
+		end := strings.LastIndex(said, "]")
+		require.GreaterOrEqual(t, end, 0, "%s %v", said, err)
+		require.NoError(t, json.Unmarshal([]byte(said[:end+1]), &all), said)
+		return await.Missing(len(all) == 1 && all[0].Made > 10, "not examined: %s", said)
+	})
+	require.Equal(t, node, all[0].Node)
+	for _, f := range all[0].Found {
+		require.NotEqual(t, overview.LevelFail, f.Level, "%v", f)
+	}
+	said, err := flexlvm("doctor")
+	require.NoError(t, err, said)
+	require.Contains(t, said, "1 nodes: 0 with FAIL")
 }
 
 // reported waits until the node reports a volume in a state.

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	commands "github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/doctor"
+	"github.com/flexlvm/flexlvm/internal/install"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/version"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// nodeTools is what the doctor asks about LVM and the volumes.
+type nodeTools struct {
+	*lvm.Client
+	*node.Engine
+}
+
+// examiner returns what examines this node, as `flexlvm doctor` does, in all of its groups.
+func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogger) func(context.Context, []volume.Group) []flexlvmv1.Check {
+	return func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check {
+		dir, _ := doctor.KubeletPluginDir("/")
+		place, err := install.At(cmp.Or(dir, install.DefaultPluginDir))
+		if err != nil {
+			return checks([]doctor.Finding{{Level: doctor.Fail, Check: "plugin directory", Detail: err.Error(), Do: "look at kubelet's --volume-plugin-dir"}})
+		}
+		if len(groups) == 0 {
+			groups = []volume.Group{volume.DefaultGroup}
+		}
+		var all []doctor.Finding
+		for i, group := range groups {
+			d := doctor.New(doctor.Config{Group: group, Place: place, Version: version.String, Dirs: []doctor.Dir{
+				{What: "state directory", Path: node.DefaultStateDir},
+				{What: "lock directory", Path: node.DefaultLockDir},
+				{What: "log directory", Path: node.DefaultLogDir},
+			}}, doctor.Host{
+				Tools: host.Unkillable, Driver: commands.New(place.Dir(), log).Killable,
+				Inventory: nodeTools{lvm.New(host.Unkillable, lock.Dir(node.DefaultLockDir)), engine}, Kernel: doctor.Running{},
+			})
+			if i == 0 {
+				all = append(all, d.Examine(ctx)...)
+			} else {
+				all = append(all, d.ExamineGroup(ctx)...)
+			}
+		}
+		return checks(all)
+	}
+}
+
+// checks are the findings as the API has them, the worst first.
+func checks(findings []doctor.Finding) []flexlvmv1.Check {
+	out := make([]flexlvmv1.Check, 0, len(findings))
+	for _, f := range findings {
+		out = append(out, flexlvmv1.Check{Level: string(f.Level), Check: f.Check, Detail: f.Detail, Do: f.Do})
+	}
+	weight := map[string]int{string(doctor.Fail): 0, string(doctor.Warn): 1, string(doctor.OK): 2}
+	slices.SortStableFunc(out, func(a, b flexlvmv1.Check) int { return cmp.Compare(weight[a.Level], weight[b.Level]) })
+	return out
+}

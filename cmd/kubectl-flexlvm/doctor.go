@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/overview"
+)
+
+// errUnfit makes the exit code; the findings say all.
+var errUnfit = errors.New("some nodes cannot serve volumes as they are: see FAIL")
+
+func doctorCommand(s *session) *cobra.Command {
+	var o output
+	var node string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show what is wrong with nodes, as their daemons have found, and what to do",
+		Long: `doctor shows what is wrong with the nodes and what to do about it, the worst first: what their
+daemons have found with the checks of flexlvm doctor, which they make every ten minutes, and
+what else they report. The exit code is 1 if anything is FAIL.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			c, err := s.client()
+			if err != nil {
+				return err
+			}
+			reports, err := storages(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if node != "" {
+				if reports, err = only(reports, node); err != nil {
+					return err
+				}
+			}
+			now := time.Now()
+			found := overview.ExaminationsOf(reports, now)
+			if err := o.print(cmd.OutOrStdout(), found, func(to io.Writer) { printExaminations(to, found, now) }); err != nil {
+				return err
+			}
+			if len(found) > 0 && found[0].Worst() == overview.LevelFail {
+				return errUnfit
+			}
+			return nil
+		},
+	}
+	outputFlag(cmd, &o)
+	cmd.Flags().StringVar(&node, "node", "", "this node alone")
+	return cmd
+}
+
+func printExaminations(to io.Writer, all []overview.Examination, now time.Time) {
+	fmt.Fprintln(to, overview.Examined(all))
+	for i := range all {
+		e := &all[i]
+		if len(e.Found) == 0 {
+			continue
+		}
+		fmt.Fprintf(to, "\n%s (%d checks, %s ago)\n", e.Node, e.Made, ago(e.Checked, now))
+		for _, f := range e.Found {
+			fmt.Fprintf(to, "  %-4s  %s: %s\n", f.Level, f.Check, f.Detail)
+			if f.Do != "" {
+				fmt.Fprintf(to, "        → %s\n", f.Do)
+			}
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/overview"
+)
+
+func TestExaminationsAreTold(t *testing.T) {
+	all := []overview.Examination{
+		{Node: "a", Checked: metav1.NewTime(now.Add(-3 * time.Minute)), Made: 17, Found: []flexlvmv1.Check{
+			{Level: "FAIL", Check: "driver", Detail: "is not there", Do: "install it"}, {Level: "WARN", Check: "xfs", Detail: "is old"},
+		}},
+		{Node: "b", Made: 17},
+	}
+	var out bytes.Buffer
+	printExaminations(&out, all, now)
+	require.Equal(t, `2 nodes: 1 with FAIL, 0 with WARN, 1 sound
+
+a (17 checks, 3m ago)
+  FAIL  driver: is not there
+        → install it
+  WARN  xfs: is old
+`, out.String())
+	reports := []flexlvmv1.NodeStorage{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}
+	one, err := only(reports, "b")
+	require.NoError(t, err)
+	require.Equal(t, "b", one[0].Name)
+	_, err = only(reports, "c")
+	require.ErrorContains(t, err, "node c has not reported")
+}

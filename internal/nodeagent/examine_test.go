@@ -1,0 +1,41 @@
+package nodeagent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What the checks of a node have found is in its report, bounded, and without those that
+// found nothing.
+func TestExaminationIsReported(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.engine.pools = append(r.engine.pools, inventory.Pool{Name: "fast", UUID: "u"}, inventory.Pool{Name: "fast/thin", UUID: "v", Thin: &inventory.ThinPool{GroupUUID: "u"}})
+	var asked atomic.Value
+	r.config.Examine = func(_ context.Context, groups []volume.Group) []flexlvmv1.Check {
+		asked.Store(fmt.Sprint(groups))
+		out := []flexlvmv1.Check{{Level: "FAIL", Check: "driver", Detail: strings.Repeat("x", 5000), Do: "install it"}}
+		for range 50 {
+			out = append(out, flexlvmv1.Check{Level: "WARN", Check: "volume", Detail: "half made"}, flexlvmv1.Check{Level: "OK", Check: "kernel", Detail: "6.1"})
+		}
+		return out
+	}
+	r.start()
+	r.eventually(func() bool { return r.status().CheckCount == 101 }, "not examined")
+	require.Equal(t, "[fast flexlvm]", asked.Load(), "each group once")
+	status := r.status()
+	require.Len(t, status.Checks, 20)
+	require.Equal(t, "FAIL", status.Checks[0].Level)
+	require.Less(t, len(status.Checks[0].Detail), 400)
+	require.Equal(t, flexlvmv1.Check{Level: "WARN", Check: "volume", Detail: "half made"}, status.Checks[19])
+	require.False(t, status.CheckedTime.IsZero())
+}

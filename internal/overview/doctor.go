@@ -1,0 +1,98 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// Levels of a check, as the reports have them.
+const (
+	LevelFail = "FAIL"
+	LevelWarn = "WARN"
+)
+
+// An Examination is what the checks of a node have found, those with FAIL first.
+type Examination struct {
+	Node    string            `json:"node"`
+	Checked metav1.Time       `json:"checked,omitzero"`
+	Made    int32             `json:"made"` // how many checks
+	Found   []flexlvmv1.Check `json:"found"`
+}
+
+// Worst is FAIL, WARN or empty.
+func (e *Examination) Worst() string {
+	if len(e.Found) == 0 {
+		return ""
+	}
+	return e.Found[0].Level
+}
+
+// ExaminationsOf returns what the nodes report of their checks, the worst node first. A node
+// that does not report, or was not examined, is a finding too.
+func ExaminationsOf(storages []flexlvmv1.NodeStorage, now time.Time) []Examination {
+	out := []Examination{}
+	for i := range storages {
+		s := &storages[i]
+		e := Examination{Node: s.Name, Checked: s.Status.CheckedTime, Made: s.Status.CheckCount, Found: slices.Clone(s.Status.Checks)}
+		add := func(level, check, detail, do string) {
+			e.Found = append(e.Found, flexlvmv1.Check{Level: level, Check: check, Detail: detail, Do: do})
+		}
+		for _, p := range nodeProblems(s, now) {
+			level := LevelWarn
+			if p.Severity == Critical {
+				level = LevelFail
+			}
+			add(level, "node daemon", p.Message, p.Next)
+		}
+		for _, p := range poolProblems(s) {
+			level := LevelWarn
+			if p.Severity == Critical {
+				level = LevelFail
+			}
+			add(level, "pool "+p.Pool, p.Message, p.Next)
+		}
+		if s.Status.CheckedTime.IsZero() {
+			add(LevelWarn, "examination", "the node has not been examined yet", "wait some minutes; a daemon of an earlier release does not examine: update it, or run flexlvm doctor on the node")
+		}
+		slices.SortStableFunc(e.Found, func(a, b flexlvmv1.Check) int { return strings.Compare(a.Level, b.Level) })
+		if e.Found == nil {
+			e.Found = []flexlvmv1.Check{}
+		}
+		out = append(out, e)
+	}
+	slices.SortStableFunc(out, func(a, b Examination) int {
+		return cmp.Or(cmp.Compare(level(a), level(b)), cmp.Compare(len(b.Found), len(a.Found)), cmp.Compare(a.Node, b.Node))
+	})
+	return out
+}
+
+func level(e Examination) int {
+	switch e.Worst() {
+	case LevelFail:
+		return 0
+	case LevelWarn:
+		return 1
+	}
+	return 2
+}
+
+// Examined sums examinations up.
+func Examined(all []Examination) string {
+	failed, warned := 0, 0
+	for i := range all {
+		switch all[i].Worst() {
+		case LevelFail:
+			failed++
+		case LevelWarn:
+			warned++
+		}
+	}
+	return fmt.Sprintf("%d nodes: %d with FAIL, %d with WARN, %d sound", len(all), failed, warned, len(all)-failed-warned)
+}
