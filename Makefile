@@ -154,7 +154,7 @@ soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on full disks 
 # them is read twice.
 job-recipe: export JOB_CMD = $(CMD)
 job-recipe: ## start a job on a shared volume: NAME=count WORKERS=4 IMAGE=busybox:1.36 CMD='...' CLASS= SIZE= MODE= KEEP= (docs/jobs.md)
-	@go run -ldflags "-X $(MODULE)/internal/version.String=$(VERSION)" ./cmd/submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \
+	@go run -ldflags "-X $(MODULE)/internal/version.String=$(VERSION)" ./cmd/kubectl-flexlvm job submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \
 		$(if $(CLASS),--storage-class '$(CLASS)') $(if $(SIZE),--size-per-worker '$(SIZE)') $(if $(MODE),--access-mode '$(MODE)') \
 		$(if $(KEEP),--keep-seconds '$(KEEP)') $(ARGS) -- sh -c "$$JOB_CMD"
 

@@ -166,7 +166,7 @@ func TestImageIsNoRegistrysByDefault(t *testing.T) {
 		}
 	}
 	require.Greater(t, images, 4)
-	for _, file := range []string{"settings/kustomization.yaml", "base/admission-loaders.yaml", "../cmd/submit/main.go", "../docs/install.md", "../docs/jobs.md", "../README.md"} {
+	for _, file := range []string{"settings/kustomization.yaml", "base/admission-loaders.yaml", "../cmd/kubectl-flexlvm/job_submit.go", "../docs/install.md", "../docs/jobs.md", "../README.md"} {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NotRegexp(t, "[\"'` ]flexlvm/flexlvm\\b[^.]", strings.ReplaceAll(string(content), "flexlvm.io/flexlvm", ""), file)

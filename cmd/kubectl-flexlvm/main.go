@@ -18,7 +18,7 @@ const long = `kubectl flexlvm answers what people ask of a whole cluster: how it
 volumes there are, and what would happen if a claim came.
 
 It uses the API as the user that your kubeconfig names. Only undelete,
-retain, forget and door change anything.`
+retain, forget, door and job submit change anything.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -54,6 +54,7 @@ func command() *cobra.Command {
 		forgetCommand(s),
 		doorCommand(s),
 		doctorCommand(s),
+		jobCommand(s),
 	)
 	return cmd
 }

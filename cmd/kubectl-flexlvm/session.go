@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,10 +54,23 @@ func (s *session) client() (client.WithWatch, error) {
 	return c, nil
 }
 
+// kubernetes is the way for what is not read as objects: logs.
+func (s *session) kubernetes() (kubernetes.Interface, error) {
+	config, err := s.config().ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the API client: %w", err)
+	}
+	return kube, nil
+}
+
 // scheme has the kinds that are read and written.
 func scheme() (*runtime.Scheme, error) {
 	out := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
 		if err := add(out); err != nil {
 			return nil, fmt.Errorf("make the API client: %w", err)
 		}

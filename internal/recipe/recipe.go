@@ -117,6 +117,9 @@ func (s Settings) Claim(job *batchv1.Job) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
+// Component selects the jobs of this package, among others that call themselves jobs.
+const Component = "app.kubernetes.io/component=job"
+
 func (s Settings) labels() map[string]string {
 	return map[string]string{"app.kubernetes.io/name": s.Name, "app.kubernetes.io/component": "job"}
 }

@@ -43,6 +43,18 @@ func (b *jobsBed) submit(t *testing.T, name, class, mode string, workers int, sc
 	require.Contains(t, string(out), "job.batch/"+name+" started")
 }
 
+// listed requires that the plugin tells of a job, and shows what its workers print.
+func (b *jobsBed) listed(t *testing.T, name, state string) {
+	t.Helper()
+	plugin := func(args ...string) string {
+		out, err := b.Command(t.Context(), append([]string{"go", "run", "-C", b.source, "./cmd/kubectl-flexlvm", "--kubeconfig=" + b.AdminKubeconfig(), "--namespace=default", "job"}, args...)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	require.Regexp(t, name+` +`+state+` +4 +0 +4 `, plugin("ls"))
+	require.Contains(t, plugin("logs", name), "[3] printed by worker 3")
+}
+
 // work is a worker that uses all that there is: the directories, the log, what
 // others left, and the count of workers.
 const work = `
@@ -57,6 +69,7 @@ echo "$JOB_COMPLETION_INDEX" >"$dir/part"
 until [ "$(ls -d "$($tool job-dir)"/worker-*/part | wc -l)" = "$WORKERS" ]; do sleep 0.5; done
 cat "$($tool job-dir)"/worker-*/part | sort >"$dir/all"
 echo "worker $JOB_COMPLETION_INDEX ends" >>"$log"
+echo "printed by worker $JOB_COMPLETION_INDEX"
 `
 
 // testJobDeleted: four workers on two nodes wait for each other by the volume that
@@ -67,6 +80,7 @@ func (b *jobsBed) testJobDeleted(t *testing.T) {
 	require.Equal(t, "64Mi ReadWriteMany", b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage} {.spec.accessModes[0]}"))
 	require.Equal(t, `["nfsvers=4.2","hard","timeo=50","actimeo=1"]`, b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.mountOptions}"))
 	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
+	b.listed(t, "count", "Complete")
 	nodes := b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].spec.nodeName}")
 	require.Contains(t, nodes, "node1")
 	require.Contains(t, nodes, "node2")

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flexlvm/flexlvm/internal/recipe"
+)
+
+func jobCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{Use: "job", Short: "Start jobs of many workers on one volume, and look at them"}
+	cmd.AddCommand(submitCommand(s), jobListCommand(s), jobLogsCommand(s))
+	return cmd
+}
+
+// A job is one that submit has started, for people.
+type job struct {
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	State     string      `json:"state"` // Running, Suspended, Complete or Failed
+	Workers   int32       `json:"workers"`
+	Active    int32       `json:"active"`
+	Done      int32       `json:"done"`
+	Failed    int32       `json:"failed"` // pods that had to be replaced
+	Claim     string      `json:"claim,omitempty"`
+	Created   metav1.Time `json:"created"`
+}
+
+func jobOf(j *batchv1.Job) job {
+	out := job{Namespace: j.Namespace, Name: j.Name, State: "Running", Active: j.Status.Active, Done: j.Status.Succeeded, Failed: j.Status.Failed, Created: j.CreationTimestamp}
+	if j.Spec.Completions != nil {
+		out.Workers = *j.Spec.Completions
+	}
+	if j.Spec.Suspend != nil && *j.Spec.Suspend {
+		out.State = "Suspended"
+	}
+	if how, ended := recipe.Ended(j); ended {
+		out.State = string(how)
+	}
+	for _, v := range j.Spec.Template.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			out.Claim = v.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return out
+}
+
+func jobListCommand(s *session) *cobra.Command {
+	var o output
+	var all bool
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the jobs that submit has started", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			jobs, err := s.jobs(cmd.Context(), all)
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), jobs, func(to io.Writer) { printJobs(to, jobs, all, time.Now()) })
+		},
+	}
+	outputFlag(cmd, &o)
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "those of all namespaces")
+	return cmd
+}
+
+func (s *session) jobs(ctx context.Context, all bool) ([]job, error) {
+	kube, err := s.kubernetes()
+	if err != nil {
+		return nil, err
+	}
+	namespace := metav1.NamespaceAll
+	if !all {
+		if namespace, err = s.namespace(); err != nil {
+			return nil, err
+		}
+	}
+	return jobsIn(ctx, kube, namespace)
+}
+
+func jobsIn(ctx context.Context, kube kubernetes.Interface, namespace string) ([]job, error) {
+	list, err := kube.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{LabelSelector: recipe.Component})
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	out := []job{}
+	for i := range list.Items {
+		if j := &list.Items[i]; j.Labels["app.kubernetes.io/name"] == j.Name { // others use that label, too
+			out = append(out, jobOf(j))
+		}
+	}
+	return out, nil
+}
+
+func printJobs(to io.Writer, jobs []job, all bool, now time.Time) {
+	if len(jobs) == 0 {
+		fmt.Fprintln(to, "no jobs")
+		return
+	}
+	head := []string{"NAME", "STATE", "WORKERS", "ACTIVE", "DONE", "FAILED", "CLAIM", "AGE"}
+	if all {
+		head = append([]string{"NAMESPACE"}, head...)
+	}
+	table := [][]string{head}
+	for _, j := range jobs {
+		row := []string{j.Name, j.State, fmt.Sprint(j.Workers), fmt.Sprint(j.Active), fmt.Sprint(j.Done), fmt.Sprint(j.Failed), orDash(j.Claim), ago(j.Created, now)}
+		if all {
+			row = append([]string{j.Namespace}, row...)
+		}
+		table = append(table, row)
+	}
+	rows(to, table)
+}
+
+// logOptions are what is asked.
+type logOptions struct {
+	worker int
+	follow bool
+	tail   int64
+}
+
+func jobLogsCommand(s *session) *cobra.Command {
+	var o logOptions
+	cmd := &cobra.Command{
+		Use:   "logs NAME",
+		Short: "Show what the workers of a job print",
+		Long: `logs shows what the workers of a job print, each line with the number of its worker; of a
+worker that was replaced, what the last of its pods prints.`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			jobs, err := s.jobs(cmd.Context(), false)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			var names []string
+			for _, j := range jobs {
+				names = append(names, j.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kube, err := s.kubernetes()
+			if err != nil {
+				return err
+			}
+			namespace, err := s.namespace()
+			if err != nil {
+				return err
+			}
+			return o.show(cmd.Context(), kube, namespace, args[0], cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().IntVar(&o.worker, "worker", -1, "this worker alone")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the workers end")
+	cmd.Flags().Int64Var(&o.tail, "tail", -1, "so many last lines of each; less than 0: all")
+	return cmd
+}
+
+// show prints the logs of the workers: one after the other, or as they come.
+func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, out io.Writer) error {
+	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
+	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err)
+	}
+	last := lastPods(list.Items)
+	if o.worker >= 0 {
+		maps.DeleteFunc(last, func(worker int, _ *corev1.Pod) bool { return worker != o.worker })
+	}
+	if len(last) == 0 {
+		return fmt.Errorf("job %s/%s has no such pods: kubectl flexlvm job ls -n %s", namespace, name, namespace)
+	}
+	var lines sync.Mutex
+	var together sync.WaitGroup
+	failed := make(chan error, len(last))
+	for _, worker := range slices.Sorted(maps.Keys(last)) {
+		one := func() {
+			if err := o.stream(ctx, kube, last[worker], worker, out, &lines); err != nil {
+				failed <- err
+			}
+		}
+		if o.follow {
+			together.Go(one)
+		} else {
+			one()
+		}
+	}
+	together.Wait()
+	close(failed)
+	return <-failed
+}
+
+// lastPods are the newest pods of the workers, by their numbers.
+func lastPods(pods []corev1.Pod) map[int]*corev1.Pod {
+	out := map[int]*corev1.Pod{}
+	for i := range pods {
+		p := &pods[i]
+		worker, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
+		if err != nil {
+			continue
+		}
+		if other, there := out[worker]; !there || other.CreationTimestamp.Before(&p.CreationTimestamp) {
+			out[worker] = p
+		}
+	}
+	return out
+}
+
+func (o *logOptions) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, out io.Writer, lines *sync.Mutex) error {
+	options := &corev1.PodLogOptions{Follow: o.follow, Container: pod.Spec.Containers[0].Name}
+	if o.tail >= 0 {
+		options.TailLines = &o.tail
+	}
+	log, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("read the log of worker %d (pod %s): %w", worker, pod.Name, err)
+	}
+	defer func() { _ = log.Close() }()
+	scanner := bufio.NewScanner(log)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		lines.Lock()
+		fmt.Fprintf(out, "[%d] %s\n", worker, scanner.Text())
+		lines.Unlock()
+	}
+	if err := scanner.Err(); err != nil {
+		return fmt.Errorf("read the log of worker %d (pod %s): %w", worker, pod.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/recipe"
+	"github.com/flexlvm/flexlvm/internal/version"
+	"github.com/flexlvm/flexlvm/pkg/jobvolume"
+)
+
+type submitOptions struct {
+	recipe.Settings
+	size string
+	mode string
+	show bool
+}
+
+func submitCommand(s *session) *cobra.Command {
+	o := submitOptions{}
+	cmd := &cobra.Command{
+		Use:   "submit --name NAME --workers N --image IMAGE [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Start a job whose workers share one volume",
+		Long: `submit starts a job of several workers, as an Indexed Job of Kubernetes, and makes one claim
+for it: a volume that is mounted in every worker, whose size is that of a worker times the
+workers. The claim belongs to the job and goes with it; whether its files go too is for the
+StorageClass to say. docs/jobs.md explains it all.
+
+Called again with the same settings, it makes what an earlier call could not; a job of that
+name with other settings is left as it is, and submit says in what they differ.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.Name, "name", "", "name of the job; its claim is called job-NAME")
+	f.IntVar(&o.Workers, "workers", 1, "how many workers there are")
+	f.StringVar(&o.Image, "image", "", "image that the workers run")
+	f.StringVar(&o.Class, "storage-class", "flexlvm-nfs", "StorageClass of the volume; empty: the cluster's default")
+	f.StringVar(&o.size, "size-per-worker", "1Gi", "size of the volume for each worker; 0: no persistent storage")
+	f.StringVar(&o.mode, "access-mode", string(corev1.ReadWriteMany), "ReadWriteMany, ReadWriteOnce or ReadOnlyMany")
+	f.StringVar(&o.MountPath, "mount-path", jobvolume.DefaultDir, "where the volume is mounted in every worker")
+	f.IntVar(&o.KeepSeconds, "keep-seconds", -1, "how long the job and its claim stay once it has finished; less than 0: until the job is deleted")
+	f.StringVar(&o.ToolsImage, "tools-image", "localhost/flexlvm/flexlvm:"+version.String, "image that brings flexlvm-job to the workers, as "+recipe.ToolsDir+"/flexlvm-job; empty: none")
+	f.BoolVar(&o.show, "print", false, "print the job and its claim, without an owner, and start nothing")
+	modes := []string{string(corev1.ReadWriteMany), string(corev1.ReadWriteOnce), string(corev1.ReadOnlyMany)}
+	_ = cmd.RegisterFlagCompletionFunc("access-mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)) // as in outputFlag
+	return cmd
+}
+
+func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error {
+	o.Command, o.AccessMode = args, corev1.PersistentVolumeAccessMode(o.mode)
+	var err error
+	if o.SizePerWorker, err = resource.ParseQuantity(o.size); err != nil {
+		return fmt.Errorf("--size-per-worker %q: %w; give a size such as 10Gi, or 0", o.size, err)
+	}
+	if o.show {
+		o.Namespace = s.overrides.Context.Namespace
+		return o.print(cmd.OutOrStdout())
+	}
+	if o.Namespace, err = s.namespace(); err != nil {
+		return err
+	}
+	kube, err := s.kubernetes()
+	if err != nil {
+		return err
+	}
+	job, err := recipe.Start(cmd.Context(), kube, o.Settings)
+	if err != nil {
+		return err
+	}
+	if how, ended := recipe.Ended(job); ended {
+		fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s is not started: it is there with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)
+		return nil
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s started in namespace %s\n", job.Name, job.Namespace)
+	return nil
+}
+
+// print shows the objects for people, and for tools that put their own hand to them.
+func (o *submitOptions) print(to io.Writer) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+	job := o.Job()
+	objects := []client.Object{job}
+	if claim := o.Claim(job); claim != nil {
+		claim.OwnerReferences = nil
+		objects = append(objects, claim)
+	}
+	return printObjects(to, objects...)
+}
