@@ -55,6 +55,7 @@ func command() *cobra.Command {
 		doorCommand(s),
 		doctorCommand(s),
 		jobCommand(s),
+		datasetCommand(s),
 	)
 	return cmd
 }

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// barWidth is how wide a progress bar is.
+	barWidth = 20
+	// redrawEvery is how often --watch looks.
+	redrawEvery = time.Second
+	// clearScreen is what terminals take to begin again at the top.
+	clearScreen = "\033[H\033[2J"
+)
+
+// errNotLoaded makes the exit code; the table says all.
+var errNotLoaded = errors.New("a dataset has failed")
+
+// datasetOptions are what is asked.
+type datasetOptions struct {
+	output
+	names []string
+	all   bool
+	watch bool
+}
+
+func datasetCommand(s *session) *cobra.Command {
+	var o datasetOptions
+	cmd := &cobra.Command{
+		Use:     "dataset [NAME...]",
+		Aliases: []string{"datasets"},
+		Short:   "Show how far the datasets are on each node",
+		Long: `dataset shows the VolumeManagers of a namespace, or those that are named, and how far each node
+has loaded them. With --watch it goes on until they are loaded, which ends with exit code 0,
+or one has failed.`,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			c, err := s.client()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			all, err := o.datasets(cmd.Context(), s, c)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			var names []string
+			for i := range all {
+				names = append(names, all[i].Name)
+			}
+			return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			o.names = args
+			c, err := s.client()
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			file, is := out.(*os.File)
+			return o.show(cmd.Context(), func(ctx context.Context) ([]overview.Dataset, error) { return o.datasets(ctx, s, c) }, out, is && term.IsTerminal(int(file.Fd())))
+		},
+	}
+	outputFlag(cmd, &o.output)
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "those of all namespaces")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on until all is loaded, or something has failed")
+	return cmd
+}
+
+// datasets are those that are asked for. One that is named and not there is an error.
+func (o *datasetOptions) datasets(ctx context.Context, s *session, c client.Client) ([]overview.Dataset, error) {
+	namespace := ""
+	if !o.all {
+		var err error
+		if namespace, err = s.namespace(); err != nil {
+			return nil, err
+		}
+	}
+	return o.datasetsIn(ctx, c, namespace)
+}
+
+func (o *datasetOptions) datasetsIn(ctx context.Context, c client.Client, namespace string) ([]overview.Dataset, error) {
+	var managers []flexlvmv1.VolumeManager
+	if err := list(ctx, c, func(l *flexlvmv1.VolumeManagerList) { managers = append(managers, l.Items...) }, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	if len(o.names) > 0 {
+		managers = slices.DeleteFunc(managers, func(m flexlvmv1.VolumeManager) bool { return !slices.Contains(o.names, m.Name) })
+	}
+	for _, name := range o.names {
+		if !slices.ContainsFunc(managers, func(m flexlvmv1.VolumeManager) bool { return m.Name == name }) {
+			return nil, fmt.Errorf("there is no VolumeManager %s in namespace %q", name, namespace)
+		}
+	}
+	return overview.DatasetsOf(managers), nil
+}
+
+// show prints the datasets, with --watch again whenever something changes.
+func (o *datasetOptions) show(ctx context.Context, look func(context.Context) ([]overview.Dataset, error), out io.Writer, terminal bool) error {
+	for last := ""; ; {
+		all, err := look(ctx)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := o.print(&text, all, func(to io.Writer) { printDatasets(to, all, o.wide()) }); err != nil {
+			return err
+		}
+		if text.String() != last {
+			if terminal && o.watch {
+				fmt.Fprint(out, clearScreen)
+			}
+			fmt.Fprint(out, text.String())
+			last = text.String()
+		}
+		if !o.watch || !slices.ContainsFunc(all, func(d overview.Dataset) bool { return !d.Settled() }) {
+			return ended(all, o.watch)
+		}
+		timer := time.NewTimer(redrawEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+func ended(all []overview.Dataset, watched bool) error {
+	if watched && slices.ContainsFunc(all, func(d overview.Dataset) bool { return d.State == flexlvmv1.StateFailed }) {
+		return errNotLoaded
+	}
+	return nil
+}
+
+func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
+	if len(all) == 0 {
+		fmt.Fprintln(to, "no datasets")
+		return
+	}
+	for i := range all {
+		d := &all[i]
+		if i > 0 {
+			fmt.Fprintln(to)
+		}
+		fmt.Fprintf(to, "%s/%s %s: %s, %d of %d replicas ready", d.Namespace, d.Name, d.ID, orDash(string(d.State)), d.Ready, d.Replicas)
+		if d.Claim != "" {
+			fmt.Fprintf(to, ", claim %s", d.Claim)
+		}
+		fmt.Fprintln(to)
+		if d.Message != "" && d.Message != flexlvmv1.MessageSuccess {
+			fmt.Fprintf(to, "  %s\n", d.Message)
+		}
+		table := [][]string{}
+		for _, r := range d.Nodes {
+			p := r.Progress
+			row := []string{"  " + orDash(r.Node), bar(p.Percent), fmt.Sprintf("%3d%%", p.Percent), string(r.State), loaded(p)}
+			if wide {
+				row = append(row, r.Claim, fmt.Sprintf("%d/%d files", p.Files, p.FilesTotal))
+			}
+			table = append(table, append(row, r.Message))
+		}
+		rows(to, table)
+		if d.Unlisted > 0 {
+			fmt.Fprintf(to, "  and %d replicas that are not listed; all together %d%%\n", d.Unlisted, d.Progress.Percent)
+		}
+	}
+}
+
+func loaded(p flexlvmv1.Progress) string {
+	if p.BytesTotal == 0 {
+		return "-"
+	}
+	return volume.Bytes(p.Bytes).String() + " of " + volume.Bytes(p.BytesTotal).String()
+}
+
+func bar(percent int32) string {
+	done := int(max(0, min(percent, 100))) * barWidth / 100
+	return "[" + strings.Repeat("#", done) + strings.Repeat("-", barWidth-done) + "]"
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/overview"
+)
+
+func TestDatasetsAreTold(t *testing.T) {
+	d := overview.Dataset{Namespace: "team", Name: "images", ID: "a", State: flexlvmv1.StatePending, Claim: "images-a", Ready: 1, Replicas: 3, Unlisted: 1, Message: "loading", Nodes: []overview.Replica{
+		{Node: "node-1", State: flexlvmv1.ReplicaLoading, Progress: flexlvmv1.Progress{Percent: 45, Bytes: 512 << 20, BytesTotal: 1 << 30}},
+		{State: flexlvmv1.ReplicaWaiting, Message: "waits for room"},
+	}}
+	var out bytes.Buffer
+	printDatasets(&out, []overview.Dataset{d}, false)
+	require.Equal(t, `team/images a: Pending, 1 of 3 replicas ready, claim images-a
+  loading
+  node-1   [#########-----------]    45%   Loading   512 MiB of 1 GiB
+  -        [--------------------]     0%   Waiting   -   waits for room
+  and 1 replicas that are not listed; all together 0%
+`, out.String())
+	require.Equal(t, "["+strings.Repeat("#", barWidth)+"]", bar(100))
+	out.Reset()
+	printDatasets(&out, nil, false)
+	require.Equal(t, "no datasets\n", out.String())
+}
+
+// What is watched is printed when it changes, and ends with what became of it.
+func TestDatasetsAreWatched(t *testing.T) {
+	states := []flexlvmv1.State{flexlvmv1.StatePending, flexlvmv1.StatePending, flexlvmv1.StateRunning}
+	for _, last := range []flexlvmv1.State{flexlvmv1.StateRunning, flexlvmv1.StateFailed} {
+		states[2] = last
+		looks := 0
+		var out bytes.Buffer
+		o := datasetOptions{output: "table", watch: true}
+		err := o.show(t.Context(), func(context.Context) ([]overview.Dataset, error) {
+			looks++
+			return []overview.Dataset{{Namespace: "team", Name: "images", ID: "a", State: states[looks-1]}}, nil
+		}, &out, true)
+		require.Equal(t, last == flexlvmv1.StateFailed, err != nil, err)
+		require.Equal(t, 3, looks)
+		require.Equal(t, 2, strings.Count(out.String(), clearScreen), "once for each change")
+	}
+}
+
+func TestDatasetsOfANamespace(t *testing.T) {
+	manager := func(namespace, name string) client.Object {
+		return &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	c := cluster(t, func(client.Client, *corev1.PersistentVolume) {}, manager("team", "images"), manager("team", "texts"), manager("other", "images"))
+	for names, want := range map[string]int{"": 2, "images": 1, "images texts": 2} {
+		all, err := (&datasetOptions{names: strings.Fields(names)}).datasetsIn(t.Context(), c, "team")
+		require.NoError(t, err)
+		require.Len(t, all, want)
+	}
+	_, err := (&datasetOptions{names: []string{"gone"}}).datasetsIn(t.Context(), c, "team")
+	require.ErrorContains(t, err, "there is no VolumeManager gone")
+	all, err := (&datasetOptions{}).datasetsIn(t.Context(), c, "")
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+}

@@ -1,0 +1,91 @@
+package overview
+
+import (
+	"cmp"
+	"slices"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// A Dataset is a volume of a VolumeManager.
+type Dataset struct {
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	ID        string             `json:"id"` // of the volume
+	State     flexlvmv1.State    `json:"state"`
+	Claim     string             `json:"claim,omitempty"` // for pods
+	Ready     int32              `json:"ready"`
+	Replicas  int32              `json:"replicas"`
+	Progress  flexlvmv1.Progress `json:"progress"` // of all replicas together
+	Message   string             `json:"message,omitempty"`
+	Nodes     []Replica          `json:"nodes"`
+	// Unlisted is how many replicas are not among the nodes.
+	Unlisted int `json:"unlisted,omitempty"`
+}
+
+// A Replica is one of a dataset, on its node.
+type Replica struct {
+	Node     string                 `json:"node,omitempty"` // empty: the scheduler has not chosen yet
+	Claim    string                 `json:"claim"`
+	State    flexlvmv1.ReplicaState `json:"state"`
+	Progress flexlvmv1.Progress     `json:"progress"`
+	Message  string                 `json:"message,omitempty"`
+}
+
+// Settled reports whether nothing more is to be expected of a dataset: it is as asked for, or
+// has failed.
+func (d *Dataset) Settled() bool {
+	switch d.State {
+	case flexlvmv1.StateFailed, flexlvmv1.StateCompleted:
+		return true
+	case flexlvmv1.StateRunning:
+		return d.Message == flexlvmv1.MessageSuccess || d.Message == ""
+	}
+	return false
+}
+
+// DatasetsOf returns the volumes of VolumeManagers, in the order of their names and of their
+// specs, with what their status says of each replica.
+func DatasetsOf(managers []flexlvmv1.VolumeManager) []Dataset {
+	out := []Dataset{}
+	for i := range managers {
+		m := &managers[i]
+		if len(m.Status.Volumes) == 0 {
+			out = append(out, Dataset{Namespace: m.Namespace, Name: m.Name, State: m.Status.State, Message: cmp.Or(m.Status.Message, "its controller has not looked at it yet"), Nodes: []Replica{}})
+		}
+		for j := range m.Status.Volumes {
+			out = append(out, datasetOf(m, &m.Status.Volumes[j]))
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Dataset) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func datasetOf(m *flexlvmv1.VolumeManager, v *flexlvmv1.VolumeStatus) Dataset {
+	d := Dataset{
+		Namespace: m.Namespace, Name: m.Name, ID: v.ID, State: m.Status.State, Ready: v.ReadyReplicas, Replicas: v.Replicas,
+		Message: v.Message, Nodes: []Replica{}, Unlisted: max(0, int(v.Replicas)-len(v.Nodes)),
+	}
+	if m.Status.ObservedGeneration != m.Generation {
+		d.State, d.Message = flexlvmv1.StatePending, "the spec has changed, and its controller has not looked at it yet"
+	}
+	if v.VolumeSource != nil && v.VolumeSource.PersistentVolumeClaim != nil {
+		d.Claim = v.VolumeSource.PersistentVolumeClaim.ClaimName
+	}
+	if v.Progress != nil {
+		d.Progress = *v.Progress
+	}
+	for _, n := range v.Nodes {
+		r := Replica{Node: n.Node, Claim: n.Claim, State: n.State, Message: n.Message}
+		if n.Progress != nil {
+			r.Progress = *n.Progress
+		}
+		if n.State == flexlvmv1.ReplicaComplete {
+			r.Progress.Percent = 100
+		}
+		d.Nodes = append(d.Nodes, r)
+	}
+	return d
+}
