@@ -32,12 +32,8 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 		if err != nil {
 			return checks([]doctor.Finding{{Level: doctor.Fail, Check: "plugin directory", Detail: err.Error(), Do: "look at kubelet's --volume-plugin-dir"}})
 		}
-		if len(groups) == 0 {
-			groups = []volume.Group{volume.DefaultGroup}
-		}
-		var all []doctor.Finding
-		for i, group := range groups {
-			d := doctor.New(doctor.Config{Group: group, Place: place, Version: version.String, Dirs: []doctor.Dir{
+		of := func(group volume.Group) *doctor.Doctor {
+			return doctor.New(doctor.Config{Group: group, Place: place, Version: version.String, Dirs: []doctor.Dir{
 				{What: "state directory", Path: node.DefaultStateDir},
 				{What: "lock directory", Path: node.DefaultLockDir},
 				{What: "log directory", Path: node.DefaultLogDir},
@@ -45,11 +41,11 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 				Tools: host.Unkillable, Driver: commands.New(place.Dir(), log).Killable,
 				Inventory: nodeTools{lvm.New(host.Unkillable, lock.Dir(node.DefaultLockDir)), engine}, Kernel: doctor.Running{},
 			})
-			if i == 0 {
-				all = append(all, d.Examine(ctx)...)
-			} else {
-				all = append(all, d.ExamineGroup(ctx)...)
-			}
+		}
+		// A node need not have a group: it offers no room then.
+		all := of("").ExamineNode(ctx)
+		for _, group := range groups {
+			all = append(all, of(group).ExamineGroup(ctx)...)
 		}
 		return checks(all)
 	}

@@ -73,9 +73,22 @@ func New(cfg Config, host Host) *Doctor { return &Doctor{cfg: cfg, host: host} }
 
 // Examine runs every check. A check that cannot be made is a finding too.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
-	all := run(ctx, d.checkUser, d.checkKernel, d.checkDeviceMapper, d.checkXFS, d.checkReaders, d.checkTools)
+	all := d.examineHost(ctx)
 	all = append(all, d.ExamineGroup(ctx)...)
-	return append(all, run(ctx, d.checkDirs, d.checkPluginDir, d.checkDriver, d.checkVolumes)...)
+	return append(all, d.examineState(ctx)...)
+}
+
+// ExamineNode runs all checks but those of the volume group.
+func (d *Doctor) ExamineNode(ctx context.Context) []Finding {
+	return append(d.examineHost(ctx), d.examineState(ctx)...)
+}
+
+func (d *Doctor) examineHost(ctx context.Context) []Finding {
+	return run(ctx, d.checkUser, d.checkKernel, d.checkDeviceMapper, d.checkXFS, d.checkReaders, d.checkTools)
+}
+
+func (d *Doctor) examineState(ctx context.Context) []Finding {
+	return run(ctx, d.checkDirs, d.checkPluginDir, d.checkDriver, d.checkVolumes)
 }
 
 // ExamineGroup runs the checks of the volume group alone.

@@ -90,6 +90,7 @@ type Daemon struct {
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
 	kicks       chan struct{}
+	regrouped   chan struct{}             // the node has other volume groups than those that were examined
 	waits       atomic.Bool               // for another daemon of this node to end
 	ended       atomic.Pointer[time.Time] // when a round last ended
 	examined    atomic.Pointer[examination]
@@ -142,8 +143,11 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	}
 	d := &Daemon{
 		cfg: cfg, engine: engine, api: api, out: out,
-		events:   newEvents(out.Events, api, cfg.Node),
-		kicks:    make(chan struct{}, 1),
+		events: newEvents(out.Events, api, cfg.Node),
+		kicks:  make(chan struct{}, 1),
+
+		regrouped: make(chan struct{}, 1),
+
 		dedupe:   newDedupe(),
 		history:  newHistory(cfg.Policy.OrphanAge),
 		proven:   &uuidSet{},

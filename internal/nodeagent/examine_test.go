@@ -38,4 +38,7 @@ func TestExaminationIsReported(t *testing.T) {
 	require.Less(t, len(status.Checks[0].Detail), 400)
 	require.Equal(t, flexlvmv1.Check{Level: "WARN", Check: "volume", Detail: "half made"}, status.Checks[19])
 	require.False(t, status.CheckedTime.IsZero())
+
+	r.engine.with(func() { r.engine.pools = r.engine.pools[:1] })
+	r.eventually(func() bool { return asked.Load() == "[flexlvm]" }, "not examined when a group has gone")
 }

@@ -65,6 +65,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
 	}
+	d.noteGroups(f.inventory)
 	d.ahead.Replace(f.at, f.inventory.Volumes)
 	f.busy = d.meter.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)

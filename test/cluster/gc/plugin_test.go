@@ -120,7 +120,7 @@ func (b *bed) testDoctor(t *testing.T, flexlvm func(...string) (string, error)) 
 		end := strings.LastIndex(said, "]")
 		require.GreaterOrEqual(t, end, 0, "%s %v", said, err)
 		require.NoError(t, json.Unmarshal([]byte(said[:end+1]), &all), said)
-		return await.Missing(len(all) == 1 && all[0].Made > 10, "not examined: %s", said)
+		return await.Missing(len(all) == 1 && all[0].Made > 20, "the groups are not examined: %s", said)
 	})
 	require.Equal(t, node, all[0].Node)
 	for _, f := range all[0].Found {
