@@ -22,6 +22,7 @@ retain, forget, door and job submit change anything.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	silence()
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil {

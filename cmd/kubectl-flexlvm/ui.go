@@ -37,9 +37,6 @@ you, and changes nothing. Its address has a random token: who has it sees what y
 			if err != nil {
 				return err
 			}
-			// What goes wrong while the cluster is followed is on the page.
-			klog.SetLogger(logr.Discard())
-			log.SetLogger(logr.Discard())
 			ctx := cmd.Context()
 			l, err := page.Listen(ctx, port)
 			if err != nil {
@@ -61,6 +58,13 @@ you, and changes nothing. Its address has a random token: who has it sees what y
 	cmd.Flags().IntVar(&port, "port", 0, "the port of 127.0.0.1; 0: one that is free")
 	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "print the address, and open no browser")
 	return cmd
+}
+
+// silence keeps the libraries' logs from the terminal: a command returns what goes wrong, and
+// the page says it.
+func silence() {
+	klog.SetLogger(logr.Discard())
+	log.SetLogger(logr.Discard())
 }
 
 // cluster is what the user calls the cluster, or nothing.
