@@ -6,6 +6,7 @@
   const told = document.getElementById("told");
   let said = live.querySelector("[data-say]")?.dataset.say;
   let events = null;
+  let lost = false;
 
   const time = () => new Date().toLocaleTimeString();
 
@@ -36,9 +37,12 @@
   const start = () => {
     if (events) return;
     events = new EventSource(document.body.dataset.events);
-    events.onopen = () => say(link, "Live");
+    events.onopen = () => { lost = false; say(link, "Live"); };
     events.onmessage = (e) => put(e.data);
-    events.onerror = () => say(link, `Not connected since ${time()}: is kubectl flexlvm ui still running?`);
+    events.onerror = () => { // at each attempt
+      if (!lost) say(link, `Not connected since ${time()}: is kubectl flexlvm ui still running?`);
+      lost = true;
+    };
   };
   const stop = () => { events?.close(); events = null; };
 
