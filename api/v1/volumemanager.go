@@ -183,7 +183,7 @@ const (
 
 // SourceType says where the data of a volume come from.
 //
-// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace
+// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI
 // +kubebuilder:validation:MaxLength=16
 type SourceType string
 
@@ -199,6 +199,8 @@ const (
 	SourceHTTP SourceType = "HTTP"
 	// SourceHub copies a model or a dataset from the Hugging Face Hub; consumers read.
 	SourceHub SourceType = "HuggingFace"
+	// SourceOCI copies an artifact or an image of a registry; consumers read.
+	SourceOCI SourceType = "OCI"
 	// SourceNFS copies nothing: kubelet mounts the share.
 	SourceNFS SourceType = "NFS"
 	// SourceAeon is an empty cache that a streaming service fills.

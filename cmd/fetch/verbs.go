@@ -29,7 +29,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	}
 	endpoint := s.s3.Endpoint // as it was given: it distinguishes datasets
 	s.settle(ctx)
-	store, err := fetch.OpenSource(source, s.s3, dest)
+	store, err := fetch.OpenSource(source, s.s3)
 	if err != nil {
 		return err
 	}

@@ -143,6 +143,7 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourcePachyderm: {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfPachyderm), (*Source).readPachyderm, true},
 	flexlvmv1.SourceHTTP:      {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfHTTP), (*Source).readHTTP, true},
 	flexlvmv1.SourceHub:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfHub), (*Source).readHub, true},
+	flexlvmv1.SourceOCI:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfOCI), (*Source).readOCI, true},
 	flexlvmv1.SourceNFS:       {[]string{"server", "path", "dataPath"}, (*Source).readNFS, false},
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }

@@ -40,7 +40,7 @@ func TestSourceErrors(t *testing.T) {
 		return out
 	}
 	for want, v := range map[string]flexlvmv1.VolumeConfig{
-		`sourceType "FTP" is not known; it is one of Aeon, HTTP, HuggingFace, NFS, Pachyderm, S3, S3-Dev`:                          volumeOf("FTP", 1, nil),
+		`sourceType "FTP" is not known; it is one of Aeon, HTTP, HuggingFace, NFS, OCI, Pachyderm, S3, S3-Dev`:                     volumeOf("FTP", 1, nil),
 		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
 		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
 		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
@@ -80,6 +80,8 @@ func TestSourceErrors(t *testing.T) {
 		`sourceURL "hf://name" has to be hf://ORG/NAME[@REVISION][/PATH]`:                                                          volumeOf("HuggingFace", 1, options{"sourceURL": "hf://name"}),
 		`sourceURL "hf://datasets/name" has to be hf://`:                                                                           volumeOf("HuggingFace", 1, options{"sourceURL": "hf://datasets/name"}),
 		`option "versionID" does not belong to sourceType HuggingFace`:                                                             volumeOf("HuggingFace", 1, options{"sourceURL": "hf://org/name", "versionID": "x"}),
+		`sourceURL "oci://registry" has to be oci://REGISTRY/REPOSITORY[:TAG|@DIGEST]`:                                             volumeOf("OCI", 1, options{"sourceURL": "oci://registry"}),
+		`sourceURL "oci://r/m@sha256:0" has to be oci://`:                                                                          volumeOf("OCI", 1, options{"sourceURL": "oci://r/m@sha256:0"}),
 		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                       volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
 		`option "outputURL" does not belong to sourceType HTTP`:                                                                    volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
 		`option "endpointURL" does not belong to sourceType HTTP`:                                                                  volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
@@ -132,9 +134,12 @@ func TestSources(t *testing.T) {
 	}
 }
 
+const pinnedArtifact = "oci://r/m:v1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 // The sources of HTTP servers have one Secret by one name.
 func TestSourcesOfHTTP(t *testing.T) {
-	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP", "hf://org/na.me@refs%2Fpr%2F1/a/*.json": "HuggingFace", "hf://datasets/org/name": "HuggingFace"} {
+	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP", "hf://org/na.me@refs%2Fpr%2F1/a/*.json": "HuggingFace", "hf://datasets/org/name": "HuggingFace",
+		"oci://r.example.org:5000/org/model:v1": "OCI", "oci://r/m": "OCI", pinnedArtifact: "OCI"} {
 		s, err := ParseSource(volumeOf(kind, 2, options{"sourceURL": flexlvmv1.OptionValue(raw), "credentialsSecretName": "s", "include": "*.bin", "evictionPolicy": "LRU"}))
 		require.NoError(t, err, raw)
 		require.Equal(t, raw, s.URL)
@@ -147,17 +152,19 @@ func TestSourcesOfHTTP(t *testing.T) {
 
 // A mirror is a way to the same data.
 func TestMirrorsHaveTheSame(t *testing.T) {
-	load := func(o options) (Source, string) {
-		o["sourceURL"] = "hf://org/name"
-		s, err := ParseSource(volumeOf("HuggingFace", 1, o))
-		require.NoError(t, err)
-		return s, s.Load(0)
+	for kind, url := range map[flexlvmv1.SourceType]flexlvmv1.OptionValue{"HuggingFace": "hf://org/name", "OCI": "oci://r/m"} {
+		load := func(o options) (Source, string) {
+			o["sourceURL"] = url
+			s, err := ParseSource(volumeOf(kind, 1, o))
+			require.NoError(t, err)
+			return s, s.Load(0)
+		}
+		_, here := load(options{})
+		s, there := load(options{"endpointURL": "https://mirror", "anonymous": "true", "credentialsSecretName": "s"})
+		require.Equal(t, here, there)
+		require.Equal(t, []string{"--endpoint=https://mirror", "--anonymous"}, s.Access)
+		require.Empty(t, s.Secret)
 	}
-	_, here := load(options{})
-	s, there := load(options{"endpointURL": "https://mirror", "anonymous": "true", "credentialsSecretName": "s"})
-	require.Equal(t, here, there)
-	require.Equal(t, []string{"--endpoint=https://mirror", "--anonymous"}, s.Access)
-	require.Empty(t, s.Secret)
 }
 
 // What the loader takes is taken, and handed on as it was written.

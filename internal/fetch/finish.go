@@ -73,6 +73,9 @@ func (r *run) finish() error {
 	if err := r.dest.Clear(); err != nil {
 		return err
 	}
+	if err := r.removeLayers(); err != nil {
+		return err
+	}
 	if err := r.dest.WriteWhole(destination.CompleteFile, append(data, '\n')); err != nil {
 		return err
 	}

@@ -44,6 +44,8 @@ type Progress struct {
 	passes    atomic.Int64
 	// asked is the last upload that somebody asked for, and final the one that is done.
 	asked, final string
+	// inner is of a run that this one waits for.
+	inner *Progress
 }
 
 // NewProgress returns the counters of a run that is about to begin.
@@ -145,6 +147,13 @@ func (p *Progress) kept(bytes int64) {
 	}
 }
 
+// delegate shows the progress of a run that this one waits for; nil shows its own again.
+func (p *Progress) delegate(inner *Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inner = inner
+}
+
 // Ready reports whether the destination is usable.
 func (p *Progress) Ready() bool { return p.ready.Load() }
 
@@ -155,6 +164,12 @@ func (p *Progress) Refused() int64 { return p.refused.Load() }
 func (p *Progress) Status(now time.Time) protocol.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.inner != nil {
+		s := p.inner.Status(now)
+		s.State, s.Ready, s.Retryable, s.Message = protocol.StateFetching, false, false, "fetching what has to be unpacked"
+		s.ID, s.Run = p.id, p.run
+		return s
+	}
 	s := protocol.Status{
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),

@@ -127,6 +127,9 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.journal.log.Close()
+	if done, err := r.unpack(ctx); done || err != nil {
+		return err
+	}
 	placed, err := r.list(ctx)
 	if err != nil {
 		return err

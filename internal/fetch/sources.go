@@ -9,6 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/hubstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/liststore"
+	"github.com/flexlvm/flexlvm/internal/fetch/ocistore"
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
@@ -25,10 +26,7 @@ type kind struct {
 }
 
 // access is how sources are reached.
-type access struct {
-	s3store.Config
-	dest string
-}
+type access struct{ s3store.Config }
 
 // kinds are all kinds of sources, by the scheme of their URLs.
 var kinds = map[string]kind{
@@ -37,6 +35,7 @@ var kinds = map[string]kind{
 	store.KindHTTPS:     {"https://host/list", liststore.Parse, openList},
 	store.KindHTTP:      {"http://host/list", liststore.Parse, openList},
 	store.KindHub:       {"hf://org/name", hubstore.Parse, openHub},
+	store.KindOCI:       {"oci://registry/repository", ocistore.Parse, openArtifact},
 	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ access) (store.Store, error) { return dirstore.New(s) }},
 }
 
@@ -50,6 +49,10 @@ func openList(s store.Source, a access) (store.Store, error) {
 
 func openHub(s store.Source, a access) (store.Store, error) {
 	return hubstore.New(s, hubstore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
+}
+
+func openArtifact(s store.Source, a access) (store.Store, error) {
+	return ocistore.New(s, ocistore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
 }
 
 // web is how sources that speak HTTP reach their servers.
@@ -83,8 +86,6 @@ func examples() string {
 }
 
 // OpenSource opens the store of a source. Each takes of config what concerns it.
-// dest is the directory that it is fetched into, in which a source may keep what it has
-// to unpack.
-func OpenSource(s store.Source, config s3store.Config, dest string) (store.Store, error) {
-	return kinds[s.Kind].open(s, access{config, dest})
+func OpenSource(s store.Source, config s3store.Config) (store.Store, error) {
+	return kinds[s.Kind].open(s, access{config})
 }

@@ -42,7 +42,7 @@ func (b *webBed) run(source string) ([]Refusal, protocol.Status, error) {
 	b.t.Helper()
 	s, err := ParseSource(source)
 	require.NoError(b.t, err)
-	from, err := OpenSource(s, b.access, b.dest)
+	from, err := OpenSource(s, b.access)
 	require.NoError(b.t, err)
 	log := logrus.New()
 	log.SetOutput(io.Writer(&b.logs))

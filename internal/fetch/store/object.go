@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"io"
+	"os"
 	"time"
 )
 
@@ -83,6 +84,18 @@ type Store interface {
 type Revised interface {
 	// Revision returns the name after List; empty if there is none.
 	Revision() string
+}
+
+// Packed is a Revised store that has some of its objects in archives, which are fetched
+// into a directory and unpacked there before it can be listed.
+type Packed interface {
+	Revised
+	// Resolve finds out what Revision is.
+	Resolve(ctx context.Context) error
+	// Archives is the Store of the archives that the directory lacks; nil if it lacks none.
+	Archives(dir *os.Root) (Store, error)
+	// Unpack makes the archives in the directory ready to be listed and read.
+	Unpack(ctx context.Context, dir *os.Root) error
 }
 
 // NewSection returns a reader of a span.

@@ -14,6 +14,7 @@ const (
 	KindHTTP      = "http"
 	KindHTTPS     = "https"
 	KindHub       = "hf"
+	KindOCI       = "oci"
 )
 
 // Source is a parsed SOURCE.

@@ -31,11 +31,18 @@ type Config struct {
 	// where an answer leads elsewhere. Without Authorize there are no credentials.
 	Origin    *url.URL
 	Authorize func(ctx context.Context, header http.Header) error
+	// Wrap makes what sends requests of the client that it is given; nil leaves it as it is.
+	Wrap func(*http.Client) Doer
+}
+
+// A Doer sends requests, as http.Client does.
+type Doer interface {
+	Do(request *http.Request) (*http.Response, error)
 }
 
 // Client is for one source.
 type Client struct {
-	http   *http.Client
+	http   Doer
 	config Config
 
 	mu   sync.Mutex
@@ -51,7 +58,7 @@ func New(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{config: config, seen: map[string]string{}, http: &http.Client{
+	client := &http.Client{
 		Transport: authorized{transport, config},
 		CheckRedirect: func(to *http.Request, via []*http.Request) error {
 			switch {
@@ -63,7 +70,18 @@ func New(config Config) (*Client, error) {
 			to.Header.Del("Referer") // it may hold a signature
 			return nil
 		},
-	}}, nil
+	}
+	c := &Client{config: config, seen: map[string]string{}, http: client}
+	if config.Wrap != nil {
+		c.http = config.Wrap(client)
+	}
+	return c, nil
+}
+
+// Do sends a request with the client's care and credentials.
+func (c *Client) Do(request *http.Request) (*http.Response, error) {
+	response, err := c.http.Do(request)
+	return response, redacted(err)
 }
 
 // authorized adds credentials on the way out, so that none is copied to where an answer leads.
@@ -108,9 +126,9 @@ func (c *Client) Request(ctx context.Context, method, address string, header htt
 	if request.Header.Get("Accept-Encoding") == "" {
 		request.Header.Set("Accept-Encoding", "identity")
 	}
-	response, err := c.http.Do(request)
+	response, err := c.Do(request)
 	if err != nil {
-		return nil, redacted(err)
+		return nil, err
 	}
 	if response.StatusCode >= 200 && response.StatusCode < 300 {
 		return response, nil

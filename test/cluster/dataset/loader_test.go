@@ -69,7 +69,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.NoError(t, try(upload))
 	require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9") }))
-	for _, url := range []string{"https://h/l", "http://h/l", "hf://org/name"} {
+	for _, url := range []string{"https://h/l", "http://h/l", "hf://org/name", "oci://r/m"} {
 		require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); args("--", url, "/data")(j) }), url)
 	}
 

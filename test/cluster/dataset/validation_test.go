@@ -41,7 +41,7 @@ func (b *bed) testValidation(t *testing.T) {
 		"neither name":           {head + "  state: Running\n", "set spec.volumes, or its older name"},
 		"no volumes":             {head + "  volumes: []\n", "should have at least 1 items"},
 		"same id twice":          {volumes(s3, s3), "Duplicate value"},
-		"unknown source":         {volumes(with(s3, "sourceType: S3", "sourceType: FTP")), `Unsupported value: "FTP": supported values: "S3", "S3-Dev", "Pachyderm", "NFS", "Aeon", "HTTP", "HuggingFace"`},
+		"unknown source":         {volumes(with(s3, "sourceType: S3", "sourceType: FTP")), `Unsupported value: "FTP": supported values: "S3", "S3-Dev", "Pachyderm", "NFS", "Aeon", "HTTP", "HuggingFace", "OCI"`},
 		"unknown option":         {volumes(with(s3, "{aws", "{tusk: x, aws")), `unknown option "tusk"`},
 		"no labels":              {volumes(with(s3, "labels: {k: v}", "labels: {}")), "labels cannot be empty"},
 		"labels left out":        {volumes(with(s3, "labels: {k: v}, ", "")), "labels: Required value"},

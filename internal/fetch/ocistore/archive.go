@@ -1,0 +1,251 @@
+package ocistore
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// archive is a tar that is in the directory, without further packing.
+type archive struct{ file *os.File }
+
+// member is a file: of a tar, or a layer of its own.
+type member struct {
+	store.Object
+	sums   store.Sums
+	layer  *layer
+	tar    *archive
+	offset int64 // in the tar
+}
+
+// unpacked is the name of a layer's tar in the directory. One that is packed no further is
+// what was fetched.
+func (l layer) unpacked() string {
+	if l.pack == packNone {
+		return l.Key
+	}
+	return l.Key + ".tar"
+}
+
+// Archives implements store.Packed.
+func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
+	missing, wanted := map[string]layer{}, map[string]bool{}
+	for _, l := range a.layers {
+		if l.pack == "" {
+			continue
+		}
+		wanted[l.unpacked()] = true
+		// What is there under this name is whole: it was renamed after it was synced.
+		if info, err := dir.Lstat(l.unpacked()); l.pack == packNone || err != nil || !info.Mode().IsRegular() {
+			missing[l.Key] = l
+		}
+	}
+	// Of what another revision had, only what was fetched is known to whoever fetches.
+	names, err := fs.Glob(dir.FS(), "*.tar")
+	for _, name := range names {
+		if !wanted[name] {
+			err = errors.Join(err, dir.Remove(name))
+		}
+	}
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	return blobs{a, missing}, nil
+}
+
+// Unpack implements store.Packed. Killed at any instant, what has the name of a tar is whole.
+func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
+	a.tars, a.files = map[string]*archive{}, map[string]member{}
+	for i := range a.layers {
+		l := &a.layers[i]
+		if l.pack == "" {
+			a.files[l.Key] = member{Object: l.Object, sums: l.sums, layer: l}
+			continue
+		}
+		if err := l.unpack(ctx, dir); err != nil {
+			return fmt.Errorf("unpack layer %s: %w", l.digest, err)
+		}
+		file, err := dir.Open(l.unpacked())
+		if err != nil {
+			return fmt.Errorf("open unpacked layer: %w", err)
+		}
+		t := &archive{file}
+		a.tars[l.Key] = t
+		found, err := t.members(ctx)
+		if err != nil {
+			return &store.Error{Err: fmt.Errorf("read the tar of layer %s: %w", l.digest, err)}
+		}
+		for _, m := range found { // a later layer lies over those before it
+			a.files[m.Key] = m
+		}
+	}
+	return nil
+}
+
+// unpack makes the tar of a layer that was fetched.
+func (l layer) unpack(ctx context.Context, dir *os.Root) (err error) {
+	if info, missing := dir.Lstat(l.unpacked()); missing == nil && info.Mode().IsRegular() {
+		return nil
+	}
+	in, err := dir.Open(l.Key)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	const half = ".unpacking"
+	if err := dir.Remove(half); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	out, err := dir.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	err = expand(ctx, out, in, l.pack)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err := errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	if err := dir.Rename(half, l.unpacked()); err != nil {
+		return err
+	}
+	return dir.Remove(l.Key)
+}
+
+// expand takes a packing off.
+func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error {
+	var from io.Reader
+	switch pack {
+	case packGzip:
+		unzip, err := gzip.NewReader(in)
+		if err != nil {
+			return &store.Error{Err: err}
+		}
+		from = unzip
+	case packZstd:
+		unzip, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(64*store.MiB)))
+		if err != nil {
+			return &store.Error{Err: err}
+		}
+		defer unzip.Close()
+		from = unzip
+	}
+	buf := make([]byte, store.MiB)
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n, err := from.Read(buf)
+		if _, full := out.Write(buf[:n]); full != nil {
+			return full
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil { // the layer is what its digest says: it never was whole
+			return &store.Error{Err: err}
+		}
+	}
+}
+
+// members are the files of a tar, and what else it has, with why that is none.
+func (t *archive) members(ctx context.Context) ([]member, error) {
+	var out []member
+	in, buf := tar.NewReader(t.file), make([]byte, store.MiB)
+	for {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if header.Typeflag == tar.TypeDir {
+			continue
+		}
+		m := member{tar: t, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Flaw: flaw(header)}}
+		if m.Flaw == "" {
+			// Nothing is read ahead, so its content begins here.
+			if m.offset, err = t.file.Seek(0, io.SeekCurrent); err != nil {
+				return nil, err
+			}
+			sum, crc := sha256.New(), store.NewCRC64()
+			if err := store.HashInto(ctx, io.MultiWriter(sum, crc), in, buf); err != nil {
+				return nil, err
+			}
+			m.ETag, m.sums = "sha256:"+hex.EncodeToString(sum.Sum(nil)), store.Sums{CRC64NVME: store.Encode(crc.Sum(nil))}
+		}
+		out = append(out, m)
+	}
+}
+
+// flaw says why an entry of a tar cannot be a file here; empty if it can.
+func flaw(h *tar.Header) string {
+	switch {
+	case strings.HasPrefix(path.Base(h.Name), ".wh."):
+		return "it is a whiteout, which takes away what another layer has"
+	case h.Typeflag == tar.TypeSymlink:
+		return "it is a symbolic link"
+	case h.Typeflag == tar.TypeLink:
+		return "it is a hard link"
+	case h.Typeflag == tar.TypeGNUSparse, slices.ContainsFunc(slices.Collect(maps.Keys(h.PAXRecords)), func(k string) bool { return strings.HasPrefix(k, "GNU.sparse.") }):
+		return "it is packed as a sparse file"
+	case h.Typeflag != tar.TypeReg:
+		return "it is not a regular file"
+	}
+	return ""
+}
+
+// List implements store.Store.
+func (a *Artifact) List(_ context.Context, each func(store.Object) error) error {
+	for _, m := range a.files {
+		if err := each(m.Object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stat implements store.Store.
+func (a *Artifact) Stat(ctx context.Context, key, _ string) (store.Object, store.Sums, error) {
+	m, known := a.files[key]
+	switch {
+	case !known:
+		return store.Object{}, store.Sums{}, store.ErrGone
+	case m.layer != nil:
+		return a.stat(ctx, *m.layer)
+	}
+	return m.Object, m.sums, nil
+}
+
+// Open implements store.Store.
+func (a *Artifact) Open(ctx context.Context, o store.Object, part store.Span) (store.Stream, error) {
+	m, known := a.files[o.Key]
+	switch {
+	case !known:
+		return store.Stream{}, store.ErrGone
+	case m.layer != nil:
+		return a.open(ctx, *m.layer, part)
+	}
+	body := io.NopCloser(store.NewSection(m.tar.file, store.Span{Offset: m.offset + part.Offset, Length: part.Length}))
+	return store.Stream{Body: body, Size: m.Size, Sums: m.sums}, nil
+}
+
+// Parts implements store.Store: blobs have none.
+func (a *Artifact) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }

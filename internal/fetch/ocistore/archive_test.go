@@ -1,0 +1,104 @@
+package ocistore
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+func TestLayers(t *testing.T) {
+	for name, c := range map[string]struct {
+		mediaType   string
+		annotations map[string]string
+		key, pack   string
+	}{
+		"file":             {"application/octet-stream", map[string]string{ocispec.AnnotationTitle: "./a/b"}, "a/b", ""},
+		"file of oras":     {ocispec.MediaTypeImageLayer, map[string]string{ocispec.AnnotationTitle: "a"}, "a", ""},
+		"directory":        {ocispec.MediaTypeImageLayerGzip, map[string]string{ocispec.AnnotationTitle: "a", annotationUnpack: "true"}, "", packGzip},
+		"image":            {ocispec.MediaTypeImageLayerZstd, nil, "", packZstd},
+		"image of docker":  {"application/vnd.docker.image.rootfs.diff.tar.gzip", nil, "", packGzip},
+		"ModelPack's tar":  {"application/vnd.cncf.model.weight.v1.tar", map[string]string{annotationPath: "m", ocispec.AnnotationTitle: "m"}, "", packNone},
+		"ModelPack's file": {"application/vnd.cncf.model.doc.v1.raw", map[string]string{annotationPath: "docs/m", ocispec.AnnotationTitle: "m"}, "docs/m", ""},
+	} {
+		l, err := layerOf(ocispec.Descriptor{MediaType: c.mediaType, Digest: digest.FromString("x"), Size: 1, Annotations: c.annotations})
+		require.NoError(t, err, name)
+		require.Equal(t, c.pack, l.pack, name)
+		if c.pack != "" {
+			c.key = digest.FromString("x").Encoded()
+		}
+		require.Equal(t, c.key, l.Key, name)
+		require.Empty(t, l.Flaw, name)
+		require.NotEmpty(t, l.sums.SHA256)
+	}
+	l, err := layerOf(ocispec.Descriptor{MediaType: "a/b", Digest: digest.FromString("x"), Size: 1})
+	require.NoError(t, err)
+	require.Contains(t, l.Flaw, "no title")
+	for _, d := range []digest.Digest{"", "sha256:00", "md5:d41d8cd98f00b204e9800998ecf8427e", digest.SHA512.FromString("x")} {
+		_, err := layerOf(ocispec.Descriptor{MediaType: "a/b", Digest: d, Size: 1})
+		require.Error(t, err, d)
+	}
+}
+
+// Killed between any two of its steps, what is unpacked has its name only when it is whole.
+func TestUnpackingGoesOn(t *testing.T) {
+	var packed, plain bytes.Buffer
+	w := tar.NewWriter(&plain)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "a", Size: 5, Typeflag: tar.TypeReg}))
+	_, err := w.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	z := gzip.NewWriter(&packed)
+	_, err = z.Write(plain.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	l := layer{pack: packGzip, Object: store.Object{Key: "0123", Size: int64(packed.Len())}}
+	for name, there := range map[string]map[string][]byte{
+		"fetched":                   {"0123": packed.Bytes()},
+		"killed while it unpacked":  {"0123": packed.Bytes(), ".unpacking": []byte("half")},
+		"killed before the removal": {"0123": packed.Bytes(), "0123.tar": plain.Bytes()},
+		"unpacked":                  {"0123.tar": plain.Bytes()},
+		"of another revision":       {"0123": packed.Bytes(), "4567.tar": []byte("old")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, content := range there {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), content, 0o600))
+			}
+			root, err := os.OpenRoot(dir)
+			require.NoError(t, err)
+			defer root.Close()
+			a := &Artifact{layers: []layer{l}}
+			archives, err := a.Archives(root)
+			require.NoError(t, err)
+			require.Equal(t, there["0123.tar"] == nil, archives != nil)
+			require.NoFileExists(t, filepath.Join(dir, "4567.tar"))
+			require.NoError(t, a.Unpack(t.Context(), root))
+			var listed []string
+			require.NoError(t, a.List(t.Context(), func(o store.Object) error { listed = append(listed, o.Key); return nil }))
+			require.Equal(t, []string{"a"}, listed)
+			require.FileExists(t, filepath.Join(dir, "0123.tar"))
+		})
+	}
+}
+
+// A run that is ended while it unpacks ends.
+func TestUnpackingEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := z.Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	require.ErrorIs(t, expand(ctx, &bytes.Buffer{}, &zipped, packGzip), context.Canceled)
+}

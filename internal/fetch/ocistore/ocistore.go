@@ -1,0 +1,240 @@
+// Package ocistore reads artifacts and images from OCI registries: files that a layer each
+// holds, and what is packed in layers.
+package ocistore
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/web"
+)
+
+// Config says how to reach a registry.
+type Config struct {
+	web.Config
+	// Endpoint is http[s]://host[:port] of a registry that is asked in place of the one that
+	// the source names: a mirror, or one without TLS.
+	Endpoint string
+	// CredentialsDir is a directory with a file .dockerconfigjson, as Secrets of that type
+	// have it; empty for DOCKER_CONFIG.
+	CredentialsDir string
+	Anonymous      bool
+}
+
+// Artifact is a Store of what one manifest names.
+type Artifact struct {
+	client     *web.Client
+	repository *remote.Repository
+	base       string // of blobs
+	reference  string // tag or digest
+	attempts   int
+	config     Config
+
+	digest digest.Digest // of what the reference was
+	layers []layer
+	tars   map[string]*archive // that are unpacked, by digest
+	files  map[string]member
+}
+
+const form = "give oci://registry/repository[:tag|@digest]"
+
+// Parse parses what follows oci:// in a source.
+func Parse(s *store.Source, rest string) error {
+	ref, err := registry.ParseReference(rest)
+	if err != nil || strings.Contains(ref.Registry, "@") {
+		return fmt.Errorf("names no artifact; %s", form)
+	}
+	if _, err := ref.Digest(); err != nil && strings.Contains(rest, "@") {
+		return fmt.Errorf("has a digest that is none; %s", form)
+	}
+	s.Bucket = rest
+	return nil
+}
+
+// New returns the Store of an oci:// source. It sends nothing yet.
+func New(source store.Source, config Config) (store.Store, error) {
+	ref, err := registry.ParseReference(source.Bucket)
+	if err != nil {
+		return nil, store.Usage(err)
+	}
+	base := &url.URL{Scheme: "https", Host: ref.Host()}
+	if config.Endpoint != "" {
+		if base, err = url.Parse(strings.TrimRight(config.Endpoint, "/")); err != nil || base.Host == "" || base.User != nil || base.Path != "" || base.Scheme != "http" && base.Scheme != "https" {
+			return nil, store.Usage(errors.New("--endpoint is not of the form http[s]://host[:port]"))
+		}
+		ref.Registry = base.Host
+	}
+	a := &Artifact{reference: ref.ReferenceOrDefault(), attempts: config.Attempts, config: config, base: base.String() + "/v2/" + ref.Repository + "/blobs/"}
+	config.Wrap = func(client *http.Client) web.Doer {
+		return doer{&auth.Client{Client: client, Cache: auth.NewCache(), Credential: config.credential}, ref}
+	}
+	if a.client, err = web.New(config.Config); err != nil {
+		return nil, store.Usage(err)
+	}
+	a.repository = &remote.Repository{Client: a.client, Reference: ref, PlainHTTP: base.Scheme == "http"}
+	return a, nil
+}
+
+// credential is that of a registry, read each time, as the kubelet changes a Secret's files.
+func (c Config) credential(ctx context.Context, host string) (auth.Credential, error) {
+	if c.Anonymous {
+		return auth.EmptyCredential, nil
+	}
+	name := filepath.Join(c.CredentialsDir, ".dockerconfigjson")
+	if c.CredentialsDir == "" {
+		dir := os.Getenv("DOCKER_CONFIG")
+		if dir == "" {
+			return auth.EmptyCredential, nil
+		}
+		name = filepath.Join(dir, "config.json")
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return auth.EmptyCredential, fmt.Errorf("%w: --credentials-dir lacks .dockerconfigjson: %w", store.ErrNoCredentials, err)
+	}
+	known, err := credentials.NewMemoryStoreFromDockerConfig(data)
+	if err != nil {
+		return auth.EmptyCredential, fmt.Errorf("%w: %s is no configuration of docker's", store.ErrNoCredentials, filepath.Base(name))
+	}
+	return credentials.Credential(known)(ctx, host)
+}
+
+// doer asks for the right to pull, and turns the library's errors into those of a Store.
+type doer struct {
+	client *auth.Client
+	ref    registry.Reference
+}
+
+// Do implements web.Doer.
+func (d doer) Do(request *http.Request) (*http.Response, error) {
+	ctx := auth.AppendRepositoryScope(request.Context(), d.ref, auth.ActionPull)
+	response, err := d.client.Do(request.WithContext(ctx))
+	return response, translated(err)
+}
+
+func translated(err error) error {
+	var answer *errcode.ErrorResponse
+	switch {
+	case errors.As(err, &answer):
+		return &store.HTTPError{Status: answer.StatusCode, Host: answer.URL.Host, Message: answer.Errors.Error()}
+	case errors.Is(err, auth.ErrBasicCredentialNotFound):
+		return fmt.Errorf("%w for this registry", store.ErrNoCredentials)
+	}
+	return err
+}
+
+func hint(err error) error {
+	var e *store.HTTPError
+	if errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
+		return fmt.Errorf("%w (check the name and the credentials, a file .dockerconfigjson)", err)
+	}
+	return err
+}
+
+// manifest fetches a manifest, and makes sure that it is what its digest says.
+func (a *Artifact) manifest(ctx context.Context, reference string) (desc ocispec.Descriptor, data []byte, err error) {
+	err = store.Again(ctx, a.attempts, func(ctx context.Context) error {
+		ctx, _, stop := store.WatchStall(ctx, a.config.Stall)
+		defer stop()
+		var body io.ReadCloser
+		if desc, body, err = a.repository.Manifests().FetchReference(ctx, reference); err != nil {
+			return store.Cause(ctx, notFound(translated(err)))
+		}
+		defer func() { _ = body.Close() }()
+		data, err = content.ReadAll(body, desc)
+		return store.Cause(ctx, err)
+	})
+	if err != nil {
+		return desc, nil, fmt.Errorf("fetch manifest %s: %w", reference, hint(err))
+	}
+	return desc, data, nil
+}
+
+// Resolve implements store.Packed.
+func (a *Artifact) Resolve(ctx context.Context) error {
+	desc, data, err := a.manifest(ctx, a.reference)
+	if err != nil {
+		return err
+	}
+	a.digest = desc.Digest
+	if desc.MediaType == ocispec.MediaTypeImageIndex || desc.MediaType == "application/vnd.docker.distribution.manifest.list.v2+json" {
+		var index ocispec.Index
+		if err := json.Unmarshal(data, &index); err != nil {
+			return &store.Error{Err: fmt.Errorf("the index is no JSON: %w", err)}
+		}
+		one, err := choose(index.Manifests)
+		if err != nil {
+			return &store.Error{Err: err}
+		}
+		if _, data, err = a.manifest(ctx, one.Digest.String()); err != nil {
+			return err
+		}
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil || m.SchemaVersion != 2 {
+		return &store.Error{Err: fmt.Errorf("the manifest, of media type %q, is none of an image or an artifact", desc.MediaType)}
+	}
+	a.layers = nil
+	for _, d := range m.Layers {
+		l, err := layerOf(d)
+		if err != nil {
+			return &store.Error{Err: err}
+		}
+		a.layers = append(a.layers, l)
+	}
+	return nil
+}
+
+// choose is the manifest of an index for this machine, or the only one.
+func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
+	var real []ocispec.Descriptor
+	var have []string
+	for _, m := range manifests {
+		if m.Annotations["vnd.docker.reference.type"] != "" { // an attestation of another one
+			continue
+		}
+		if p := m.Platform; p != nil {
+			if p.OS == "linux" && p.Architecture == runtime.GOARCH {
+				return m, nil
+			}
+			have = append(have, p.OS+"/"+p.Architecture)
+		}
+		real = append(real, m)
+	}
+	if len(real) == 1 {
+		return real[0], nil
+	}
+	return ocispec.Descriptor{}, fmt.Errorf("the index has no manifest for linux/%s, but %s; name one by its digest", runtime.GOARCH, cmp.Or(strings.Join(have, ", "), "none"))
+}
+
+// Revision implements store.Revised: it is the digest of what the reference was.
+func (a *Artifact) Revision() string { return a.digest.String() }
+
+// sumOf is the SHA-256 of a digest; no other kind can be verified.
+func sumOf(d digest.Digest) ([]byte, error) {
+	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
+		return nil, fmt.Errorf("digest %q is no SHA-256", d)
+	}
+	return hex.DecodeString(d.Encoded())
+}

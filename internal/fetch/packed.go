@@ -1,0 +1,78 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// layersDir is the directory in the control directory where archives are fetched to and
+// unpacked. It is a destination of its own until all is complete.
+const layersDir = store.ControlDir + "/layers"
+
+// unpack fetches the archives of a source that has any, and has them unpacked. done: what
+// is here is what the source has, so there is nothing to do.
+func (r *run) unpack(ctx context.Context) (done bool, err error) {
+	packed, is := r.Store.(store.Packed)
+	if !is {
+		return false, nil
+	}
+	if err := packed.Resolve(ctx); err != nil {
+		return false, fmt.Errorf("look at %s: %w", r.Source.URL, err)
+	}
+	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.completeAlready() {
+		return true, nil
+	}
+	if err := r.dest.Mkdir(layersDir); err != nil {
+		return false, err
+	}
+	if err := r.fetchArchives(ctx, packed); err != nil {
+		return false, err
+	}
+	dir, err := r.dest.Root.OpenRoot(layersDir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return false, packed.Unpack(ctx, dir)
+}
+
+// fetchArchives is a run of its own, with the same bounds, whose progress is shown as this
+// one's.
+func (r *run) fetchArchives(ctx context.Context, packed store.Packed) error {
+	dir, err := r.dest.Root.OpenRoot(layersDir)
+	if err != nil {
+		return err
+	}
+	archives, err := packed.Archives(dir)
+	if closeErr := dir.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil || archives == nil {
+		return err
+	}
+	inner := NewProgress(ReadyAfter{})
+	r.progress.delegate(inner)
+	defer r.progress.delegate(nil)
+	config := r.Config
+	config.Source = store.Source{URL: r.Source.URL + " (layers)", Kind: r.Source.Kind}
+	config.Dest, config.Store, config.Sync = r.Dest+string(os.PathSeparator)+layersDir, archives, true
+	config.Include, config.Exclude, config.Paths, config.Elsewhere, config.Order, config.OrderPaths = nil, nil, nil, nil, "", nil
+	config.Version = packed.Revision()
+	refused, err := Run(ctx, config, inner)
+	if err == nil && len(refused) > 0 {
+		err = &store.Error{Err: fmt.Errorf("layer %s could not be fetched: %s", refused[0].Key, refused[0].Reason)}
+	}
+	return err
+}
+
+// removeLayers takes away what was unpacked, once all of it has its names.
+func (r *run) removeLayers() error {
+	if err := r.dest.Root.RemoveAll(layersDir); err != nil {
+		return fmt.Errorf("remove %s: %w", layersDir, err)
+	}
+	return nil
+}
