@@ -139,7 +139,13 @@ func failed(vm flexlvmv1.VolumeManager) string {
 // bearing are the nodes that say that they have a dataset's data.
 func (l *library) bearing(vm flexlvmv1.VolumeManager) []string {
 	l.t.Helper()
-	label := replica.NodeLabel(replica.Hash(vm.Namespace, string(vm.UID), "data"))
+	return l.bearingOf(vm, "data")
+}
+
+// bearingOf is bearing for another volume than "data".
+func (l *library) bearingOf(vm flexlvmv1.VolumeManager, id string) []string {
+	l.t.Helper()
+	label := replica.NodeLabel(replica.Hash(vm.Namespace, string(vm.UID), id))
 	return strings.Fields(l.kubectl("get", "nodes", "-l", label, "-o", "jsonpath={.items[*].metadata.name}"))
 }
 

@@ -1,0 +1,113 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/test/oci"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// sourcesPort is where the servers of this file listen, and at the ports behind it.
+const sourcesPort = 9300
+
+// shippedDataset is an example's manifest, with a capacity that these nodes have, and with
+// other words for those that name servers which nobody has.
+func shippedDataset(t *testing.T, name string, pairs ...string) string {
+	t.Helper()
+	root, err := vm.SourceDir()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "examples/datasets", name))
+	require.NoError(t, err)
+	manifest := regexp.MustCompile(`capacity: \d+Gi`).ReplaceAllString(string(text), "capacity: 400Mi")
+	for i := 0; i < len(pairs); i += 2 {
+		require.Contains(t, manifest, pairs[i])
+	}
+	return strings.NewReplacer(pairs...).Replace(manifest)
+}
+
+// content is a folder with these files, and their sums.
+func content(t *testing.T, dir string, files map[string]string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	for path, text := range files {
+		name := filepath.Join(dir, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+		sums[path] = sumOf(text)
+	}
+	return sums
+}
+
+func sumOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// The examples of sources over HTTP fill volumes on the nodes that they ask for, from
+// servers that want to know who asks; no secret is to be seen anywhere.
+func TestDatasetsOverHTTP(t *testing.T) {
+	t.Parallel()
+	const token = "hf_theTokenOfATest"
+	l := &library{tenant: newTenant(t, "sources")}
+	dir := t.TempDir()
+	large := strings.Repeat("0123456789abcdef", 40<<16) // 40 MiB
+	speech := map[string]string{"train/a.tar": large, "train/b.txt": "b", "test/c.txt": "c"}
+	content(t, filepath.Join(dir, "files"), speech)
+	var list strings.Builder
+	for path, text := range speech {
+		fmt.Fprintf(&list, "{\"url\":%q,\"sha256\":%q,\"size\":%d}\n", path, sumOf(text), len(text))
+	}
+	content(t, filepath.Join(dir, "files"), map[string]string{"list.jsonl": list.String()})
+	model := content(t, filepath.Join(dir, "models/example-org/example-7b"), map[string]string{"weights.bin": large, "config.json": "{}", "tokenizer/a.txt": "a"})
+	content(t, filepath.Join(dir, "models/example-org/example-7b"), map[string]string{"other.gguf": "excluded"})
+	endpoint, stop, err := shared.StartHub(l.ctx, sourcesPort, dir, token)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	registry, err := shared.StartRegistry(l.ctx, sourcesPort+2)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, registry.Stop()) })
+	digest, err := registry.Push(l.ctx, shared.Dial, "models/example-7b", "v1",
+		oci.Layer{MediaType: "application/vnd.oci.image.layer.v1.tar+gzip", Content: oci.Gzip(oci.Tar(map[string]string{"models/weights": large, "models/config.json": "{}", "etc/passwd": "x"}))})
+	require.NoError(t, err)
+
+	l.kubectl("create", "secret", "generic", "hugging-face", "--from-literal=token="+token)
+	require.NoError(t, l.apply(shippedDataset(t, "http.yaml", "https://data.example.org/speech/list.jsonl", endpoint+"/files/list.jsonl")))
+	hub := shippedDataset(t, "huggingface.yaml", "credentialsSecretName: hugging-face", "credentialsSecretName: hugging-face\n        endpointURL: "+endpoint)
+	hub = hub[:strings.Index(hub, "    - id: questions")] // whose commit nobody has
+	require.NoError(t, l.apply(hub))
+	require.NoError(t, l.apply(shippedDataset(t, "oci.yaml", "oci://registry.example.org/", "oci://"+registry.Host+"/", "credentialsSecretName: registry", "endpointURL: http://"+registry.Host)))
+
+	for name, want := range map[string]struct {
+		sums     map[string]string
+		revision string
+	}{
+		"http":        {map[string]string{"train/a.tar": sumOf(large), "train/b.txt": sumOf("b")}, "sha256:" + sumOf(list.String())},
+		"huggingface": {model, ""},
+		"oci":         {map[string]string{"models/weights": sumOf(large), "models/config.json": sumOf("{}")}, digest},
+	} {
+		vm := l.until(name, loaded)
+		require.Equal(t, flexlvmv1.MessageRunning, vm.Status.Message)
+		require.Equal(t, []string{"node1", "node2"}, l.bearingOf(vm, vm.Spec.Volumes[0].ID))
+		for _, node := range vm.Status.Volumes[0].Nodes {
+			require.NotEmpty(t, node.Revision)
+			if want.revision != "" {
+				require.Equal(t, want.revision, node.Revision)
+			}
+		}
+		l.reader("reader-"+name, vm, "node2")
+		require.Equal(t, want.sums, l.read("reader-"+name))
+	}
+	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), token)
+}
