@@ -183,7 +183,7 @@ const (
 
 // SourceType says where the data of a volume come from.
 //
-// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI
+// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI;PVC
 // +kubebuilder:validation:MaxLength=16
 type SourceType string
 
@@ -201,6 +201,8 @@ const (
 	SourceHub SourceType = "HuggingFace"
 	// SourceOCI copies an artifact or an image of a registry; consumers read.
 	SourceOCI SourceType = "OCI"
+	// SourcePVC copies what is in a claim of the namespace; consumers read.
+	SourcePVC SourceType = "PVC"
 	// SourceNFS copies nothing: kubelet mounts the share.
 	SourceNFS SourceType = "NFS"
 	// SourceAeon is an empty cache that a streaming service fills.
@@ -214,7 +216,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.sourceType in ['NFS'] || self.accessMode == 'ReadWriteOnce'",message="access mode has to be ReadWriteOnce"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || self.accessMode in ['ReadWriteMany', 'ReadOnlyMany']",message="access mode has to be either ReadWriteMany or ReadOnlyMany"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || (has(self.options) && ('awsCredentialsSecretName' in self.options || 'serviceAccountName' in self.options || ('anonymous' in self.options && self.options['anonymous'] in ['1', 't', 'T', 'true', 'TRUE', 'True'])))",message="awsCredentialsSecretName key has to be set in options"
-// +kubebuilder:validation:XValidation:rule="self.sourceType in ['Pachyderm', 'NFS', 'Aeon'] || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
+// +kubebuilder:validation:XValidation:rule="self.sourceType in ['Pachyderm', 'NFS', 'Aeon', 'PVC'] || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceURL) || size(self.sourceURL) == 0 || !has(self.options) || !('sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.endpointURL) || size(self.endpointURL) == 0 || !has(self.options) || !('endpointURL' in self.options) || self.endpointURL == self.options['endpointURL']",message="endpointURL and options.endpointURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'NFS' || self.replicas >= 1",messageExpression="'replicas has to be 1 or more with sourceType ' + self.sourceType"
@@ -222,8 +224,9 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || size(self.options['resync']) == 0 || self.options['resync'] in ['0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'server' in self.options)",message="server has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'path' in self.options)",message="path has to be set in options"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'PVC' || (has(self.options) && 'claimName' in self.options)",message="claimName has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'Pachyderm' || (has(self.options) && (['repo', 'branch', 'inputPath', 'outputPath'].all(k, k in self.options) || ['repo', 'branch', 'filePath'].all(k, k in self.options)))",message="repo, branch, inputPath and outputPath have to be set in options"
-// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || !('evictionPolicy' in self.options) || self.options['evictionPolicy'] in ['LRU', 'Never']",message="evictionPolicy has to be LRU or Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || size(self.options[k]) == 0 || self.options[k] in ['1', 't', 'T', 'true', 'TRUE', 'True', '0', 'f', 'F', 'false', 'FALSE', 'False'])",message="stream and anonymous have to be \"true\" or \"false\""
 type VolumeConfig struct {

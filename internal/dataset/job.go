@@ -258,7 +258,7 @@ func (t task) template(spec *corev1.PodSpec) {
 	}
 }
 
-// mountFiles lets the loader see its credentials. A Secret that does not exist is for
+// mountFiles lets the loader see the claim that it copies, and its credentials. A Secret that does not exist is for
 // the loader to tell of: without "optional" its pod would wait for ever and say nothing.
 func (t task) mountFiles(spec *corev1.PodSpec) {
 	yes, mode := true, int32(0o440)
@@ -266,6 +266,9 @@ func (t task) mountFiles(spec *corev1.PodSpec) {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: from})
 		c := &spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: true})
+	}
+	if name := t.source.Claim; name != "" {
+		add("source", sourceDir, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: true}})
 	}
 	if name := t.source.Secret; name != "" {
 		add("credentials", credentialsDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: &yes, DefaultMode: &mode}})

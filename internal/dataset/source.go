@@ -41,6 +41,7 @@ type Source struct {
 	Endpoint string // the server, without its scheme; empty for the default of the type
 	Eviction volume.EvictionPolicy
 
+	Claim          string // that is copied; mounted by the loader, read-only
 	Secret         string // credentials; mounted by the loader, read by nobody here
 	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
 	ServiceAccount string
@@ -144,6 +145,7 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceHTTP:      {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfHTTP), (*Source).readHTTP, true},
 	flexlvmv1.SourceHub:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfHub), (*Source).readHub, true},
 	flexlvmv1.SourceOCI:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfOCI), (*Source).readOCI, true},
+	flexlvmv1.SourcePVC:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfPVC), (*Source).readPVC, true},
 	flexlvmv1.SourceNFS:       {[]string{"server", "path", "dataPath"}, (*Source).readNFS, false},
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }

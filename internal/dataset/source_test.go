@@ -40,7 +40,7 @@ func TestSourceErrors(t *testing.T) {
 		return out
 	}
 	for want, v := range map[string]flexlvmv1.VolumeConfig{
-		`sourceType "FTP" is not known; it is one of Aeon, HTTP, HuggingFace, NFS, OCI, Pachyderm, S3, S3-Dev`:                     volumeOf("FTP", 1, nil),
+		`sourceType "FTP" is not known; it is one of Aeon, HTTP, HuggingFace, NFS, OCI, PVC, Pachyderm, S3, S3-Dev`:                volumeOf("FTP", 1, nil),
 		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
 		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
 		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
@@ -82,6 +82,9 @@ func TestSourceErrors(t *testing.T) {
 		`option "versionID" does not belong to sourceType HuggingFace`:                                                             volumeOf("HuggingFace", 1, options{"sourceURL": "hf://org/name", "versionID": "x"}),
 		`sourceURL "oci://registry" has to be oci://REGISTRY/REPOSITORY[:TAG|@DIGEST]`:                                             volumeOf("OCI", 1, options{"sourceURL": "oci://registry"}),
 		`sourceURL "oci://r/m@sha256:0" has to be oci://`:                                                                          volumeOf("OCI", 1, options{"sourceURL": "oci://r/m@sha256:0"}),
+		`claimName "A_b" has to be the name of a PersistentVolumeClaim`:                                                            volumeOf("PVC", 1, options{"claimName": "A_b"}),
+		`claimName "" has to be the name of`:                                                                                       volumeOf("PVC", 1, nil),
+		`option "sourceURL" does not belong to sourceType PVC`:                                                                     volumeOf("PVC", 1, options{"claimName": "c", "sourceURL": "s3://b/"}),
 		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                       volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
 		`option "outputURL" does not belong to sourceType HTTP`:                                                                    volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
 		`option "endpointURL" does not belong to sourceType HTTP`:                                                                  volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
@@ -148,6 +151,27 @@ func TestSourcesOfHTTP(t *testing.T) {
 		require.Empty(t, s.Access)
 		require.False(t, s.Writable())
 	}
+}
+
+// A claim is copied from a place of its own, which is never written to.
+func TestClaimIsCopied(t *testing.T) {
+	for path, url := range map[flexlvmv1.OptionValue]string{"": "file:///source/", "/": "file:///source/", "sets/a/": "file:///source/sets/a/", "../../etc": "file:///source/etc/"} {
+		s, err := ParseSource(volumeOf("PVC", 1, options{"claimName": "share", "path": path, "exclude": "*.tmp"}))
+		require.NoError(t, err)
+		require.Equal(t, url, s.URL)
+		other, err := ParseSource(volumeOf("PVC", 1, options{"claimName": "other", "path": path, "exclude": "*.tmp"}))
+		require.NoError(t, err)
+		require.NotEqual(t, s.Load(0), other.Load(0), "another claim has other data")
+	}
+	stage := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+		v.SourceType, v.Options = "PVC", options{"claimName": "share", "path": "sets"}
+	})
+	pod := stage.task(1, stage.claimed(1).Claim).load().Spec.Template.Spec
+	require.Len(t, pod.Volumes, 2)
+	require.Equal(t, &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "share", ReadOnly: true}, pod.Volumes[1].PersistentVolumeClaim)
+	require.Equal(t, corev1.VolumeMount{Name: "source", MountPath: "/source", ReadOnly: true}, pod.Containers[0].VolumeMounts[1])
+	args := pod.Containers[0].Args
+	require.Equal(t, []string{"--", "file:///source/sets/", "/data"}, args[len(args)-3:])
 }
 
 // A mirror is a way to the same data.

@@ -23,6 +23,10 @@ func TestDirectorySource(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))
 	}
 	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
+	for _, own := range []string{"lost+found", ".flexlvm"} { // the first one nobody but root may read
+		require.NoError(t, os.MkdirAll(filepath.Join(from, own, "x"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(from, own, "x", "y"), nil, 0o600))
+	}
 	b.change = func(c *Config) {
 		from, err := dirstore.New(c.Source)
 		require.NoError(t, err)

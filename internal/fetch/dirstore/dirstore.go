@@ -111,6 +111,9 @@ func (d *Directory) Sync() error {
 	return nil
 }
 
+// lostAndFound is where ext4 puts what its repair finds; only root may read it.
+const lostAndFound = "lost+found"
+
 // List implements store.Store.
 func (d *Directory) List(ctx context.Context, each func(store.Object) error) error {
 	if d.source.Single() {
@@ -121,14 +124,14 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		return each(o)
 	}
 	return fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound) {
+			return fs.SkipDir // of a destination of fetch, or of the file system
+		}
 		if err != nil {
 			return Readable(err)
 		}
 		if err := context.Cause(ctx); err != nil {
 			return err
-		}
-		if name == store.ControlDir && entry.IsDir() { // of a destination of fetch
-			return fs.SkipDir
 		}
 		if entry.IsDir() {
 			return nil

@@ -4,6 +4,7 @@ package dataset_test
 
 import (
 	"maps"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 		require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); args("--", url, "/data")(j) }), url)
 	}
 
+	k.testCopiedClaims(t, s, stolen)
 	for message, changes := range jobsOfThieves {
 		for name, change := range changes {
 			// What several policies refuse, any of them may answer.
@@ -114,6 +116,49 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	k.kubectl(t, "delete", "pvc", "v-a-7", "v-a-8", "-n", s.name)
 	s.remove(s.get("v"))
 	s.nothingLeft()
+}
+
+// testCopiedClaims: what a volume names is mounted to be read, and nothing else.
+func (k *kubelets) testCopiedClaims(t *testing.T, s *space, stolen client.Client) {
+	t.Helper()
+	for _, name := range []string{"theirs", "share"} {
+		require.NoError(t, k.client.Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+			Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, Resources: s.claimSize("1Gi"), StorageClassName: ptr("none")},
+		}))
+	}
+	s.make("c", `{id: a, replicas: 1, sourceType: PVC, accessMode: ReadWriteOnce, capacity: 5Gi, labels: {k: v}, options: {claimName: share, path: sets}}`)
+	made := s.loader("c-a-0")
+	require.Equal(t, "share", podOf(made).Volumes[1].PersistentVolumeClaim.ClaimName)
+	for name, c := range map[string]struct {
+		change  func(*batchv1.Job)
+		message string
+	}{
+		"as it is":           {func(*batchv1.Job) {}, ""},
+		"another claim":      {func(j *batchv1.Job) { podOf(j).Volumes[1].PersistentVolumeClaim.ClaimName = "theirs" }, "that their volume names in VolumeManager c"},
+		"to be written":      {func(j *batchv1.Job) { podOf(j).Volumes[1].PersistentVolumeClaim.ReadOnly = false }, "'provisioner-loader"},
+		"in another's place": {func(j *batchv1.Job) { containerOf(j).VolumeMounts[1].MountPath = "/data" }, "mount the one claim of their replica"},
+		"under another name": {func(j *batchv1.Job) { podOf(j).Volumes[1].Name, containerOf(j).VolumeMounts[1].Name = "x", "x" }, "'provisioner-"},
+		"twice": {func(j *batchv1.Job) {
+			podOf(j).Volumes = append(podOf(j).Volumes, corev1.Volume{Name: "y", VolumeSource: podOf(j).Volumes[1].VolumeSource})
+		}, "'provisioner-"},
+		"way out":    {args("--", "file:///source/../credentials/", "/data"), "load or upload a dataset: /fetch"},
+		"other file": {args("--", "file:///credentials/", "/data"), "load or upload a dataset: /fetch"},
+	} {
+		job := made.DeepCopy()
+		ofReplica(job, "c-a", "9")
+		c.change(job)
+		err := stolen.Create(t.Context(), job, client.DryRunAll)
+		if c.message == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.Error(t, err, name)
+		// Several policies may refuse it, and any of them answers.
+		require.Regexp(t, regexp.QuoteMeta(c.message)+"|'provisioner-(jobs|loaders|loader-claims)[.]flexlvm[.]io'", err.Error(), name)
+	}
+	s.remove(s.get("c"))
+	k.kubectl(t, "delete", "pvc", "theirs", "share", "-n", s.name, "--wait=false")
 }
 
 // upload makes a loader one that uploads.
