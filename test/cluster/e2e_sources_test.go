@@ -111,3 +111,38 @@ func TestDatasetsOverHTTP(t *testing.T) {
 	}
 	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), token)
 }
+
+// The example of an NFS export that is copied: jobs read it from their nodes' own disks,
+// also when the server is asked no more, and the export is as it was.
+func TestDatasetOfNFS(t *testing.T) {
+	t.Parallel()
+	l := &library{tenant: newTenant(t, "shares")}
+	server, export, err := shared.StartNFS(l.ctx, "node2")
+	require.NoError(t, err)
+	sets := export + "/sets"
+	onNode(l.ctx, t, "node2", "mkdir -p "+sets+"/images/deep && chmod 755 "+sets+" "+sets+"/images && "+
+		"head -c 20000000 /dev/urandom >"+sets+"/images/large && echo small >"+sets+"/images/deep/small && echo other >"+sets+"/other")
+	look := "cd " + sets + " && find . | sort | xargs stat -c '%n %u %g %a %Y %s'"
+	before := onNode(l.ctx, t, "node2", look)
+	sums := map[string]string{}
+	for line := range strings.Lines(onNode(l.ctx, t, "node2", "cd "+sets+"/images && find . -type f -exec sha256sum {} +")) {
+		sum, path, found := strings.Cut(strings.TrimSpace(line), "  ./")
+		require.True(t, found, line)
+		sums[path] = sum
+	}
+	require.NoError(t, l.apply(shippedDataset(t, "pvc.yaml", "nas.example.org", server, "path: /exports/sets", "path: "+sets)))
+	vm := l.until("pvc", func(vm flexlvmv1.VolumeManager) string {
+		if vm.Status.State != flexlvmv1.StateRunning || len(vm.Status.Volumes) != 2 || vm.Status.Volumes[1].ReadyReplicas != 2 {
+			return fmt.Sprintf("its state is %q: %+v", vm.Status.State, vm.Status.Volumes)
+		}
+		return ""
+	})
+	require.Equal(t, []string{"node1", "node2"}, l.bearingOf(vm, "local"))
+	require.Equal(t, before, onNode(l.ctx, t, "node2", look), "nothing is changed there")
+	vm.Status.Volumes = vm.Status.Volumes[1:]
+	l.reader("reader", vm, "node1")
+	require.Equal(t, sums, l.read("reader"))
+	l.kubectl("delete", "pod", "reader")
+	l.kubectl("delete", "vm", "pvc", "--timeout=240s")
+	require.Equal(t, before, onNode(l.ctx, t, "node2", look))
+}
