@@ -13,7 +13,7 @@ import (
 // copy is taken anew. One that can never be made, because nobody wants it any more or
 // it is not of this cluster or group, keeps nothing.
 func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
-	if c.CloneOf == "" || !c.Usable() || view.givenUp(c) || c.Cluster != view.Cluster {
+	if c.CloneOf == "" || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false
 	}
 	group, there := x.group(c)
@@ -42,7 +42,7 @@ func Copies(view View) []persistentvolume.Volume {
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if !x.unmadeCopy(view, c) || x.ailing[c.Group] != "" {
+		if !x.unmadeCopy(view, c) || c.Placeholder || x.ailing[c.Group] != "" {
 			continue
 		}
 		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {

@@ -34,6 +34,7 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 		"given up before it was made":       {volume.Ready, "", []func(*persistentvolume.Volume){gone}, eviction.ActionRelease, false},
 		"given up half made":                {volume.Ready, volume.Creating, []func(*persistentvolume.Volume){gone}, eviction.ActionRelease, false},
 		"given up, and its object kept":     {volume.Ready, "", []func(*persistentvolume.Volume){gone, evictiontest.Retain}, eviction.ActionRelease, false},
+		"its object is being made anew":     {volume.Ready, "", []func(*persistentvolume.Volume){gone, evictiontest.Retain, func(c *persistentvolume.Volume) { c.Placeholder = true }}, eviction.ActionWait, false},
 		"of another volume":                 {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.CopyOf("other")}, eviction.ActionRelease, true},
 		"of another cluster":                {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.OtherCluster}, eviction.ActionRelease, false},
 		"of another group of that name":     {volume.Ready, "", []func(*persistentvolume.Volume){evictiontest.OtherGroup}, eviction.ActionRelease, false},
