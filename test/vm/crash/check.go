@@ -70,11 +70,12 @@ func (c *check) run(ctx context.Context) (err error) {
 	if err := c.restoreRecords(); err != nil {
 		return err
 	}
-	w, err := newWorld(ctx, checkDir, nil)
+	w, err := newWorld(ctx, checkDir, c.life.door, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unmountAll(checkDir)) }()
+	w.calls = c.at.step // which door is first differs from point to point
+	defer func() { err = errors.Join(err, w.close(), unmountAll(checkDir)) }()
 	if c.active {
 		// A failure is no verdict: what is wanted is activated when it is mounted.
 		_, _ = sh("vgchange -q -ay %s", group)
@@ -179,7 +180,7 @@ func (c *check) volume(w *world, p promise) error {
 			return fmt.Errorf("its dataset is not whole: %w", err)
 		}
 	}
-	if err := w.unmount(p.spec.Name); err != nil || !c.whole {
+	if err := w.unmount(p.spec); err != nil || !c.whole {
 		return err
 	}
 	_, err = sh("xfs_repair -n /dev/%s/%s", group, p.spec.Name)

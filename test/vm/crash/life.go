@@ -45,6 +45,7 @@ type moment struct {
 
 // A life is what was recorded.
 type life struct {
+	door     string // what its volumes are mounted by, before and after the cut
 	steps    []step
 	promised []promises // before step 0, after it, and so on
 	moments  []moment
@@ -109,12 +110,12 @@ func record(ctx context.Context, o options) (*life, error) {
 	if err := makeGroup(ctx); err != nil {
 		return nil, err
 	}
-	r := &recorder{life: &life{steps: steps(), promised: []promises{{}}}}
+	r := &recorder{life: &life{door: o.door, steps: steps(), promised: []promises{{}}}}
 	if o.steps > 0 {
 		r.steps = r.steps[:o.steps]
 	}
 	current := 0
-	w, err := newWorld(ctx, lifeDir, func(what string) { r.note(current, false, what) })
+	w, err := newWorld(ctx, lifeDir, o.door, func(what string) { r.note(current, false, what) })
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func record(ctx context.Context, o options) (*life, error) {
 		}
 		fmt.Printf("%s took %s\n", s.name, round(time.Since(start)))
 	}
-	return r.life, errors.Join(unmountAll(w.dir), removeDisk())
+	return r.life, errors.Join(w.close(), unmountAll(w.dir), removeDisk())
 }
 
 // makeGroup makes the group with the very command of `flexlvm vg create`, which itself

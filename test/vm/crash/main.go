@@ -38,6 +38,7 @@ type options struct {
 	omit   string
 	steps  int
 	quiet  bool
+	door   string
 }
 
 func main() {
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&o.omit, "omit", "", "make a mistake that must be found: fsync, or flush, which keeps flushes from the disk")
 	flag.IntVar(&o.steps, "steps", 0, "how many steps of the life are recorded; 0: all")
 	flag.BoolVar(&o.quiet, "quiet", false, "do not tell of each point")
+	flag.StringVar(&o.door, "door", doorBoth, "what mounts volumes: flex, csi, or both in turns")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)
@@ -58,6 +60,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	if o.omit != "" && o.omit != omitFsync && o.omit != omitFlush {
 		return fmt.Errorf("--omit %q is neither %s nor %s", o.omit, omitFsync, omitFlush)
+	}
+	if o.door != doorFlex && o.door != doorCSI && o.door != doorBoth {
+		return fmt.Errorf("--door %q is none of %s, %s and %s", o.door, doorFlex, doorCSI, doorBoth)
 	}
 	if err := setUpLVM(); err != nil {
 		return err

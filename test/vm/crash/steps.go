@@ -70,11 +70,7 @@ func noiseStep(s volume.Spec) step {
 func expandStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("expand %s", s.Name),
-		do: func(w *world) error {
-			ctx, cancel := bounded(w)
-			defer cancel()
-			return w.engine.Expand(ctx, s, grownSize)
-		},
+		do:   func(w *world) error { return w.expand(s, grownSize) },
 		then: func(p promises) { p.change(s.Name, func(v *promise) { v.size = grownSize }) },
 	}
 }
@@ -124,7 +120,7 @@ func retainStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("retain %s", s.Name),
 		do: func(w *world) error {
-			if err := w.unmount(s.Name); err != nil {
+			if err := w.unmount(s); err != nil {
 				return err
 			}
 			return w.restate(s, volume.Retained)

@@ -17,6 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/vm/csinode"
 )
 
 const (
@@ -36,12 +37,52 @@ type world struct {
 	// behind is the engine as the driver has it, which settles a volume later.
 	behind *node.Engine
 	omit   string
+	// door is by which volumes are mounted, unmounted and grown; calls counts these calls.
+	door  string
+	calls int
+	// drivers are the CSI drivers of both engines, as far as they were started.
+	drivers map[*node.Engine]*csinode.Node
 }
 
-// newWorld returns the world whose records and pods lie in a directory. after is told
-// of each step of the engine.
-func newWorld(ctx context.Context, dir string, after func(step string)) (*world, error) {
-	w := &world{Context: ctx, dir: dir}
+// The doors. The FlexVolume driver calls the engine, and so does the node daemon.
+const (
+	doorFlex = "flex"
+	doorCSI  = "csi"
+	doorBoth = "both" // in turns
+)
+
+// byCSI returns the CSI driver of an engine if it is its turn, or nil.
+func (w *world) byCSI(e *node.Engine) (*csinode.Node, error) {
+	w.calls++
+	if w.door == doorFlex || w.door == doorBoth && w.calls%2 == 1 {
+		return nil, nil
+	}
+	if d := w.drivers[e]; d != nil {
+		return d, nil
+	}
+	d, err := csinode.Start(w, fmt.Sprintf("%s/csi-%d.sock", w.dir, len(w.drivers)), e)
+	if err == nil {
+		w.drivers[e] = d
+	}
+	return d, err
+}
+
+// close ends what the world has started.
+func (w *world) close() error {
+	var all []error
+	for _, d := range w.drivers {
+		all = append(all, d.Close())
+	}
+	return errors.Join(all...)
+}
+
+// newWorld returns the world whose records and pods lie in a directory, and whose pods have
+// their volumes through a door. after is told of each step of the engine.
+func newWorld(ctx context.Context, dir, door string, after func(step string)) (*world, error) {
+	w := &world{Context: ctx, dir: dir, door: door, drivers: map[*node.Engine]*csinode.Node{}}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
 	log := quiet()
 	cfg := node.Config{StateDir: dir + "/state", LockDir: "/run/lock/crash", After: after}
 	var err error
@@ -63,21 +104,52 @@ func (w *world) target(n volume.Name) string { return filepath.Join(w.dir, "pods
 func (w *world) mount(e *node.Engine, s volume.Spec) error {
 	ctx, cancel := bounded(w)
 	defer cancel()
+	switch driver, err := w.byCSI(e); {
+	case err != nil:
+		return err
+	case driver != nil:
+		return driver.Mount(ctx, s, w.target(s.Name))
+	}
 	if err := os.MkdirAll(w.target(s.Name), 0o750); err != nil {
 		return err
 	}
 	return e.Mount(ctx, s, w.target(s.Name), false)
 }
 
-func (w *world) unmount(n volume.Name) error {
+func (w *world) unmount(s volume.Spec) error {
 	ctx, cancel := bounded(w)
 	defer cancel()
-	return w.engine.Unmount(ctx, w.target(n))
+	switch driver, err := w.byCSI(w.engine); {
+	case err != nil:
+		return err
+	case driver != nil:
+		return driver.Unmount(ctx, s, w.target(s.Name))
+	}
+	return w.engine.Unmount(ctx, w.target(s.Name))
+}
+
+// expand grows a volume. Through CSI it grows where it is mounted.
+func (w *world) expand(s volume.Spec, size volume.Bytes) error {
+	driver, err := w.byCSI(w.engine)
+	if err != nil {
+		return err
+	}
+	if driver != nil {
+		if err := w.mount(w.engine, s); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := bounded(w)
+	defer cancel()
+	if driver != nil {
+		return driver.Expand(ctx, s, w.target(s.Name), size)
+	}
+	return w.engine.Expand(ctx, s, size)
 }
 
 // release ends the pods of a volume and says that nobody wants it any more.
 func (w *world) release(s volume.Spec, d node.Disposal) error {
-	if err := w.unmount(s.Name); err != nil {
+	if err := w.unmount(s); err != nil {
 		return err
 	}
 	ctx, cancel := bounded(w)

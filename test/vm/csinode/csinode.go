@@ -1,0 +1,107 @@
+// Package csinode calls the CSI driver as kubelet does, over a socket, with an engine in the
+// same process: a test that kills the process, or the power, at a step of the engine does so in
+// the middle of a call.
+package csinode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/flexlvm/flexlvm/internal/csidoor"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Node is a running driver.
+type Node struct {
+	client csi.NodeClient
+	conn   *grpc.ClientConn
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// Start starts the driver on a socket. It must be closed.
+func Start(ctx context.Context, socket string, engine csidoor.Engine) (*Node, error) {
+	// What a killed one has left would be taken for this one's.
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	ctx, stop := context.WithCancel(ctx)
+	n := &Node{stop: stop, ended: make(chan error, 1)}
+	go func() {
+		n.ended <- csidoor.Serve(ctx, csidoor.Config{Socket: socket, Node: "node", Version: "test", Log: log}, engine)
+	}()
+	for {
+		select {
+		case err := <-n.ended:
+			stop()
+			return nil, fmt.Errorf("start the CSI driver: %w", err)
+		case <-time.After(time.Millisecond):
+		}
+		if _, err := os.Lstat(socket); err == nil {
+			break
+		}
+	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		stop()
+		return nil, errors.Join(err, <-n.ended)
+	}
+	n.conn, n.client = conn, csi.NewNodeClient(conn)
+	return n, nil
+}
+
+// Close ends the driver.
+func (n *Node) Close() error {
+	n.stop()
+	return errors.Join(n.conn.Close(), <-n.ended)
+}
+
+// handle is the volume's handle.
+func handle(s volume.Spec) string { return pv.Handle(s.Group, s.Name, s.ReadOnly) }
+
+// Mount publishes a volume on a directory that the driver makes.
+func (n *Node) Mount(ctx context.Context, s volume.Spec, target string) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	attributes := pv.Attributes(s.Options(), s.Namespace)
+	attributes["csi.storage.k8s.io/pod.namespace"] = s.Namespace
+	_, err := n.client.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+		VolumeId: handle(s), TargetPath: target, VolumeContext: attributes,
+		VolumeCapability: &csi.VolumeCapability{
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: pv.FSType}},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		},
+	})
+	return err
+}
+
+// Unmount unpublishes a volume, and the directory with it.
+func (n *Node) Unmount(ctx context.Context, s volume.Spec, target string) error {
+	_, err := n.client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: handle(s), TargetPath: target})
+	return err
+}
+
+// Expand grows a volume that is mounted on target.
+func (n *Node) Expand(ctx context.Context, s volume.Spec, target string, size volume.Bytes) error {
+	r, err := n.client.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
+		VolumeId: handle(s), VolumePath: target, CapacityRange: &csi.CapacityRange{RequiredBytes: int64(size)},
+	})
+	if err == nil && r.GetCapacityBytes() < int64(size) {
+		return fmt.Errorf("the driver answers %d bytes for a growth to %d", r.GetCapacityBytes(), size)
+	}
+	return err
+}
