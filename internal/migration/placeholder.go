@@ -86,7 +86,7 @@ func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*c
 	}
 	annotations := map[string]string{pv.AnnotationReplaces: text}
 	for key, value := range object.Annotations {
-		if persistentvolume.Reads(key) {
+		if persistentvolume.Reads(key) && key != pv.AnnotationUndelete { // that one is the old one's to answer
 			annotations[key] = value
 		}
 	}
