@@ -115,9 +115,11 @@ const clusterUID = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 // publish is a request as kubelet makes it for one of flexlvm's PersistentVolumes.
 func publish(t *testing.T) *csi.NodePublishVolumeRequest {
 	t.Helper()
+	parent := filepath.Join(t.TempDir(), "pods/5f0/volumes/kubernetes.io~csi/pvc-1")
+	require.NoError(t, os.MkdirAll(parent, 0o750))
 	return &csi.NodePublishVolumeRequest{
 		VolumeId:   "flexlvm/pvc-1",
-		TargetPath: filepath.Join(t.TempDir(), "mount"),
+		TargetPath: filepath.Join(parent, "mount"),
 		VolumeCapability: &csi.VolumeCapability{
 			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}},
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},

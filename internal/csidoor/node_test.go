@@ -107,10 +107,13 @@ func TestPublishIsRefused(t *testing.T) {
 		"many writers": {func(r *csi.NodePublishVolumeRequest) {
 			r.VolumeCapability.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 		}, codes.InvalidArgument, "on the disk of one node"},
-		"inline in a pod":             {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/ephemeral"] = "true" }, codes.InvalidArgument, "no ephemeral inline volumes"},
-		"no pod":                      {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.namespace") }, codes.InvalidArgument, "podInfoOnMount"},
-		"no owner":                    {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "namespace") }, codes.InvalidArgument, "volumeAttributes"},
-		"another's pod":               {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "thief" }, codes.PermissionDenied, `made for namespace "shop", and the pod is in "thief"`},
+		"inline in a pod": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/ephemeral"] = "true" }, codes.InvalidArgument, "no ephemeral inline volumes"},
+		"no pod":          {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.namespace") }, codes.InvalidArgument, "podInfoOnMount"},
+		"no owner":        {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "namespace") }, codes.InvalidArgument, "volumeAttributes"},
+		"another's pod":   {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "thief" }, codes.PermissionDenied, `made for namespace "shop", and the pod is in "thief"`},
+		// As a PersistentVolume may say it where kubelet does not.
+		"a forged pod":                {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.uid") }, codes.InvalidArgument, "podInfoOnMount"},
+		"a pod that is another":       {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.uid"] = "5f1" }, codes.PermissionDenied, `the pod "5f1", and the target_path is of the pod "5f0"`},
 		"an option that nobody knows": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["sizes"] = "1" }, codes.InvalidArgument, `option "sizes"`},
 		"no size":                     {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "size") }, codes.InvalidArgument, "size: is required"},
 		"another group":               {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["volumeGroup"] = "other" }, codes.InvalidArgument, "is not the group of the volume handle"},

@@ -27,6 +27,7 @@ const (
 	keyPrefix    = "csi.storage.k8s.io/"
 	keyNamespace = keyPrefix + "pod.namespace"
 	keyPod       = keyPrefix + "pod.name"
+	keyUID       = keyPrefix + "pod.uid"
 	keyEphemeral = keyPrefix + "ephemeral"
 )
 
@@ -80,10 +81,38 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if p.spec, err = parseAttributes(h, r.GetVolumeContext()); err != nil {
 		return publication{}, err
 	}
+	if err := checkPod(r.GetTargetPath(), r.GetVolumeContext()[keyUID]); err != nil {
+		return publication{}, err
+	}
 	if len(p.as.Options) > 0 && p.spec.ReadOnly {
 		return publication{}, &volume.FieldError{Field: fieldMountOptions, Reason: "are not supported for the readers of a dataset; remove them from the PersistentVolume"}
 	}
 	return p, p.spec.Validate()
+}
+
+// checkPod refuses what was not said of the pod in whose directory the target is: the
+// CSIDriver may have been changed to podInfoOnMount: false, and kubelet passes on then what
+// the PersistentVolume says, which cannot know the pod's UID.
+func checkPod(target, uid string) error {
+	switch pod := podOf(target); {
+	case pod == "" || pod == uid:
+		return nil
+	case uid == "":
+		return &volume.FieldError{Field: keyUID, Reason: "is missing: kubelet must say whose pod it is; the CSIDriver " + pv.Provisioner + " must have podInfoOnMount: true"}
+	default:
+		return fmt.Errorf("%w: the request is for the pod %q, and the %s is of the pod %q; the CSIDriver %s must have podInfoOnMount: true", node.ErrRefused, uid, fieldTarget, pod, pv.Provisioner)
+	}
+}
+
+// podOf returns the UID of the pod whose volume is to be mounted on a target, as kubelet
+// names it: its directory, and in that pods/UID/volumes/kubernetes.io~csi/PV/mount. It is
+// empty for other paths.
+func podOf(target string) string {
+	parts := strings.Split(target, "/")
+	if n := len(parts) - 6; n >= 0 && parts[n] == "pods" && parts[n+2] == "volumes" && parts[n+3] == "kubernetes.io~csi" {
+		return parts[n+1]
+	}
+	return ""
 }
 
 // capability reads how the volume is to be used.

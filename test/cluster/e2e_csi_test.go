@@ -150,19 +150,22 @@ func TestCSITheft(t *testing.T) {
 	attempts := map[string]struct{ attributes, says string }{
 		"as-mine":   {"namespace: csi-thief", `belongs to namespace "csi-victim"`},
 		"as-theirs": {"namespace: csi-victim", `made for namespace "csi-victim", and the pod is in "csi-thief"`},
-		// kubelet writes its own over it.
-		"forged": {`namespace: csi-victim, csi.storage.k8s.io/pod.namespace: csi-victim`, `made for namespace "csi-victim", and the pod is in "csi-thief"`},
 	}
 	uid := n.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
 	for name := range attempts {
 		n.run(claimOf("flexlvm-csi", name, "64Mi"), pod{name: name, claim: name, node: "node2"}.manifest())
 		n.exec(name, "echo secret >/data/file")
 	}
-	for name, tt := range attempts {
-		source := fmt.Sprintf(`csi: {driver: flexlvm.io, fsType: xfs, volumeHandle: flexlvm/%s, volumeAttributes: {volumeGroup: flexlvm, size: "67108864", kind: claim, clusterUID: %s, %s}}`,
-			n.kubectl("get", "pvc", name, "-o", "jsonpath={.spec.volumeName}"), uid, tt.attributes)
-		require.NoError(t, thief.apply(byHand("csi-thief", name, "node2", source)+"\n---\n"+pod{name: name, claim: name}.manifest()))
+	source := func(name, attributes string) string {
+		return fmt.Sprintf(`csi: {driver: flexlvm.io, fsType: xfs, volumeHandle: flexlvm/%s, volumeAttributes: {volumeGroup: flexlvm, size: "67108864", kind: claim, clusterUID: %s, %s}}`,
+			n.kubectl("get", "pvc", name, "-o", "jsonpath={.spec.volumeName}"), uid, attributes)
 	}
+	for name, tt := range attempts {
+		require.NoError(t, thief.apply(byHand("csi-thief", name, "node2", source(name, tt.attributes))+"\n---\n"+pod{name: name, claim: name}.manifest()))
+	}
+	// It would speak for kubelet where an administrator has set podInfoOnMount: false.
+	forged := byHand("csi-thief", "forged", "node2", source("as-theirs", "namespace: csi-victim, csi.storage.k8s.io/pod.namespace: csi-victim"))
+	require.ErrorContains(t, thief.apply(forged), "may hold no key that begins with csi.storage.k8s.io/")
 	for name, tt := range attempts {
 		await.Until(t, patience, func() string {
 			events := thief.kubectl("get", "events", "--field-selector=involvedObject.name="+name+",reason=FailedMount", "-o", "jsonpath={.items[*].message}")
@@ -171,7 +174,7 @@ func TestCSITheft(t *testing.T) {
 		require.Equal(t, "Pending", thief.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}"))
 	}
 	thief.kubectl("delete", "pods", "--all")
-	thief.kubectl("delete", "pv", "as-mine-csi-thief", "as-theirs-csi-thief", "forged-csi-thief", "--wait=false")
+	thief.kubectl("delete", "pv", "as-mine-csi-thief", "as-theirs-csi-thief", "--wait=false")
 
 	err := thief.apply(fmt.Sprintf(`
 apiVersion: v1

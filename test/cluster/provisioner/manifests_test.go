@@ -84,6 +84,7 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("stolen token and the finalizer", b.testStolenFinalizer)
 	t.Run("stolen token and shares", b.testStolenShare)
 	t.Run("stolen token and claims", b.testStolenClaims)
+	t.Run("attributes that kubelet writes", b.testForgedAttributes)
 }
 
 // right is something that an account may or may not do.

@@ -185,3 +185,21 @@ func (b *bed) testStolenClaims(t *testing.T) {
 		require.ErrorContains(t, claim(change), "may only create claims of a dataset", name)
 	}
 }
+
+// testForgedAttributes: where kubelet does not say whose pod it is (podInfoOnMount: false), a
+// PersistentVolume cannot say it in its place.
+func (b *bed) testForgedAttributes(t *testing.T) {
+	ctx := t.Context()
+	create := func(attributes map[string]string, driver string) error {
+		object := volumeOfHand("forged", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "flexlvm/pvc-1", VolumeAttributes: attributes}})
+		_, err := b.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	b.refusedSoon(t, "may hold no key that begins with csi.storage.k8s.io/", func([]string) error {
+		return create(map[string]string{"namespace": "shop", "csi.storage.k8s.io/pod.namespace": "shop"}, pv.Provisioner)
+	})
+	require.ErrorContains(t, create(map[string]string{"csi.storage.k8s.io/ephemeral": "false"}, pv.Provisioner), "leave it out")
+	require.NoError(t, create(map[string]string{"namespace": "shop", "volumeGroup": "flexlvm"}, pv.Provisioner))
+	require.NoError(t, create(nil, pv.Provisioner))
+	require.NoError(t, create(map[string]string{"csi.storage.k8s.io/pod.namespace": "shop"}, "example.org"))
+}
