@@ -74,7 +74,13 @@ func wanting(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolum
 		return false
 	}
 	ask, own := asked(claim), has(claim)
-	return ask.Cmp(own) > 0 || object.Annotations[pv.AnnotationGrowingTo] != ""
+	return ask.Cmp(own) > 0 || object.Annotations[pv.AnnotationGrowingTo] != "" || noted(object)
+}
+
+// noted reports whether it is ours to take off a PersistentVolume what its claim had before it
+// grew. kube-controller-manager does so for FlexVolumes alone.
+func noted(object *corev1.PersistentVolume) bool {
+	return persistentvolume.DoorOf(object) == pv.CSI && object.Annotations[pv.AnnotationPreResizeCapacity] != ""
 }
 
 // decide says what to do about a claim. ask asks the ledger, and is called once at most.
@@ -115,6 +121,10 @@ func (s scene) forget(own resource.Quantity) []step {
 		next := unmarked(s.claim, own)
 		next.allocated = nil
 		out = append(out, step{what: "end the growth", status: &next})
+	}
+	// Caches leave out the sizes of a claim that does not grow.
+	if granted := capacity(s.object); noted(s.object) && (own.IsZero() || granted.Cmp(own) <= 0) {
+		out = append(out, step{what: "end what is noted of the growth", before: &resource.Quantity{}})
 	}
 	return out
 }

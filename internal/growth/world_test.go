@@ -50,6 +50,7 @@ type world struct {
 	size   volume.Bytes              // of the pool
 	made   map[string]*inventory.Volume
 	spec   volume.Spec // of every claim's volume
+	door   pv.Door
 
 	// dies is how many writes the provisioner does before it is killed, the last of which
 	// is done and not answered where lost is set; less than 0 for never.
@@ -228,7 +229,7 @@ func (w *world) bind(name string, size volume.Bytes) {
 	spec.Size = size
 	spec.Name = volume.Name("pvc-" + name)
 	object := persistentvolume.New(pv.Description{
-		Name: "pvc-" + name, Node: "n1", Hostname: "n1", Spec: spec, Charged: spec.Charge(),
+		Name: "pvc-" + name, Node: "n1", Hostname: "n1", Door: w.door, Spec: spec, Charged: spec.Charge(),
 		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}, OnNodeLoss: volume.OnNodeLossKeep,
 	}, nil, corev1.PersistentVolumeReclaimDelete)
 	object.UID, object.Status.Phase = types.UID("of-"+object.Name), corev1.VolumeBound

@@ -62,6 +62,10 @@ func TestCSIVolume(t *testing.T) {
 	total, _ = n.df("main")
 	require.EqualValues(t, 500<<20, total)
 	require.Equal(t, "500Mi", n.kubectl("get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage}"))
+	await.Until(t, patience, func() string {
+		before := n.kubectl("get", "pv", volume, "-o", `jsonpath={.metadata.annotations.volume\.alpha\.kubernetes\.io/pre-resize-capacity}`)
+		return await.Missing(before == "", "the PersistentVolume still says that %s was there before", before)
+	})
 	require.Equal(t, "0", n.kubectl("get", "pod", "main", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
 
 	// What nobody can have is refused, and said.
