@@ -232,16 +232,16 @@ func (b *bed) byHand(ctx context.Context, name, node string, like *corev1.Persis
 type stage struct {
 	nodes, each int     // volumes on each, at least: those of an earlier stage stay
 	memory      float64 // the most that the provisioner may take, in MiB; 0 where no target is set
-	place       bool    // whether pods are placed
+	place       int     // how many pods are placed where all nodes have room
 }
 
 var stages = []stage{
-	{nodes: 1000, each: 20, memory: 120, place: true},
+	{nodes: 1000, each: 20, memory: 120, place: 20},
 	// In between, the largest cluster that places a pod within a second.
-	{nodes: 1250, each: 4, place: true},
-	{nodes: 1500, each: 4, place: true},
-	{nodes: 2000, each: 4, place: true},
-	{nodes: 5000, each: 4, place: true},
+	{nodes: 1250, each: 4, place: 5},
+	{nodes: 1500, each: 4, place: 5},
+	{nodes: 2000, each: 4, place: 5},
+	{nodes: 5000, each: 4, place: 20},
 }
 
 // syntheticStages are clusters that a synthetic one stands for: the first of stages again, to
@@ -341,8 +341,8 @@ func (b *bed) look(ctx context.Context, p *process, before, s stage) (lines []st
 		}
 		lines = append(lines, fmt.Sprintf("writes of capacities for one change of one node: %g for each class, of %d (target 1)", (after-written)/classes, offered))
 	}
-	if s.place {
-		placements, err := b.placement(ctx, s.nodes)
+	if s.place > 0 {
+		placements, err := b.placement(ctx, s.nodes, s.place)
 		return append(lines, placements...), err
 	}
 	return lines, nil

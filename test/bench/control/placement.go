@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	placements = 20 // pods whose placement is timed
-	rarely     = 3  // of those whose claim fits on few nodes
+	rarely = 3 // pods whose claim fits on few nodes
 	// clockTick is the unit of the times in /proc/PID/stat, in seconds: USER_HZ is 100.
 	clockTick = 0.01
 )
@@ -31,11 +30,11 @@ type placed struct{ chosen, bound, assigned time.Duration }
 // placement places pods with new claims, one after the other, with the scheduler and the
 // controller manager at work, as they are by default: on nodes that all have room, and where
 // only some have it.
-func (b *bed) placement(ctx context.Context, nodes int) ([]string, error) {
+func (b *bed) placement(ctx context.Context, nodes, pods int) ([]string, error) {
 	if err := b.awake(ctx); err != nil {
 		return nil, err
 	}
-	anywhere, used, err := b.place(ctx, fmt.Sprintf("any-%d", nodes), placements, "1Gi")
+	anywhere, used, err := b.place(ctx, fmt.Sprintf("any-%d", nodes), pods, "1Gi")
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +100,7 @@ func (b *bed) place(ctx context.Context, prefix string, n int, size string) (out
 			return nil, 0, err
 		}
 		out = append(out, p)
+		fmt.Fprintf(b.log, "%s-%d: a node chosen after %.2f s\n", prefix, i, p.chosen.Seconds())
 	}
 	after, err := b.used("kube-scheduler")
 	return out, after - before, err
