@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/flexlvm/flexlvm/internal/csicontroller"
 	"github.com/flexlvm/flexlvm/internal/dataset"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/provision"
@@ -24,6 +25,7 @@ type options struct {
 	avoidBusy bool
 	groups    []string
 	door      string
+	socket    string
 }
 
 const long = `provisioner makes a PersistentVolume for every PersistentVolumeClaim of a
@@ -62,6 +64,7 @@ func command() *cobra.Command {
 	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "SERVER:/PATH at or below which datasets may name shares of NFS; may be repeated; without it they may name any, and none with \"none\"")
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
 	f.StringVar(&o.door, "door", string(pv.Flex), "how kubelet is to reach the volumes of classes that do not say it (parameter "+pv.ParameterDoor+"): flex, or csi where the CSI driver runs on the nodes")
+	f.StringVar(&o.socket, "controller-socket", "", "serve CSI's controller service on this socket, for csi-resizer, which applies VolumeAttributesClasses; empty: do not")
 	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated")
 	cmd.AddCommand(newNFS())
 	return cmd
@@ -92,6 +95,7 @@ func (o options) run(ctx context.Context) error {
 			return err
 		},
 		leading: metrics.Leading,
+		always:  o.controller(),
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
@@ -99,6 +103,16 @@ func (o options) run(ctx context.Context) error {
 			})
 		},
 	})
+}
+
+// controller serves sidecars, where there is a socket for it.
+func (o options) controller() func(context.Context, clients) error {
+	if o.socket == "" {
+		return nil
+	}
+	return func(ctx context.Context, c clients) error {
+		return csicontroller.Serve(ctx, csicontroller.Config{Socket: o.socket, Version: version.String, Volumes: c.modify.CoreV1().PersistentVolumes()})
+	}
 }
 
 // datasets carries out VolumeManagers, where there is a loader to do it with.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,6 +62,8 @@ type service struct {
 	// that is nothing.
 	await   func(context.Context, clients) error
 	leading func(bool) // told of the lease
+	// always, unless nil, is done besides, whoever holds the lease. If it fails, so does serve.
+	always func(context.Context, clients) error
 	// work is done while the lease is held.
 	work func(context.Context, clients) error
 }
@@ -106,17 +109,33 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 		}
 	}
 	server.Ready()
-	var failed error
-	err = d.lease.Lead(ctx, c.lock, health, func(ctx context.Context) {
-		s.leading(true)
-		failed = s.work(ctx, c)
-		s.leading(false)
-	})
-	if err := errors.Join(err, failed); err != nil {
+	if err := s.lead(ctx, c, d.lease, health); err != nil {
 		return err
 	}
 	logger.Info(s.name + " has ended")
 	return nil
+}
+
+// lead works whenever this process holds the lease, until ctx ends.
+func (s service) lead(ctx context.Context, c clients, lease controlplane.Lease, health *leaderelection.HealthzAdaptor) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var failed, besides error
+	var done sync.WaitGroup
+	if s.always != nil {
+		done.Go(func() {
+			besides = s.always(ctx, c)
+			stop()
+		})
+	}
+	err := lease.Lead(ctx, c.lock, health, func(ctx context.Context) {
+		s.leading(true)
+		failed = s.work(ctx, c)
+		s.leading(false)
+	})
+	stop()
+	done.Wait()
+	return errors.Join(err, failed, besides)
 }
 
 // check validates the flags and fills in what depends on where we run.
@@ -159,6 +178,7 @@ const (
 	capacityQPS, capacityBurst = 50, 100
 	eventQPS, eventBurst       = 50, 100
 	lossQPS, lossBurst         = 20, 40
+	modifyQPS, modifyBurst     = 10, 20
 )
 
 // clients reach the API server, each with a rate limit of its own: what one has much of
@@ -173,6 +193,8 @@ type clients struct {
 	loss  kubernetes.Interface
 	nodes *kube.Client
 	lock  kubernetes.Interface // the lease: the leader must not be late
+	// modify changes volumes that are there, as sidecars ask.
+	modify kubernetes.Interface
 }
 
 func (d *daemon) clients() (c clients, err error) {
@@ -200,6 +222,7 @@ func (d *daemon) clients() (c clients, err error) {
 	}{
 		{"claims", c.config, &c.work}, {"events", limited(eventQPS, eventBurst), &events},
 		{"capacities", limited(capacityQPS, capacityBurst), &c.capacities}, {"lost nodes", forLoss, &c.loss}, {"the lease", forLock, &c.lock},
+		{"sidecars", limited(modifyQPS, modifyBurst), &c.modify},
 	} {
 		client, err := kubernetes.NewForConfig(one.config)
 		if err != nil {

@@ -24,8 +24,8 @@ func checkClaim(claim *corev1.PersistentVolumeClaim, door pv.Door, wrong *contro
 		wrong.Add("spec.selector is not supported: a new volume has no labels to select by; leave the selector out, or name an existing PersistentVolume in spec.volumeName")
 	}
 	checkSource(claim, wrong)
-	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
-		wrong.Add(fmt.Sprintf("volumeAttributesClassName %q is not supported; leave it out, and set the limits in the class, or in the annotation %s of the PersistentVolume", *class, pv.AnnotationIOLimits))
+	if class := attributesClass(claim); class != "" && door != pv.CSI {
+		wrong.Add(fmt.Sprintf("volumeAttributesClassName %q is not supported: FlexVolumes cannot have any; leave it out, and set the limits in the class, or in the annotation %s of the PersistentVolume, or use a class with door: csi", class, pv.AnnotationIOLimits))
 	}
 }
 

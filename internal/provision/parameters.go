@@ -17,10 +17,6 @@ const (
 	parameterWipe       = "wipe"
 	parameterOnNodeLoss = "onNodeLoss"
 	parameterRatio      = "overprovisionRatio"
-	parameterReadBps    = "readBps"
-	parameterWriteBps   = "writeBps"
-	parameterReadIOPS   = "readIops"
-	parameterWriteIOPS  = "writeIops"
 	parameterFSType     = "fsType"
 	// parameterCSIFSType is how classes of CSI drivers name the file system; it is
 	// taken so that a class can be moved over by changing its provisioner.
@@ -52,10 +48,10 @@ var classParameters = [...]parameter{
 	{parameterReclaim, "", into(func(p *Parameters) *volume.Reclaim { return &p.Reclaim }, volume.ParseReclaim)},
 	{parameterWipe, "", into(func(p *Parameters) *volume.Wipe { return &p.Wipe }, volume.ParseWipe)},
 	{parameterOnNodeLoss, "", into(func(p *Parameters) *volume.OnNodeLoss { return &p.OnNodeLoss }, volume.ParseOnNodeLoss)},
-	{parameterReadBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.ReadBps }, volume.ParseBps)},
-	{parameterWriteBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.WriteBps }, volume.ParseBps)},
-	{parameterReadIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.ReadIOPS }, volume.ParseIOPS)},
-	{parameterWriteIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.WriteIOPS }, volume.ParseIOPS)},
+	{volume.ParameterReadBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.ReadBps }, volume.ParseBps)},
+	{volume.ParameterWriteBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.WriteBps }, volume.ParseBps)},
+	{volume.ParameterReadIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.ReadIOPS }, volume.ParseIOPS)},
+	{volume.ParameterWriteIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.WriteIOPS }, volume.ParseIOPS)},
 	{pv.ParameterDoor, "", into(func(p *Parameters) *pv.Door { return &p.Door }, pv.ParseDoor)},
 	{parameterFSType, "", parseFSType},
 	{parameterCSIFSType, "", parseFSType},

@@ -75,6 +75,9 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Door: r.door(), Spec: spec, Charged: spec.Charge(), MountOptions: options,
 		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits,
 	}, accessModes(r.Claim.Spec.AccessModes), policy)
+	if name := attributesClass(r.Claim); name != "" {
+		object.Spec.VolumeAttributesClassName = &name // or Kubernetes would not bind the two
+	}
 	r.asReplica(object)
 	return object
 }

@@ -70,6 +70,8 @@ type Listers struct {
 	OnNode func(label string) ([]*corev1.PersistentVolume, error)
 	// Claim returns a claim as it is now; Claims may be behind.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	// Attributes returns a VolumeAttributesClass as it is now.
+	Attributes func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error)
 	// Owner returns the metadata of a VolumeManager as it is now.
 	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
 	// Pods returns the pods without a node that use a claim.
@@ -104,7 +106,7 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 // Provision returns the PersistentVolume for a claim, once room is reserved for it and
 // for the other claims of its pod.
 //
-//   - The claim and its class are checked first: a Refusal is final.
+//   - The claim and its classes are checked first: a Refusal is final.
 //   - If the node is gone or has no room, the claim goes back to the scheduler.
 //   - If the node has no hostname label, which a person must fix, or the API server does
 //     not answer, the claim is tried again.
@@ -112,6 +114,9 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster, Door: p.Door}
 	spec, parameters, err := request.Check()
 	if err != nil {
+		return nil, finished, p.told(err)
+	}
+	if parameters.IOLimits, err = p.limits(ctx, o.PVC, parameters.IOLimits); err != nil {
 		return nil, finished, p.told(err)
 	}
 	if request.clones() {

@@ -50,6 +50,9 @@ type cast struct {
 	away    error // what asking for pods comes to
 	owners  []*metav1.PartialObjectMetadata
 	lost    error // what asking for an owner comes to
+
+	attributes []*storagev1.VolumeAttributesClass
+	unread     error // what asking for one of these comes to
 }
 
 // newCast has two nodes with room for ten volumes of 1 GiB each, of which the second
@@ -104,6 +107,17 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 					return nil, c.lost
 				}
 				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "volumemanagers"}, name)
+			},
+			Attributes: func(_ context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
+				for _, one := range c.attributes {
+					if one.Name == name {
+						return one, nil
+					}
+				}
+				if c.unread != nil {
+					return nil, c.unread
+				}
+				return nil, apierrors.NewNotFound(storagev1.Resource("volumeattributesclasses"), name)
 			},
 			Pods: func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
 		},

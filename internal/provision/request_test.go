@@ -127,7 +127,7 @@ func TestCheckRefuses(t *testing.T) {
 		},
 		"attributes class": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },
-			err:   `volumeAttributesClassName "gold" is not supported; leave it out, and set the limits in the class, or in the annotation flexlvm.io/io-limits of the PersistentVolume`,
+			err:   `volumeAttributesClassName "gold" is not supported: FlexVolumes cannot have any; leave it out, and set the limits in the class, or in the annotation flexlvm.io/io-limits of the PersistentVolume, or use a class with door: csi`,
 		},
 		"no size": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = nil },

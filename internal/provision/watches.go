@@ -67,6 +67,8 @@ func (w *watches) listers() Listers {
 		Claim:   claimNow(w.pods.client),
 		Owner:   w.owner,
 		Pods:    w.pods.using,
+
+		Attributes: attributesNow(w.pods.client),
 	}
 }
 

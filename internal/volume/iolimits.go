@@ -29,6 +29,15 @@ const (
 // unlimited is the kernel's word for no limit.
 const unlimited = "max"
 
+// Names of the limits as people give them: parameters of a StorageClass, and of a
+// VolumeAttributesClass.
+const (
+	ParameterReadBps   = "readBps"
+	ParameterWriteBps  = "writeBps"
+	ParameterReadIOPS  = "readIops"
+	ParameterWriteIOPS = "writeIops"
+)
+
 // ParseBps parses a rate in bytes per second: a whole number with an optional Kubernetes
 // suffix. The error is a *FieldError.
 func ParseBps(field, s string) (Bytes, error) {

@@ -128,7 +128,7 @@ func (s *space) kubelet(name, size string) {
 		volume, err := s.client.CoreV1().PersistentVolumes().Get(s.t.Context(), s.pvc(name).Spec.VolumeName, metav1.GetOptions{})
 		require.NoError(s.t, err)
 		_, resizes := volume.Annotations["volume.alpha.kubernetes.io/pre-resize-capacity"]
-		return await.Missing(!resizes, "kube-controller-manager has not seen that %s has grown", name)
+		return await.Missing(!resizes, "nobody has seen that %s has grown", name)
 	})
 	claim := s.pvc(name)
 	require.Empty(s.t, claim.Status.AllocatedResourceStatuses)
@@ -317,7 +317,7 @@ func (b *bed) testGrowthPolicies(t *testing.T) {
 	for _, patch := range []string{
 		`{"spec":{"claimRef":{"name":"other"}}}`, `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`,
 	} {
-		b.refusedSoon(t, "and the capacity", func(dryRun []string) error {
+		b.refusedSoon(t, "the capacity, and the limits on IO", func(dryRun []string) error {
 			_, err := stolen.CoreV1().PersistentVolumes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
 			return err
 		})

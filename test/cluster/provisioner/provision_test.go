@@ -57,6 +57,7 @@ func TestProvisioner(t *testing.T) {
 		t.Run("too large already", b.testGrowthTooLarge)
 		t.Run("killed at each step", b.testGrowthKilled)
 	})
+	t.Run("classes of attributes", b.testAttributesClasses)
 	t.Run("faults", func(t *testing.T) {
 		t.Run("first choice filled meanwhile", b.testFirstChoiceFilled)
 		t.Run("no room and killed again and again", b.testNoRoomAndKilled)

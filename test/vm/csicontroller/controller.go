@@ -10,7 +10,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/csicontroller"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -23,17 +29,30 @@ const (
 	cluster   = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
 )
 
-// controller makes, describes and removes volumes.
+// controller makes, describes and removes volumes. The rest is the provisioner's own
+// controller service, before an API server in memory.
 type controller struct {
-	csi.UnimplementedControllerServer
+	*csicontroller.Service
 	engine *node.Engine
+	server kubernetes.Interface
 
 	mu      sync.Mutex
 	volumes map[string]*csi.Volume // by handle
 }
 
-func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	out := &csi.ControllerGetCapabilitiesResponse{}
+func newController(engine *node.Engine) *controller {
+	server := fake.NewClientset()
+	return &controller{
+		Service: csicontroller.New(server.CoreV1().PersistentVolumes()), engine: engine, server: server, volumes: map[string]*csi.Volume{},
+	}
+}
+
+// ControllerGetCapabilities adds to what the service offers what this makes up for.
+func (c *controller) ControllerGetCapabilities(ctx context.Context, r *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	out, err := c.Service.ControllerGetCapabilities(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	for _, can := range []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
@@ -47,18 +66,22 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 }
 
 // CreateVolume describes a volume as a PersistentVolume; its first mount makes it.
-func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if r.GetName() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "a volume has a name and capabilities")
+	}
+	limits, err := controlplane.ParseAttributes(r.GetMutableParameters())
+	if err != nil {
+		return nil, err
 	}
 	size := volume.Bytes(max(r.GetCapacityRange().GetRequiredBytes(), int64(64*volume.MiB)))
 	spec := volume.Spec{
 		Group: volume.DefaultGroup, Name: volume.Name(fmt.Sprintf("pvc-%x", sha256.Sum256([]byte(r.GetName())))), Size: size.RoundUp(volume.Block),
 		Layout: volume.Linear, Kind: volume.Claim, Cluster: cluster, Namespace: namespace,
 	}
-	object := persistentvolume.New(pv.Description{Name: string(spec.Name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec},
+	object := persistentvolume.New(pv.Description{Name: string(spec.Name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, IOLimits: limits},
 		[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
-	source := object.Spec.CSI
+	source := object.Spec.CSI.DeepCopy()
 	// As kubelet says it of the pod.
 	source.VolumeAttributes["csi.storage.k8s.io/pod.namespace"] = namespace
 	made := &csi.Volume{VolumeId: source.VolumeHandle, CapacityBytes: int64(spec.Size), VolumeContext: source.VolumeAttributes}
@@ -68,6 +91,9 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 		return nil, status.Errorf(codes.AlreadyExists, "volume %s has %d bytes", made.GetVolumeId(), there.GetCapacityBytes())
 	}
 	c.volumes[made.GetVolumeId()] = made
+	if _, err := c.server.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
 	return &csi.CreateVolumeResponse{Volume: made}, nil
 }
 
@@ -84,6 +110,9 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	if err != nil || !known {
 		return &csi.DeleteVolumeResponse{}, nil // there is none
 	}
+	if err := c.server.CoreV1().PersistentVolumes().Delete(ctx, string(n), metav1.DeleteOptions{}); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
 	ref := node.Ref{Group: g, Name: n, Cluster: cluster, Kind: volume.Claim}
 	if err := c.engine.Release(ctx, ref, volume.Unreferenced, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
@@ -92,20 +121,6 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.DeleteVolumeResponse{}, nil
-}
-
-func (c *controller) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "volume_id or volume_capabilities are missing")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.volumes[r.GetVolumeId()] == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no volume %s", r.GetVolumeId())
-	}
-	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeContext: r.GetVolumeContext(), VolumeCapabilities: r.GetVolumeCapabilities(), Parameters: r.GetParameters(),
-	}}, nil
 }
 
 // ControllerExpandVolume leaves the growth to the node: room is not reckoned here.

@@ -1,7 +1,8 @@
 // Command csicontroller stands in for the provisioner and the node daemon where there is no
 // Kubernetes: a CSI controller service whose volumes are named and described as the
-// provisioner does, and removed as the daemon does. Calls of the node service are passed on
-// to the driver as they are. So CSI's own tests have volumes to work on.
+// provisioner does, and removed as the daemon does. What the provisioner's own controller
+// service offers, it answers; calls of the node service are passed on to the driver as they
+// are. So CSI's own tests have volumes to work on.
 package main
 
 import (
@@ -45,7 +46,7 @@ func run(listen, driver string) error {
 	}
 	server := grpc.NewServer()
 	csi.RegisterIdentityServer(server, &identity{driver: csi.NewIdentityClient(conn)})
-	csi.RegisterControllerServer(server, &controller{engine: engine, volumes: map[string]*csi.Volume{}})
+	csi.RegisterControllerServer(server, newController(engine))
 	csi.RegisterNodeServer(server, &nodes{driver: csi.NewNodeClient(conn)})
 	return errors.Join(server.Serve(listener), conn.Close())
 }

@@ -1,0 +1,130 @@
+package csicontroller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path"
+	"runtime/debug"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// callDeadline is above what sidecars wait for an answer, 10 s by default.
+const callDeadline = 30 * time.Second
+
+// Config is what the service needs to know.
+type Config struct {
+	Socket  string // its path; the directory must be there
+	Version string
+	Volumes Volumes
+}
+
+// Serve serves the calls of sidecars on the socket until ctx ends.
+func Serve(ctx context.Context, cfg Config) error {
+	// One that a killed process has left is in the way. Nothing else may be removed.
+	if info, err := os.Lstat(cfg.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(cfg.Socket); err != nil {
+			return fmt.Errorf("remove what an earlier process has left: %w", err)
+		}
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", cfg.Socket)
+	if err != nil {
+		return fmt.Errorf("listen for sidecars on %s: %w", cfg.Socket, err)
+	}
+	if err := os.Chmod(cfg.Socket, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("keep others from the socket: %w", err), listener.Close())
+	}
+	log := klog.FromContext(ctx)
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(call context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		return answer(klog.NewContext(call, log), request, info, handle)
+	}))
+	csi.RegisterIdentityServer(server, &identity{version: cfg.Version})
+	csi.RegisterControllerServer(server, New(cfg.Volumes))
+	csi.RegisterNodeServer(server, &node{})
+	log.Info("The controller service waits for sidecars", "socket", cfg.Socket)
+	end := context.AfterFunc(ctx, server.GracefulStop)
+	defer end()
+	if err := server.Serve(listener); err != nil {
+		return fmt.Errorf("serve %s: %w", cfg.Socket, err)
+	}
+	return nil
+}
+
+// answer bounds and logs a call, and gives its error a code.
+func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (out any, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callDeadline)
+	defer cancel()
+	log := klog.FromContext(ctx).WithValues("call", path.Base(info.FullMethod))
+	if named, is := request.(interface{ GetVolumeId() string }); is {
+		log = log.WithValues("volume", named.GetVolumeId())
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error(fmt.Errorf("%v", p), "A call ended in a panic", "stack", string(debug.Stack()))
+			out, err = nil, status.Error(codes.Internal, "internal error in the provisioner; its log holds the details, please report them")
+		}
+	}()
+	if out, err = handle(ctx, request); err != nil {
+		err = statusOf(err)
+		log.Error(err, "A call failed")
+	}
+	return out, err
+}
+
+// statusOf gives an error a code, if it has none. After Unavailable and DeadlineExceeded the
+// resizer takes a change for one that may still come; after the others it takes it for failed.
+func statusOf(err error) error {
+	if s, has := status.FromError(err); has {
+		return s.Err()
+	}
+	code := codes.Unavailable
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		code = codes.DeadlineExceeded
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		code = codes.FailedPrecondition
+	case apierrors.IsNotFound(err):
+		code = codes.NotFound
+	}
+	return status.Error(code, err.Error())
+}
+
+// identity answers the calls of CSI's identity service.
+type identity struct {
+	csi.UnimplementedIdentityServer
+	version string
+}
+
+func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: pv.Provisioner, VendorVersion: i.version}, nil
+}
+
+func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
+		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}},
+	}}}, nil
+}
+
+func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil // saying nothing more means ready
+}
+
+// node tells the resizer that it has nothing to do: growth is the provisioner's.
+type node struct {
+	csi.UnimplementedNodeServer
+}
+
+func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{}, nil
+}

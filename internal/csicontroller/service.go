@@ -1,0 +1,168 @@
+package csicontroller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Fields of requests, as messages call them.
+const (
+	fieldHandle       = "volume_id"
+	fieldCapabilities = "volume_capabilities"
+	fieldSecrets      = "secrets"
+)
+
+// keyName is the key by which CSI's resizer names the PersistentVolume, if it is told to
+// (--extra-modify-metadata).
+const keyName = "csi.storage.k8s.io/pv/name"
+
+// Volumes are the PersistentVolumes of the cluster; client-go's client has these methods.
+type Volumes interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.PersistentVolume, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.PersistentVolume, error)
+}
+
+// A Service answers the calls of CSI's controller service.
+type Service struct {
+	csi.UnimplementedControllerServer
+	volumes Volumes
+}
+
+// New returns the service.
+func New(volumes Volumes) *Service { return &Service{volumes: volumes} }
+
+// ControllerGetCapabilities names what is offered.
+func (s *Service) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{
+		Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_MODIFY_VOLUME}},
+	}}}, nil
+}
+
+// ControllerModifyVolume writes the limits on the PersistentVolume, from where the daemon of
+// its node applies them within a moment; if it cannot, it says so in events. A call that was
+// repeated writes nothing.
+func (s *Service) ControllerModifyVolume(ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	switch {
+	case r.GetVolumeId() == "":
+		return nil, missing(fieldHandle)
+	case len(r.GetSecrets()) > 0:
+		return nil, refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted; remove controllerExpandSecretRef from the PersistentVolume"})
+	}
+	object, err := s.find(ctx, r.GetVolumeId(), r.GetMutableParameters()[keyName])
+	if err != nil {
+		return nil, err
+	}
+	limits, err := controlplane.ParseAttributes(r.GetMutableParameters())
+	if err != nil {
+		return nil, err // has its code
+	}
+	text := ""
+	if !limits.IsZero() {
+		text = limits.String()
+	}
+	if object.Annotations[pv.AnnotationIOLimits] == text {
+		return &csi.ControllerModifyVolumeResponse{}, nil
+	}
+	if err := s.write(ctx, object, text); err != nil {
+		return nil, fmt.Errorf("write the limits of PersistentVolume %q: %w", object.Name, err)
+	}
+	klog.FromContext(ctx).Info("The limits on IO of a volume were changed", "volume", object.Name, "limits", text)
+	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+// write sets the annotation, or takes it away where nothing is limited. It fails if the
+// PersistentVolume has been made anew meanwhile.
+func (s *Service) write(ctx context.Context, object *corev1.PersistentVolume, text string) error {
+	var value any
+	if text != "" {
+		value = text
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": object.UID, "annotations": map[string]any{pv.AnnotationIOLimits: value},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = s.volumes.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// find returns the PersistentVolume of a handle. Its name is told, or else it is that of the
+// volume, as it is for all but replicas of datasets and what a person has written.
+func (s *Service) find(ctx context.Context, id, name string) (*corev1.PersistentVolume, error) {
+	_, n, _, err := pv.ParseHandle(fieldHandle, id)
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	if name == "" {
+		name = string(n)
+	}
+	object, err := s.volumes.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, status.Errorf(codes.NotFound, "there is no PersistentVolume %q for the volume %s; csi-resizer needs --extra-modify-metadata where the two have different names", name, id)
+	case err != nil:
+		return nil, fmt.Errorf("get PersistentVolume %q: %w", name, err)
+	case persistentvolume.DoorOf(object) != pv.CSI || object.Spec.CSI.VolumeHandle != id:
+		return nil, status.Errorf(codes.NotFound, "PersistentVolume %q is not that of the volume %s of the CSI driver %s", name, id, pv.Provisioner)
+	}
+	return object, nil
+}
+
+// ValidateVolumeCapabilities confirms what the node service would mount.
+func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	switch {
+	case r.GetVolumeId() == "":
+		return nil, missing(fieldHandle)
+	case len(r.GetVolumeCapabilities()) == 0:
+		return nil, missing(fieldCapabilities)
+	}
+	if _, err := s.find(ctx, r.GetVolumeId(), ""); err != nil {
+		return nil, err
+	}
+	for _, c := range r.GetVolumeCapabilities() {
+		if why := unfit(c); why != "" {
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: why}, nil
+		}
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: r.GetVolumeContext(), VolumeCapabilities: r.GetVolumeCapabilities(), Parameters: r.GetParameters(), MutableParameters: r.GetMutableParameters(),
+	}}, nil
+}
+
+// unfit says why a volume cannot be used in some way; empty where it can.
+func unfit(c *csi.VolumeCapability) string {
+	m := c.GetMount()
+	if m == nil || m.GetFsType() != "" && m.GetFsType() != pv.FSType {
+		return "flexlvm makes file systems, and those of type " + pv.FSType
+	}
+	switch c.GetAccessMode().GetMode() {
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_UNKNOWN:
+		return "a volume is on the disk of one node"
+	}
+	if _, err := volume.ParseMountOptions("mountOptions", m.GetMountFlags()); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func missing(field string) error {
+	return refuse(&volume.FieldError{Field: field, Reason: "is missing from the request"})
+}
+
+func refuse(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }

@@ -1,0 +1,61 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// attributesClass returns the name of the VolumeAttributesClass that a claim asks for; empty
+// where it asks for none.
+func attributesClass(claim *corev1.PersistentVolumeClaim) string {
+	if name := claim.Spec.VolumeAttributesClassName; name != nil {
+		return *name
+	}
+	return ""
+}
+
+// limits returns the limits on IO that the volume begins with: those of the claim's
+// VolumeAttributesClass, if it names one, and else those of its StorageClass. Later ones are
+// the controller service's (package csicontroller).
+func (p *Provisioner) limits(ctx context.Context, claim *corev1.PersistentVolumeClaim, ofClass volume.IOLimits) (volume.IOLimits, error) {
+	name := attributesClass(claim)
+	if name == "" {
+		return ofClass, nil
+	}
+	class, err := p.Listers.Attributes(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return volume.IOLimits{}, fmt.Errorf("the VolumeAttributesClass %q does not exist; create it, the claim is tried again by itself", name)
+	case err != nil:
+		return volume.IOLimits{}, fmt.Errorf("get VolumeAttributesClass %q: %w", name, err)
+	}
+	var wrong controlplane.Problems
+	if class.DriverName != pv.Provisioner {
+		wrong.Add(fmt.Sprintf("VolumeAttributesClass %q is for the driver %q, and the class of the claim for %q; name one of %[3]s, or leave volumeAttributesClassName out", name, class.DriverName, pv.Provisioner))
+		return volume.IOLimits{}, wrong.Refusal()
+	}
+	limits, err := controlplane.ParseAttributes(class.Parameters)
+	if err != nil {
+		wrong.Add(fmt.Sprintf("VolumeAttributesClass %q: %s; its parameters cannot be changed, create it again", name, err))
+	}
+	return limits, wrong.Refusal()
+}
+
+// attributesNow gives a VolumeAttributesClass by the API server's own word. They are few,
+// and claims that name one rarer than that: no watch is kept, which an API server that does
+// not have them would not answer.
+func attributesNow(client kubernetes.Interface) func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
+	return func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
+		return client.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
+	}
+}
