@@ -22,7 +22,7 @@ func newChart(from manifests) (*chart, error) {
 		return nil, fmt.Errorf("the image %s has no tag that is a version", from.image)
 	}
 	c := &chart{from: from, version: version, templates: map[string]string{}}
-	for _, o := range slices.Concat(from.objects, from.monitoring) {
+	for _, o := range slices.Concat(from.objects, from.additional, from.monitoring) {
 		if err := c.add(o); err != nil {
 			return nil, err
 		}
@@ -75,8 +75,12 @@ func (o object) condition() string {
 		return ".Values.namespace.create"
 	case o.kind == "CustomResourceDefinition":
 		return ".Values.crds.install"
-	case o.kind == "StorageClass":
+	case o.kind == "StorageClass" && o.part == "":
 		return ".Values.storageClasses.install"
+	case o.kind == "StorageClass":
+		return "and .Values.storageClasses.install .Values." + o.part + ".install"
+	case o.part == resizerPart:
+		return ".Values.resizer.install"
 	case strings.HasPrefix(o.part, "monitoring."):
 		return ".Values." + o.part
 	case o.part == "node":
@@ -98,7 +102,10 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	}
 	main := container(pod)
 	spec := o.fields["spec"].(map[string]any)
-	if o.part != "" {
+	switch {
+	case slices.Contains(additionalParts, o.part):
+		note("install", "true: install it in addition (docs/doors.md), with the class flexlvm-csi.", false, ofBoolean())
+	case o.part != "":
 		note("install", "Leave it out at your own risk: docs/install.md says what is missing then.", true, ofBoolean())
 	}
 	if replicas, found := spec["replicas"]; found {
@@ -107,7 +114,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	if rolling, found := lookup(spec, "updateStrategy", "rollingUpdate").(map[string]any); found {
 		rolling["maxUnavailable"] = m.in(note("maxUnavailable", "On how many nodes at a time an upgrade replaces it.", rolling["maxUnavailable"], map[string]any{"type": []string{"string", "integer"}}))
 	}
-	c.addFlags(main, m, note)
+	c.addFlags(o, main, m, note)
 	main["imagePullPolicy"] = m.in("$.Values.image.pullPolicy")
 	main["resources"] = m.block(note("resources", "What its container asks for, and its limits.", main["resources"], ofMap()))
 	addEnvironment(main, m, note)
@@ -123,11 +130,14 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	metadata["annotations"] = m.optional(note("podAnnotations", "Further annotations of its pods.", map[string]any{}, ofStrings()))
 	pod["imagePullSecrets"] = m.optional("$.Values.imagePullSecrets")
 	c.workloads = append(c.workloads, w)
+	if o.name == "flexlvm-provisioner" {
+		c.addResizer(pod, m)
+	}
 }
 
 // addFlags makes the flags of a program values. Those that hold a variable, and what a
 // program without arguments of its own is started by, stay as they are.
-func (c *chart) addFlags(main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
 	field := "args"
 	if main[field] == nil {
 		field = "command"
@@ -145,10 +155,14 @@ func (c *chart) addFlags(main map[string]any, m *marks, note func(string, string
 		order = append(order, name)
 		flags[name] = value
 	}
+	fixedList := "(list" + quoted(fixed) + ")"
+	if more := c.resizerFlags(o); len(more) > 0 {
+		fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list $.Values.resizer.install))", fixedList, quoted(more))
+	}
 	where := note("flags", "Its flags, without the dashes. Further ones may be added; null takes one away.", flags, ofFlags())
 	main[field] = m.whole(func(indent, key string) string {
-		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" (list%s) "order" (list%s) "flags" %s) | nindent %d }}`,
-			indent, key, quoted(fixed), quoted(order), where, len(indent))
+		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" %s "order" (list%s) "flags" %s) | nindent %d }}`,
+			indent, key, fixedList, quoted(order), where, len(indent))
 	})
 }
 
@@ -213,12 +227,12 @@ func (c *chart) values() []value {
 		{key: "crds", comment: "The definitions of NodeStorage, VolumeGroup and VolumeManager. They are upgraded with the release, and stay when it is uninstalled.", group: []value{
 			{key: "install", comment: "false: somebody else looks after them.", preset: true, schema: ofBoolean()},
 		}},
-		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset.", group: []value{
+		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset, and flexlvm-csi with the CSI driver.", group: []value{
 			{key: "install", comment: "false: you make your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
 		}},
 	}
 	all = append(append(all, c.workloads...), monitoringValues())
-	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads it back.", group: []value{
+	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads it back; with csi.install another does so through the CSI driver.", group: []value{
 		{key: "image", comment: "An image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
 		{key: "storageClass", comment: "The class of its volume.", preset: "flexlvm", schema: ofString()},
 		{key: "size", comment: "The size of its volume.", preset: "64Mi", schema: ofString()},

@@ -196,6 +196,89 @@ func TestMonitoring(t *testing.T) {
 	require.NotContains(t, got, "PrometheusRule flexlvm")
 }
 
+// The CSI driver, and CSI's resizer beside the provisioner, are installed where they are asked
+// for, object for object as kustomize does.
+func TestCSI(t *testing.T) {
+	plain := rendered(t)
+	got := rendered(t, "--set", "csi.install=true")
+	for _, key := range []string{"DaemonSet flexlvm-csi", "ServiceAccount flexlvm-csi", "StorageClass flexlvm-csi"} {
+		require.NotContains(t, plain, key)
+		require.Contains(t, got, key)
+	}
+	require.Equal(t, normal(t, plain["Deployment flexlvm-provisioner"]), normal(t, got["Deployment flexlvm-provisioner"]))
+	requireBuilt(t, got, "csi", 3)
+	require.Equal(t, map[string]string{"flexlvm-test": "flexlvm"}, testPods(t))
+	require.Equal(t, map[string]string{"flexlvm-test": "mine", "flexlvm-test-csi": "flexlvm-csi"}, testPods(t, "--set", "csi.install=true,test.storageClass=mine"))
+	require.NotContains(t, rendered(t, "--set", "csi.install=true,storageClasses.install=false"), "StorageClass flexlvm-csi")
+
+	// As docs/io-limits.md has it: a line of installer/kustomization.yaml.
+	whole := filepath.Join(t.TempDir(), "installer")
+	require.NoError(t, os.CopyFS(whole, os.DirFS(installer)))
+	file := filepath.Join(whole, "kustomization.yaml")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(content), "  # - csi/resizer\n")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(content), "  # - csi/resizer\n", "  - csi/resizer\n", 1)), 0o600))
+	built, err := kustomize(whole)
+	require.NoError(t, err)
+	got = rendered(t, "--set", "resizer.install=true")
+	compared := 0
+	for _, r := range built.Resources() {
+		if r.GetKind() == "CustomResourceDefinition" {
+			continue // see TestDefaultsAreTheManifests
+		}
+		fields, err := r.Map()
+		require.NoError(t, err)
+		key := r.GetKind() + " " + r.GetName()
+		require.Equal(t, normal(t, fields), normal(t, got[key]), key)
+		compared++
+	}
+	require.Equal(t, len(plain)+4, len(got), "a ClusterRole, a Role and what binds them")
+	require.Equal(t, len(got)-3, compared)
+
+	got = rendered(t, "--set", "resizer.install=true,resizer.image=registry.example.org/csi-resizer:v9,resizer.resources.limits.memory=1Gi,image.pullPolicy=Always,provisioner.flags.door=csi")
+	pod := lookup(got["Deployment flexlvm-provisioner"], "spec", "template", "spec").(map[string]any)
+	containers := pod["containers"].([]any)
+	require.Len(t, containers, 2)
+	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--controller-socket=/run/csi/csi.sock", "--door=csi"}, containers[0].(map[string]any)["args"])
+	sidecar := containers[1].(map[string]any)
+	require.Equal(t, "registry.example.org/csi-resizer:v9", sidecar["image"])
+	require.Equal(t, "Always", sidecar["imagePullPolicy"])
+	require.Equal(t, "1Gi", lookup(sidecar, "resources", "limits", "memory"))
+}
+
+// testPods are the pods of helm test, and the classes of their volumes.
+func testPods(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "flexlvm", shipped, "--show-only", "templates/tests/volume.yaml"}, args...)...)
+	require.NoError(t, err, out)
+	pods := map[string]string{}
+	for _, document := range strings.Split("\n"+out, "\n---\n") {
+		var pod map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(document), &pod))
+		if pod == nil {
+			continue
+		}
+		volume := lookup(pod, "spec", "volumes").([]any)[0].(map[string]any)
+		pods[lookup(pod, "metadata", "name").(string)], _ = lookup(volume, "ephemeral", "volumeClaimTemplate", "spec", "storageClassName").(string)
+	}
+	return pods
+}
+
+// requireBuilt requires that a release has n objects as kustomize builds them in a folder.
+func requireBuilt(t *testing.T, got map[string]map[string]any, folder string, n int) {
+	t.Helper()
+	built, err := kustomize(filepath.Join(installer, folder))
+	require.NoError(t, err)
+	require.Len(t, built.Resources(), n)
+	for _, r := range built.Resources() {
+		fields, err := r.Map()
+		require.NoError(t, err)
+		key := r.GetKind() + " " + r.GetName()
+		require.Equal(t, normal(t, fields), normal(t, got[key]), key)
+	}
+}
+
 // A misspelt value must not be without effect silently.
 func TestValuesThatAreRefused(t *testing.T) {
 	for set, says := range map[string]string{

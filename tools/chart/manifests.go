@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 )
 
 // An object is one that is installed, as decoded YAML.
@@ -20,12 +24,27 @@ type object struct {
 type manifests struct {
 	objects    []object
 	monitoring []object // which only some clusters can have
+	additional []object // of the folders that are applied in addition, each if its value says so
+	resizer    []patch  // what installer/csi/resizer adds to the provisioner
 	image      string   // of all containers: name:tag
 	pluginDir  string
 }
 
 // optionalParts are the folders of installer/ that a cluster may do without.
 var optionalParts = []string{"node", "gc"}
+
+// additionalParts are the folders of installer/ that are applied in addition to it.
+var additionalParts = []string{"csi"}
+
+// A patch adds something to an object.
+type patch struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// resizerPart is the component that adds CSI's resizer to the provisioner.
+const resizerPart = "csi/resizer"
 
 // monitoringParts are the values under "monitoring" that each have one kind of object
 // installed.
@@ -55,40 +74,112 @@ func (m *manifests) readMonitoring(folder string) error {
 	return nil
 }
 
+// readAdditional adds the objects of what is applied in addition.
+func (m *manifests) readAdditional(installer string) error {
+	for _, folder := range additionalParts {
+		built, err := readFolder(filepath.Join(installer, folder), func(object) string { return folder })
+		if err != nil {
+			return err
+		}
+		m.additional = append(m.additional, built...)
+	}
+	return nil
+}
+
+// readFolder reads what kustomize builds in a folder; part says what part an object is of.
+func readFolder(folder string, part func(object) string) (out []object, err error) {
+	built, err := kustomize(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range built.Resources() {
+		fields, err := r.Map()
+		if err != nil {
+			return nil, fmt.Errorf("read %s %s: %w", r.GetKind(), r.GetName(), err)
+		}
+		o := object{kind: r.GetKind(), name: r.GetName(), fields: fields}
+		o.part = part(o)
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// readResizer reads the component of the resizer: its objects, and what it adds to the
+// provisioner.
+func (m *manifests) readResizer(folder string) error {
+	content, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
+	if err != nil {
+		return fmt.Errorf("read the resizer: %w", err)
+	}
+	var component struct {
+		Resources []string
+		Patches   []struct{ Patch string }
+	}
+	if err := yaml.Unmarshal(content, &component); err != nil {
+		return fmt.Errorf("read %s: %w", folder, err)
+	}
+	if len(component.Patches) != 1 {
+		return fmt.Errorf("%s has %d patches; the chart knows what to do with one, of the provisioner", folder, len(component.Patches))
+	}
+	if err := yaml.Unmarshal([]byte(component.Patches[0].Patch), &m.resizer); err != nil {
+		return fmt.Errorf("read the patch of %s: %w", folder, err)
+	}
+	for _, file := range component.Resources {
+		content, err := os.ReadFile(filepath.Join(folder, file))
+		if err != nil {
+			return fmt.Errorf("read the resizer: %w", err)
+		}
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			var fields map[string]any
+			if err := yaml.Unmarshal([]byte(document), &fields); err != nil {
+				return fmt.Errorf("read %s of %s: %w", file, folder, err)
+			}
+			kind, _ := fields["kind"].(string)
+			name, _ := lookup(fields, "metadata", "name").(string)
+			m.additional = append(m.additional, object{kind: kind, name: name, part: resizerPart, fields: fields})
+		}
+	}
+	return nil
+}
+
 func readManifests(installer string) (manifests, error) {
 	var m manifests
 	if err := m.readMonitoring(filepath.Join(installer, "../monitoring")); err != nil {
 		return m, err
 	}
+	if err := m.readAdditional(installer); err != nil {
+		return m, err
+	}
+	if err := m.readResizer(filepath.Join(installer, resizerPart)); err != nil {
+		return m, err
+	}
 	part := map[string]string{}
 	for _, folder := range optionalParts {
-		built, err := kustomize(filepath.Join(installer, folder))
+		built, err := readFolder(filepath.Join(installer, folder), func(object) string { return folder })
 		if err != nil {
 			return m, err
 		}
-		for _, r := range built.Resources() {
-			part[r.GetKind()+" "+r.GetName()] = folder
+		for _, o := range built {
+			part[o.kind+" "+o.name] = folder
 		}
 	}
-	built, err := kustomize(installer)
-	if err != nil {
+	var err error
+	if m.objects, err = readFolder(installer, func(o object) string { return part[o.kind+" "+o.name] }); err != nil {
 		return m, err
 	}
-	for _, r := range built.Resources() {
-		fields, err := r.Map()
-		if err != nil {
-			return m, fmt.Errorf("read %s %s: %w", r.GetKind(), r.GetName(), err)
-		}
-		m.objects = append(m.objects, object{kind: r.GetKind(), name: r.GetName(), part: part[r.GetKind()+" "+r.GetName()], fields: fields})
-	}
-	for _, o := range m.objects {
+	return m, m.readSettings(installer)
+}
+
+// readSettings finds the image and the directory of volume plugins in the workloads.
+func (m *manifests) readSettings(installer string) error {
+	for _, o := range slices.Concat(m.objects, m.additional) {
 		pod := o.pod()
 		if pod == nil {
 			continue
 		}
 		image, _ := container(pod)["image"].(string)
 		if m.image != "" && m.image != image {
-			return m, fmt.Errorf("%s %s runs %s, others %s: the chart has one image", o.kind, o.name, image, m.image)
+			return fmt.Errorf("%s %s runs %s, others %s: the chart has one image", o.kind, o.name, image, m.image)
 		}
 		m.image = image
 		volumes, _ := pod["volumes"].([]any)
@@ -99,9 +190,9 @@ func readManifests(installer string) (manifests, error) {
 		}
 	}
 	if m.image == "" || m.pluginDir == "" {
-		return m, fmt.Errorf("%s has no image or no volume plugin-dir", installer)
+		return fmt.Errorf("%s has no image or no volume plugin-dir", installer)
 	}
-	return m, nil
+	return nil
 }
 
 func kustomize(folder string) (resmap.ResMap, error) {

@@ -47,20 +47,30 @@ func (m *marks) optional(value string) string {
 }
 
 // write writes an object as a template.
-func (m *marks) write(fields map[string]any) (string, error) {
+func (m *marks) write(fields any) (string, error) {
+	text, err := marked(fields)
+	return m.fill(text), err
+}
+
+// marked writes YAML in which the marks are still to be replaced.
+func marked(fields any) (string, error) {
 	content, err := yaml.Marshal(fields)
 	if err != nil {
 		return "", fmt.Errorf("write template: %w", err)
 	}
 	// What looks like a template in a manifest is meant as it stands.
-	text := strings.ReplaceAll(string(content), "{{", `{{ "{{" }}`)
+	return strings.ReplaceAll(string(content), "{{", `{{ "{{" }}`), nil
+}
+
+// fill replaces the marks.
+func (m *marks) fill(text string) string {
 	text = lineMark.ReplaceAllStringFunc(text, func(line string) string {
 		found := lineMark.FindStringSubmatch(line)
 		return m.line[number(found[3])](found[1], found[2])
 	})
 	return inlineMark.ReplaceAllStringFunc(text, func(mark string) string {
 		return "{{ " + m.inline[number(inlineMark.FindStringSubmatch(mark)[1])] + " }}"
-	}), nil
+	})
 }
 
 func number(digits string) int {
