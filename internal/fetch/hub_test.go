@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -246,6 +247,9 @@ func TestHubFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, files := newHubBed(t), modelFiles()
+			if strings.HasPrefix(name, "stalls") {
+				b.access.Stall, b.access.Attempts = briefly, 20
+			}
 			b.hub.Commit("models/org/name", "main", commitOf(files))
 			b.api.Inject(c.api)
 			b.cdn.Inject(c.cdn)
