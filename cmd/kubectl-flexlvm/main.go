@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,12 +25,26 @@ retain, forget, door and job submit change anything.`
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	silence()
-	err := command().ExecuteContext(ctx)
+	cmd := command()
+	cmd.SetArgs(arguments(os.Args))
+	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kubectl flexlvm:", err)
 		os.Exit(1)
 	}
+}
+
+// completer begins the name of the program that kubectl asks what completes the words of a
+// plugin: a link to the plugin itself.
+const completer = "kubectl_complete-"
+
+// arguments are those of a call; of the completer, those by which cobra completes.
+func arguments(argv []string) []string {
+	if strings.HasPrefix(filepath.Base(argv[0]), completer) {
+		return append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)
+	}
+	return argv[1:]
 }
 
 func command() *cobra.Command {

@@ -113,6 +113,14 @@ func TestOutputs(t *testing.T) {
 	require.ErrorContains(t, output("xml").check(), "give one of table, wide, json, yaml")
 }
 
+// By another name it is what kubectl asks for completions.
+func TestCompleter(t *testing.T) {
+	require.Equal(t, []string{"status", "--all"}, arguments([]string{"/usr/bin/kubectl-flexlvm", "status", "--all"}))
+	require.Equal(t, []string{"__complete", "volumes", "-o", ""}, arguments([]string{"/home/a/.krew/bin/kubectl_complete-flexlvm", "volumes", "-o", ""}))
+	require.Equal(t, []string{"__complete", "st"}, arguments([]string{"kubectl_complete-flexlvm", "st"}))
+	require.Empty(t, arguments([]string{"kubectl-flexlvm"}))
+}
+
 // A shell completes the commands, and what -o takes.
 func TestCompletion(t *testing.T) {
 	for _, tt := range [][]string{{"__complete", "st", "status"}, {"__complete", "volumes", "-o", "y", "yaml"}} {
