@@ -114,13 +114,13 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 	@$(SUITE) $@ go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
 
 # Their nodes are simulated.
-CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
+CONTROL = ./test/cluster/provisioner ./test/cluster/dataset ./test/cluster/page
 
 # Before the suites, whose output go test may hold back until their end.
 kubernetes: setup
 	@go run ./test/cluster/ctl build
 
-test-control: setup kubernetes ## test the provisioner and the controller of datasets on a real control plane
+test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
 	@CGO_ENABLED=0 $(SUITE) -q test-placement go test -C test/cluster/kubernetes -trimpath -v ./placement
 	@$(SUITE) $@ go test -tags cluster -count=1 -p 2 -v -timeout 50m $(CONTROL)
 

@@ -2,16 +2,17 @@
 # Makes sure that this machine has the Debian packages that the test bed needs:
 # installs what is missing if it can, else names all of it.
 #
-# usage: setup.sh [kernel|arm64]
+# usage: setup.sh [kernel|arm64|browser]
 #   kernel  those that building a kernel needs, in place of the test bed's own
 #   arm64   those that guests for arm64 need
+#   browser those that looking at the page of kubectl flexlvm ui needs
 #
 # To add a package, add a line to a list: what apt calls it, then a path that
 # is there once it is installed.
 set -eu
 
 case "${1-}" in
-kernel | arm64) list=$1 ;;
+kernel | arm64 | browser) list=$1 ;;
 *) list=bed ;;
 esac
 
@@ -33,6 +34,13 @@ libc6-dev          /usr/include/stdlib.h
 make               /usr/bin/make
 patch              /usr/bin/patch
 xz-utils           /usr/bin/xz
+LIST
+}
+
+browser() {
+	cat <<'LIST'
+chromium           /usr/bin/chromium
+fonts-dejavu-core  /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 LIST
 }
 

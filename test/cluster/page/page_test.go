@@ -1,0 +1,152 @@
+//go:build cluster
+
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/test/browser"
+	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	nodes = 1000
+	// mostMemory is how much the page may take.
+	mostMemory = 150e6
+)
+
+// A thousand nodes are on the page at once, the worst first, in a window that stays small
+// while what they report changes.
+func TestPageOf1000Nodes(t *testing.T) {
+	c, storage := start(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, c.OutsideKubeconfig(t.Context(), kubeconfig))
+	url := browser.Serve(t, kubeconfig)
+	w := browser.Open(t)
+	w.Visit(url)
+	w.Until(fmt.Sprintf(`10 of %d nodes need attention\.`, nodes))
+
+	for range 3 { // now that the plugin has read the cluster, as a user who looks again
+		w.Visit(url)
+		t.Log("first paint after", w.FirstPaint())
+	}
+	require.Equal(t, 24, browser.Eval[int](w, `document.querySelectorAll(".node").length`))
+	require.Equal(t, 10, browser.Eval[int](w, `[...document.querySelectorAll(".node")].findIndex(e => !e.matches(".critical"))`), "the worst first")
+	w.CheckScreens()
+	roles := w.CheckAccessible()
+	require.GreaterOrEqual(t, roles["img"]+roles["image"], 25, "bars are images with a name: %v", roles)
+	w.Show(browser.Screens["phone"])
+	require.Equal(t, roles["cell"], w.CheckAccessible()["cell"], "a table is one where its rows are cards, too")
+	w.Show(browser.Screens["light"])
+	w.CheckKeyboard()
+
+	w.Until(`Live`)
+	for i := range 20 {
+		report(t.Context(), t, storage, fmt.Sprintf("node-%04d", 100+i), func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MissingDevices = 1 })
+		w.Until(fmt.Sprintf(`%d of %d nodes need attention\.`, 11+i, nodes))
+	}
+	memory := w.Memory()
+	t.Log(memory)
+	require.Less(t, memory.Private, int64(mostMemory))
+	require.Less(t, memory.Heap, int64(mostMemory))
+
+	w.Visit(url + "?claim=45Gi&class=flexlvm&nodes=3#plan")
+	t.Log("with the answer of the planner: first paint after", w.FirstPaint())
+	w.Until(fmt.Sprintf(`A claim of 45 GiB of class flexlvm fits on %d of %d nodes\.`, nodes, nodes))
+	w.Visit(url + "?q=node-09#found")
+	w.Until(`and 88 more`)
+	w.Visit(url + "?from=984#nodes")
+	w.Until(`985 to 1000 of 1000`)
+	require.Empty(t, w.Complaints())
+}
+
+// start starts a control plane with a thousand NodeStorages.
+func start(t *testing.T) (*cluster.Cluster, *kube.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, Kubernetes is built
+	defer cancel()
+	source, err := vm.SourceDir()
+	require.NoError(t, err)
+	c, err := cluster.Start(ctx, cluster.Config{Name: fmt.Sprintf("page-%d", os.Getpid()), ControlPlaneOnly: true, Log: os.Stderr})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		require.NoError(t, c.Stop(ctx))
+	})
+	_, err = c.Kubectl(ctx, "apply", "-k", filepath.Join(source, "installer"))
+	require.NoError(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
+	require.NoError(t, err)
+	config.Dial, config.QPS, config.Burst = c.Dial, 500, 1000
+	storage, err := kube.NewClient(config)
+	require.NoError(t, err)
+	var makers errgroup.Group
+	makers.SetLimit(8)
+	for i := range nodes {
+		makers.Go(func() error {
+			_, err := storage.CreateNodeStorage(ctx, &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%04d", i)}})
+			return err
+		})
+	}
+	require.NoError(t, makers.Wait())
+	for i := range nodes {
+		makers.Go(func() error {
+			return update(ctx, storage, fmt.Sprintf("node-%04d", i), func(s *flexlvmv1.NodeStorageStatus) { fill(s, i) })
+		})
+	}
+	require.NoError(t, makers.Wait())
+	return c, storage
+}
+
+// fill is what a node reports. Each hundredth lacks a disk.
+func fill(s *flexlvmv1.NodeStorageStatus, i int) {
+	quantity := func(gib int) resource.Quantity { return resource.MustParse(fmt.Sprintf("%dGi", gib)) }
+	used := i % 37
+	data, metadata := int32(i%80), int32(i%70)
+	s.ObservedTime, s.Version, s.Volumes = metav1.Now(), "v0.1.0", int32(i%60)
+	s.Pools = []flexlvmv1.Pool{
+		{Name: "flexlvm", UUID: "u1", Layout: "linear", ExtentSize: resource.MustParse("4Mi"), Size: quantity(100), Free: quantity(80 - used), Reclaimable: quantity(20), Promised: quantity(i % 9), Allocatable: quantity(100)},
+		{Name: "flexlvm/thin", UUID: "u2", Layout: "thin", ExtentSize: resource.MustParse("4Mi"), Size: quantity(50), Free: quantity(40), ThinDataPercent: &data, ThinMetadataPercent: &metadata},
+	}
+	if i%100 == 77 {
+		s.Pools[0].MissingDevices = 1
+	}
+	s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 100, LowThresholdPercent: 80}
+	for n := range 20 {
+		s.Released = append(s.Released, flexlvmv1.ReleasedVolume{
+			Pool: "flexlvm", Name: fmt.Sprintf("pvc-%04d-%02d", i, n), State: "unreferenced", Namespace: "shop", Size: quantity(1), Room: quantity(1),
+			EvictionOrder: int32(n + 1), LastUsed: metav1.NewTime(time.Now().Add(time.Duration(n-50) * time.Hour)), Released: metav1.NewTime(time.Now().Add(-24 * time.Hour)),
+		})
+	}
+	s.ReleasedCount = 20
+}
+
+func report(ctx context.Context, t *testing.T, storage *kube.Client, node string, change func(*flexlvmv1.NodeStorageStatus)) {
+	t.Helper()
+	require.NoError(t, update(ctx, storage, node, change))
+}
+
+func update(ctx context.Context, storage *kube.Client, node string, change func(*flexlvmv1.NodeStorageStatus)) error {
+	s, err := storage.NodeStorage(ctx, node)
+	if err != nil {
+		return err
+	}
+	change(&s.Status)
+	_, err = storage.UpdateNodeStorageStatus(ctx, s)
+	return err
+}
