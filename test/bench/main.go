@@ -1,7 +1,7 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, scale,
+// doors, control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, scale,
 // memory.
 package main
 
@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/test/bench/control"
+	"github.com/flexlvm/flexlvm/test/bench/doors"
 	"github.com/flexlvm/flexlvm/test/bench/fetch"
 	"github.com/flexlvm/flexlvm/test/bench/figure"
 	"github.com/flexlvm/flexlvm/test/bench/room"
@@ -34,6 +35,16 @@ var (
 	rounds  = flag.Int("rounds", 3, "how often each side fetches")
 )
 
+// A driver that the part doors sets beside those that it knows.
+var (
+	doorRounds = flag.Int("doors.rounds", 9, "how often each side of the part doors runs")
+	class      = flag.String("doors.class", "", "a StorageClass of another driver, which its manifests hold")
+	grows      = flag.Bool("doors.grows", true, "whether claims of that class may grow")
+	space      = flag.String("doors.namespace", "default", "where the other driver's pods are")
+	manifests  = flag.String("doors.manifests", "", "files or folders with a kustomization that install it, with commas between")
+	images     = flag.String("doors.images", "", "archives of its images, with commas between")
+)
+
 // parts are what there is to take, in this order.
 var parts = []struct {
 	name string
@@ -43,6 +54,7 @@ var parts = []struct {
 	{name: "nodes", take: ofNodes},
 	{name: "users", take: func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
 	{name: "room", take: func(ctx context.Context, _ string) error { return ofRoom(ctx) }},
+	{name: "doors", take: ofDoors},
 	{name: "rates", take: ofRates, of: "control"},
 	{name: "scale", take: ofScale, of: "control"},
 	{name: "memory", take: ofMemory, of: "control"},
@@ -121,6 +133,30 @@ func ofRoom(ctx context.Context) error {
 	return nil
 }
 
+// ofDoors takes the figures of the two drivers beside each other and beside others: on a node
+// alone, and on a cluster.
+func ofDoors(ctx context.Context, dir string) error {
+	fmt.Println(figure.Header)
+	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/csi": "./cmd/csi", "/inside": "./test/bench/inside"}, "doors"); err != nil {
+		return err
+	}
+	lines, err := doors.Measure(ctx, doors.Config{
+		Rounds: *doorRounds, Class: *class, Grows: *grows, Namespace: *space, Manifests: listed(*manifests), Images: listed(*images), Log: os.Stderr,
+	})
+	if err != nil {
+		return fmt.Errorf("the figures of the doors: %w", err)
+	}
+	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
+	return nil
+}
+
+func listed(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return strings.Split(value, ",")
+}
+
 // ofRates takes the figures of the control side beside a plain loop.
 func ofRates(ctx context.Context, dir string) error {
 	provisioner := filepath.Join(dir, "provisioner")
@@ -157,11 +193,8 @@ func ofLarge(ctx context.Context, dir string, take func(ctx context.Context, bin
 // ofNodes takes the figures of the driver and of the node daemon.
 func ofNodes(ctx context.Context, dir string) error {
 	driver := filepath.Join(dir, "flexlvm")
-	files := map[string]string{"/flexlvm": driver, "/inside": filepath.Join(dir, "inside"), "/peak": filepath.Join(dir, "peak")}
-	for guest, pkg := range map[string]string{"/flexlvm": "./cmd/flexlvm", "/inside": "./test/bench/inside", "/peak": "./test/bench/peak"} {
-		if err := build(ctx, files[guest], pkg); err != nil {
-			return err
-		}
+	if err := build(ctx, driver, "./cmd/flexlvm"); err != nil {
+		return err
 	}
 	fmt.Println(figure.Header)
 	began, err := figure.Compare("driver's `init` ÷ `/bin/true` (native)", 500, 2.5,
@@ -175,7 +208,7 @@ func ofNodes(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := inNode(ctx, files); err != nil {
+	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/inside": "./test/bench/inside", "/peak": "./test/bench/peak"}); err != nil {
 		return err
 	}
 	fmt.Println(plan)
@@ -207,12 +240,20 @@ func build(ctx context.Context, file, pkg string) error {
 	return nil
 }
 
-func inNode(ctx context.Context, files map[string]string) error {
+// inNode builds programs, and runs the one that is /inside in a virtual node that has them.
+func inNode(ctx context.Context, dir string, programs map[string]string, args ...string) error {
+	files := map[string]string{}
+	for guest, pkg := range programs {
+		files[guest] = filepath.Join(dir, guest)
+		if err := build(ctx, files[guest], pkg); err != nil {
+			return err
+		}
+	}
 	res, err := vm.Run(ctx, vm.Config{
 		Disks:   []vm.Disk{{Size: 8 << 30, Unsafe: true}, {Size: 8 << 30, Unsafe: true}},
 		Files:   files,
 		Timeout: 20 * time.Minute,
-	}, vm.Command{Args: []string{"/inside"}, Stdout: os.Stdout, Stderr: os.Stderr})
+	}, vm.Command{Args: append([]string{"/inside"}, args...), Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {
 		return err
 	}

@@ -27,28 +27,36 @@ const BusyboxImage = "docker.io/library/busybox:1.36"
 // pauseImage holds a pod's namespaces. containerd is told to use it.
 const pauseImage = "flexlvm.test/pause:1"
 
-// testImages is one archive with the images that every node gets, made from
-// this machine's static busybox.
-func testImages(ctx context.Context) (string, error) {
-	busybox, err := exec.LookPath("busybox")
+// busybox is this machine's static busybox, and what it can be called.
+func busybox(ctx context.Context) (binary []byte, applets []string, err error) {
+	path, err := exec.LookPath("busybox")
 	if err != nil {
-		return "", errors.New("make test images: busybox is missing; install the package busybox-static")
+		return nil, nil, errors.New("make test images: busybox is missing; install the package busybox-static")
 	}
-	if dynamic, err := needsLoader(busybox); err != nil {
-		return "", err
+	if dynamic, err := needsLoader(path); err != nil {
+		return nil, nil, err
 	} else if dynamic {
-		return "", fmt.Errorf("make test images: %s is not static; install the package busybox-static", busybox)
+		return nil, nil, fmt.Errorf("make test images: %s is not static; install the package busybox-static", path)
 	}
-	binary, err := os.ReadFile(busybox)
+	binary, err = os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("make test images: %w", err)
+		return nil, nil, fmt.Errorf("make test images: %w", err)
 	}
-	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	list, err := exec.CommandContext(ctx, path, "--list").Output()
 	if err != nil {
-		return "", fmt.Errorf("list busybox applets: %w", err)
+		return nil, nil, fmt.Errorf("list busybox applets: %w", err)
 	}
-	dir, err := built.Once(ctx, "images", built.Key(binary, applets, []byte(BusyboxImage+pauseImage)), func(dir string) error {
-		layer, err := busyboxLayer(binary, strings.Fields(string(applets)))
+	return binary, strings.Fields(string(list)), nil
+}
+
+// testImages is one archive with the images that every node gets.
+func testImages(ctx context.Context) (string, error) {
+	binary, applets, err := busybox(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir, err := built.Once(ctx, "images", built.Key(binary, []byte(strings.Join(applets, " ")), []byte(BusyboxImage+pauseImage)), func(dir string) error {
+		layer, err := busyboxLayer(binary, applets)
 		if err != nil {
 			return err
 		}
@@ -63,6 +71,32 @@ func testImages(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "images.tar"), err
 }
 
+// ProgramImage is an archive with an image of a static program, which is what it runs, and
+// of busybox; fit for LoadImage.
+func ProgramImage(ctx context.Context, name, program string) (string, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return "", fmt.Errorf("make image %s: %w", name, err)
+	}
+	binary, applets, err := busybox(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir, err := built.Once(ctx, "program-image-"+filepath.Base(program), built.Key(content, binary, []byte(name)), func(dir string) error {
+		layer, err := busyboxLayer(binary, applets, tarFile{
+			header: tar.Header{Name: "program", Typeflag: tar.TypeReg, Mode: 0o755}, content: content})
+		if err != nil {
+			return err
+		}
+		archive, err := imageArchive(layer, image{name: name, entrypoint: []string{"/program"}})
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "image.tar"), archive, 0o644)
+	})
+	return filepath.Join(dir, "image.tar"), err
+}
+
 // needsLoader reports whether the program needs shared libraries.
 func needsLoader(path string) (bool, error) {
 	f, err := elf.Open(path)
@@ -73,8 +107,8 @@ func needsLoader(path string) (bool, error) {
 	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
 }
 
-// busyboxLayer is a root file system of busybox and links to it.
-func busyboxLayer(binary []byte, applets []string) ([]byte, error) {
+// busyboxLayer is a root file system of busybox and links to it, and of more files.
+func busyboxLayer(binary []byte, applets []string, more ...tarFile) ([]byte, error) {
 	files := []tarFile{
 		{header: tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755}},
 		{header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir, Mode: 0o755}},
@@ -92,12 +126,13 @@ func busyboxLayer(binary []byte, applets []string) ([]byte, error) {
 		files = append(files, tarFile{header: tar.Header{
 			Name: path.Join("bin", applet), Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}})
 	}
-	return tarOf(files)
+	return tarOf(append(files, more...))
 }
 
 type image struct {
-	name    string
-	command []string
+	name       string
+	entrypoint []string
+	command    []string
 }
 
 // imageArchive is an archive as `docker save` writes it: images that share
@@ -116,7 +151,7 @@ func imageArchive(layer []byte, images ...image) ([]byte, error) {
 		config, err := json.Marshal(map[string]any{
 			"architecture": "amd64",
 			"os":           "linux",
-			"config":       map[string]any{"Cmd": img.command, "Env": []string{"PATH=/bin"}},
+			"config":       map[string]any{"Entrypoint": img.entrypoint, "Cmd": img.command, "Env": []string{"PATH=/bin"}},
 			"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(layerSum[:])}},
 		})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -22,6 +24,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
+
+// Node is the only one.
+const Node = "node1"
 
 const (
 	namespace = "default"
@@ -106,23 +111,63 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 			return err
 		}
 	}
-	if out, err := c.Node(ctx, "node1", driver, "vg", "create", "/dev/vdb"); err != nil {
+	if out, err := c.Node(ctx, Node, driver, "vg", "create", "/dev/vdb"); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
+	return offered(ctx, c, "flexlvm")
+}
+
+// Offered waits until the scheduler knows what room there is for claims of a class.
+func (b *Bed) Offered(ctx context.Context, class string) error { return offered(ctx, b.Cluster, class) }
+
+func offered(ctx context.Context, c *cluster.Cluster, class string) error {
 	return await(ctx, func() (bool, error) {
-		out, err := c.Kubectl(ctx, "get", "csistoragecapacities", "-n", "flexlvm-system", "-o", "name")
-		return strings.Contains(out, "flexlvm"), err
+		out, err := c.Kubectl(ctx, "get", "csistoragecapacities", "-n", "flexlvm-system", "-o", "jsonpath={.items[*].storageClassName}")
+		return slices.Contains(strings.Fields(out), class), err
 	})
+}
+
+// A Claim, and the pod of its name that uses it.
+type Claim struct {
+	Name  string
+	Class string
+	Size  string // empty: no claim, and the pod has an emptyDir
 }
 
 // Run creates pods at once, each with a claim of this size, or with an emptyDir where that
 // is empty, and waits until all of them run.
 func (b *Bed) Run(ctx context.Context, size string, names ...string) error {
+	var claims []Claim
 	for _, name := range names {
-		if err := b.create(ctx, size, name); err != nil {
+		claims = append(claims, Claim{Name: name, Class: "flexlvm", Size: size})
+	}
+	return b.RunClaims(ctx, claims...)
+}
+
+// RunClaims creates claims with their pods at once, and waits until all of them run.
+func (b *Bed) RunClaims(ctx context.Context, claims ...Claim) error {
+	var names []string
+	for _, c := range claims {
+		names = append(names, c.Name)
+		if err := b.claim(ctx, c); err != nil {
+			return err
+		}
+		if err := b.pod(ctx, c); err != nil {
 			return err
 		}
 	}
+	return b.running(ctx, names...)
+}
+
+// RunPod creates a pod of a claim that there is, and waits until it runs.
+func (b *Bed) RunPod(ctx context.Context, c Claim) error {
+	if err := b.pod(ctx, c); err != nil {
+		return err
+	}
+	return b.running(ctx, c.Name)
+}
+
+func (b *Bed) running(ctx context.Context, names ...string) error {
 	return await(ctx, func() (bool, error) {
 		for _, name := range names {
 			pod, err := b.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -134,25 +179,28 @@ func (b *Bed) Run(ctx context.Context, size string, names ...string) error {
 	})
 }
 
-func (b *Bed) create(ctx context.Context, size, name string) error {
+func (b *Bed) claim(ctx context.Context, c Claim) error {
+	if c.Size == "" {
+		return nil
+	}
+	_, err := b.Client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &c.Class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.Size)}},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func (b *Bed) pod(ctx context.Context, c Claim) error {
 	source := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
-	if size != "" {
-		source = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
-		class := "flexlvm"
-		_, err := b.Client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.PersistentVolumeClaimSpec{
-				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
+	if c.Size != "" {
+		source = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}
 	}
 	grace := int64(0)
 	_, err := b.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
 			Containers: []corev1.Container{{
@@ -163,6 +211,34 @@ func (b *Bed) create(ctx context.Context, size, name string) error {
 		},
 	}, metav1.CreateOptions{})
 	return err
+}
+
+// EndPod takes a pod away, and waits until the node is done with it.
+func (b *Bed) EndPod(ctx context.Context, name string) error {
+	if err := b.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return await(ctx, func() (bool, error) {
+		_, err := b.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+// Grow has a claim ask for more, and waits until it has it.
+func (b *Bed) Grow(ctx context.Context, name, size string) error {
+	claims := b.Client.CoreV1().PersistentVolumeClaims(namespace)
+	patch := fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size)
+	if _, err := claims.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	want := resource.MustParse(size)
+	return await(ctx, func() (bool, error) {
+		claim, err := claims.Get(ctx, name, metav1.GetOptions{})
+		return err == nil && claim.Status.Capacity.Storage().Cmp(want) >= 0, err
+	})
 }
 
 // End takes pods and their claims away, and waits until the node has released them all.
