@@ -126,10 +126,10 @@ func ofUsers(ctx context.Context) error {
 // ofRoom takes the figures of a node that is full of volumes that nobody wants.
 func ofRoom(ctx context.Context) error {
 	lines, err := room.Measure(ctx)
+	fmt.Printf("\n%s\n%s\n", figure.Header, strings.Join(lines, "\n"))
 	if err != nil {
 		return fmt.Errorf("the figures of a full pool: %w", err)
 	}
-	fmt.Printf("\n%s\n%s\n", figure.Header, strings.Join(lines, "\n"))
 	return nil
 }
 

@@ -47,19 +47,28 @@ type Side struct {
 }
 
 // Compare runs both sides in turns, each first in every other round, so that
-// whatever else the machine does slows both alike.
+// whatever else the machine does slows both alike. The first round warms up.
 func Compare(name string, rounds int, target float64, ours, theirs Side) (Figure, error) {
+	if _, err := CompareWarm(name, 1, target, ours, theirs, nil); err != nil {
+		return Figure{}, err
+	}
+	return CompareWarm(name, rounds, target, ours, theirs, nil)
+}
+
+// CompareWarm is Compare for sides that are warm, and tells of each time as it comes.
+func CompareWarm(name string, rounds int, target float64, ours, theirs Side, tell func(ours bool, took time.Duration)) (Figure, error) {
 	times := [2][]time.Duration{}
 	sides := [2]Side{ours, theirs}
-	for i := range rounds + 1 {
+	for i := range rounds {
 		for j := range sides {
 			k := (i + j) % 2
 			d, err := sides[k].once()
 			if err != nil {
 				return Figure{}, fmt.Errorf("%s: %w", name, err)
 			}
-			if i > 0 { // the first round warms up
-				times[k] = append(times[k], d)
+			times[k] = append(times[k], d)
+			if tell != nil {
+				tell(k == 0, d)
 			}
 		}
 	}

@@ -30,9 +30,10 @@ const Node = "node1"
 
 const (
 	namespace = "default"
-	driver    = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
-	rounds    = 12
-	patience  = 4 * time.Minute
+	// Driver is the driver on a node.
+	Driver   = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
+	rounds   = 12
+	patience = 4 * time.Minute
 )
 
 // Measure compares a pod with a new claim of the shipped class with the same pod
@@ -111,7 +112,7 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 			return err
 		}
 	}
-	if out, err := c.Node(ctx, Node, driver, "vg", "create", "/dev/vdb"); err != nil {
+	if out, err := c.Node(ctx, Node, Driver, "vg", "create", "/dev/vdb"); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return offered(ctx, c, "flexlvm")

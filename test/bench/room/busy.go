@@ -1,0 +1,128 @@
+package room
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/test/bench/figure"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// spinning are pods that take all that they get of the node's processors, and ask for little
+// more than half a one.
+const spinning = `
+apiVersion: v1
+kind: Pod
+metadata: {name: spin-%[1]d}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: main, image: %[2]q, command: [sh, -c, 'while :; do :; done'], resources: {requests: {cpu: 300m}}}
+---
+`
+
+// busy compares how long a full pool takes to have room for a claim while other pods keep the
+// processors busy: as shipped, and with the least share of them there is, LVM's programs in
+// the daemon's own group, as it was before they had one. No headroom is kept, so that room has
+// to be made.
+func (b *bench) busy(ctx context.Context) ([]string, error) {
+	var pods strings.Builder
+	for i := range 2 {
+		fmt.Fprintf(&pods, spinning, i, cluster.BusyboxImage)
+	}
+	if _, err := b.KubectlInput(ctx, strings.NewReader(pods.String()), "apply", "-f", "-"); err != nil {
+		return nil, err
+	}
+	if _, err := b.Kubectl(ctx, "wait", "--for=condition=Ready", "pod/spin-0", "pod/spin-1", "--timeout=120s"); err != nil {
+		return nil, err
+	}
+	var lines []string
+	medians := map[bool][2]time.Duration{}
+	const rounds = 3
+	for _, before := range []bool{false, true} {
+		cpu, what := "100m", "as shipped"
+		if before {
+			cpu, what = "10m", "with 10m and LVM in the daemon's group"
+			// No process may be in a group that hands a controller on.
+			if out, err := b.Node(ctx, node, "sh", "-c", "mkdir -p /sys/fs/cgroup/flexlvm/none; until echo +memory >/sys/fs/cgroup/flexlvm/cgroup.subtree_control; do sleep .1; done"); err != nil {
+				return lines, fmt.Errorf("close the group of LVM's programs: %w: %s", err, out)
+			}
+		}
+		if err := b.configure(ctx, cpu, "--headroom=0"); err != nil {
+			return lines, err
+		}
+		var made, ran []time.Duration
+		for range rounds {
+			room, running, err := b.roomOnce(ctx)
+			if err != nil {
+				return lines, err
+			}
+			b.say("processors busy, %s: room after %.1f s, Running after %.1f s", what, room.Seconds(), running.Seconds())
+			made, ran = append(made, room), append(ran, running)
+		}
+		medians[before] = [2]time.Duration{figure.Median(made), figure.Median(ran)}
+	}
+	for i, what := range []string{"from a PersistentVolume on a full pool to its room", "from its claim and pod to Running"} {
+		f := figure.Figure{
+			Name: "processors busy, " + what + ", as shipped ÷ with 10m and LVM in the daemon's group",
+			Ours: medians[false][i], Theirs: medians[true][i], Rounds: rounds, Target: 1,
+		}
+		lines = append(lines, f.String())
+		b.say("%s", f)
+	}
+	return lines, nil
+}
+
+// roomOnce fills the pool, and measures how long a new claim waits for room from when it is
+// promised, and until its pod runs from when both were made.
+func (b *bench) roomOnce(ctx context.Context) (room, running time.Duration, err error) {
+	side := b.side(ctx, 1, true)
+	if err := side.Before(); err != nil {
+		return 0, 0, err
+	}
+	name := fmt.Sprintf("pod-%d", b.n)
+	promised := make(chan time.Time, 1)
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		for watching.Err() == nil {
+			claim, err := b.Client.CoreV1().PersistentVolumeClaims("default").Get(watching, name, metav1.GetOptions{})
+			if err == nil && claim.Spec.VolumeName != "" {
+				promised <- time.Now()
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	began := time.Now()
+	if err := side.Run(); err != nil {
+		return 0, 0, err
+	}
+	running = time.Since(began)
+	at, err := b.evictedAt(ctx, began)
+	if err != nil {
+		return 0, 0, err
+	}
+	return at.Sub(<-promised), running, side.After()
+}
+
+// evictedAt is when the daemon has removed the first volume since then. The node has the
+// clock of this machine.
+func (b *bench) evictedAt(ctx context.Context, since time.Time) (time.Time, error) {
+	log, err := b.Kubectl(ctx, "-n", "flexlvm-system", "logs", "daemonset/flexlvm-gc", "--timestamps", "--since-time="+since.UTC().Format(time.RFC3339))
+	if err != nil {
+		return time.Time{}, err
+	}
+	for line := range strings.Lines(log) {
+		stamp, text, _ := strings.Cut(line, " ")
+		at, err := time.Parse(time.RFC3339Nano, stamp)
+		if err == nil && at.After(since) && strings.Contains(text, "Volume evicted") {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("the log of the node daemon shows no eviction since %s:\n%s", since, log)
+}
