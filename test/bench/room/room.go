@@ -52,7 +52,7 @@ func Measure(ctx context.Context) (lines []string, err error) {
 		target float64
 	}{
 		{"a pod with a new claim, on a full pool ÷ on an empty one", 1, 3, 1.2},
-		{"six at once, until the last runs, on a full pool ÷ on an empty one", 6, 2, 1.3},
+		{"six at once, until the last runs, on a full pool ÷ on an empty one", 6, 3, 1.3},
 	} {
 		f, err := figure.CompareWarm(part.name, part.rounds, part.target, b.side(ctx, part.pods, true), b.side(ctx, part.pods, false), func(ours bool, took time.Duration) {
 			b.say("%d pods, full %t: %.1f s", part.pods, ours, took.Seconds())
