@@ -132,7 +132,7 @@ func (o *planOptions) printFits(to io.Writer, fits []overview.Fit, now time.Time
 	fmt.Fprintf(to, "A claim of %s of class %s fits on %d of %d nodes", o.claim, o.class, good, len(fits))
 	switch {
 	case good < o.nodes && o.nodes > 1:
-		fmt.Fprintf(to, "; %d are wanted, so %d lack", o.nodes, o.nodes-good)
+		fmt.Fprintf(to, "; %d are wanted: %d too few", o.nodes, o.nodes-good)
 	case good > 0:
 		fmt.Fprintf(to, "; the best are named first")
 	}

@@ -80,7 +80,7 @@ func TestPlansAreTold(t *testing.T) {
 	}
 	var out bytes.Buffer
 	(&planOptions{output: "table", claim: "500Gi", class: "fast", nodes: 3}).printFits(&out, fits, now)
-	require.Equal(t, `A claim of 500Gi of class fast fits on 2 of 3 nodes; 3 are wanted, so 1 lack.
+	require.Equal(t, `A claim of 500Gi of class fast fits on 2 of 3 nodes; 3 are wanted: 1 too few.
 
 a: yes, and nothing goes for it
 

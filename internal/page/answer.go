@@ -113,7 +113,7 @@ func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) 
 	}
 	out := &whatIf{Says: fmt.Sprintf("A claim of %s of class %s fits on %d of %d nodes.", spec.Size, q.Class, good, len(fits))}
 	if good < q.Nodes {
-		out.Says += fmt.Sprintf(" %d are wanted, so %d lack.", q.Nodes, q.Nodes-good)
+		out.Says += fmt.Sprintf(" %d are wanted: %d too few.", q.Nodes, q.Nodes-good)
 	}
 	shown := min(len(fits), max(mostFits, min(q.Nodes, 4*mostFits)))
 	for _, f := range fits[:shown] {

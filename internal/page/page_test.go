@@ -236,7 +236,7 @@ func TestWhatIf(t *testing.T) {
 	s := New(Config{Source: source, Now: func() time.Time { return now }})
 	ask := func(q query) *whatIf { return s.whatIf(t.Context(), s.digester.get(), q, now) }
 	got := ask(query{Claim: "45Gi", Class: "flexlvm", Nodes: 3})
-	require.Equal(t, "A claim of 45 GiB of class flexlvm fits on 1 of 2 nodes. 3 are wanted, so 2 lack.", got.Says)
+	require.Equal(t, "A claim of 45 GiB of class flexlvm fits on 1 of 2 nodes. 3 are wanted: 2 too few.", got.Says)
 	require.Equal(t, "b", got.Fits[0].Node)
 	require.Equal(t, "b-released-0", got.Fits[0].Goes[0].Name)
 	require.Contains(t, got.Fits[1].Why, "has no room")
