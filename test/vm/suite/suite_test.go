@@ -160,6 +160,15 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
 }
 
+// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step.
+func TestCSIDriverKilled(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{Disks: disks()[:2], Files: map[string]string{"/csidoor.test": binary}})
+	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
+	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", "Killed")
+}
+
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
 func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 
