@@ -183,7 +183,7 @@ const (
 
 // SourceType says where the data of a volume come from.
 //
-// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI;PVC
+// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI;PVC;GCS;AzureBlob
 // +kubebuilder:validation:MaxLength=16
 type SourceType string
 
@@ -203,6 +203,10 @@ const (
 	SourceOCI SourceType = "OCI"
 	// SourcePVC copies what is in a claim of the namespace; consumers read.
 	SourcePVC SourceType = "PVC"
+	// SourceGCS copies objects of Google Cloud Storage; consumers read.
+	SourceGCS SourceType = "GCS"
+	// SourceAzure copies blobs of Azure Blob Storage; consumers read.
+	SourceAzure SourceType = "AzureBlob"
 	// SourceNFS copies nothing: kubelet mounts the share.
 	SourceNFS SourceType = "NFS"
 	// SourceAeon is an empty cache that a streaming service fills.
@@ -224,6 +228,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || size(self.options['resync']) == 0 || self.options['resync'] in ['0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'server' in self.options)",message="server has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'path' in self.options)",message="path has to be set in options"
+// +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['GCS', 'AzureBlob']) || (has(self.options) && ('credentialsSecretName' in self.options || 'serviceAccountName' in self.options || 'anonymous' in self.options))",message="credentialsSecretName has to be set in options, or serviceAccountName, or anonymous"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'PVC' || (has(self.options) && 'claimName' in self.options)",message="claimName has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'Pachyderm' || (has(self.options) && (['repo', 'branch', 'inputPath', 'outputPath'].all(k, k in self.options) || ['repo', 'branch', 'filePath'].all(k, k in self.options)))",message="repo, branch, inputPath and outputPath have to be set in options"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"

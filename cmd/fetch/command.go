@@ -53,6 +53,8 @@ const long = `fetch fills the directory DEST with the objects of SOURCE:
   s3://bucket/prefix/                    all below a prefix
   s3://bucket/a/**/*.csv                 what a pattern matches
   pachyderm://[project/]repo@branch/path through Pachyderm's S3 gateway
+  gs://bucket/prefix/                    Google Cloud Storage
+  azblob://account/container/prefix/     Azure Blob Storage
   hf://[datasets/]org/name[@revision]    a model or dataset of the Hugging Face Hub
   oci://registry/repository[:tag|@digest] an artifact or an image
   https://host/list                      files that a list names
@@ -116,7 +118,7 @@ func (o *options) shared(cmd *cobra.Command) {
 	f.StringVar(&o.s3.Region, "region", "", "region that requests are signed for (default: AWS_REGION, or what the endpoint says)")
 	f.StringVar(&o.style, "address-style", "auto", "where the bucket's name goes: path, virtual (in the host's name) or auto")
 	f.BoolVar(&o.s3.Anonymous, "anonymous", false, "send no credentials")
-	f.StringVar(&o.s3.CredentialsDir, "credentials-dir", "", "directory with files awsAccessKeyID, awsSecretAccessKey and awsSessionToken, or token for Pachyderm, Hugging Face and HTTP, or username and password for HTTP, or .dockerconfigjson for OCI")
+	f.StringVar(&o.s3.CredentialsDir, "credentials-dir", "", "directory with files awsAccessKeyID, awsSecretAccessKey and awsSessionToken, or token for Pachyderm, Hugging Face and HTTP, or username and password for HTTP, or .dockerconfigjson for OCI, key.json for Google, accountKey or sasToken for Azure")
 	f.StringVar(&o.s3.CAFile, "ca-file", "", "file of certificates to trust beside the system's")
 	f.IntVar(&o.parallel, "parallel", 0, "requests that are open at once; 0 chooses by what there is to fetch")
 	f.StringVar(&o.memory, "memory", "128Mi", "bytes in flight at most")

@@ -146,6 +146,8 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceHub:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfHub), (*Source).readHub, true},
 	flexlvmv1.SourceOCI:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfOCI), (*Source).readOCI, true},
 	flexlvmv1.SourcePVC:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfPVC), (*Source).readPVC, true},
+	flexlvmv1.SourceGCS:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfClouds), (*Source).readGCS, true},
+	flexlvmv1.SourceAzure:     {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfClouds), (*Source).readAzure, true},
 	flexlvmv1.SourceNFS:       {[]string{"server", "path", "dataPath"}, (*Source).readNFS, false},
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }

@@ -40,57 +40,60 @@ func TestSourceErrors(t *testing.T) {
 		return out
 	}
 	for want, v := range map[string]flexlvmv1.VolumeConfig{
-		`sourceType "FTP" is not known; it is one of Aeon, HTTP, HuggingFace, NFS, OCI, PVC, Pachyderm, S3, S3-Dev`:                volumeOf("FTP", 1, nil),
-		`option "server" does not belong to sourceType S3; remove it`:                                                              volumeOf("S3", 1, s3Options(options{"server": "x"})),
-		"awsCredentialsSecretName key has to be set in options":                                                                    volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
-		"sourceURL has to be set in options":                                                                                       volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
-		`sourceURL "http://b/" has to be s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all below it`:                                 volumeOf("S3", 1, s3Options(options{"sourceURL": "http://b/"})),
-		`error while parsing timeout for data download: time: invalid duration "soon"`:                                             volumeOf("S3", 1, s3Options(options{"timeoutForDataDownload": "soon"})),
-		"invalid distributionStrategy [[1]] specified, it must be a map[string]int":                                                volumeOf("S3", 1, s3Options(options{"distributionStrategy": "[1]"})),
-		`invalid distributionStrategy [{"a":"1"}] specified, it must be a map[string]int`:                                          volumeOf("S3", 1, s3Options(options{"distributionStrategy": `{"a":"1"}`})),
-		`total number of replicas: [3] in distributionStrategy [{"a*":1,"b*":2}], does not match number of replicas provided: [2]`: volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a*":1,"b*":2}`})),
-		`total number of replicas: [-1] in distributionStrategy [{"a":-1,"b":3}], does not match number of replicas provided: [2]`: volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a":-1,"b":3}`})),
-		"distributionStrategy and include both say what to load":                                                                   volumeOf("S3", 1, s3Options(options{"distributionStrategy": `{"a":1}`, "include": "b"})),
-		"replicas cannot be > 1 when resync is set":                                                                                volumeOf("S3", 2, s3Options(options{"resync": "true"})),
-		"refresh true: it would bring back what consumers":                                                                         volumeOf("S3-Dev", 1, s3Options(options{"refresh": "true"})),
-		`error while parsing resync option: strconv.ParseBool: parsing "foobar": invalid syntax; write "true" or "false"`:          volumeOf("S3", 1, s3Options(options{"resync": "foobar"})),
-		`to fetch what changes in the source write refresh: "10m"`:                                                                 volumeOf("S3", 1, s3Options(options{"resync": "10m"})),
-		`resync "true" with sourceType Pachyderm: only what came from S3`:                                                          volumeOf("Pachyderm", 1, pachyderm(options{"resync": "true"})),
-		`resync "true" with anonymous "true": an upload needs credentials`:                                                         volumeOf("S3", 1, s3Options(options{"resync": "true", "anonymous": "true"})),
-		`error while parsing stream option`:                                                                                        volumeOf("S3", 1, s3Options(options{"stream": "maybe"})),
-		"replicas cannot be > 1 when refresh is set":                                                                               volumeOf("S3", 2, s3Options(options{"refresh": "true"})),
-		`refresh "often" has to be true`:                                                                                           volumeOf("S3", 1, s3Options(options{"refresh": "often"})),
-		`outputURL "gs://x" has to begin with s3://`:                                                                               volumeOf("S3", 1, s3Options(options{"outputURL": "gs://x"})),
-		"what consumers write to a volume of sourceType S3-Dev":                                                                    volumeOf("S3-Dev", 1, s3Options(options{"evictionPolicy": "LRU"})),
-		"branch has to be set in options":                                                                                          volumeOf("Pachyderm", 1, pachyderm(options{"branch": ""})),
-		`server "" and path "x": both have to be set in options`:                                                                   volumeOf("NFS", 1, options{"path": "x"}),
-		`pachydermServiceAddress "a:b:c"`:                                                                                          volumeOf("Pachyderm", 1, pachyderm(options{"pachydermServiceAddress": "a:b:c"})),
-		`option "sourceURL" does not belong to sourceType Pachyderm`:                                                               volumeOf("Pachyderm", 1, pachyderm(options{"sourceURL": "s3://b/"})),
-		`outputURL "s3://out/" with sourceType Pachyderm: `:                                                                        volumeOf("Pachyderm", 1, pachyderm(options{"outputURL": "s3://out/"})),
-		`outputURL "s3://out/" with anonymous "true": an upload needs credentials; name awsCredentialsSecretName`:                  volumeOf("S3", 1, s3Options(options{"outputURL": "s3://out/", "anonymous": "true"})),
-		`outputURL "s3://out/" with distributionStrategy {"a":1}: each replica holds other files`:                                  volumeOf("S3", 1, s3Options(options{"outputURL": "s3://out/", "distributionStrategy": `{"a":1}`})),
-		`bandwidth "10MB/s" has to be bytes a second, such as 100Mi`:                                                               volumeOf("S3", 1, s3Options(options{"bandwidth": "10MB/s"})),
-		`bandwidth "-1Mi" has to be bytes a second`:                                                                                volumeOf("S3", 1, s3Options(options{"bandwidth": "-1Mi"})),
-		`streamAfter "ten" has to be a count of files, such as 10, or bytes with a unit`:                                           volumeOf("S3", 1, s3Options(options{"stream": "true", "streamAfter": "ten"})),
-		`parallel "5000" has to be how many requests may be open at once, from 1 to 1024`:                                          volumeOf("S3", 1, s3Options(options{"parallel": "5000"})),
-		`parallel "-1" has to be`:                                                                                                  volumeOf("Pachyderm", 1, pachyderm(options{"parallel": "-1"})),
-		`checksum "some" has to be required, ifPresent or none`:                                                                    volumeOf("S3", 1, s3Options(options{"checksum": "some"})),
-		`sourceURL "s3://b/" has to be https://HOST/LIST`:                                                                          volumeOf("HTTP", 1, options{"sourceURL": "s3://b/"}),
-		`sourceURL "https://h/set/" has to be https://HOST/LIST`:                                                                   volumeOf("HTTP", 1, options{"sourceURL": "https://h/set/"}),
-		`sourceURL "hf://name" has to be hf://ORG/NAME[@REVISION][/PATH]`:                                                          volumeOf("HuggingFace", 1, options{"sourceURL": "hf://name"}),
-		`sourceURL "hf://datasets/name" has to be hf://`:                                                                           volumeOf("HuggingFace", 1, options{"sourceURL": "hf://datasets/name"}),
-		`option "versionID" does not belong to sourceType HuggingFace`:                                                             volumeOf("HuggingFace", 1, options{"sourceURL": "hf://org/name", "versionID": "x"}),
-		`sourceURL "oci://registry" has to be oci://REGISTRY/REPOSITORY[:TAG|@DIGEST]`:                                             volumeOf("OCI", 1, options{"sourceURL": "oci://registry"}),
-		`sourceURL "oci://r/m@sha256:0" has to be oci://`:                                                                          volumeOf("OCI", 1, options{"sourceURL": "oci://r/m@sha256:0"}),
-		`claimName "A_b" has to be the name of a PersistentVolumeClaim`:                                                            volumeOf("PVC", 1, options{"claimName": "A_b"}),
-		`claimName "" has to be the name of`:                                                                                       volumeOf("PVC", 1, nil),
-		`option "sourceURL" does not belong to sourceType PVC`:                                                                     volumeOf("PVC", 1, options{"claimName": "c", "sourceURL": "s3://b/"}),
-		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                       volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
-		`option "outputURL" does not belong to sourceType HTTP`:                                                                    volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
-		`option "endpointURL" does not belong to sourceType HTTP`:                                                                  volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
-		`option "awsCredentialsSecretName" does not belong to sourceType HTTP`:                                                     volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "awsCredentialsSecretName": "s"}),
-		`resync "true" with sourceType HTTP: only what came from S3 can be uploaded`:                                               volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "resync": "true"}),
-		`parallel "many" has to be`:                                                                                                volumeOf("S3-Dev", 1, s3Options(options{"parallel": "many"})),
+		`sourceType "FTP" is not known; it is one of Aeon, AzureBlob, GCS, HTTP, HuggingFace, NFS, OCI, PVC, Pachyderm, S3, S3-Dev`: volumeOf("FTP", 1, nil),
+		`option "server" does not belong to sourceType S3; remove it`:                                                               volumeOf("S3", 1, s3Options(options{"server": "x"})),
+		"awsCredentialsSecretName key has to be set in options":                                                                     volumeOf("S3", 1, options{"sourceURL": "s3://b/"}),
+		"sourceURL has to be set in options":                                                                                        volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"}),
+		`sourceURL "http://b/" has to be s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all below it`:                                  volumeOf("S3", 1, s3Options(options{"sourceURL": "http://b/"})),
+		`error while parsing timeout for data download: time: invalid duration "soon"`:                                              volumeOf("S3", 1, s3Options(options{"timeoutForDataDownload": "soon"})),
+		"invalid distributionStrategy [[1]] specified, it must be a map[string]int":                                                 volumeOf("S3", 1, s3Options(options{"distributionStrategy": "[1]"})),
+		`invalid distributionStrategy [{"a":"1"}] specified, it must be a map[string]int`:                                           volumeOf("S3", 1, s3Options(options{"distributionStrategy": `{"a":"1"}`})),
+		`total number of replicas: [3] in distributionStrategy [{"a*":1,"b*":2}], does not match number of replicas provided: [2]`:  volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a*":1,"b*":2}`})),
+		`total number of replicas: [-1] in distributionStrategy [{"a":-1,"b":3}], does not match number of replicas provided: [2]`:  volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a":-1,"b":3}`})),
+		"distributionStrategy and include both say what to load":                                                                    volumeOf("S3", 1, s3Options(options{"distributionStrategy": `{"a":1}`, "include": "b"})),
+		"replicas cannot be > 1 when resync is set":                                                                                 volumeOf("S3", 2, s3Options(options{"resync": "true"})),
+		"refresh true: it would bring back what consumers":                                                                          volumeOf("S3-Dev", 1, s3Options(options{"refresh": "true"})),
+		`error while parsing resync option: strconv.ParseBool: parsing "foobar": invalid syntax; write "true" or "false"`:           volumeOf("S3", 1, s3Options(options{"resync": "foobar"})),
+		`to fetch what changes in the source write refresh: "10m"`:                                                                  volumeOf("S3", 1, s3Options(options{"resync": "10m"})),
+		`resync "true" with sourceType Pachyderm: only what came from S3`:                                                           volumeOf("Pachyderm", 1, pachyderm(options{"resync": "true"})),
+		`resync "true" with anonymous "true": an upload needs credentials`:                                                          volumeOf("S3", 1, s3Options(options{"resync": "true", "anonymous": "true"})),
+		`error while parsing stream option`:                                                                                         volumeOf("S3", 1, s3Options(options{"stream": "maybe"})),
+		"replicas cannot be > 1 when refresh is set":                                                                                volumeOf("S3", 2, s3Options(options{"refresh": "true"})),
+		`refresh "often" has to be true`:                                                                                            volumeOf("S3", 1, s3Options(options{"refresh": "often"})),
+		`outputURL "gs://x" has to begin with s3://`:                                                                                volumeOf("S3", 1, s3Options(options{"outputURL": "gs://x"})),
+		"what consumers write to a volume of sourceType S3-Dev":                                                                     volumeOf("S3-Dev", 1, s3Options(options{"evictionPolicy": "LRU"})),
+		"branch has to be set in options":                                                                                           volumeOf("Pachyderm", 1, pachyderm(options{"branch": ""})),
+		`server "" and path "x": both have to be set in options`:                                                                    volumeOf("NFS", 1, options{"path": "x"}),
+		`pachydermServiceAddress "a:b:c"`:                                                                                           volumeOf("Pachyderm", 1, pachyderm(options{"pachydermServiceAddress": "a:b:c"})),
+		`option "sourceURL" does not belong to sourceType Pachyderm`:                                                                volumeOf("Pachyderm", 1, pachyderm(options{"sourceURL": "s3://b/"})),
+		`outputURL "s3://out/" with sourceType Pachyderm: `:                                                                         volumeOf("Pachyderm", 1, pachyderm(options{"outputURL": "s3://out/"})),
+		`outputURL "s3://out/" with anonymous "true": an upload needs credentials; name awsCredentialsSecretName`:                   volumeOf("S3", 1, s3Options(options{"outputURL": "s3://out/", "anonymous": "true"})),
+		`outputURL "s3://out/" with distributionStrategy {"a":1}: each replica holds other files`:                                   volumeOf("S3", 1, s3Options(options{"outputURL": "s3://out/", "distributionStrategy": `{"a":1}`})),
+		`bandwidth "10MB/s" has to be bytes a second, such as 100Mi`:                                                                volumeOf("S3", 1, s3Options(options{"bandwidth": "10MB/s"})),
+		`bandwidth "-1Mi" has to be bytes a second`:                                                                                 volumeOf("S3", 1, s3Options(options{"bandwidth": "-1Mi"})),
+		`streamAfter "ten" has to be a count of files, such as 10, or bytes with a unit`:                                            volumeOf("S3", 1, s3Options(options{"stream": "true", "streamAfter": "ten"})),
+		`parallel "5000" has to be how many requests may be open at once, from 1 to 1024`:                                           volumeOf("S3", 1, s3Options(options{"parallel": "5000"})),
+		`parallel "-1" has to be`:                                                                                                   volumeOf("Pachyderm", 1, pachyderm(options{"parallel": "-1"})),
+		`checksum "some" has to be required, ifPresent or none`:                                                                     volumeOf("S3", 1, s3Options(options{"checksum": "some"})),
+		`sourceURL "s3://b/" has to be https://HOST/LIST`:                                                                           volumeOf("HTTP", 1, options{"sourceURL": "s3://b/"}),
+		`sourceURL "https://h/set/" has to be https://HOST/LIST`:                                                                    volumeOf("HTTP", 1, options{"sourceURL": "https://h/set/"}),
+		`sourceURL "hf://name" has to be hf://ORG/NAME[@REVISION][/PATH]`:                                                           volumeOf("HuggingFace", 1, options{"sourceURL": "hf://name"}),
+		`sourceURL "hf://datasets/name" has to be hf://`:                                                                            volumeOf("HuggingFace", 1, options{"sourceURL": "hf://datasets/name"}),
+		`option "versionID" does not belong to sourceType HuggingFace`:                                                              volumeOf("HuggingFace", 1, options{"sourceURL": "hf://org/name", "versionID": "x"}),
+		`sourceURL "oci://registry" has to be oci://REGISTRY/REPOSITORY[:TAG|@DIGEST]`:                                              volumeOf("OCI", 1, options{"sourceURL": "oci://registry"}),
+		`sourceURL "oci://r/m@sha256:0" has to be oci://`:                                                                           volumeOf("OCI", 1, options{"sourceURL": "oci://r/m@sha256:0"}),
+		`claimName "A_b" has to be the name of a PersistentVolumeClaim`:                                                             volumeOf("PVC", 1, options{"claimName": "A_b"}),
+		`claimName "" has to be the name of`:                                                                                        volumeOf("PVC", 1, nil),
+		`option "sourceURL" does not belong to sourceType PVC`:                                                                      volumeOf("PVC", 1, options{"claimName": "c", "sourceURL": "s3://b/"}),
+		`sourceURL "gs://B/x" has to be gs://BUCKET/KEY`:                                                                            volumeOf("GCS", 1, options{"sourceURL": "gs://B/x", "anonymous": "true"}),
+		`sourceURL "azblob://acc" has to be azblob://ACCOUNT/CONTAINER/KEY`:                                                         volumeOf("AzureBlob", 1, options{"sourceURL": "azblob://acc", "anonymous": "true"}),
+		"credentialsSecretName has to be set in options, or serviceAccountName":                                                     volumeOf("GCS", 1, options{"sourceURL": "gs://bkt/x", "anonymous": "false"}),
+		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                        volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
+		`option "outputURL" does not belong to sourceType HTTP`:                                                                     volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
+		`option "endpointURL" does not belong to sourceType HTTP`:                                                                   volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
+		`option "awsCredentialsSecretName" does not belong to sourceType HTTP`:                                                      volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "awsCredentialsSecretName": "s"}),
+		`resync "true" with sourceType HTTP: only what came from S3 can be uploaded`:                                                volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "resync": "true"}),
+		`parallel "many" has to be`:                                                                                                 volumeOf("S3-Dev", 1, s3Options(options{"parallel": "many"})),
 	} {
 		_, err := ParseSource(v)
 		require.ErrorContains(t, err, want)
@@ -134,60 +137,6 @@ func TestSources(t *testing.T) {
 		require.Equal(t, "pachyderm://x/r@master/in/", s.URL)
 		require.Equal(t, "deep", s.Dir, "it stays in the volume")
 		require.Equal(t, []string{"--anonymous", "--endpoint=" + endpoint}, s.Access)
-	}
-}
-
-const pinnedArtifact = "oci://r/m:v1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-// The sources of HTTP servers have one Secret by one name.
-func TestSourcesOfHTTP(t *testing.T) {
-	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP", "hf://org/na.me@refs%2Fpr%2F1/a/*.json": "HuggingFace", "hf://datasets/org/name": "HuggingFace",
-		"oci://r.example.org:5000/org/model:v1": "OCI", "oci://r/m": "OCI", pinnedArtifact: "OCI"} {
-		s, err := ParseSource(volumeOf(kind, 2, options{"sourceURL": flexlvmv1.OptionValue(raw), "credentialsSecretName": "s", "include": "*.bin", "evictionPolicy": "LRU"}))
-		require.NoError(t, err, raw)
-		require.Equal(t, raw, s.URL)
-		require.Equal(t, "s", s.Secret)
-		require.Equal(t, []string{"--include=*.bin"}, s.Flags)
-		require.Empty(t, s.Access)
-		require.False(t, s.Writable())
-	}
-}
-
-// A claim is copied from a place of its own, which is never written to.
-func TestClaimIsCopied(t *testing.T) {
-	for path, url := range map[flexlvmv1.OptionValue]string{"": "file:///source/", "/": "file:///source/", "sets/a/": "file:///source/sets/a/", "../../etc": "file:///source/etc/"} {
-		s, err := ParseSource(volumeOf("PVC", 1, options{"claimName": "share", "path": path, "exclude": "*.tmp"}))
-		require.NoError(t, err)
-		require.Equal(t, url, s.URL)
-		other, err := ParseSource(volumeOf("PVC", 1, options{"claimName": "other", "path": path, "exclude": "*.tmp"}))
-		require.NoError(t, err)
-		require.NotEqual(t, s.Load(0), other.Load(0), "another claim has other data")
-	}
-	stage := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-		v.SourceType, v.Options = "PVC", options{"claimName": "share", "path": "sets"}
-	})
-	pod := stage.task(1, stage.claimed(1).Claim).load().Spec.Template.Spec
-	require.Len(t, pod.Volumes, 2)
-	require.Equal(t, &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "share", ReadOnly: true}, pod.Volumes[1].PersistentVolumeClaim)
-	require.Equal(t, corev1.VolumeMount{Name: "source", MountPath: "/source", ReadOnly: true}, pod.Containers[0].VolumeMounts[1])
-	args := pod.Containers[0].Args
-	require.Equal(t, []string{"--", "file:///source/sets/", "/data"}, args[len(args)-3:])
-}
-
-// A mirror is a way to the same data.
-func TestMirrorsHaveTheSame(t *testing.T) {
-	for kind, url := range map[flexlvmv1.SourceType]flexlvmv1.OptionValue{"HuggingFace": "hf://org/name", "OCI": "oci://r/m"} {
-		load := func(o options) (Source, string) {
-			o["sourceURL"] = url
-			s, err := ParseSource(volumeOf(kind, 1, o))
-			require.NoError(t, err)
-			return s, s.Load(0)
-		}
-		_, here := load(options{})
-		s, there := load(options{"endpointURL": "https://mirror", "anonymous": "true", "credentialsSecretName": "s"})
-		require.Equal(t, here, there)
-		require.Equal(t, []string{"--endpoint=https://mirror", "--anonymous"}, s.Access)
-		require.Empty(t, s.Secret)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/azurestore"
 	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/gcsstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/hubstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/liststore"
 	"github.com/flexlvm/flexlvm/internal/fetch/ocistore"
@@ -36,6 +38,8 @@ var kinds = map[string]kind{
 	store.KindHTTP:      {"http://host/list", liststore.Parse, openList},
 	store.KindHub:       {"hf://org/name", hubstore.Parse, openHub},
 	store.KindOCI:       {"oci://registry/repository", ocistore.Parse, openArtifact},
+	store.KindGCS:       {"gs://bucket/key", gcsstore.Parse, openGCS},
+	store.KindAzure:     {"azblob://account/container/key", azurestore.Parse, openAzure},
 	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ access) (store.Store, error) { return dirstore.New(s) }},
 }
 
@@ -53,6 +57,14 @@ func openHub(s store.Source, a access) (store.Store, error) {
 
 func openArtifact(s store.Source, a access) (store.Store, error) {
 	return ocistore.New(s, ocistore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
+}
+
+func openGCS(s store.Source, a access) (store.Store, error) {
+	return gcsstore.New(s, gcsstore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
+}
+
+func openAzure(s store.Source, a access) (store.Store, error) {
+	return azurestore.New(s, azurestore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
 }
 
 // web is how sources that speak HTTP reach their servers.

@@ -85,7 +85,8 @@ func TestDatasetsOverHTTP(t *testing.T) {
 	l.kubectl("create", "secret", "generic", "hugging-face", "--from-literal=token="+token)
 	require.NoError(t, l.apply(shippedDataset(t, "http.yaml", "https://data.example.org/speech/list.jsonl", endpoint+"/files/list.jsonl")))
 	hub := shippedDataset(t, "huggingface.yaml", "credentialsSecretName: hugging-face", "credentialsSecretName: hugging-face\n        endpointURL: "+endpoint)
-	hub = hub[:strings.Index(hub, "    - id: questions")] // whose commit nobody has
+	hub, _, cut := strings.Cut(hub, "    - id: questions") // whose commit nobody has
+	require.True(t, cut)
 	require.NoError(t, l.apply(hub))
 	require.NoError(t, l.apply(shippedDataset(t, "oci.yaml", "oci://registry.example.org/", "oci://"+registry.Host+"/", "credentialsSecretName: registry", "endpointURL: http://"+registry.Host)))
 

@@ -208,7 +208,7 @@ func (a *Artifact) Resolve(ctx context.Context) error {
 
 // choose is the manifest of an index for this machine, or the only one.
 func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
-	var real []ocispec.Descriptor
+	var images []ocispec.Descriptor
 	var have []string
 	for _, m := range manifests {
 		if m.Annotations["vnd.docker.reference.type"] != "" { // an attestation of another one
@@ -220,10 +220,10 @@ func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
 			}
 			have = append(have, p.OS+"/"+p.Architecture)
 		}
-		real = append(real, m)
+		images = append(images, m)
 	}
-	if len(real) == 1 {
-		return real[0], nil
+	if len(images) == 1 {
+		return images[0], nil
 	}
 	return ocispec.Descriptor{}, fmt.Errorf("the index has no manifest for linux/%s, but %s; name one by its digest", runtime.GOARCH, cmp.Or(strings.Join(have, ", "), "none"))
 }

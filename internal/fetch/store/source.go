@@ -15,6 +15,8 @@ const (
 	KindHTTPS     = "https"
 	KindHub       = "hf"
 	KindOCI       = "oci"
+	KindGCS       = "gs"
+	KindAzure     = "azblob"
 )
 
 // Source is a parsed SOURCE.

@@ -31,6 +31,8 @@ type Config struct {
 	// where an answer leads elsewhere. Without Authorize there are no credentials.
 	Origin    *url.URL
 	Authorize func(ctx context.Context, header http.Header) error
+	// Sign is in the place of Authorize where credentials depend on the request.
+	Sign func(request *http.Request) error
 	// Wrap makes what sends requests of the client that it is given; nil leaves it as it is.
 	Wrap func(*http.Client) Doer
 }
@@ -92,11 +94,15 @@ type authorized struct {
 
 // RoundTrip implements http.RoundTripper.
 func (a authorized) RoundTrip(request *http.Request) (*http.Response, error) {
-	if a.config.Authorize == nil || !sameOrigin(request.URL, a.config.Origin) {
+	if a.config.Authorize == nil && a.config.Sign == nil || !sameOrigin(request.URL, a.config.Origin) {
 		return a.RoundTripper.RoundTrip(request)
 	}
 	with := request.Clone(request.Context())
-	if err := a.config.Authorize(with.Context(), with.Header); err != nil {
+	if a.config.Authorize != nil {
+		if err := a.config.Authorize(with.Context(), with.Header); err != nil {
+			return nil, err
+		}
+	} else if err := a.config.Sign(with); err != nil {
 		return nil, err
 	}
 	return a.RoundTripper.RoundTrip(with)
@@ -112,6 +118,9 @@ func port(u *url.URL) string {
 	}
 	return map[string]string{"http": "80", "https": "443"}[u.Scheme]
 }
+
+// Attempts returns how often what is not an object is tried.
+func (c *Client) Attempts() int { return c.config.Attempts }
 
 // Request sends a request without a body, and returns a good answer, whose body the caller
 // closes. Any other is a *store.HTTPError.
@@ -194,6 +203,13 @@ func (c *Client) Read(ctx context.Context, address string, header http.Header, m
 // Open begins to read a span of an object that is at address. Its ranges are pinned to what
 // the first answer has said of its state.
 func (c *Client) Open(ctx context.Context, address string, header http.Header, o store.Object, part store.Span) (store.Stream, error) {
+	s, _, err := c.OpenAs(ctx, address, header, o, part)
+	return s, err
+}
+
+// OpenAs is Open that also returns the answer's header. What is packed is refused, unless
+// header asks for it: a server that was asked for gzip gives what is stored so as it is.
+func (c *Client) OpenAs(ctx context.Context, address string, header http.Header, o store.Object, part store.Span) (store.Stream, http.Header, error) {
 	header = header.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -207,12 +223,13 @@ func (c *Client) Open(ctx context.Context, address string, header http.Header, o
 	}
 	response, err := c.Request(ctx, http.MethodGet, address, header)
 	if err != nil {
-		return store.Stream{}, err
+		return store.Stream{}, nil, err
 	}
+	packed := response.Header.Get("Content-Encoding")
 	s := store.Stream{Body: response.Body, Size: response.ContentLength}
 	switch {
-	case response.Header.Get("Content-Encoding") != "" && response.Header.Get("Content-Encoding") != "identity":
-		err = fmt.Errorf("the server packs what it was asked for as it is: Content-Encoding %q", response.Header.Get("Content-Encoding"))
+	case packed != "" && packed != "identity" && header.Get("Accept-Encoding") != packed:
+		err = fmt.Errorf("the server packs what it was asked for as it is: Content-Encoding %q", packed)
 	case ranged && response.StatusCode != http.StatusPartialContent:
 		err = fmt.Errorf("%w: all of it came where a range was asked for", store.ErrChanged)
 	case ranged:
@@ -225,9 +242,9 @@ func (c *Client) Open(ctx context.Context, address string, header http.Header, o
 	}
 	if err != nil {
 		_ = response.Body.Close()
-		return store.Stream{}, err
+		return store.Stream{}, nil, err
 	}
-	return s, nil
+	return s, response.Header, nil
 }
 
 // SizeOf makes sure that an answer holds the range that was asked for, and returns the size

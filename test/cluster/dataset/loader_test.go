@@ -70,7 +70,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.NoError(t, try(upload))
 	require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9") }))
-	for _, url := range []string{"https://h/l", "http://h/l", "hf://org/name", "oci://r/m"} {
+	for _, url := range []string{"https://h/l", "http://h/l", "hf://org/name", "oci://r/m", "gs://bkt/", "azblob://acc/con/"} {
 		require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); args("--", url, "/data")(j) }), url)
 	}
 
@@ -134,10 +134,13 @@ func (k *kubelets) testCopiedClaims(t *testing.T, s *space, stolen client.Client
 		change  func(*batchv1.Job)
 		message string
 	}{
-		"as it is":           {func(*batchv1.Job) {}, ""},
-		"another claim":      {func(j *batchv1.Job) { podOf(j).Volumes[1].PersistentVolumeClaim.ClaimName = "theirs" }, "that their volume names in VolumeManager c"},
-		"to be written":      {func(j *batchv1.Job) { podOf(j).Volumes[1].PersistentVolumeClaim.ReadOnly = false }, "'provisioner-loader"},
-		"in another's place": {func(j *batchv1.Job) { containerOf(j).VolumeMounts[1].MountPath = "/data" }, "mount the one claim of their replica"},
+		"as it is":      {func(*batchv1.Job) {}, ""},
+		"another claim": {func(j *batchv1.Job) { podOf(j).Volumes[1].PersistentVolumeClaim.ClaimName = "theirs" }, "that their volume names in VolumeManager c"},
+		"to be written": {func(j *batchv1.Job) { podOf(j).Volumes[1].PersistentVolumeClaim.ReadOnly = false }, "'provisioner-loader"},
+		"in another's place": {func(j *batchv1.Job) {
+			mounts := containerOf(j).VolumeMounts
+			mounts[0].MountPath, mounts[1].MountPath = mounts[1].MountPath, mounts[0].MountPath
+		}, "mount the one claim of their replica"},
 		"under another name": {func(j *batchv1.Job) { podOf(j).Volumes[1].Name, containerOf(j).VolumeMounts[1].Name = "x", "x" }, "'provisioner-"},
 		"twice": {func(j *batchv1.Job) {
 			podOf(j).Volumes = append(podOf(j).Volumes, corev1.Volume{Name: "y", VolumeSource: podOf(j).Volumes[1].VolumeSource})

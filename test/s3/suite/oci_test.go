@@ -23,11 +23,12 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
 	"github.com/flexlvm/flexlvm/test/oci"
+	"github.com/flexlvm/flexlvm/test/served"
 )
 
 // registryOfAll is started by the first test that wants it, and ends with the process.
 var registryOfAll = sync.OnceValues(func() (*oci.Registry, error) {
-	return oci.Start(context.Background(), oci.Config{Log: os.Stderr})
+	return oci.Start(context.Background(), served.Config{}, os.Stderr)
 })
 
 // ociBed is a bed with a real registry behind a server that may fault.

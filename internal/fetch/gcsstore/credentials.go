@@ -1,0 +1,68 @@
+package gcsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/web"
+)
+
+const scope = "https://www.googleapis.com/auth/devstorage.read_only"
+
+// authorize adds a token, which is asked for when it is needed first, and again when it is
+// about to expire.
+func authorize(config Config) (func(context.Context, http.Header) error, error) {
+	transport, err := web.NewTransport(true, config.CAFile, 0)
+	if err != nil {
+		return nil, err
+	}
+	// The source outlives the request that needs it first.
+	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: transport, Timeout: config.Stall})
+	source := sync.OnceValues(func() (oauth2.TokenSource, error) { return find(ctx, config.CredentialsDir) })
+	return func(_ context.Context, header http.Header) error {
+		from, err := source()
+		if err != nil {
+			return fmt.Errorf("%w: %w", store.ErrNoCredentials, err)
+		}
+		token, err := from.Token()
+		var refused *oauth2.RetrieveError
+		if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
+			// Of what it was answered, only what cannot hold a secret.
+			return fmt.Errorf("%w: the token's server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
+		}
+		if err != nil {
+			return fmt.Errorf("ask for a token: %w", err)
+		}
+		token.SetAuthHeader(&http.Request{Header: header})
+		return nil
+	}, nil
+}
+
+// find reads the key of a service account, or looks where Google's own tools do.
+func find(ctx context.Context, dir string) (oauth2.TokenSource, error) {
+	if dir == "" {
+		found, err := google.FindDefaultCredentials(ctx, scope)
+		if err != nil {
+			return nil, fmt.Errorf("give --credentials-dir or --anonymous: %w", err)
+		}
+		return found.TokenSource, nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "key.json"))
+	if err != nil {
+		return nil, fmt.Errorf("--credentials-dir lacks key.json: %w", err)
+	}
+	account, err := google.JWTConfigFromJSON(data, scope)
+	if err != nil {
+		return nil, errors.New("key.json is no key of a service account in JSON")
+	}
+	return account.TokenSource(ctx), nil
+}

@@ -1,0 +1,134 @@
+// Package served runs a program that serves, and waits until it answers.
+package served
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Config says where it runs. The zero value is a free port of this machine's loopback device.
+type Config struct {
+	// Address is where it listens, host:port.
+	Address string
+	// Command makes the command, so that it can be started in another network; Dial connects
+	// to there from this process.
+	Command func(ctx context.Context, argv ...string) *exec.Cmd
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	// Env is added to this process' own.
+	Env []string
+}
+
+// Program is one that runs.
+type Program struct {
+	Address string
+
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	output bytes.Buffer // read once it has ended
+}
+
+// startDeadline is how long it may take until it answers: a busy machine.
+const startDeadline = 30 * time.Second
+
+// Start starts what argv makes for the address, and returns when it answers at the path. It
+// ends with Stop, or with this process.
+func Start(ctx context.Context, cfg Config, path string, argv func(address string) []string) (*Program, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{Address: cfg.Address, ended: make(chan struct{})}
+	p.cmd = cfg.Command(context.WithoutCancel(ctx), argv(cfg.Address)...)
+	p.cmd.Env = append(os.Environ(), cfg.Env...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.run(); err != nil {
+		return nil, fmt.Errorf("start server: %w", err)
+	}
+	if err := p.await(ctx, "http://"+cfg.Address+path, cfg.Dial); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Command == nil {
+		c.Command = func(ctx context.Context, argv ...string) *exec.Cmd {
+			return exec.CommandContext(ctx, argv[0], argv[1:]...)
+		}
+	}
+	if c.Dial == nil {
+		c.Dial = new(net.Dialer).DialContext
+	}
+	if c.Address == "" {
+		// Given back at once, and taken by the program some milliseconds later.
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return c, fmt.Errorf("find free port: %w", err)
+		}
+		c.Address = free.Addr().String()
+		free.Close()
+	}
+	return c, nil
+}
+
+// run starts the program on a thread that stays: with the thread that started it the
+// program ends.
+func (p *Program) run() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.ended)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // killed, or it says why
+		}
+	}()
+	return <-started
+}
+
+func (p *Program) await(ctx context.Context, url string, dial func(context.Context, string, string) (net.Conn, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, startDeadline)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}}
+	defer client.CloseIdleConnections()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close()
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("start server: it ended: %s", strings.TrimSpace(p.output.String()))
+		case <-ctx.Done():
+			return fmt.Errorf("start server: no answer from %s: %w", url, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the program at once.
+func (p *Program) Stop() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop server: %w", err)
+	}
+	<-p.ended
+	return nil
+}
