@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,40 +26,62 @@ type Request struct {
 // Grant returns the volume that a request means, or why it is refused. The PersistentVolumes
 // of the View must be the API server's own word.
 func Grant(view View, r Request) (inventory.Volume, error) {
-	x := newIndex(view)
-	key := Key{r.Group, r.Name}
 	if age := view.Now.Sub(r.Time); age > requestLife || age < -requestLife {
 		return inventory.Volume{}, fmt.Errorf("the request is of %s, and it is %s: ask again, or set the clocks", r.Time.UTC().Format(time.RFC3339), view.Now.UTC().Format(time.RFC3339))
 	}
-	v, there := x.volumes[key]
-	_, wanted := x.anywhere[r.Name]
-	switch {
-	case r.To != volume.Retained && r.To != volume.Unreferenced:
+	if r.To != volume.Retained && r.To != volume.Unreferenced {
 		return inventory.Volume{}, fmt.Errorf("%s is no state that can be asked for", r.To)
-	case view.Cluster == "":
-		return inventory.Volume{}, fmt.Errorf("it is not known whose volumes these are")
-	case !there || v.State == volume.Doomed:
-		return inventory.Volume{}, fmt.Errorf("volume %s is gone: it was evicted", key)
-	case v.State == "":
-		return inventory.Volume{}, fmt.Errorf("the tags of volume %s make no sense (%s); put them right with lvchange", key, v.Problem)
-	case v.Cluster != view.Cluster:
-		return inventory.Volume{}, fmt.Errorf("volume %s belongs to cluster %q", key, v.Cluster)
-	case v.FS != r.FS:
-		return inventory.Volume{}, fmt.Errorf("volume %s holds the file system %s, and %s is meant", key, v.FS, r.FS)
-	case x.ailing[r.Group] != "":
-		return inventory.Volume{}, fmt.Errorf("%s", x.ailing[r.Group])
-	case v.State == r.To:
+	}
+	x := newIndex(view)
+	v, err := x.meant(view, r)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if v.State == r.To {
 		return *v, nil
-	case wanted || x.named[key]:
-		return inventory.Volume{}, fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namer(view, key), key)
-	case x.unread[r.Name]:
-		return inventory.Volume{}, fmt.Errorf("a PersistentVolume that cannot be read may mean volume %s; put that one right", key)
-	case v.State != volume.Unreferenced && v.State != volume.Retained && (v.Open || len(v.Mounts) > 0):
-		return inventory.Volume{}, fmt.Errorf("volume %s is in use on the node, so somebody wants it", key)
-	case x.copied[key] != "":
-		return inventory.Volume{}, fmt.Errorf("PersistentVolume %s is to begin as a copy of volume %s, which is not made yet", x.copied[key], key)
+	}
+	if err := x.wantedBySomebody(view, v); err != nil {
+		return inventory.Volume{}, err
 	}
 	return *v, nil
+}
+
+// meant returns the volume that a request means, where it is what the request takes it for.
+func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
+	key := Key{r.Group, r.Name}
+	v, there := x.volumes[key]
+	switch {
+	case view.Cluster == "":
+		return nil, errors.New("it is not known whose volumes these are")
+	case !there || v.State == volume.Doomed:
+		return nil, fmt.Errorf("volume %s is gone: it was evicted", key)
+	case v.State == "":
+		return nil, fmt.Errorf("the tags of volume %s make no sense (%s); put them right with lvchange", key, v.Problem)
+	case v.Cluster != view.Cluster:
+		return nil, fmt.Errorf("volume %s belongs to cluster %q", key, v.Cluster)
+	case v.FS != r.FS:
+		return nil, fmt.Errorf("volume %s holds the file system %s, and %s is meant", key, v.FS, r.FS)
+	case x.ailing[r.Group] != "":
+		return nil, errors.New(x.ailing[r.Group])
+	}
+	return v, nil
+}
+
+// wantedBySomebody says who wants a volume; nil if nobody is known to.
+func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {
+	key := KeyOf(v)
+	_, wanted := x.anywhere[key.name]
+	switch {
+	case wanted || x.named[key]:
+		return fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namer(view, key), key)
+	case x.unread[key.name]:
+		return fmt.Errorf("a PersistentVolume that cannot be read may mean volume %s; put that one right", key)
+	case v.State != volume.Unreferenced && v.State != volume.Retained && (v.Open || len(v.Mounts) > 0):
+		return fmt.Errorf("volume %s is in use on the node, so somebody wants it", key)
+	case x.copied[key] != "":
+		return fmt.Errorf("PersistentVolume %s is to begin as a copy of volume %s, which is not made yet", x.copied[key], key)
+	}
+	return nil
 }
 
 // namer is a PersistentVolume that names a volume, whether or not it is given up.
