@@ -5,22 +5,80 @@ package cluster_test
 // The CSI driver comes and goes, while pods start, run and end.
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
+// restartCSI begins an upgrade of the CSI driver's DaemonSet.
+func (n *tenant) restartCSI() {
+	n.t.Helper()
+	n.kubectl("-n", "flexlvm-system", "rollout", "restart", "daemonset/flexlvm-csi")
+}
+
 func (n *tenant) csiIsThere() {
 	n.t.Helper()
 	n.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", "--timeout=240s")
 }
 
-// While the driver is away, pods that run do not notice, and pods that start wait for it. It is
-// no parallel test: others grow volumes, which is put off where the driver stays away.
-func TestCSIAway(t *testing.T) {
+// It is no parallel test: others grow volumes, which is put off where the driver stays away.
+func TestCSIDriverComesAndGoes(t *testing.T) {
+	t.Run("upgrade", testCSIUpgradeUnderLoad)
+	t.Run("away", testCSIAway)
+}
+
+// No call is lost to an upgrade of the driver, neither of pods that start nor of pods that end.
+func testCSIUpgradeUnderLoad(t *testing.T) {
+	const pods = 20
+	n := newCSITenant(t, "csi-upgrade")
+	var manifests []string
+	for i := range pods {
+		name := fmt.Sprintf("p%d", i)
+		manifests = append(manifests, claimOf("flexlvm-csi", name, "32Mi"),
+			pod{name: name, claim: name, node: fmt.Sprintf("node%d", 1+i%2), command: "hostname >>/data/starts"}.manifest())
+	}
+	begun := time.Now()
+	require.NoError(t, n.apply(strings.Join(manifests, "\n---\n")))
+	// From the first mount to the last the driver is replaced, and replaced again.
+	for waiting := true; waiting; {
+		n.restartCSI()
+		n.csiIsThere()
+		waiting = strings.Contains(n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.phase}"), "Pending")
+		require.Less(t, time.Since(begun), 2*patience)
+	}
+	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s")
+	t.Logf("%d pods were ready after %s", pods, time.Since(begun).Round(time.Second))
+	for i := range pods {
+		name := fmt.Sprintf("p%d", i)
+		// Blocks of 4 KiB.
+		require.Equal(t, fmt.Sprintf("%s\n4096 %d\n", name, 32<<20/4096), n.exec(name, "cat /data/starts; stat -f -c '%S %b' /data"))
+	}
+	require.Equal(t, strings.TrimSpace(strings.Repeat("0 ", pods)), n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
+
+	volumes := strings.Fields(n.kubectl("get", "pvc", "-o", "jsonpath={.items[*].spec.volumeName}"))
+	require.Len(t, volumes, pods)
+	n.kubectl("delete", "pods", "--all", "--wait=false")
+	n.restartCSI()
+	await.Until(t, patience, func() string {
+		left := n.kubectl("get", "pods", "-o", "name")
+		return await.Missing(left == "", "these pods do not end: %s", left)
+	})
+	n.csiIsThere()
+	for _, node := range []string{"node1", "node2"} {
+		mounts := onNode(n.ctx, t, node, "cat /proc/self/mountinfo")
+		for _, v := range volumes {
+			require.NotContains(t, mounts, v, "%s is still mounted on %s", v, node)
+		}
+	}
+}
+
+// While the driver is away, pods that run do not notice, and pods that start wait for it.
+func testCSIAway(t *testing.T) {
 	n := newCSITenant(t, "csi-away")
 	n.run(claimOf("flexlvm-csi", "runs", "32Mi"), pod{name: "runs", claim: "runs", node: "node1"}.manifest())
 	n.exec("runs", "echo before >/data/file")

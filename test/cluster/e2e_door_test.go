@@ -6,7 +6,10 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +18,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/flexlvm/flexlvm/internal/migration"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/cluster"
@@ -96,6 +106,168 @@ func (n *tenant) bound(claim string) (identity, door string) {
 	volume := n.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
 	identity += n.kubectl("get", "pv", volume, "-o", "jsonpath= {.status.phase} {.spec.claimRef.uid} {.spec.persistentVolumeReclaimPolicy} {.metadata.labels} {.spec.storageClassName}")
 	return identity, n.kubectl("get", "pv", volume, "-o", "jsonpath={.spec.csi.driver}{.spec.flexVolume.driver}")
+}
+
+func TestDoorOfAVolumeThatIsThere(t *testing.T) {
+	t.Parallel()
+	n := newCSITenant(t, "moved")
+	p := newPlugin(n)
+	main := pod{name: "main", claim: "data"}.manifest()
+	n.run(claim("data", "320Mi"), main)
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync; md5sum /data/random")
+	before, door := n.bound("data")
+	require.Equal(t, "flexlvm.io/flexlvm", door)
+
+	out, err := p.door("csi", "data")
+	require.Error(t, err)
+	require.Contains(t, out, "in use: pod main uses claim moved/data")
+	now, door := n.bound("data")
+	require.Equal(t, before, now)
+	require.Equal(t, "flexlvm.io/flexlvm", door)
+
+	n.kubectl("delete", "pod", "main")
+	out, err = p.door("csi", "data", "--dry-run")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "moved/data: would move to door csi")
+	out, err = p.door("csi", "data")
+	require.NoError(t, err, out)
+	now, door = n.bound("data")
+	require.Equal(t, before, now)
+	require.Equal(t, "flexlvm.io", door)
+
+	n.run(main)
+	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
+	n.ask("data", "400Mi")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=400Mi", "--timeout=240s")
+	total, _ := n.df("main")
+	require.EqualValues(t, 400<<20, total)
+
+	n.kubectl("delete", "pod", "main")
+	out, err = p.door("flex", "--all-of-class", "flexlvm")
+	require.NoError(t, err, out)
+	now, door = n.bound("data")
+	require.Equal(t, before, now)
+	require.Equal(t, "flexlvm.io/flexlvm", door)
+	require.Equal(t, "400Mi", n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.capacity.storage}"))
+	n.run(main)
+	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
+	total, _ = n.df("main")
+	require.EqualValues(t, 400<<20, total)
+
+	n.kubectl("delete", "pod", "main")
+	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+	n.kubectl("delete", "pvc", "data")
+	n.kubectl("wait", "pv/"+volume, "--for=delete", "--timeout=240s")
+}
+
+// apiClient is a client of the cluster's API server with an administrator's rights.
+func apiClient(t *testing.T) client.WithWatch {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", shared.AdminKubeconfig())
+	require.NoError(t, err)
+	config.Dial, config.QPS, config.Burst = shared.Dial, 50, 100
+	c, err := client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	return c
+}
+
+var errKilled = errors.New("killed")
+
+// killedAfter is a client whose user is killed after some writes.
+func killedAfter(c client.WithWatch, writes int) client.Client {
+	write := func(do func() error) error {
+		if writes--; writes < 0 {
+			return errKilled
+		}
+		return do()
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			return write(func() error { return c.Create(ctx, o, options...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			return write(func() error { return c.Patch(ctx, o, p, options...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			return write(func() error { return c.Delete(ctx, o, options...) })
+		},
+	})
+}
+
+// Whoever moves a volume is killed after each of the writes, and the next call goes on. Also
+// where there is no PersistentVolume meanwhile, for rounds of the node daemon, it neither
+// releases the volume nor finds that nobody explains it.
+func TestDoorKilledAfterEachWrite(t *testing.T) {
+	t.Parallel()
+	const node = "node1"
+	n := newCSITenant(t, "moved-killed")
+	c := apiClient(t)
+	main := pod{name: "main", claim: "data", node: node}.manifest()
+	n.run(claim("data", "320Mi"), main)
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync; md5sum /data/random")
+	n.kubectl("delete", "pod", "main")
+	identity, _ := n.bound("data")
+	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+	key := types.NamespacedName{Namespace: n.namespace, Name: "data"}
+	lost := 0
+	to := pv.CSI
+	for writes := 1; ; writes++ {
+		var err error
+		await.Until(t, patience, func() string {
+			err = (&migration.Mover{Client: killedAfter(c, writes), Patience: time.Minute}).Move(n.ctx, key, to)
+			return await.Missing(err == nil || !strings.Contains(err.Error(), noDriver), "%v", err)
+		})
+		if err == nil {
+			require.GreaterOrEqual(t, writes, 8)
+			break
+		}
+		require.ErrorIs(t, err, errKilled)
+		if n.kubectl("get", "pv", volume, "--ignore-not-found") == "" {
+			lost++
+			n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.phase}=Lost", "--timeout=60s")
+			n.twoRounds("10.88.0.11:9809")
+			require.NotContains(t, n.kubectl("get", "nodestorage", node, "-o", "jsonpath={.status.orphans[*].name}"), volume)
+		}
+		require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_tags flexlvm/"+volume), "flexlvm.state=ready", "after %d writes", writes)
+		require.NoError(t, (&migration.Mover{Client: c, Patience: time.Minute}).Move(n.ctx, key, to))
+		now, door := n.bound("data")
+		require.Equal(t, identity, now, "after %d writes", writes)
+		require.Equal(t, map[pv.Door]string{pv.CSI: "flexlvm.io", pv.Flex: "flexlvm.io/flexlvm"}[to], door)
+		to = map[pv.Door]pv.Door{pv.CSI: pv.Flex, pv.Flex: pv.CSI}[to]
+	}
+	require.Positive(t, lost, "the PersistentVolume was never away")
+	n.run(main)
+	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
+	events := n.kubectl("get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason} {.involvedObject.name}{'\\n'}{end}")
+	for _, reason := range []string{"VolumeReleased", "VolumeEvicted", "VolumeNeedsAttention"} {
+		require.NotContains(t, events, reason+" "+volume)
+	}
+}
+
+// twoRounds waits for two rounds of the node daemon at an address. (The first may have been
+// under way.)
+func (n *tenant) twoRounds(address string) {
+	n.t.Helper()
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: shared.Dial}}
+	rounds := func() int {
+		response, err := web.Get("http://" + address + "/metrics")
+		require.NoError(n.t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		require.NoError(n.t, err)
+		for line := range strings.Lines(string(text)) {
+			if count, is := strings.CutPrefix(line, `flexlvm_gc_rounds_total{result="success"} `); is {
+				return int(number(n.t, count))
+			}
+		}
+		require.Fail(n.t, "no count of rounds", "%s", text)
+		return 0
+	}
+	first := rounds()
+	await.Until(n.t, patience, func() string {
+		now := rounds()
+		return await.Missing(now >= first+2, "the daemon has made %d rounds, and %d before", now, first)
+	})
 }
 
 // A StatefulSet moves pod by pod, as docs/doors.md says.
