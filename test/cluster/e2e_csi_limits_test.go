@@ -1,0 +1,102 @@
+//go:build cluster
+
+package cluster_test
+
+// Limits on IO of volumes through the CSI driver, which change with the class of their claims.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// resizerTenant is a tenant with CSI's resizer beside the provisioner, as docs/io-limits.md
+// says: a line of installer/kustomization.yaml.
+func resizerTenant(t *testing.T, namespace string) *tenant {
+	t.Helper()
+	n := newCSITenant(t, namespace)
+	image, err := cluster.BuildResizerImage(n.ctx, os.Stderr)
+	require.NoError(t, err)
+	require.NoError(t, shared.LoadImage(n.ctx, image))
+	dir := filepath.Join(t.TempDir(), "installer")
+	require.NoError(t, os.CopyFS(dir, os.DirFS(shipped(t, "installer"))))
+	file := filepath.Join(dir, "kustomization.yaml")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	const line = "  # - csi/resizer\n"
+	require.Contains(t, string(content), line)
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(content), line, "  - csi/resizer\n", 1)), 0o600))
+	kubectl(n.ctx, t, "apply", "-k", dir)
+	kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=240s")
+	return n
+}
+
+// The limits on IO of a volume in use change with the VolumeAttributesClass of its claim.
+func TestCSIVolumeAttributesClass(t *testing.T) {
+	t.Parallel()
+	n := resizerTenant(t, "csi-limits")
+	n.kubectl("apply", "-f", shipped(t, "examples/volumeattributesclass.yaml"))
+	n.run(claimOf("flexlvm-csi", "data", "200Mi", "volumeAttributesClassName: flexlvm-slow"), pod{name: "main", claim: "data", node: "node1"}.manifest())
+	n.limitsAre("main", "data", "rbps=20971520 wbps=10485760 riops=max wiops=max")
+	require.Equal(t, "flexlvm-slow", n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.currentVolumeAttributesClassName}"))
+
+	asked := time.Now()
+	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-fast"}}`)
+	n.limitsAre("main", "data", "rbps=524288000 wbps=209715200 riops=max wiops=20000")
+	t.Logf("another class was in force %.1f s after it was asked for", time.Since(asked).Seconds())
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", "--timeout=60s")
+
+	// What is wrong is said on the claim, by name, and what is in force stays.
+	require.NoError(t, n.apply(`
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: flexlvm-wrong}
+driverName: flexlvm.io
+parameters: {writeBps: fast}
+`))
+	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-wrong"}}`)
+	await.Until(t, patience, func() string {
+		events := n.kubectl("get", "events", "--field-selector=involvedObject.name=data,reason=VolumeModifyFailed", "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, `writeBps "fast": is not a rate; give bytes per second`), "the claim is told %q", events)
+	})
+	n.limitsAre("main", "data", "rbps=524288000 wbps=209715200 riops=max wiops=20000")
+	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-unlimited"}}`)
+	n.limitsAre("main", "data", "")
+	require.Equal(t, "0", n.kubectl("get", "pod", "main", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
+
+	// With the resizer there, growth is bounded as ever.
+	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+	n.ask("data", "900Gi")
+	await.Until(t, patience, func() string {
+		states := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.allocatedResourceStatuses.storage}")
+		return await.Missing(strings.Contains(states, "ControllerResizeInfeasible"), "the claim says %q", states)
+	})
+	require.Equal(t, "200Mi", n.kubectl("get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage}"))
+	n.ask("data", "300Mi")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=300Mi", "--timeout=240s")
+	for _, node := range []string{"node1", "node2"} {
+		t.Log(node, onNode(n.ctx, t, node, `for p in $(pidof csi-resizer); do echo "csi-resizer: $(grep VmRSS /proc/$p/status)"; done`))
+	}
+}
+
+// limitsAre waits until a pod on node1 has these limits on a claim's volume, as the kernel
+// shows them; "" is none.
+func (n *tenant) limitsAre(pod, claim, want string) {
+	n.t.Helper()
+	uid := n.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+	volume := n.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
+	look := fmt.Sprintf(`device=$(mountpoint -d /var/lib/kubelet/pods/%[1]s/volumes/kubernetes.io~csi/%[2]s/mount)
+		sed -n "s/^$device //p" "$(find /sys/fs/cgroup/kubepods -maxdepth 2 -name pod%[1]s)/io.max"`, uid, volume)
+	await.Until(n.t, patience, func() string {
+		is := strings.TrimSpace(onNode(n.ctx, n.t, "node1", look))
+		return await.Missing(is == want, "io.max of %s for %s is %q and should be %q", pod, claim, is, want)
+	})
+}
