@@ -60,8 +60,9 @@ type (
 const unasserted = "NOASSERTION"
 
 // writeBill writes what the programs are made of, as the linker has noted it in each of
-// them: dirs holds the programs by architecture.
-func writeBill(to, version string, dirs map[string]string) error {
+// them: dirs holds the programs by architecture, plugins the plugin for Linux. For other
+// systems it has the same parts.
+func writeBill(to, version string, dirs, plugins map[string]string) error {
 	d := document{
 		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: "flexlvm-" + version,
 		// The time is required, and would be another at every build.
@@ -73,6 +74,9 @@ func writeBill(to, version string, dirs map[string]string) error {
 			if err := d.addProgram(p, version, arch, filepath.Join(dirs[arch], p), modules); err != nil {
 				return err
 			}
+		}
+		if err := d.addProgram(plugin, version, arch, filepath.Join(plugins[arch], plugin), modules); err != nil {
+			return err
 		}
 	}
 	for _, id := range sortedKeys(modules) {

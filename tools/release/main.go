@@ -26,6 +26,8 @@ type options struct {
 	arches  []string
 	built   string
 	to      string
+	// downloads is the URL below which releases lie, each in a folder of its version.
+	downloads string
 }
 
 func main() {
@@ -64,7 +66,10 @@ func newPrograms(o *options) *cobra.Command {
 			if len(o.arches) != 1 {
 				return fmt.Errorf("--arch %v: a folder holds the programs for one architecture", o.arches)
 			}
-			return source(o.source).build(cmd.Context(), o.version, o.arches[0], o.to)
+			if err := source(o.source).build(cmd.Context(), o.version, o.arches[0], o.to); err != nil {
+				return err
+			}
+			return source(o.source).buildPlugin(cmd.Context(), o.version, platform{runtime.GOOS, o.arches[0]}, o.to)
 		},
 	}
 }
@@ -132,6 +137,7 @@ func newRelease(o *options) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.release(cmd.Context(), keyFile) },
 	}
+	cmd.Flags().StringVar(&o.downloads, "downloads", downloads, "the URL below which the files of releases lie, each in a folder of its version; krew has the plugin from there")
 	cmd.Flags().StringVar(&keyFile, "sign-key", "", "a file with the private key that signs the checksums; empty: they are not signed")
 	return cmd
 }

@@ -66,7 +66,11 @@ func (o *options) release(ctx context.Context, keyFile string) error {
 	if err := archive(filepath.Join(o.to, "flexlvm-"+o.version+"-installer.tar.gz"), filepath.Join(o.source, "installer"), "installer", 0o644); err != nil {
 		return err
 	}
-	if err := writeBill(filepath.Join(o.to, "flexlvm-"+o.version+".spdx.json"), o.version, dirs); err != nil {
+	plugins, err := o.releasePlugin(ctx, work)
+	if err != nil {
+		return err
+	}
+	if err := writeBill(filepath.Join(o.to, "flexlvm-"+o.version+".spdx.json"), o.version, dirs, plugins); err != nil {
 		return err
 	}
 	return sumAndSign(o.to, keyFile)

@@ -8,11 +8,13 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -26,6 +28,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdxlib"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 // copyOfSource is another folder with the project's files, as git knows them.
@@ -104,7 +107,11 @@ func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
 		"flexlvm-" + version + "-image.tar", "flexlvm-" + version + "-installer.tar.gz", "flexlvm-" + version + ".spdx.json"}
 	for _, arch := range arches {
 		want = append(want, "flexlvm-"+version+"-linux-"+arch+".tar.gz")
+		for _, system := range pluginSystems {
+			want = append(want, platform{system, arch}.archive(version))
+		}
 	}
+	want = append(want, plugin+"-"+version+"-krew.yaml")
 	require.ElementsMatch(t, want, names)
 
 	signed := read(t, filepath.Join(dirs[0], sums))
@@ -124,6 +131,7 @@ func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
 	require.NoError(t, err, string(out))
 
 	testProgramsOfRelease(t, dirs[0], version)
+	testPluginOfRelease(t, dirs[0], version, arches)
 	testBillOfRelease(t, filepath.Join(dirs[0], "flexlvm-"+version+".spdx.json"), version)
 }
 
@@ -154,6 +162,67 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 	require.NotContains(t, manifests, "installer/manifests_test.go")
 }
 
+// testPluginOfRelease reads the manifest as krew does, and runs what it installs.
+func testPluginOfRelease(t *testing.T, dir, version string, arches []string) {
+	var manifest struct {
+		APIVersion string            `yaml:"apiVersion"`
+		Kind       string            `yaml:"kind"`
+		Metadata   map[string]string `yaml:"metadata"`
+		Spec       struct {
+			Version          string `yaml:"version"`
+			Homepage         string `yaml:"homepage"`
+			ShortDescription string `yaml:"shortDescription"`
+			Description      string `yaml:"description"`
+			Caveats          string `yaml:"caveats"`
+			Platforms        []struct {
+				Selector struct {
+					MatchLabels map[string]string `yaml:"matchLabels"`
+				} `yaml:"selector"`
+				URI    string `yaml:"uri"`
+				Sha256 string `yaml:"sha256"`
+				Bin    string `yaml:"bin"`
+				Files  []struct {
+					From string `yaml:"from"`
+					To   string `yaml:"to"`
+				} `yaml:"files"`
+			} `yaml:"platforms"`
+		} `yaml:"spec"`
+	}
+	strict := yaml.NewDecoder(strings.NewReader(read(t, filepath.Join(dir, plugin+"-"+version+"-krew.yaml"))))
+	strict.KnownFields(true)
+	require.NoError(t, strict.Decode(&manifest))
+	require.Equal(t, "krew.googlecontainertools.github.com/v1alpha2", manifest.APIVersion)
+	require.Equal(t, "Plugin", manifest.Kind)
+	require.Equal(t, "flexlvm", manifest.Metadata["name"])
+	require.Equal(t, version, manifest.Spec.Version)
+	require.Less(t, len(manifest.Spec.ShortDescription), 50, "as krew wants it")
+	require.NotEmpty(t, manifest.Spec.Description)
+	require.Len(t, manifest.Spec.Platforms, len(arches)*len(pluginSystems))
+	ran := false
+	for _, p := range manifest.Spec.Platforms {
+		labels := p.Selector.MatchLabels
+		file, there := strings.CutPrefix(p.URI, downloads+"/"+version+"/")
+		require.True(t, there, p.URI)
+		require.Equal(t, platform{labels["os"], labels["arch"]}.archive(version), file)
+		require.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, filepath.Join(dir, file))))), p.Sha256)
+		files := unpacked(t, filepath.Join(dir, file))
+		for _, f := range p.Files {
+			require.NotEmpty(t, files[f.From], f.From)
+		}
+		require.Contains(t, string(files["LICENSE"]), "Apache License")
+		if labels["os"] != runtime.GOOS || labels["arch"] != runtime.GOARCH {
+			continue
+		}
+		program := filepath.Join(t.TempDir(), p.Bin)
+		require.NoError(t, os.WriteFile(program, files[p.Bin], 0o700))
+		out, err := exec.Command(program, "--version").Output()
+		require.NoError(t, err)
+		require.Contains(t, string(out), version)
+		ran = true
+	}
+	require.True(t, ran)
+}
+
 func testBillOfRelease(t *testing.T, file, version string) {
 	var bill document
 	require.NoError(t, json.Unmarshal([]byte(read(t, file)), &bill))
@@ -174,6 +243,7 @@ func testBillOfRelease(t *testing.T, file, version string) {
 	driver := ids["SPDXRef-Program-flexlvm-"+runtime.GOARCH]
 	require.Equal(t, version, driver.VersionInfo)
 	require.Len(t, driver.Checksums, 1)
+	require.Equal(t, version, ids["SPDXRef-Program-kubectl-flexlvm-"+runtime.GOARCH].VersionInfo)
 	mod := read(t, "../../go.mod")
 	_, cobra, found := strings.Cut(mod, "github.com/spf13/cobra ")
 	require.True(t, found)

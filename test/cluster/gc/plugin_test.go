@@ -4,6 +4,7 @@ package gc_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,9 +19,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// plugin builds kubectl-flexlvm, and returns what calls it in a namespace as the
-// administrator, or as whom a kubeconfig names.
-func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (string, error) {
+// pluginBinary builds kubectl-flexlvm.
+func pluginBinary(t *testing.T) string {
 	t.Helper()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -29,6 +29,13 @@ func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (strin
 	build.Dir = source
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
+	return binary
+}
+
+// plugin returns what calls the plugin in a namespace, as the administrator.
+func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (string, error) {
+	t.Helper()
+	binary := pluginBinary(t)
 	return func(args ...string) (string, error) {
 		cmd := b.Command(t.Context(), append([]string{binary, "--kubeconfig=" + b.AdminKubeconfig(), "--namespace=" + namespace}, args...)...)
 		said, err := cmd.CombinedOutput()
@@ -55,6 +62,8 @@ func (b *bed) testPlugin(t *testing.T) {
 	s.deleteClaims("data")
 	b.persistentVolumeGone(t, name)
 	s.reported(flexlvm, name, "unreferenced")
+
+	b.testCompletion(t, s.name)
 
 	// Whoever may not create PersistentVolumes cannot.
 	b.kubectl(t, "create", "serviceaccount", "reader", "-n", s.name)
@@ -109,6 +118,27 @@ func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), nam
 	require.Equal(t, volume.Ready, s.stateOf(t, name))
 	require.Empty(t, s.kubectl(t, "get", "nodestorage", node, "-o", "jsonpath={.spec.requests}"), "requests are taken out again")
 	s.say(t, "retained, forgotten and retained through the API")
+}
+
+// testCompletion asks kubectl as a shell does: it finds the plugin, and the link that
+// completes its words, in PATH.
+func (b *bed) testCompletion(t *testing.T, namespace string) {
+	binary := pluginBinary(t)
+	require.NoError(t, os.Symlink(binary, filepath.Join(filepath.Dir(binary), "kubectl_complete-flexlvm")))
+	for want, words := range map[string][]string{
+		"status":   {"st"},
+		"undelete": {"unde"},
+		"yaml":     {"volumes", "-o", "y"},
+		"submit":   {"job", ""},
+		"data\n:4": {"undelete", "--namespace", namespace, ""}, // a claim that was deleted
+	} {
+		kubectl := filepath.Join(filepath.Dir(b.AdminKubeconfig()), "kubectl")
+		cmd := b.Command(t.Context(), append([]string{kubectl, "__complete", "flexlvm"}, words...)...)
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "KUBECONFIG="+b.AdminKubeconfig())
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		require.Contains(t, string(out), want, words)
+	}
 }
 
 // testDoctor: the daemon makes the checks in the host's namespaces, as a person on the node

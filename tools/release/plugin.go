@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// plugin is the folder of cmd/ that holds the plugin of kubectl, which runs on people's own
+// machines and is no part of the image.
+const plugin = "kubectl-flexlvm"
+
+// pluginSystems are those that it is released for, beside each architecture.
+var pluginSystems = []string{"linux", "darwin"}
+
+// downloads is where the files of a release lie, unless --downloads says otherwise.
+const downloads = "https://" + module + "/releases/download"
+
+// A platform is what a plugin runs on.
+type platform struct{ system, arch string }
+
+func (p platform) archive(version string) string {
+	return fmt.Sprintf("%s-%s-%s-%s.tar.gz", plugin, version, p.system, p.arch)
+}
+
+// buildPlugin compiles the plugin into the folder to, as build does the programs.
+func (s source) buildPlugin(ctx context.Context, version string, p platform, to string) error {
+	to, err := filepath.Abs(to)
+	if err != nil {
+		return fmt.Errorf("build plugin: %w", err)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return fmt.Errorf("build plugin: %w", err)
+	}
+	link := "-s -w -X " + module + "/internal/version.String=" + version
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to+"/", "-ldflags", link, "./cmd/"+plugin)
+	cmd.Dir = string(s)
+	cmd.Env = append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOGC=400")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build plugin for %s/%s: %w: %s", p.system, p.arch, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// releasePlugin writes the plugin's archives into the release, and a manifest by which krew
+// installs them. work is for what is built; built gets the folders of the plugins for Linux,
+// whose parts the bill of materials lists.
+func (o *options) releasePlugin(ctx context.Context, work string) (built map[string]string, err error) {
+	built = map[string]string{}
+	license, err := os.ReadFile(filepath.Join(o.source, "LICENSE"))
+	if err != nil {
+		return nil, fmt.Errorf("release plugin: %w", err)
+	}
+	var platforms strings.Builder
+	for _, system := range pluginSystems {
+		for _, arch := range o.arches {
+			p := platform{system, arch}
+			dir := filepath.Join(work, "plugin-"+system+"-"+arch)
+			if err := source(o.source).buildPlugin(ctx, o.version, p, dir); err != nil {
+				return nil, err
+			}
+			if system == "linux" {
+				built[arch] = dir
+			}
+			if err := os.WriteFile(filepath.Join(dir, "LICENSE"), license, 0o644); err != nil {
+				return nil, fmt.Errorf("release plugin: %w", err)
+			}
+			file := filepath.Join(o.to, p.archive(o.version))
+			if err := archive(file, dir, ".", 0o755); err != nil {
+				return nil, err
+			}
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("release plugin: %w", err)
+			}
+			fmt.Fprintf(&platforms, krewPlatform, system, arch, o.downloads, o.version, p.archive(o.version), sha256.Sum256(content))
+		}
+	}
+	manifest := fmt.Sprintf(krewManifest, o.version, module) + platforms.String()
+	if err := os.WriteFile(filepath.Join(o.to, plugin+"-"+o.version+"-krew.yaml"), []byte(manifest), 0o644); err != nil {
+		return nil, fmt.Errorf("release plugin: %w", err)
+	}
+	return built, nil
+}
+
+// https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
+const (
+	krewManifest = `apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: flexlvm
+spec:
+  version: %s
+  homepage: https://%s
+  shortDescription: Look at flexlvm's local volumes, and bring them back
+  description: |
+    Shows how nodes and pools are, what is wrong and what to do, which volumes there are and
+    which would go next; says where a claim would fit; brings deleted claims back; shows how
+    far datasets are loaded, and starts jobs that share a volume.
+  caveats: |
+    It uses the rights of your kubeconfig's user, and needs flexlvm in the cluster.
+  platforms:
+`
+	krewPlatform = `  - selector:
+      matchLabels:
+        os: %s
+        arch: %s
+    uri: %s/%s/%s
+    sha256: %x
+    bin: ` + plugin + `
+    files:
+    - from: ` + plugin + `
+      to: .
+    - from: LICENSE
+      to: .
+`
+)
