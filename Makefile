@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign test-oldest soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -144,6 +144,12 @@ test-oldest: setup ## install flexlvm, and use volumes and datasets, on the olde
 	@FLEXLVM_KUBERNETES=1.30 $(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 60m -run '$(OLDEST)' ./test/cluster ./test/cluster/installer
 
 OLDEST = ^(TestInstaller|TestVolume|TestDatasetGivesBackResults|TestDatasetIsMirrored)
+
+SPECS ?= all
+
+# Ten of them are in test-cluster.
+conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two nodes; SPECS=slow for those that are slow, serial or disruptive
+	@$(SUITE) $@ go test -tags cluster -count=1 -v -timeout 4h -run '^TestConformance$$' ./test/cluster -conformance=$(SPECS)
 
 SOAK_CLAIMS ?= 300
 

@@ -87,10 +87,13 @@ func downCommand(name *string) *cobra.Command {
 func buildCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "build",
-		Short: "build Kubernetes, unless it is in the cache already",
+		Short: "build Kubernetes and its tests of CSI drivers, unless they are in the cache already",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cluster.BuildKubernetes(cmd.Context(), cmd.ErrOrStderr())
+			if _, err := cluster.BuildKubernetes(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			_, err := cluster.BuildConformance(cmd.Context(), cmd.ErrOrStderr())
 			return err
 		},
 	}

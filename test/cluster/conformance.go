@@ -1,0 +1,191 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/flexlvm/flexlvm/test/built"
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// A Conformance is Kubernetes' own tests of CSI drivers, the external storage suite, built.
+type Conformance struct {
+	tests, ginkgo, agnhost string
+	images                 string
+}
+
+// testRegistry is where the images of the suite are said to come from: they are made here.
+const testRegistry = "flexlvm.test"
+
+// BuildConformance builds the suite at the first call. Nearly all of its packages are those of
+// the cluster's programs: with the same versions and flags, Go's cache has them.
+func BuildConformance(ctx context.Context, log io.Writer) (*Conformance, error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return nil, err
+	}
+	module := filepath.Join(root, "test/cluster/conformance")
+	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH)}
+	for _, file := range []string{"go.mod", "go.sum", "main.go", "agnhost/main.go"} {
+		content, err := os.ReadFile(filepath.Join(module, file))
+		if err != nil {
+			return nil, fmt.Errorf("read conformance module: %w", err)
+		}
+		inputs = append(inputs, content)
+	}
+	dir, err := built.Once(ctx, "conformance", built.Key(inputs...), func(dir string) error {
+		fmt.Fprintln(log, "building the external storage suite, once; this takes some minutes")
+		for name, pkg := range map[string]string{"agnhost": "./agnhost", "e2e.test": ".", "ginkgo": "github.com/onsi/ginkgo/v2/ginkgo"} {
+			if err := built.Go(ctx, module, filepath.Join(dir, name), pkg, "-trimpath", "-ldflags", "-s -w"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &Conformance{tests: filepath.Join(dir, "e2e.test"), ginkgo: filepath.Join(dir, "ginkgo"), agnhost: filepath.Join(dir, "agnhost")}
+	c.images, err = c.testImages(ctx)
+	return c, err
+}
+
+// Images is an archive with the images of the suite, fit for LoadImage.
+func (c *Conformance) Images() string { return c.images }
+
+// testImages makes the images that the suite's pods run, from busybox and from agnhost as
+// Kubernetes has it. Their names are what the suite of this version asks for.
+func (c *Conformance) testImages(ctx context.Context) (string, error) {
+	wanted, err := exec.CommandContext(ctx, c.tests, "images").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask the tests for their images: %w", err)
+	}
+	agnhost, err := os.ReadFile(c.agnhost)
+	if err != nil {
+		return "", fmt.Errorf("make images of the tests: %w", err)
+	}
+	binary, applets, err := busybox(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir, err := built.Once(ctx, "conformance-images", built.Key(wanted, agnhost, binary, []byte(strings.Join(applets, " "))), func(dir string) error {
+		layer, err := busyboxLayer(binary, applets, tarFile{
+			header: tar.Header{Name: "agnhost", Typeflag: tar.TypeReg, Mode: 0o755}, content: agnhost})
+		if err != nil {
+			return err
+		}
+		var images []image
+		for _, name := range strings.Fields(string(wanted)) {
+			img := image{name: testRegistry + "/" + name, command: []string{"sh"}}
+			if strings.HasPrefix(name, "agnhost:") {
+				img.entrypoint, img.command = []string{"/agnhost"}, []string{"pause"}
+			}
+			images = append(images, img)
+		}
+		archive, err := imageArchive(layer, images...)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "images.tar"), archive, 0o644)
+	})
+	return filepath.Join(dir, "images.tar"), err
+}
+
+// A Spec is one test of the suite, and what came of it.
+type Spec struct {
+	Name    string // without what all have in common
+	State   string // passed, failed, skipped, pending, …
+	Message string // why it was skipped, or failed
+	Took    time.Duration
+}
+
+// Selection says which tests of the suite run.
+type Selection struct {
+	Driver string   // the file that describes the driver to the suite
+	Labels string   // ginkgo's label filter
+	Focus  []string // regular expressions: one of them matches a name; all, if there is none
+	AtOnce int      // how many run at the same time
+	Within time.Duration
+}
+
+// Conform runs tests of the suite on the cluster, and returns what came of each that was
+// selected. What they print goes to log.
+func (c *Cluster) Conform(ctx context.Context, suite *Conformance, s Selection, log io.Writer) ([]Spec, error) {
+	dir, err := os.MkdirTemp("", "flexlvm-conformance-")
+	if err != nil {
+		return nil, fmt.Errorf("run conformance tests: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	registries, report := filepath.Join(dir, "registries.yaml"), filepath.Join(dir, "report.json")
+	if err := os.WriteFile(registries, []byte("promoterE2eRegistry: "+testRegistry+"\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("run conformance tests: %w", err)
+	}
+	args := []string{suite.ginkgo, "run", fmt.Sprintf("--procs=%d", max(1, s.AtOnce)), "--no-color", "--json-report=report.json", "--output-dir=" + dir,
+		"--label-filter=" + s.Labels, "--timeout=" + s.Within.String(), "--keep-going", "--silence-skips"}
+	for _, focus := range s.Focus {
+		args = append(args, "--focus="+focus)
+	}
+	cmd := c.Command(ctx, append(args, suite.tests, "--", "--storage.testdriver="+s.Driver, "--kubeconfig="+c.AdminKubeconfig(),
+		"--kubectl-path="+filepath.Join(c.dir, "kubectl"), "--provider=local")...)
+	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+registries)
+	cmd.Stdout, cmd.Stderr = log, log
+	// ginkgo starts processes of its own, and after an interrupt they clean up.
+	cmd.SysProcAttr.Setpgid = true
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+	ran := cmd.Run()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("run conformance tests: %w", err)
+	}
+	content, err := os.ReadFile(report)
+	if err != nil {
+		return nil, fmt.Errorf("run conformance tests: %w", errors.Join(ran, err))
+	}
+	return parseReport(content)
+}
+
+// parseReport reads ginkgo's report.
+func parseReport(content []byte) ([]Spec, error) {
+	var suites []struct {
+		SpecReports []struct {
+			ContainerHierarchyTexts []string
+			LeafNodeType            string
+			LeafNodeText            string
+			State                   string
+			RunTime                 time.Duration
+			Failure                 struct{ Message string }
+		}
+	}
+	if err := json.NewDecoder(bytes.NewReader(content)).Decode(&suites); err != nil {
+		return nil, fmt.Errorf("read report of conformance tests: %w", err)
+	}
+	var specs []Spec
+	for _, suite := range suites {
+		for _, r := range suite.SpecReports {
+			name := strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
+			switch {
+			case r.LeafNodeType != "It" && r.State == "passed":
+				continue // what is done before and after
+			case r.State == "skipped" && r.Failure.Message == "":
+				continue // not selected
+			}
+			specs = append(specs, Spec{Name: name, State: r.State, Message: r.Failure.Message, Took: r.RunTime})
+		}
+	}
+	if len(specs) == 0 {
+		return nil, errors.New("read report of conformance tests: no test was selected")
+	}
+	return specs, nil
+}
