@@ -156,7 +156,7 @@ func (b *bed) testDoctor(t *testing.T, flexlvm func(...string) (string, error)) 
 	// Another test's volume, whose tags make no sense, may be there by now.
 	const riddle = "pvc-riddle"
 	for _, f := range all[0].Found {
-		require.True(t, f.Level != overview.LevelFail || strings.Contains(f.Detail, riddle), "%v", f)
+		require.True(t, f.Level != overview.LevelFail || strings.Contains(f.Check, riddle), "%v", f)
 	}
 	said, err := flexlvm("doctor")
 	require.True(t, err == nil || strings.Contains(said, riddle), said)
