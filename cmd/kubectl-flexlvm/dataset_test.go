@@ -34,6 +34,22 @@ func TestDatasetsAreTold(t *testing.T) {
 	require.Equal(t, "no datasets\n", out.String())
 }
 
+// A message may hold what a server, or whatever runs in a loader's pod, has said. It does not
+// steer the terminal.
+func TestMessagesDoNotSteerTheTerminal(t *testing.T) {
+	var out bytes.Buffer
+	o := datasetOptions{output: "table"}
+	err := o.show(t.Context(), func(context.Context) ([]overview.Dataset, error) {
+		return []overview.Dataset{{Namespace: "team", Name: "images", ID: "a", State: flexlvmv1.StateRunning, Message: "gr\u00fcn\x1b]0;title\a\r\u009b2J", Nodes: []overview.Replica{
+			{Node: "node-1", State: flexlvmv1.ReplicaFailed, Message: "\x1b[8mhidden\x1b[0m"},
+		}}}, nil
+	}, &out, true)
+	require.NoError(t, err)
+	require.NotContains(t, out.String(), "\x1b")
+	require.Contains(t, out.String(), "gr\u00fcn\uFFFD]0;title\uFFFD\uFFFD\uFFFD2J\n")
+	require.Contains(t, out.String(), "\uFFFD[8mhidden\uFFFD[0m\n")
+}
+
 // What is watched is printed when it changes, and ends with what became of it.
 func TestDatasetsAreWatched(t *testing.T) {
 	states := []flexlvmv1.State{flexlvmv1.StatePending, flexlvmv1.StatePending, flexlvmv1.StateRunning}

@@ -84,7 +84,7 @@ func (o *doorOptions) claims(ctx context.Context, c client.Client, s *session, n
 
 // moveAll goes on past claims that cannot move now, and fails if there were any.
 func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []types.NamespacedName) error {
-	out, left := cmd.OutOrStdout(), 0
+	out, left := plain{cmd.OutOrStdout()}, 0
 	for _, claim := range claims {
 		doing, err := m.Check(cmd.Context(), claim, o.door)
 		if err == nil && doing != "" && !o.dryRun {

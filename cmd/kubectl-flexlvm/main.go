@@ -30,7 +30,7 @@ func main() {
 	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubectl flexlvm:", err)
+		fmt.Fprintln(plain{os.Stderr}, "kubectl flexlvm:", err)
 		os.Exit(1)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,9 +60,31 @@ func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 		}
 		fmt.Fprint(to, string(content))
 	default:
-		table(to)
+		table(plain{to})
 	}
 	return nil
+}
+
+// plain writes text for people, without what terminals would take for commands: messages
+// repeat what nodes, loaders and the servers that they ask have said.
+type plain struct{ to io.Writer }
+
+// Write implements io.Writer.
+func (p plain) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(p.to, inert(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// inert replaces control characters but for the ends of lines and tabs.
+func inert(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // printObjects prints objects as manifests.

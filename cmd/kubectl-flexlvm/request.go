@@ -77,7 +77,7 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 		if o.wanted.Namespace, err = s.namespace(); err != nil {
 			return err
 		}
-		return o.ask(cmd.Context(), c, cmd.OutOrStdout())
+		return o.ask(cmd.Context(), c, plain{cmd.OutOrStdout()})
 	}
 	cmd.Flags().StringVar(&o.wanted.Volume, "volume", "", "the volume that is meant, by the name of the PersistentVolume it had")
 	cmd.Flags().StringVar(&o.wanted.Node, "node", "", "the node that it is on, if several have one")

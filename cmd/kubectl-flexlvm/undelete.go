@@ -89,7 +89,7 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 	if o.wanted.Namespace, err = s.namespace(); err != nil {
 		return err
 	}
-	return o.undelete(cmd.Context(), c, cmd.OutOrStdout())
+	return o.undelete(cmd.Context(), c, plain{cmd.OutOrStdout()})
 }
 
 func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.Writer) error {
