@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sys/unix"
@@ -44,12 +46,18 @@ type HTTPError struct {
 	Message string
 }
 
+// Error repeats what the server has said, without what a terminal would take for commands.
 func (e *HTTPError) Error() string {
 	text := fmt.Sprintf("%s answers %d %s", e.Host, e.Status, http.StatusText(e.Status))
 	if e.Message != "" {
 		text += ": " + e.Message
 	}
-	return text
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // Class says what an error means for its object.
