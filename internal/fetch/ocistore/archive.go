@@ -176,7 +176,7 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 		if err != nil {
 			return nil, err
 		}
-		if header.Typeflag == tar.TypeDir {
+		if header.Typeflag == tar.TypeDir || header.Typeflag == tar.TypeXGlobalHeader { // that of git archive is a comment
 			continue
 		}
 		m := member{tar: t, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Flaw: flaw(header)}}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -89,6 +90,26 @@ func TestUnpackingGoesOn(t *testing.T) {
 			require.FileExists(t, filepath.Join(dir, "0123.tar"))
 		})
 	}
+}
+
+// What git archive writes begins with a header for all entries, which is no entry itself.
+func TestGlobalHeadersAreNoFiles(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "x.tar"))
+	require.NoError(t, err)
+	defer file.Close()
+	w := tar.NewWriter(file)
+	require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{"comment": "0123"}}))
+	require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 1, Mode: 0o600}))
+	_, err = w.Write([]byte("1"))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	_, err = file.Seek(0, io.SeekStart)
+	require.NoError(t, err)
+	found, err := (&archive{file}).members(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "a", found[0].Key)
+	require.Empty(t, found[0].Flaw)
 }
 
 // A run that is ended while it unpacks ends.
