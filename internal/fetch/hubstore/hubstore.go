@@ -49,7 +49,12 @@ type file struct {
 
 const form = "give hf://org/name[@revision][/path] for a model, or hf://datasets/org/name[@revision][/path]"
 
-var part = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var (
+	part = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	// commit is what git calls one, by SHA-1 or SHA-256. It becomes part of addresses, and is
+	// shown to people.
+	commit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+)
 
 // Parse parses what follows hf:// in a source. A slash in a revision is written %2F.
 func Parse(s *store.Source, rest string) error {
@@ -151,7 +156,7 @@ func (r *Repository) List(ctx context.Context, each func(store.Object) error) er
 		return fmt.Errorf("ask for revision %s: %w", r.revision, hint(err))
 	}
 	var of struct{ SHA string }
-	if err := json.Unmarshal(body, &of); err != nil || len(of.SHA) < 40 {
+	if err := json.Unmarshal(body, &of); err != nil || !commit.MatchString(of.SHA) {
 		return fmt.Errorf("ask for revision %s: the answer names no commit", r.revision)
 	}
 	r.commit, r.files = of.SHA, map[string]file{}
