@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 var optionsOfPVC = []string{"claimName", "path"}
 
 // sourceDir is where a loader sees a claim that it copies.
-const sourceDir = "/source"
+const sourceDir = protocol.SourceDir
 
 // readPVC reads which claim of the namespace is copied. The loader mounts it, read-only.
 func (s *Source) readPVC(_ flexlvmv1.VolumeConfig, options map[string]string) error {

@@ -1,5 +1,5 @@
-// Package fetch fills a directory with the objects of a source: an S3 bucket,
-// a Pachyderm repository through its S3 gateway, or another directory.
+// Package fetch fills a directory with the objects of a source: a bucket, a model, an
+// artifact, files on HTTP servers, or another directory. kinds has them all.
 //
 // What it promises:
 //

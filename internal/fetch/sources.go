@@ -12,6 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/hubstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/liststore"
 	"github.com/flexlvm/flexlvm/internal/fetch/ocistore"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
@@ -40,7 +41,11 @@ var kinds = map[string]kind{
 	store.KindOCI:       {"oci://registry/repository", ocistore.Parse, openArtifact},
 	store.KindGCS:       {"gs://bucket/key", gcsstore.Parse, openGCS},
 	store.KindAzure:     {"azblob://account/container/key", azurestore.Parse, openAzure},
-	store.KindFile:      {"file:///path", dirstore.Parse, func(s store.Source, _ access) (store.Store, error) { return dirstore.New(s) }},
+	store.KindFile:      {"file:///path", dirstore.Parse, openDirectory},
+}
+
+func openDirectory(s store.Source, _ access) (store.Store, error) {
+	return dirstore.NewIn(protocol.SourceDir, s)
 }
 
 func openBucket(s store.Source, a access) (store.Store, error) {

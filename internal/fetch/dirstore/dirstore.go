@@ -37,16 +37,33 @@ func Parse(s *store.Source, rest string) error {
 }
 
 // New returns the Store of a file:// source.
-func New(source store.Source) (store.Store, error) {
+func New(source store.Source) (store.Store, error) { return NewIn("", source) }
+
+// NewIn is New where no link below bound leads out of it.
+func NewIn(bound string, source store.Source) (store.Store, error) {
 	dir := filepath.Dir(source.Key)
 	if strings.HasSuffix(source.Key, "/") {
 		dir = source.Key
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := openIn(bound, dir)
 	if err != nil {
 		return nil, &store.Error{Err: fmt.Errorf("open source: %w", err)}
 	}
 	return &Directory{source: source, root: root}, nil
+}
+
+// openIn opens a directory. If it is below bound, no link below bound leads out of it.
+func openIn(bound, dir string) (*os.Root, error) {
+	within, err := filepath.Rel(bound, dir)
+	if err != nil || !filepath.IsLocal(within) {
+		return os.OpenRoot(dir)
+	}
+	outer, err := os.OpenRoot(bound)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = outer.Close() }() // nothing was written
+	return outer.OpenRoot(within)
 }
 
 // Readable adds what to do if err says that permissions forbid reading a file.

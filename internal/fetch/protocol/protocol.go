@@ -18,6 +18,10 @@ const (
 	ExitTemporary = 75  // EX_TEMPFAIL of sysexits(3): trying again may help
 )
 
+// SourceDir is where a loader of a claim sees it. No link in the claim leads a loader to
+// anything else of its pod, such as its credentials.
+const SourceDir = "/source"
+
 // Paths of the loader's HTTP server.
 const (
 	// ProgressPath answers with the Status.
