@@ -1,8 +1,10 @@
 package dataset
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -33,19 +35,45 @@ func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, fo
 		return fmt.Errorf("sourceURL has to be set in options")
 	}
 	scheme, rest, _ := strings.Cut(s.URL, "://")
-	for _, one := range schemes {
-		if scheme == one && rest != "" {
-			return s.checkUser(rest)
-		}
+	switch {
+	case rest == "" || !slices.Contains(schemes, scheme):
+	case strings.HasPrefix(scheme, "http"):
+		return checkSecrets(s.URL)
+	default:
+		return checkUser(rest)
 	}
 	return fmt.Errorf("sourceURL %q has to be %s", s.URL, form)
 }
 
-// checkUser refuses a password in a URL, which everybody could read.
-func (s *Source) checkUser(rest string) error {
+// checkUser refuses a password before the host, which everybody could read.
+func checkUser(rest string) error {
 	host, _, _ := strings.Cut(rest, "/")
 	if user, _, found := strings.Cut(host, "@"); found && strings.Contains(user, ":") {
-		return fmt.Errorf("sourceURL holds a password; name a Secret in credentialsSecretName")
+		return errors.New("sourceURL holds a password; name a Secret in credentialsSecretName")
+	}
+	return nil
+}
+
+// secretWords are parts of the names of URL parameters that open a door, such as
+// X-Amz-Signature, sig and access_token.
+var secretWords = []string{"sig", "token", "key", "secret", "passw", "credential"}
+
+// checkSecrets refuses a URL with a password or a signature, which everybody could read. Its
+// errors do not hold the URL.
+func checkSecrets(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return errors.New("sourceURL is not a URL; write the characters % / ? # @ in names as %25, %2F, %3F, %23 and %40")
+	}
+	if _, is := u.User.Password(); is {
+		return errors.New("sourceURL holds a password; name a Secret in credentialsSecretName")
+	}
+	for name := range u.Query() {
+		for _, word := range secretWords {
+			if strings.Contains(strings.ToLower(name), word) {
+				return fmt.Errorf("sourceURL has the parameter %q, which everybody could read; name a Secret in credentialsSecretName", name)
+			}
+		}
 	}
 	return nil
 }

@@ -89,6 +89,8 @@ func TestSourceErrors(t *testing.T) {
 		`sourceURL "azblob://acc" has to be azblob://ACCOUNT/CONTAINER/KEY`:                                                         volumeOf("AzureBlob", 1, options{"sourceURL": "azblob://acc", "anonymous": "true"}),
 		"credentialsSecretName has to be set in options, or serviceAccountName":                                                     volumeOf("GCS", 1, options{"sourceURL": "gs://bkt/x", "anonymous": "false"}),
 		"sourceURL holds a password; name a Secret in credentialsSecretName":                                                        volumeOf("HTTP", 1, options{"sourceURL": "https://u:p@h/list"}),
+		"sourceURL has the parameter \"X-Amz-Signature\", which everybody could read; name a Secret in credentialsSecretName":       volumeOf("HTTP", 1, options{"sourceURL": "https://h/list?X-Amz-Signature=abc"}),
+		"sourceURL is not a URL; write the characters % / ? # @ in names as %25, %2F, %3F, %23 and %40":                             volumeOf("HTTP", 1, options{"sourceURL": "https://u:p/w@h/list"}),
 		`option "outputURL" does not belong to sourceType HTTP`:                                                                     volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "outputURL": "s3://b/"}),
 		`option "endpointURL" does not belong to sourceType HTTP`:                                                                   volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "endpointURL": "https://h"}),
 		`option "awsCredentialsSecretName" does not belong to sourceType HTTP`:                                                      volumeOf("HTTP", 1, options{"sourceURL": "https://h/list", "awsCredentialsSecretName": "s"}),
