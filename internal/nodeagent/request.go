@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -37,7 +39,7 @@ func answered(answers []flexlvmv1.VolumeAnswer, id string) bool {
 }
 
 // grant carries out what people have asked of the node. The round's PersistentVolumes are the
-// API server's own word (mustConfirm). Killed before the answer is written, it does the same
+// API server's own word (mustConfirm), and so is each request (stillAsked). Killed before the answer is written, it does the same
 // once more.
 func (d *Daemon) grant(ctx context.Context, f observation) {
 	if !f.confirmed {
@@ -47,6 +49,14 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 	for _, r := range d.requested() {
 		if ctx.Err() != nil {
 			return
+		}
+		asked, err := d.stillAsked(ctx, r)
+		if err != nil {
+			klog.FromContext(ctx).V(1).Info("It is not known whether a request still stands, and it waits", "volume", r.Group+"/"+r.Name, "why", err.Error())
+			return
+		}
+		if !asked {
+			continue
 		}
 		if moved[r.Group+"/"+r.Name] {
 			d.kick()
@@ -64,6 +74,21 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 		klog.FromContext(ctx).Info("Answered a request about a volume", "volume", r.Group+"/"+r.Name, "to", r.State, "done", err == nil, "answer", message)
 		d.kick() // the answer goes out with the next report
 	}
+}
+
+// stillAsked reports whether the API server has a request, without an answer. Whoever was told
+// that it is withdrawn goes by that, however late the watch is; and a daemon that has just
+// started does not know what the one before has answered.
+func (d *Daemon) stillAsked(ctx context.Context, r flexlvmv1.VolumeRequest) (bool, error) {
+	own, err := d.api.NodeStorage(ctx, d.cfg.Node)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	there := slices.ContainsFunc(own.Spec.Requests, func(is flexlvmv1.VolumeRequest) bool { return equality.Semantic.DeepEqual(is, r) })
+	return there && !answered(own.Status.Answers, r.ID), nil
 }
 
 func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {

@@ -116,6 +116,38 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	require.Subset(t, r.engine.names(), []string{"data retained", "wanted ready", "busy ready", "locked retained"})
 }
 
+// A request that was withdrawn while the watch hung is none any more, nor is one that another
+// process has answered.
+func TestRequestsThatAreOver(t *testing.T) {
+	for name, since := range map[string]func(*flexlvmv1.NodeStorage){
+		"withdrawn": func(*flexlvmv1.NodeStorage) {},
+		"another": func(is *flexlvmv1.NodeStorage) {
+			is.Spec.Requests = []flexlvmv1.VolumeRequest{{ID: "1", Group: "flexlvm", Name: "data", FilesystemUUID: fsUUID, State: "retained"}}
+		},
+		"answered": func(is *flexlvmv1.NodeStorage) {
+			is.Status.Answers = []flexlvmv1.VolumeAnswer{{ID: "1", Done: true}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.volume("data", volume.Retained, 10, withFS)
+			r.start()
+			r.eventually(func() bool { return r.api.report() != nil }, "no report")
+			r.rounds(2)
+			r.api.with(func() {
+				late := r.api.storage.DeepCopy()
+				late.Spec.Requests = []flexlvmv1.VolumeRequest{r.request("1", "data", volume.Unreferenced)}
+				r.api.changed("MODIFIED", late)
+				since(r.api.storage)
+			})
+			r.rounds(3)
+			require.Contains(t, r.engine.names(), "data retained")
+			require.Empty(t, r.engine.called("set "))
+		})
+	}
+}
+
 // Nothing is given up on the word of a watch alone, and nothing by a dry run.
 func TestRequestsWait(t *testing.T) {
 	t.Parallel()
