@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -75,8 +77,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	r.volume("data", volume.Retained, 10, withFS)
 	r.volume("wanted", volume.Ready, 10, withFS)
 	r.api.put(object("wanted", 10))
+	r.volume("strayed", volume.Ready, 10, withFS)
+	r.api.put(object("strayed", 10, func(o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) }))
 	r.volume("busy", volume.Ready, 10, withFS)
-	r.engine.with(func() { r.engine.volumes[3].Open = true })
+	r.engine.with(func() { r.engine.volumes[4].Open = true })
 	r.volume("locked", volume.Retained, 10, withFS)
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
@@ -101,6 +105,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		all, says = append(all, request), append(says, answer)
 	}
 	add(forget("wanted", nil), "PersistentVolume wanted names volume flexlvm/wanted, so it has an owner")
+	add(forget("strayed", nil), `PersistentVolume strayed is named after volume flexlvm/strayed, and its label flexlvm.io/node says ""`)
 	add(forget("gone", nil), "volume flexlvm/gone is gone: it was evicted")
 	add(forget("busy", nil), "is in use on the node")
 	add(forget("locked", nil), "LVM is locked")
@@ -113,7 +118,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		require.False(t, answer.Done)
 		require.Contains(t, answer.Message, text)
 	}
-	require.Subset(t, r.engine.names(), []string{"data retained", "wanted ready", "busy ready", "locked retained"})
+	require.Subset(t, r.engine.names(), []string{"data retained", "wanted ready", "strayed ready", "busy ready", "locked retained"})
 }
 
 // A request that was withdrawn while the watch hung is none any more, nor is one that another
