@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -169,7 +170,7 @@ func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 	if err := m.unused(ctx, s.claim); err != nil {
 		return nil, err
 	}
-	now, err := recordOf(object, s.claim, s.record.Policy).text()
+	now, err := recordOf(object, s.claim, policyOf(object, s.placeholder, s.record)).text()
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +184,10 @@ func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 		return &step{doing: "have the placeholder called Released"}, nil
 	case object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain:
 		return &step{"set the reclaim policy of " + object.Name + " to Retain", func(ctx context.Context) error {
-			return m.patch(ctx, object, retain(corev1.PersistentVolumeReclaimRetain))
+			return m.patch(ctx, object, func(p *corev1.PersistentVolume) {
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, pv.AnnotationRetainedFor, string(s.placeholder.UID))
+				p.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+			})
 		}}, nil
 	case object.DeletionTimestamp == nil:
 		return &step{"delete " + object.Name, func(ctx context.Context) error {
@@ -218,7 +222,7 @@ func (m *Mover) finish(s state) *step {
 		return &step{doing: "have claim " + s.claim.Name + " bound again"}
 	case object.Spec.PersistentVolumeReclaimPolicy != s.record.Policy:
 		return &step{fmt.Sprintf("set the reclaim policy of %s to %s", object.Name, s.record.Policy), func(ctx context.Context) error {
-			return m.patch(ctx, object, retain(s.record.Policy))
+			return m.patch(ctx, object, func(p *corev1.PersistentVolume) { p.Spec.PersistentVolumeReclaimPolicy = s.record.Policy })
 		}}
 	case s.placeholder.DeletionTimestamp != nil:
 		return &step{doing: "have the placeholder gone"}
@@ -231,10 +235,6 @@ func (m *Mover) finish(s state) *step {
 	return &step{"delete the placeholder " + s.placeholder.Name, func(ctx context.Context) error {
 		return m.Client.Delete(ctx, s.placeholder, client.Preconditions{UID: &s.placeholder.UID})
 	}}
-}
-
-func retain(policy corev1.PersistentVolumeReclaimPolicy) func(*corev1.PersistentVolume) {
-	return func(p *corev1.PersistentVolume) { p.Spec.PersistentVolumeReclaimPolicy = policy }
 }
 
 // patch changes a PersistentVolume if nobody has changed it since it was read.

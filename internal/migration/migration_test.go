@@ -121,6 +121,32 @@ func TestMoveWhileOthersWrite(t *testing.T) {
 	}
 }
 
+// Somebody says Retain while a move is interrupted, or right before any of its writes: that is
+// what the new PersistentVolume says, too.
+func TestRetainDuringMove(t *testing.T) {
+	retained := func(p *corev1.PersistentVolume) {
+		p.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	}
+	for at := 1; ; at++ {
+		w, said := newWorld(t, pv.Flex), false
+		w.between = func(write int) {
+			p := w.volume("pvc-1")
+			if said = write == at && p != nil && p.UID == "uid-of-old" && p.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete; said {
+				w.change("pvc-1", retained)
+				w.between = nil
+			}
+		}
+		require.NoError(t, w.move(pv.CSI))
+		if !said {
+			require.Greater(t, at, 2)
+			return
+		}
+		after := w.volume("pvc-1")
+		require.Equal(t, corev1.PersistentVolumeReclaimRetain, after.Spec.PersistentVolumeReclaimPolicy, "before write %d", at)
+		require.NotContains(t, after.Annotations, pv.AnnotationRetainedFor)
+	}
+}
+
 // A growth that the node has not done yet is still to be done afterwards.
 func TestMoveDuringGrowth(t *testing.T) {
 	w := newWorld(t, pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {

@@ -36,11 +36,22 @@ func recordOf(object *corev1.PersistentVolume, claim *corev1.PersistentVolumeCla
 		Name: object.Name, Claim: claim.UID, Policy: policy,
 		Capacity: object.Spec.Capacity, Labels: object.Labels, Annotations: maps.Clone(object.Annotations),
 	}
+	delete(r.Annotations, pv.AnnotationRetainedFor)
 	// Left of a growth that is done, it would set the claim back when that is bound again.
 	if has, now := claim.Status.Capacity[corev1.ResourceStorage], object.Spec.Capacity[corev1.ResourceStorage]; has.Cmp(now) >= 0 {
 		delete(r.Annotations, pv.AnnotationPreResizeCapacity)
 	}
 	return r
+}
+
+// policyOf is the reclaim policy that the volume of a placeholder is to have: what its
+// PersistentVolume says, until that says Retain for the sake of the move. Whoever says
+// Retain before means it.
+func policyOf(object, placeholder *corev1.PersistentVolume, r record) corev1.PersistentVolumeReclaimPolicy {
+	if object.Annotations[pv.AnnotationRetainedFor] == string(placeholder.UID) {
+		return r.Policy
+	}
+	return object.Spec.PersistentVolumeReclaimPolicy
 }
 
 func (r record) text() (string, error) {

@@ -53,6 +53,9 @@ const (
 	// AnnotationReplaces marks a PersistentVolume that names a volume while the volume's own
 	// PersistentVolume is made anew for the other door. It holds what that one is to be like.
 	AnnotationReplaces = "flexlvm.io/replaces"
+	// AnnotationRetainedFor says on a PersistentVolume that is made anew that its reclaim
+	// policy was set to Retain for that: the UID of what has AnnotationReplaces.
+	AnnotationRetainedFor = "flexlvm.io/retained-for"
 	// AnnotationPreResizeCapacity is Kubernetes' own: what a claim had before its volume
 	// began to grow, from which a claim that is bound to the volume anew takes its capacity.
 	AnnotationPreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"
