@@ -80,23 +80,30 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	return Candidate{}, err
 }
 
-// FindAny is Find, also among the orphans that the nodes report, if the volume is named.
+// FindAny is Find, also among the orphans that the nodes report, if the volume is named. Several
+// nodes may have one of a name, as those of a dataset have; none of them is guessed.
 func FindAny(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
-	found, err := Find(storages, w)
-	if err == nil || w.Volume == "" {
-		return found, err
+	if w.Volume == "" {
+		return Find(storages, w)
 	}
-	for i := range storages {
-		s := &storages[i]
-		for _, o := range s.Status.Orphans {
-			if o.Name == w.Volume && o.Namespace == w.Namespace && o.FilesystemUUID != "" && (w.Node == "" || w.Node == s.Name) {
-				return Candidate{Node: s.Name, Released: flexlvmv1.ReleasedVolume{
-					Pool: o.Pool, Name: o.Name, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID,
-				}}, nil
+	all := slices.Clone(storages)
+	for i := range all {
+		status := &all[i].Status
+		released := slices.Clone(status.Released)
+		for _, o := range status.Orphans {
+			listed := func(r flexlvmv1.ReleasedVolume) bool { return r.Name == o.Name && r.FilesystemUUID == o.FilesystemUUID }
+			if slices.ContainsFunc(status.Released, listed) {
+				continue // it was released, and has a problem
 			}
+			status.ReleasedCount++
+			released = append(released, flexlvmv1.ReleasedVolume{
+				Pool: o.Pool, Name: o.Name, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID,
+				Released: o.LastUsed,
+			})
 		}
+		status.Released = released
 	}
-	return Candidate{}, err
+	return Find(all, w)
 }
 
 func listed(all []Candidate) string {

@@ -52,6 +52,46 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "no node reports", "its file system is not known")
 }
 
+// Nodes may have orphans of one name, and one may have been released on another: which is meant
+// is not guessed.
+func TestFindAny(t *testing.T) {
+	find := func(w overview.Wanted, all ...flexlvmv1.NodeStorage) (string, error) {
+		got, err := overview.FindAny(all, w)
+		return got.Node + "/" + got.Released.Name, err
+	}
+	const fs = "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+	orphan := func(name string) func(*flexlvmv1.NodeStorageStatus) {
+		return func(s *flexlvmv1.NodeStorageStatus) {
+			s.Orphans = []flexlvmv1.Orphan{{Pool: "flexlvm", Name: name, State: "ready", Namespace: "shop", FilesystemUUID: fs}}
+		}
+	}
+	a, b := node("a", orphan("ds-1")), node("b", orphan("ds-1"))
+	got, err := find(overview.Wanted{Namespace: "shop", Volume: "ds-1"}, a)
+	require.NoError(t, err)
+	require.Equal(t, "a/ds-1", got)
+	_, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1"}, a, b)
+	require.ErrorContains(t, err, "say which")
+	require.ErrorContains(t, err, "(node b, ")
+	got, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1", Node: "b"}, a, b)
+	require.NoError(t, err)
+	require.Equal(t, "b/ds-1", got)
+
+	one, other, third := node("a", deleted("data")), node("b", deleted("data")), node("c", orphan("released-0"))
+	for _, all := range [][]flexlvmv1.NodeStorage{{one, third}, {one, other, third}} {
+		_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-0"}, all...)
+		require.ErrorContains(t, err, "say which")
+	}
+	ill := node("a", deleted("data"), orphan("released-0"))
+	ill.Status.Orphans[0].FilesystemUUID = ill.Status.Released[0].FilesystemUUID
+	got, err = find(overview.Wanted{Namespace: "shop", Volume: "released-0"}, ill)
+	require.NoError(t, err, "it is one volume")
+	require.Equal(t, "a/released-0", got)
+	_, err = find(overview.Wanted{Namespace: "thief", Volume: "ds-1"}, a)
+	require.ErrorContains(t, err, "no node reports")
+	_, err = find(overview.Wanted{Namespace: "shop", Claim: "ds-1"}, a)
+	require.ErrorContains(t, err, "no node reports", "an orphan is named by its volume")
+}
+
 func TestWhatComesBack(t *testing.T) {
 	s := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
 		r := &s.Released[0]
