@@ -96,7 +96,7 @@ metadata:
 spec:
   version: %s
   homepage: https://%s
-  shortDescription: Look at flexlvm's local volumes, and bring them back
+  shortDescription: Look at local volumes, and bring them back
   description: |
     Shows how nodes and pools are, what is wrong and what to do, which volumes there are and
     which would go next; says where a claim would fit; brings deleted claims back; shows how
