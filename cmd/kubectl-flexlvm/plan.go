@@ -53,6 +53,11 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 	if o.nodes < 1 || o.next < 1 {
 		return errors.New("--nodes and --next: give 1 or more")
 	}
+	if o.claim != "" {
+		if _, err := sizeOf(o.claim); err != nil { // before the cluster is asked
+			return err
+		}
+	}
 	c, err := s.client()
 	if err != nil {
 		return err
@@ -90,16 +95,25 @@ func specOf(size string, class *storagev1.StorageClass) (volume.Spec, error) {
 	if err != nil {
 		return volume.Spec{}, fmt.Errorf("StorageClass %s: %w", class.Name, err)
 	}
-	quantity, err := resource.ParseQuantity(size)
+	wanted, err := sizeOf(size)
 	if err != nil {
-		return volume.Spec{}, fmt.Errorf("--claim %q: %w; give a size such as 500Gi", size, err)
-	}
-	if quantity.Sign() <= 0 || quantity.CmpInt64(int64(volume.MaxSize)) > 0 {
-		return volume.Spec{}, fmt.Errorf("--claim %q: give a size of more than 0 and at most %s", size, volume.MaxSize)
+		return volume.Spec{}, err
 	}
 	spec := parameters.Spec
-	spec.Size = volume.Bytes(quantity.Value()).RoundUp(volume.Block)
+	spec.Size = wanted
 	return spec, nil
+}
+
+// sizeOf is what a volume for a claim of this size holds.
+func sizeOf(claim string) (volume.Bytes, error) {
+	quantity, err := resource.ParseQuantity(claim)
+	if err != nil {
+		return 0, fmt.Errorf("--claim %q: %w; give a size such as 500Gi", claim, err)
+	}
+	if quantity.Sign() <= 0 || quantity.CmpInt64(int64(volume.MaxSize)) > 0 {
+		return 0, fmt.Errorf("--claim %q: give a size of more than 0 and at most %s", claim, volume.MaxSize)
+	}
+	return volume.Bytes(quantity.Value()).RoundUp(volume.Block), nil
 }
 
 func printNext(to io.Writer, next []overview.Eviction, now time.Time) {
