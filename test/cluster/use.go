@@ -137,7 +137,8 @@ func (c *Cluster) Reboot(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Node(ctx, node, "busybox", "reboot"); err != nil {
+	// Behind the session, which would otherwise end with the node, and in an error.
+	if _, err := c.Node(ctx, node, "sh", "-c", "(sleep 0.5; exec busybox reboot) </dev/null >/dev/null 2>&1 &"); err != nil {
 		return err
 	}
 	return c.command(ctx, http.MethodPost, "/nodes/"+node+"/await?boot="+strings.TrimSpace(boot), nil)
