@@ -171,8 +171,8 @@ func (s *space) stolenLimits(claim, grows string) {
 		require.ErrorContains(t, stolen.patch(ctx, name, limits), "of the CSI driver flexlvm.io that a claim is bound to")
 	}
 	require.ErrorContains(t, stolen.patch(ctx, "free-csi", class), "of the CSI driver flexlvm.io that a claim is bound to")
-	status := func(patch string) error {
-		_, err := stolen.CoreV1().PersistentVolumeClaims(s.name).Patch(ctx, grows, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+	status := func(patch string) error { // strategic, as it leaves Kubernetes' own conditions
+		_, err := stolen.CoreV1().PersistentVolumeClaims(s.name).Patch(ctx, grows, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
 		return err
 	}
 	const says = "the VolumeAttributesClass that it asks for"
