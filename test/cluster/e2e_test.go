@@ -22,7 +22,7 @@ import (
 const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
 
 // patience is for things that take seconds on a machine with nothing else to do.
-const patience = 4 * time.Minute
+const patience = 6 * time.Minute
 
 var installOnce sync.Once
 
