@@ -57,6 +57,7 @@ var (
 		"make kubectl ARGS='get nodes'": "it is about that cluster",
 		"flexlvm doctor":                "the guide's is run",
 		"kubectl flexlvm":               "the provisioner's suite runs its commands",
+		"kubectl flexlvm ui":            "test/cluster and test/cluster/page do",
 	}
 	notInGuide = map[string]string{
 		"make test-oldest": "it runs this on another Kubernetes",
