@@ -3,7 +3,7 @@
 // there, by which VolumeAttributesClasses are applied to claims.
 //
 // It neither makes volumes nor lets them grow: the provisioner does, which reserves the room
-// for all that a pod needs, and says what stands in the way. So it offers neither, and tells
+// for all that a pod needs, and says why a claim cannot have it. So it offers neither, and tells
 // CSI's resizer that the nodes do not let volumes grow either, or the resizer would raise
 // PersistentVolumes by itself.
 //

@@ -155,7 +155,7 @@ func TestModifyRefuses(t *testing.T) {
 	require.Zero(t, b.writes())
 }
 
-// What stands in the way of the API server's answer says whether a change may still come.
+// The code reports whether it helps to repeat the change.
 func TestModifyWhenTheServerSaysNo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error

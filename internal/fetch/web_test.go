@@ -206,7 +206,7 @@ func (n noETag) WriteHeader(status int) {
 	n.ResponseWriter.WriteHeader(status)
 }
 
-// A server that lies, or has changed a file, is told of, and its file does not appear.
+// A file whose content is wrong or has changed is reported, and does not appear.
 func TestListFaultsThatStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		content   []byte
