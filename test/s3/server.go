@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/flexlvm/flexlvm/test/built"
+	"github.com/flexlvm/flexlvm/test/served"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
@@ -51,7 +51,7 @@ type Server struct {
 
 	cfg    Config
 	cmd    *exec.Cmd
-	ended  chan struct{}
+	ended  <-chan struct{}
 	output bytes.Buffer // read once it has ended
 	owned  string       // folder that goes with it
 
@@ -143,28 +143,11 @@ func (s *Server) launch(ctx context.Context, binary string) error {
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.Access, "ROOT_SECRET_KEY="+s.Secret)
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.run(); err != nil {
+	var err error
+	if s.ended, err = served.Run(s.cmd); err != nil {
 		return fmt.Errorf("start S3 server: %w", err)
 	}
 	return s.await(ctx)
-}
-
-// run starts the program on a thread that stays: with the thread that started it
-// the program ends.
-func (s *Server) run() error {
-	started := make(chan error)
-	s.ended = make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(s.ended)
-		err := s.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = s.cmd.Wait() // killed, or it says why
-		}
-	}()
-	return <-started
 }
 
 // await waits until the server answers, knowing its secret.

@@ -33,7 +33,7 @@ type Program struct {
 	Address string
 
 	cmd    *exec.Cmd
-	ended  chan struct{}
+	ended  <-chan struct{}
 	output bytes.Buffer // read once it has ended
 }
 
@@ -47,12 +47,12 @@ func Start(ctx context.Context, cfg Config, path string, argv func(address strin
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{Address: cfg.Address, ended: make(chan struct{})}
+	p := &Program{Address: cfg.Address}
 	p.cmd = cfg.Command(context.WithoutCancel(ctx), argv(cfg.Address)...)
 	p.cmd.Env = append(os.Environ(), cfg.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.run(); err != nil {
+	if p.ended, err = Run(p.cmd); err != nil {
 		return nil, fmt.Errorf("start server: %w", err)
 	}
 	if err := p.await(ctx, "http://"+cfg.Address+path, cfg.Dial); err != nil {
@@ -82,21 +82,21 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// run starts the program on a thread that stays: with the thread that started it the
-// program ends.
-func (p *Program) run() error {
-	started := make(chan error)
+// Run starts a program on a thread that stays: with Pdeathsig, the program ends with the
+// thread that started it. The channel is closed once it has ended.
+func Run(cmd *exec.Cmd) (<-chan struct{}, error) {
+	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		defer close(p.ended)
-		err := p.cmd.Start()
+		defer close(ended)
+		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // killed, or it says why
+			_ = cmd.Wait() // killed, or it says why
 		}
 	}()
-	return <-started
+	return ended, <-started
 }
 
 func (p *Program) await(ctx context.Context, url string, dial func(context.Context, string, string) (net.Conn, error)) error {
