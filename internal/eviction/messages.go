@@ -152,9 +152,10 @@ func (p *planner) reportShortfall(in *pool) {
 		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, reach, narrow, lacking))
 	}
 	if t := p.thresholds(in); p.over(in, t) {
-		excess := in.used() - t.low
-		in.result.Shortfall = max(in.result.Shortfall, excess)
-		why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), excess, p.lowest(in, t)))
+		if excess := in.used() - t.low; !in.putOff {
+			in.result.Shortfall = max(in.result.Shortfall, excess)
+			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), excess, p.lowest(in, t)))
+		}
 	} else if p.full(in, in.used()) {
 		full := []string{p.fullness(in, in.used()) + ", and volumes in use fill it beyond the low one"}
 		in.result.InUseMessage = strings.Join(append(full, p.outlook(in)...), "; ")

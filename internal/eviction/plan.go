@@ -99,13 +99,16 @@ type Result struct {
 	Released         []Released         // unreferenced and retained volumes, by pool, in the order of eviction
 	// Blocked says why nothing at all is evicted; empty if evictions are possible.
 	Blocked string
+	// Waits: something would go for headroom or a threshold, were View.StartsUntil past.
+	Waits bool
 }
 
 // Plan decides which volumes are evicted. Candidates are unreferenced volumes whose
 // eviction nothing prevents (see standing), the least recently used first. They go at
 // once if their class says so or they are too old, and as many as needed when promised
 // volumes need room, a pool reaches its high threshold, or less is free than is kept for
-// claims to come. Orphans follow under pressure, if that is allowed.
+// claims to come; for the last two nothing goes while pods are about to start. Orphans follow
+// under pressure, if that is allowed.
 func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
 	p.openPools()

@@ -27,6 +27,7 @@ type pool struct {
 	// comingOn is what of pending and freed lies on each device.
 	comingOn map[string]volume.Bytes
 	evicted  map[*inventory.Volume]bool // by this plan
+	putOff   bool                       // this plan puts evictions off, as pods are about to start
 	demands  []demand
 	atOnce   []volume.Bytes // for each thin volume that is to grow
 	result   PoolResult

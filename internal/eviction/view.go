@@ -31,6 +31,8 @@ type View struct {
 	Users map[ClaimKey]string
 	// PodsKnown: Users comes from the API. Otherwise any volume may be in use.
 	PodsKnown bool
+	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
+	StartsUntil time.Time
 }
 
 // A ClaimKey names a PersistentVolumeClaim.

@@ -103,6 +103,7 @@ type Daemon struct {
 	volumeCount int64                 // of the cluster
 	orphans     map[eviction.Key]bool // of the last confirmed round
 	ahead       eviction.Ahead
+	starts      eviction.Starts
 	answers     []flexlvmv1.VolumeAnswer // of this process, the newest last
 	meter       *meter
 
@@ -324,7 +325,8 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 }
 
 // next is when to look again where nothing changes: after the interval, or when
-// something that failed is due, or when a volume becomes old enough to make room.
+// something that failed is due, or when a volume becomes old enough to make room, or when
+// pods have had their time to start.
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
@@ -335,6 +337,9 @@ func (d *Daemon) next(f observation) time.Duration {
 	}
 	if at := eviction.NextOfAge(f.view, d.cfg.Policy.MinAge); !at.IsZero() {
 		next = min(next, at.Sub(now))
+	}
+	if f.result.Waits {
+		next = min(next, f.view.StartsUntil.Sub(now))
 	}
 	for _, since := range d.unlabelled {
 		if at := since.Add(grace); at.After(now) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -190,6 +191,16 @@ func (w *watches) users() (map[eviction.ClaimKey]string, bool) {
 		addUser(users, o.(*corev1.Pod))
 	}
 	return users, true
+}
+
+// starting are the pods of the node that use a flexlvm volume and do not run yet.
+func (w *watches) starting() (out []types.UID) {
+	for _, o := range w.pods.GetStore().List() {
+		if pod := o.(*corev1.Pod); pod.Status.Phase == corev1.PodPending && w.uses(pod) {
+			out = append(out, pod.UID)
+		}
+	}
+	return out
 }
 
 func (w *watches) uses(pod *corev1.Pod) bool {

@@ -1,0 +1,81 @@
+package eviction
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// startTime is how long a start counts: a pod that has not started by then waits for
+	// something else.
+	startTime = time.Minute
+	// mostStarts is how long starts that follow one another hold up what can wait.
+	mostStarts = time.Minute
+)
+
+// Starts remembers what has been about to start on a node: pods with volumes, and volumes
+// that no pod has mounted yet. Meanwhile evictions that nobody waits for would compete with
+// the first mount and the container for LVM's locks and for the disk. Its zero value
+// remembers nothing.
+type Starts struct {
+	seen  map[types.UID]time.Time // when first
+	since time.Time               // starts have followed one another; zero: nothing starts
+}
+
+// Until returns until when what can wait leaves the node to starts; a time that is not after
+// view.Now is no reason to wait. It counts from when it first saw each of pods, which use
+// volumes and do not run yet, and each PersistentVolume without a volume. It takes a view
+// more than once.
+func (s *Starts) Until(view View, pods []types.UID) time.Time {
+	seen := map[types.UID]time.Time{}
+	last := time.Time{}
+	for _, id := range append(unmade(view), pods...) {
+		first, known := s.seen[id]
+		if !known || first.After(view.Now) { // the clock may have been set back
+			first = view.Now
+		}
+		seen[id] = first
+		if end := first.Add(startTime); end.After(last) {
+			last = end
+		}
+	}
+	s.seen = seen
+	if !last.After(view.Now) {
+		s.since = time.Time{}
+		return time.Time{}
+	}
+	if s.since.IsZero() || s.since.After(view.Now) {
+		s.since = view.Now
+	}
+	if bound := s.since.Add(mostStarts); bound.Before(last) {
+		return bound
+	}
+	return last
+}
+
+// unmade are the PersistentVolumes that a pod can use and that have no volume yet.
+func unmade(view View) (out []types.UID) {
+	there := make(map[Key]bool, len(view.Volumes))
+	for i := range view.Volumes {
+		there[KeyOf(&view.Volumes[i])] = true
+	}
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		// What had a file system and is gone is not made anew.
+		if c.Usable() && !view.givenUp(c) && c.FS == "" && !there[KeyOfPersistentVolume(c)] {
+			out = append(out, c.UID)
+		}
+	}
+	return out
+}
+
+// putOff reports whether what would go for headroom or a threshold stays for now, because
+// pods are about to start, and notes it. Thin pools do not wait: they fail when they are full.
+func (p *planner) putOff(in *pool) bool {
+	if in.Thin != nil || !p.view.StartsUntil.After(p.view.Now) {
+		return false
+	}
+	in.putOff, p.result.Waits = true, true
+	return true
+}
