@@ -236,9 +236,11 @@ type stage struct {
 }
 
 var stages = []stage{
-	{nodes: 1000, each: 20, memory: 120, place: 20},
-	// In between, the largest cluster that places a pod within a second.
-	{nodes: 1250, each: 4, place: 5},
+	// Among the first ones is the largest cluster that places a pod within a second.
+	{nodes: 500, each: 20, place: 10},
+	{nodes: 750, each: 20, place: 10},
+	{nodes: 1000, each: 20, memory: 120, place: 10},
+	{nodes: 1250, each: 4, place: 10},
 	{nodes: 1500, each: 4, place: 5},
 	{nodes: 2000, each: 4, place: 5},
 	{nodes: 5000, each: 4, place: 20},
@@ -326,8 +328,6 @@ func (b *bed) look(ctx context.Context, p *process, before, s stage) (lines []st
 			return nil, err
 		}
 		lines = append(lines, line)
-	}
-	if before.nodes == 0 {
 		storage, err := b.storage.NodeStorage(ctx, nodeName(s.nodes/2))
 		if err != nil {
 			return nil, err

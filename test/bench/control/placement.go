@@ -39,7 +39,7 @@ func (b *bed) placement(ctx context.Context, nodes, pods int) ([]string, error) 
 		return nil, err
 	}
 	for i := range rarely {
-		if err := b.roomy(ctx, nodes*(i+1)/(rarely+1)); err != nil {
+		if err := b.roomy(ctx, nodes-1-i); err != nil { // which a smaller cluster did not have
 			return nil, err
 		}
 	}
