@@ -1,7 +1,7 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// doors, control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, scale,
+// busy, doors, control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, scale,
 // memory.
 package main
 
@@ -53,7 +53,8 @@ var parts = []struct {
 }{
 	{name: "nodes", take: ofNodes},
 	{name: "users", take: func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
-	{name: "room", take: func(ctx context.Context, _ string) error { return ofRoom(ctx) }},
+	{name: "room", take: func(ctx context.Context, _ string) error { return ofRoom(ctx, room.Measure) }},
+	{name: "busy", take: func(ctx context.Context, _ string) error { return ofRoom(ctx, room.MeasureBusy) }},
 	{name: "doors", take: ofDoors},
 	{name: "rates", take: ofRates, of: "control"},
 	{name: "scale", take: ofScale, of: "control"},
@@ -124,8 +125,8 @@ func ofUsers(ctx context.Context) error {
 }
 
 // ofRoom takes the figures of a node that is full of volumes that nobody wants.
-func ofRoom(ctx context.Context) error {
-	lines, err := room.Measure(ctx)
+func ofRoom(ctx context.Context, measure func(context.Context) ([]string, error)) error {
+	lines, err := measure(ctx)
 	fmt.Printf("\n%s\n%s\n", figure.Header, strings.Join(lines, "\n"))
 	if err != nil {
 		return fmt.Errorf("the figures of a full pool: %w", err)

@@ -25,6 +25,20 @@ spec:
 ---
 `
 
+// hold stops what spins, or lets it go on, so that filling the pool takes no longer than needed.
+func (b *bench) hold(ctx context.Context, signal string) error {
+	out, err := b.Node(ctx, node, "sh", "-c", `n=0
+		for p in /proc/[0-9]*; do
+			tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q '^sh -c [w]hile :' || continue
+			kill -`+signal+` ${p#/proc/}; n=$((n + 1))
+		done
+		[ $n = 2 ]`)
+	if err != nil {
+		return fmt.Errorf("send %s to what spins: %w: %s", signal, err, out)
+	}
+	return nil
+}
+
 // busy compares how long a full pool takes to have room for a claim while other pods keep the
 // processors busy: as shipped, and with the least share of them there is, LVM's programs in
 // the daemon's own group, as it was before they had one. No headroom is kept, so that room has
@@ -81,8 +95,10 @@ func (b *bench) busy(ctx context.Context) ([]string, error) {
 // promised, and until its pod runs from when both were made.
 func (b *bench) roomOnce(ctx context.Context) (room, running time.Duration, err error) {
 	side := b.side(ctx, 1, true)
-	if err := side.Before(); err != nil {
-		return 0, 0, err
+	for _, step := range []func() error{func() error { return b.hold(ctx, "STOP") }, side.Before, func() error { return b.hold(ctx, "CONT") }} {
+		if err := step(); err != nil {
+			return 0, 0, err
+		}
 	}
 	name := fmt.Sprintf("pod-%d", b.n)
 	promised := make(chan time.Time, 1)

@@ -23,18 +23,40 @@ const (
 	fills           = 12
 )
 
-// Measure returns the lines of a table, and prints each time as it comes: one pod, six at
-// once, and one while the processors of the node have something else to do.
+// Measure returns the lines of a table, and prints each time as it comes: one pod, and six at
+// once.
 func Measure(ctx context.Context) (lines []string, err error) {
+	err = withBench(ctx, func(b *bench) error {
+		lines, err = b.full(ctx)
+		return err
+	})
+	return lines, err
+}
+
+// MeasureBusy is Measure for one pod while the processors of the node have something else to do.
+func MeasureBusy(ctx context.Context) (lines []string, err error) {
+	err = withBench(ctx, func(b *bench) error {
+		lines, err = b.busy(ctx)
+		return err
+	})
+	return lines, err
+}
+
+func withBench(ctx context.Context, do func(*bench) error) (err error) {
 	bed, err := start.Open(ctx, disk)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, bed.Close(ctx)) }()
 	b := &bench{Bed: bed, began: time.Now()}
 	if b.cluster, err = bed.Kubectl(ctx, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"); err != nil {
-		return nil, err
+		return err
 	}
+	return do(b)
+}
+
+// full compares a full pool with an empty one.
+func (b *bench) full(ctx context.Context) (lines []string, err error) {
 	if err := b.configure(ctx, "100m"); err != nil {
 		return nil, err
 	}
@@ -63,8 +85,7 @@ func Measure(ctx context.Context) (lines []string, err error) {
 		lines = append(lines, f.String())
 		b.say("%s", f)
 	}
-	busy, err := b.busy(ctx)
-	return append(lines, busy...), err
+	return lines, nil
 }
 
 type bench struct {
