@@ -94,6 +94,9 @@ type ReleasedOrigin struct {
 	// IOLimits is the annotation flexlvm.io/io-limits.
 	// +optional
 	IOLimits string `json:"ioLimits,omitempty"`
+	// Trim is the annotation flexlvm.io/trim.
+	// +optional
+	Trim string `json:"trim,omitempty"`
 	// AccessModes if they are not ReadWriteOnce alone.
 	// +listType=atomic
 	// +optional

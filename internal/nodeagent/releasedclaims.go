@@ -88,6 +88,9 @@ func originOf(c persistentvolume.Volume, object *corev1.PersistentVolume) flexlv
 	if limits, err := volume.ParseIOLimits(pv.AnnotationIOLimits, c.IOLimits); err == nil && !limits.IsZero() {
 		out.IOLimits = limits.String()
 	}
+	if trim, err := volume.ParseTrim(pv.AnnotationTrim, c.Trim); err == nil && trim != volume.TrimAuto {
+		out.Trim = string(trim)
+	}
 	if modes := object.Spec.AccessModes; len(modes) != 1 || modes[0] != corev1.ReadWriteOnce {
 		for _, mode := range modes {
 			out.AccessModes = append(out.AccessModes, string(mode))

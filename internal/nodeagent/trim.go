@@ -13,6 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
@@ -27,7 +28,8 @@ type Trimmer interface {
 	TrimmedSince(ctx context.Context) (time.Time, error)
 }
 
-// Trimming says what is trimmed, how often and how fast.
+// Trimming says what is trimmed, how often and how fast. A volume's class may say how often
+// (volume.Trim), whatever its layout.
 type Trimming struct {
 	Trimmer  Trimmer       // nil: nothing is trimmed
 	Interval time.Duration // between two trims of a volume; 0: nothing is trimmed
@@ -35,16 +37,34 @@ type Trimming struct {
 	Rate     volume.Bytes  // bytes in a second; 0: no bound
 }
 
+// intervalOf is the time between two trims of a volume of which its class says this; 0:
+// it is not trimmed. What is no volume.Trim means that, too: somebody wanted another time.
+func (t Trimming) intervalOf(v *inventory.Volume, class string) time.Duration {
+	trim, err := volume.ParseTrim(pv.AnnotationTrim, class)
+	switch {
+	case err != nil || trim == volume.TrimNever:
+		return 0
+	case trim == volume.TrimDaily:
+		return 24 * time.Hour
+	case trim == volume.TrimWeekly:
+		return 7 * 24 * time.Hour
+	case v.Layout == volume.Thin || t.Thick:
+		return t.Interval
+	}
+	return 0
+}
+
 // dueTrims are the volumes to be trimmed now, the most overdue first. They are mounted, ready and
-// this cluster's, and nothing is wrong with them.
-func (t Trimming) dueTrims(in inventory.Inventory, cluster string, since, now time.Time) []inventory.Volume {
+// this cluster's, and nothing is wrong with them. classes has what the PersistentVolumes say.
+func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]string, cluster string, since, now time.Time) []inventory.Volume {
 	if t.Interval <= 0 {
 		return nil
 	}
 	var due []inventory.Volume
 	for _, v := range in.Volumes {
-		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && (v.Layout == volume.Thin || t.Thick)
-		if wanted && trimSlot(v.UUID, t.Interval, now).After(lastTrim(v, since, now)) {
+		interval := t.intervalOf(&v, classes[eviction.KeyOf(&v)])
+		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && interval > 0
+		if wanted && trimSlot(v.UUID, interval, now).After(lastTrim(v, since, now)) {
 			due = append(due, v)
 		}
 	}
@@ -97,9 +117,20 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 		}
 		return
 	}
+	classes := map[eviction.Key]string{}
+	for i := range f.view.PersistentVolumes {
+		c := &f.view.PersistentVolumes[i]
+		if c.Placeholder {
+			continue // the volume's own says it
+		}
+		classes[eviction.KeyOfPersistentVolume(c)] = c.Trim
+		if _, err := volume.ParseTrim(pv.AnnotationTrim, c.Trim); err != nil && d.dedupe.fresh("trim of "+c.PV, c.Trim, f.at) {
+			klog.FromContext(ctx).Error(err, "A volume is not trimmed", "persistentVolume", c.PV)
+		}
+	}
 	now, busy := d.trimmer.at()
 	var due []inventory.Volume
-	for _, v := range t.dueTrims(f.inventory, d.cluster, since, f.at) {
+	for _, v := range t.dueTrims(f.inventory, classes, d.cluster, since, f.at) {
 		if !d.trims.waits(v.UUID, f.at) && (!busy || now.UUID != v.UUID) {
 			due = append(due, v)
 		}

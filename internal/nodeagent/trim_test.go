@@ -14,6 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -117,6 +118,20 @@ func TestTrimsOfThickVolumesOnRequest(t *testing.T) {
 	r.start()
 	r.clock.pass(week)
 	r.eventually(func() bool { return len(r.engine.called("trim")) == 3 }, "not all are trimmed")
+}
+
+// What a class says of its volumes counts for each of them.
+func TestTrimsAsTheClassSays(t *testing.T) {
+	t.Parallel()
+	r, _ := trimmingRig(t)
+	r.api.put(object("thick", 1, annotated(pv.AnnotationTrim, "weekly")))
+	r.api.put(object("thin-0", 1, annotated(pv.AnnotationTrim, "never")))
+	r.start()
+	r.clock.pass(week)
+	r.eventually(func() bool { return len(r.engine.called("trim")) == 2 }, "not both are trimmed: %v", r.engine.called("trim"))
+	require.NotContains(t, strings.Join(r.engine.called("trim"), " "), "thin-0")
+	r.api.put(object("thin-0", 1))
+	r.eventually(func() bool { return len(r.engine.called("trim")) == 3 }, "it may be changed")
 }
 
 func TestNoTrims(t *testing.T) {

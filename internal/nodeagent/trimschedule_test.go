@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -39,10 +40,10 @@ func TestTrimsAreSpread(t *testing.T) {
 	in := thinVolumes(volumes)
 	trimming := Trimming{Interval: week}
 	times := make([]int, volumes)
-	require.Empty(t, trimming.dueTrims(in, "ours", monday, monday), "none is, when the records begin")
+	require.Empty(t, trimming.dueTrims(in, nil, "ours", monday, monday), "none is, when the records begin")
 	for hour := range weeks * 7 * 24 {
 		now := monday.Add(time.Duration(hour+1) * time.Hour)
-		due := trimming.dueTrims(in, "ours", monday, now)
+		due := trimming.dueTrims(in, nil, "ours", monday, now)
 		require.Less(t, len(due), volumes/168*4, "hour %d", hour)
 		for _, v := range due {
 			var i int
@@ -62,9 +63,9 @@ func TestTrimsAreSpread(t *testing.T) {
 func TestTrimsAfterADaemonWasAway(t *testing.T) {
 	in := thinVolumes(700, func(v *inventory.Volume) { v.LastTrimmed = monday })
 	trimming := Trimming{Interval: week}
-	require.Empty(t, trimming.dueTrims(in, "ours", monday.Add(-week), monday))
-	require.InDelta(t, 300, len(trimming.dueTrims(in, "ours", monday.Add(-week), monday.Add(3*24*time.Hour))), 60)
-	require.Len(t, trimming.dueTrims(in, "ours", monday.Add(-week), monday.Add(4*week)), 700)
+	require.Empty(t, trimming.dueTrims(in, nil, "ours", monday.Add(-week), monday))
+	require.InDelta(t, 300, len(trimming.dueTrims(in, nil, "ours", monday.Add(-week), monday.Add(3*24*time.Hour))), 60)
+	require.Len(t, trimming.dueTrims(in, nil, "ours", monday.Add(-week), monday.Add(4*week)), 700)
 }
 
 func TestWhatIsTrimmed(t *testing.T) {
@@ -72,24 +73,32 @@ func TestWhatIsTrimmed(t *testing.T) {
 		change   func(*inventory.Volume)
 		trimming Trimming
 		due      bool
+		class    string // what the PersistentVolume says
 	}{
-		"thin":                  {func(*inventory.Volume) {}, Trimming{}, true},
-		"thick":                 {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Linear} }, Trimming{}, false},
-		"thick, on request":     {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Raid1} }, Trimming{Thick: true}, true},
-		"never":                 {func(*inventory.Volume) {}, Trimming{Interval: never}, false},
-		"not mounted":           {func(v *inventory.Volume) { v.Mounts = nil }, Trimming{}, false},
-		"another cluster's":     {func(v *inventory.Volume) { v.Cluster = "theirs" }, Trimming{}, false},
-		"given up":              {func(v *inventory.Volume) { v.State = volume.Unreferenced }, Trimming{}, false},
-		"retained":              {func(v *inventory.Volume) { v.State = volume.Retained }, Trimming{}, false},
-		"half made":             {func(v *inventory.Volume) { v.State = volume.Creating }, Trimming{}, false},
-		"being removed":         {func(v *inventory.Volume) { v.State = volume.Doomed }, Trimming{}, false},
-		"with invalid tags":     {func(v *inventory.Volume) { v.Problem = "no size" }, Trimming{}, false},
-		"of some other layout":  {func(v *inventory.Volume) { v.Shape = volume.Shape{} }, Trimming{}, false},
-		"trimmed just now":      {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-time.Second) }, Trimming{}, false},
-		"trimmed two weeks ago": {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-2 * week) }, Trimming{}, true},
-		"new":                   {func(v *inventory.Volume) { v.Created = monday.Add(-time.Second) }, Trimming{}, false},
-		"trimmed in the future": {func(v *inventory.Volume) { v.LastTrimmed = monday.AddDate(70, 0, 0) }, Trimming{}, true},
-		"made in the future":    {func(v *inventory.Volume) { v.Created = monday.AddDate(70, 0, 0) }, Trimming{}, true},
+		"thin":                                  {func(*inventory.Volume) {}, Trimming{}, true, ""},
+		"thick":                                 {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Linear} }, Trimming{}, false, ""},
+		"thick, on request":                     {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Raid1} }, Trimming{Thick: true}, true, ""},
+		"never":                                 {func(*inventory.Volume) {}, Trimming{Interval: never}, false, ""},
+		"not mounted":                           {func(v *inventory.Volume) { v.Mounts = nil }, Trimming{}, false, ""},
+		"another cluster's":                     {func(v *inventory.Volume) { v.Cluster = "theirs" }, Trimming{}, false, ""},
+		"given up":                              {func(v *inventory.Volume) { v.State = volume.Unreferenced }, Trimming{}, false, ""},
+		"retained":                              {func(v *inventory.Volume) { v.State = volume.Retained }, Trimming{}, false, ""},
+		"half made":                             {func(v *inventory.Volume) { v.State = volume.Creating }, Trimming{}, false, ""},
+		"being removed":                         {func(v *inventory.Volume) { v.State = volume.Doomed }, Trimming{}, false, ""},
+		"with invalid tags":                     {func(v *inventory.Volume) { v.Problem = "no size" }, Trimming{}, false, ""},
+		"of some other layout":                  {func(v *inventory.Volume) { v.Shape = volume.Shape{} }, Trimming{}, false, ""},
+		"trimmed just now":                      {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-time.Second) }, Trimming{}, false, ""},
+		"trimmed two weeks ago":                 {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-2 * week) }, Trimming{}, true, ""},
+		"new":                                   {func(v *inventory.Volume) { v.Created = monday.Add(-time.Second) }, Trimming{}, false, ""},
+		"trimmed in the future":                 {func(v *inventory.Volume) { v.LastTrimmed = monday.AddDate(70, 0, 0) }, Trimming{}, true, ""},
+		"made in the future":                    {func(v *inventory.Volume) { v.Created = monday.AddDate(70, 0, 0) }, Trimming{}, true, ""},
+		"thick, its class says weekly":          {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Linear} }, Trimming{}, true, "weekly"},
+		"thick, its class leaves it":            {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Linear} }, Trimming{}, false, "auto"},
+		"its class says never":                  {func(*inventory.Volume) {}, Trimming{Thick: true}, false, "never"},
+		"its class says nothing known":          {func(*inventory.Volume) {}, Trimming{Thick: true}, false, "hourly"},
+		"its class says weekly, the node never": {func(*inventory.Volume) {}, Trimming{Interval: never}, false, "weekly"},
+		"its class says daily":                  {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-25 * time.Hour) }, Trimming{Interval: 8 * week}, true, "daily"},
+		"its class says weekly, the node daily": {func(v *inventory.Volume) { v.LastTrimmed = monday.Add(-2 * time.Hour) }, Trimming{Interval: time.Hour}, false, "weekly"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +108,8 @@ func TestWhatIsTrimmed(t *testing.T) {
 			case never:
 				tt.trimming.Interval = 0
 			}
-			due := tt.trimming.dueTrims(thinVolumes(1, tt.change), "ours", monday.Add(-2*week), monday)
+			in := thinVolumes(1, tt.change)
+			due := tt.trimming.dueTrims(in, map[eviction.Key]string{eviction.KeyOf(&in.Volumes[0]): tt.class}, "ours", monday.Add(-2*week), monday)
 			require.Equal(t, tt.due, len(due) == 1)
 		})
 	}
@@ -112,7 +122,7 @@ func TestOrderOfTrims(t *testing.T) {
 		in.Volumes[i].LastTrimmed = monday.Add(-weeks * week)
 	}
 	var names []string
-	for _, v := range (Trimming{Interval: week}).dueTrims(in, "ours", monday.Add(-20*week), monday) {
+	for _, v := range (Trimming{Interval: week}).dueTrims(in, nil, "ours", monday.Add(-20*week), monday) {
 		names = append(names, string(v.Name))
 	}
 	require.Equal(t, []string{"v1", "v2", "v0"}, names)

@@ -173,7 +173,7 @@ func TestReportOfOrigins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.volume("data", volume.Ready, 10, withFS)
-	r.api.put(object("data", 10, pvReleased, annotated(pv.AnnotationIOLimits, "riops=100"), annotated(pv.AnnotationOnNodeLoss, "release"), func(o *corev1.PersistentVolume) {
+	r.api.put(object("data", 10, pvReleased, annotated(pv.AnnotationIOLimits, "riops=100"), annotated(pv.AnnotationOnNodeLoss, "release"), annotated(pv.AnnotationTrim, "never"), func(o *corev1.PersistentVolume) {
 		o.Spec.StorageClassName = "fast"
 		o.Spec.FlexVolume.Options[volume.OptionInodes] = "5000"
 		o.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
@@ -181,7 +181,7 @@ func TestReportOfOrigins(t *testing.T) {
 	stop := r.start()
 	r.eventually(func() bool { return r.api.volume("data") == nil && r.status().ReleasedCount == 1 }, "not released")
 	want := &flexlvmv1.ReleasedOrigin{
-		Claim: "data-data", StorageClassName: "fast", Inodes: 5000, OnNodeLoss: "release", IOLimits: "rbps=max wbps=max riops=100 wiops=max", AccessModes: []string{"ReadWriteOncePod"},
+		Claim: "data-data", StorageClassName: "fast", Inodes: 5000, OnNodeLoss: "release", Trim: "never", IOLimits: "rbps=max wbps=max riops=100 wiops=max", AccessModes: []string{"ReadWriteOncePod"},
 	}
 	require.Equal(t, want, r.status().Released[0].Origin)
 	require.Equal(t, fsUUID, r.status().Released[0].FilesystemUUID)

@@ -21,7 +21,7 @@ func TestLeanVolumeIsTheSameClaim(t *testing.T) {
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "somebody"}},
 			Annotations: map[string]string{
 				pv.AnnotationCharged: "629145600", pv.AnnotationRatio: "2", pv.AnnotationReclaim: "immediate", pv.AnnotationWipe: "discard",
-				pv.AnnotationIOLimits: "readBps=1048576", pv.AnnotationOnNodeLoss: "release", "kubectl.kubernetes.io/last-applied": "much",
+				pv.AnnotationIOLimits: "readBps=1048576", pv.AnnotationTrim: "daily", pv.AnnotationOnNodeLoss: "release", "kubectl.kubernetes.io/last-applied": "much",
 			},
 		},
 		Spec: corev1.PersistentVolumeSpec{

@@ -144,6 +144,9 @@ func (c Candidate) Wish() (undelete.Wish, error) {
 	}
 	w.Claim, w.Class, w.Inodes, w.Door, w.OnNodeLoss = o.Claim, o.StorageClassName, o.Inodes, pv.Door(o.Door), volume.OnNodeLoss(o.OnNodeLoss)
 	var err error
+	if w.Trim, err = volume.ParseTrim(pv.AnnotationTrim, o.Trim); err != nil {
+		return w, err
+	}
 	if o.OverprovisionRatio != "" {
 		if w.Ratio, err = volume.ParseRatio(pv.AnnotationRatio, o.OverprovisionRatio); err != nil {
 			return w, err

@@ -96,7 +96,7 @@ func TestWhatComesBack(t *testing.T) {
 	s := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
 		r := &s.Released[0]
 		r.Layout, r.Stripes, r.StripeSizeKiB, r.Wipe, r.FullSize = "striped", 3, 128, "zero", resource.MustParse("9Gi")
-		*r.Origin = flexlvmv1.ReleasedOrigin{Claim: "data", StorageClassName: "fast", Inodes: 5, OverprovisionRatio: "1.5", OnNodeLoss: "release", IOLimits: "riops=7", MountOptions: []string{"noatime"}, Door: "csi"}
+		*r.Origin = flexlvmv1.ReleasedOrigin{Claim: "data", StorageClassName: "fast", Inodes: 5, OverprovisionRatio: "1.5", OnNodeLoss: "release", IOLimits: "riops=7", Trim: "weekly", MountOptions: []string{"noatime"}, Door: "csi"}
 	})
 	found, err := overview.Find([]flexlvmv1.NodeStorage{s}, overview.Wanted{Namespace: "shop", Claim: "data"})
 	require.NoError(t, err)
@@ -110,10 +110,14 @@ func TestWhatComesBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1.5", w.Ratio.String())
 	require.EqualValues(t, 7, w.IOLimits.ReadIOPS)
+	require.Equal(t, volume.TrimWeekly, w.Trim)
 	require.Equal(t, []volume.MountOption{volume.NoAtime}, w.MountOptions)
 	require.Equal(t, "fast", w.Class)
 
 	found.Released.Origin.IOLimits = "nonsense"
 	_, err = found.Wish()
 	require.Error(t, err)
+	found.Released.Origin.IOLimits, found.Released.Origin.Trim = "", "nonsense"
+	_, err = found.Wish()
+	require.ErrorContains(t, err, `flexlvm.io/trim "nonsense"`)
 }

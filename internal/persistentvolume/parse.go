@@ -47,6 +47,8 @@ type Volume struct {
 	// IOLimits is the annotation, not parsed: a malformed one must not affect anything
 	// but the limits.
 	IOLimits string
+	// Trim is the annotation, not parsed either.
+	Trim string
 	// Placeholder: it names a volume while the volume's own PersistentVolume is made anew.
 	Placeholder bool
 	// Replica is zero if the volume is not a replica of a dataset.
@@ -71,7 +73,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 // the others.
 func Reads(annotation string) bool {
 	switch annotation {
-	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces:
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces:
 		return true
 	}
 	return slices.Contains(replicaAnnotations, annotation)
@@ -87,6 +89,7 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, FS: spec.FS,
 		Deleting: object.DeletionTimestamp != nil, HasFinalizer: slices.Contains(object.Finalizers, pv.Finalizer), IOLimits: object.Annotations[pv.AnnotationIOLimits],
+		Trim:        object.Annotations[pv.AnnotationTrim],
 		Replica:     replicaOf(object, spec),
 		Undelete:    spec.FS != "" && object.Annotations[pv.AnnotationUndelete] == spec.FS,
 		Placeholder: object.Annotations[pv.AnnotationReplaces] != "",

@@ -15,6 +15,7 @@ import (
 const (
 	parameterReclaim    = "reclaim"
 	parameterWipe       = "wipe"
+	parameterTrim       = "trim"
 	parameterOnNodeLoss = "onNodeLoss"
 	parameterRatio      = "overprovisionRatio"
 	parameterFSType     = "fsType"
@@ -28,6 +29,7 @@ type Parameters struct {
 	volume.Spec // of each volume, but for its name and its size
 	Reclaim     volume.Reclaim
 	Wipe        volume.Wipe
+	Trim        volume.Trim
 	OnNodeLoss  volume.OnNodeLoss
 	IOLimits    volume.IOLimits // of each pod that uses the volume
 	Door        pv.Door         // empty where the class names none
@@ -47,6 +49,7 @@ var classParameters = [...]parameter{
 	{parameterRatio, volume.Thin, into(func(p *Parameters) *volume.Ratio { return &p.Ratio }, volume.ParseRatio)},
 	{parameterReclaim, "", into(func(p *Parameters) *volume.Reclaim { return &p.Reclaim }, volume.ParseReclaim)},
 	{parameterWipe, "", into(func(p *Parameters) *volume.Wipe { return &p.Wipe }, volume.ParseWipe)},
+	{parameterTrim, "", into(func(p *Parameters) *volume.Trim { return &p.Trim }, volume.ParseTrim)},
 	{parameterOnNodeLoss, "", into(func(p *Parameters) *volume.OnNodeLoss { return &p.OnNodeLoss }, volume.ParseOnNodeLoss)},
 	{volume.ParameterReadBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.ReadBps }, volume.ParseBps)},
 	{volume.ParameterWriteBps, "", into(func(p *Parameters) *volume.Bytes { return &p.IOLimits.WriteBps }, volume.ParseBps)},
@@ -85,7 +88,7 @@ func knownParameters() []parameter {
 func ParseParameters(given map[string]string) (Parameters, error) {
 	out := Parameters{
 		Spec:    volume.Spec{Group: volume.DefaultGroup, Layout: volume.Linear, Kind: volume.Claim},
-		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 	}
 	var wrong controlplane.Problems
 	known := knownParameters()

@@ -13,12 +13,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, overprovisionRatio, reclaim, wipe, onNodeLoss, readBps, writeBps, readIops, writeIops, door, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, overprovisionRatio, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
 		Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim},
-		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 	}
 	tests := map[string]struct {
 		given map[string]string
@@ -28,12 +28,12 @@ func TestParseParameters(t *testing.T) {
 		"none": {want: defaults},
 		"all": {
 			given: map[string]string{
-				"volumeGroup": "fast", "layout": "linear", "inodes": "1000", "reclaim": "immediate", "wipe": "discard",
+				"volumeGroup": "fast", "layout": "linear", "inodes": "1000", "reclaim": "immediate", "wipe": "discard", "trim": "daily",
 				"onNodeLoss": "release", "readBps": "10Mi", "writeBps": "5000000", "readIops": "1000", "writeIops": "500", "fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs",
 			},
 			want: provision.Parameters{
 				Spec:    volume.Spec{Group: "fast", Layout: volume.Linear, Inodes: 1000, Kind: volume.Claim},
-				Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, OnNodeLoss: volume.OnNodeLossRelease,
+				Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard, Trim: volume.TrimDaily, OnNodeLoss: volume.OnNodeLossRelease,
 				IOLimits: volume.IOLimits{ReadBps: 10 * volume.MiB, WriteBps: 5e6, ReadIOPS: 1000, WriteIOPS: 500},
 			},
 		},
@@ -41,28 +41,28 @@ func TestParseParameters(t *testing.T) {
 			given: map[string]string{"layout": "striped", "stripes": "4", "stripeSizeKiB": "256"},
 			want: provision.Parameters{
 				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Striped, Stripes: 4, StripeKiB: 256, Kind: volume.Claim},
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"raid1": {
 			given: map[string]string{"layout": "raid1", "mirrors": "2"},
 			want: provision.Parameters{
 				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Raid1, Mirrors: 2, Kind: volume.Claim},
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"thin": {
 			given: map[string]string{"layout": "thin", "thinPool": "pool", "overprovisionRatio": "1.5"},
 			want: provision.Parameters{
 				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Thin, ThinPool: "pool", Ratio: 1500, Kind: volume.Claim},
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"for replicas": {
 			given: map[string]string{"kind": "dataset"},
 			want: provision.Parameters{
 				Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Dataset},
-				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, OnNodeLoss: volume.OnNodeLossKeep,
+				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
 		"for nobody": {given: map[string]string{"kind": "cache"}, err: `kind "cache": is not a kind; it is claim or dataset`},
@@ -151,9 +151,10 @@ func TestParseParameters(t *testing.T) {
 				`writeIops "1k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction)`,
 		},
 		"all that is wrong at once": {
-			given: map[string]string{"reclaim": "never", "wipe": "shred", "onNodeLoss": "cry"},
+			given: map[string]string{"reclaim": "never", "wipe": "shred", "trim": "hourly", "onNodeLoss": "cry"},
 			err: `reclaim "never": is not known; it is one of lazy, immediate; ` +
 				`wipe "shred": is not known; it is one of none, discard, zero; ` +
+				`trim "hourly": is not known; it is one of auto, daily, weekly, never; ` +
 				`onNodeLoss "cry": is not known; it is one of keep, release`,
 		},
 	}

@@ -73,7 +73,7 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 	options, _ := mountOptions(r.Class, r.door()) // Check has said what is wrong with them
 	object := persistentvolume.New(pv.Description{
 		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Door: r.door(), Spec: spec, Charged: spec.Charge(), MountOptions: options,
-		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits,
+		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits, Trim: parameters.Trim,
 	}, accessModes(r.Claim.Spec.AccessModes), policy)
 	if name := attributesClass(r.Claim); name != "" {
 		object.Spec.VolumeAttributesClassName = &name // or Kubernetes would not bind the two

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -291,6 +292,30 @@ func TestIOLimits(t *testing.T) {
 	got := request.PersistentVolume(spec, parameters, provision.Node{Name: "n", Hostname: "n"})
 	require.Equal(t, "rbps=max wbps=2097152 riops=100 wiops=max", got.Annotations["flexlvm.io/io-limits"])
 	require.NotContains(t, got.Spec.FlexVolume.Options, "writeBps", "the driver knows no such option")
+}
+
+// Either driver's volumes say how often they are trimmed, and the driver knows no such option.
+func TestTrim(t *testing.T) {
+	for trim, want := range map[string]string{"": "", "auto": "", "daily": "daily", "weekly": "weekly", "never": "never"} {
+		for _, door := range []pv.Door{pv.Flex, pv.CSI} {
+			request := provision.Request{
+				PVName: pvName, Claim: claim(nil), Cluster: ledgertest.Cluster, Door: door,
+				Class: class(func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"trim": trim} }),
+			}
+			spec, parameters, err := request.Check()
+			require.NoError(t, err)
+			got := request.PersistentVolume(spec, parameters, provision.Node{Name: "n", Hostname: "n"})
+			require.Equal(t, want, got.Annotations["flexlvm.io/trim"])
+			read, err := persistentvolume.Parse(got)
+			require.NoError(t, err)
+			require.Equal(t, want, read.Trim)
+			if door == pv.CSI {
+				require.NotContains(t, got.Spec.CSI.VolumeAttributes, "trim")
+			} else {
+				require.NotContains(t, got.Spec.FlexVolume.Options, "trim")
+			}
+		}
+	}
 }
 
 func TestPersistentVolumeOfALayout(t *testing.T) {

@@ -21,6 +21,7 @@ type Description struct {
 	Disposal   volume.Disposal
 	OnNodeLoss volume.OnNodeLoss
 	IOLimits   volume.IOLimits
+	Trim       volume.Trim // empty: TrimAuto
 	// MountOptions are those of its mounts, which CSI volumes alone have.
 	MountOptions []volume.MountOption
 }
@@ -44,6 +45,9 @@ func (d Description) Annotations() map[string]string {
 	}
 	if !d.IOLimits.IsZero() {
 		out[AnnotationIOLimits] = d.IOLimits.String()
+	}
+	if d.Trim != "" && d.Trim != volume.TrimAuto {
+		out[AnnotationTrim] = string(d.Trim)
 	}
 	return out
 }

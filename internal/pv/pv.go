@@ -36,6 +36,9 @@ const (
 	AnnotationReclaim = "flexlvm.io/reclaim"
 	// AnnotationWipe holds a volume.Wipe.
 	AnnotationWipe = "flexlvm.io/wipe"
+	// AnnotationTrim holds a volume.Trim, and is absent if that is TrimAuto. Like
+	// AnnotationIOLimits it may be changed while the volume is in use.
+	AnnotationTrim = "flexlvm.io/trim"
 	// AnnotationOnNodeLoss holds a volume.OnNodeLoss.
 	AnnotationOnNodeLoss = "flexlvm.io/on-node-loss"
 	// AnnotationIOLimits holds the text of volume.IOLimits, and is absent if nothing is

@@ -13,7 +13,7 @@ import (
 func TestNamesAreValid(t *testing.T) {
 	for _, name := range []string{
 		pv.LabelNode, pv.Finalizer, pv.AnnotationCharged,
-		pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationOnNodeLoss, pv.AnnotationIOLimits, pv.AnnotationProvisionedBy,
+		pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationOnNodeLoss, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationProvisionedBy,
 	} {
 		require.Empty(t, validation.IsQualifiedName(name), name)
 	}

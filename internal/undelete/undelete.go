@@ -25,6 +25,7 @@ type Wish struct {
 	// OnNodeLoss is Keep where it is empty.
 	OnNodeLoss   volume.OnNodeLoss
 	IOLimits     volume.IOLimits
+	Trim         volume.Trim
 	MountOptions []volume.MountOption // of a CSI volume alone
 }
 
@@ -51,7 +52,7 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 			Name: string(v.Name), Node: w.Node, Hostname: w.Hostname, Door: w.Door, Spec: spec,
 			Charged:    w.Ratio.Of(max(v.Device, v.Full)),
 			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
-			OnNodeLoss: cmp.Or(w.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: w.IOLimits, MountOptions: w.MountOptions,
+			OnNodeLoss: cmp.Or(w.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: w.IOLimits, Trim: w.Trim, MountOptions: w.MountOptions,
 		},
 		Policy: w.Policy, Class: w.Class,
 		Namespace: v.Namespace, Claim: cmp.Or(w.Claim, string(v.Name)),

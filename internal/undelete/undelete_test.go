@@ -22,7 +22,7 @@ func released() inventory.Volume {
 func TestManifest(t *testing.T) {
 	m, err := undelete.Manifest(released(), undelete.Wish{
 		Node: "node-1", Hostname: "host-1", Claim: "data", Class: "fast", Policy: "Retain", Door: pv.CSI, Inodes: 5000,
-		OnNodeLoss: volume.OnNodeLossRelease, IOLimits: volume.IOLimits{ReadIOPS: 100}, MountOptions: []volume.MountOption{volume.NoAtime},
+		OnNodeLoss: volume.OnNodeLossRelease, IOLimits: volume.IOLimits{ReadIOPS: 100}, Trim: volume.TrimNever, MountOptions: []volume.MountOption{volume.NoAtime},
 	})
 	require.NoError(t, err)
 	require.Equal(t, "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", m.Options()[volume.OptionFS], "so no empty volume takes its place")
@@ -31,6 +31,7 @@ func TestManifest(t *testing.T) {
 	require.Equal(t, volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}, m.Disposal)
 	require.Equal(t, "shop/data", m.Namespace+"/"+m.Claim)
 	require.Equal(t, volume.OnNodeLossRelease, m.OnNodeLoss)
+	require.Equal(t, "never", m.Annotations()[pv.AnnotationTrim])
 
 	m, err = undelete.Manifest(released(), undelete.Wish{Node: "node-1", Hostname: "node-1", Policy: "Retain"})
 	require.NoError(t, err)

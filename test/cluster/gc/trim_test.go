@@ -23,20 +23,23 @@ var trimming = append([]string{"--interval=2s", "--trim-interval=1m"}, calm...)
 // testTrimmed: a thin pool has back what a pod deletes, and the pod notices nothing; other
 // volumes are left alone.
 func (b *bed) testTrimmed(t *testing.T) {
-	const class = "trimmed"
-	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: pv.Provisioner, ReclaimPolicy: ptr(corev1.PersistentVolumeReclaimDelete),
-		Parameters:        map[string]string{"volumeGroup": thinGroup, "layout": "thin", "thinPool": thinPool, "reclaim": "immediate"},
-		VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	const class, never = "trimmed", "never-trimmed"
+	for name, trim := range map[string]string{class: "auto", never: "never"} {
+		_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: pv.Provisioner, ReclaimPolicy: ptr(corev1.PersistentVolumeReclaimDelete),
+			Parameters:        map[string]string{"volumeGroup": thinGroup, "layout": "thin", "thinPool": thinPool, "reclaim": "immediate", "trim": trim},
+			VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer),
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 	s := b.space(t, "trimmed")
 	s.claimOf(class, "thin", "300Mi")
 	s.claimOf(gone, "thick", "300Mi")
-	s.pod("main", "thin", "thick")
+	s.claim(never, "untouched")
+	s.pod("main", "thin", "thick", "untouched")
 	s.running("main")
 	sum := s.sums("main")
-	thin, thick := s.volumeOf("thin"), s.volumeOf("thick")
+	thin, thick, untouched := s.volumeOf("thin"), s.volumeOf("thick"), s.volumeOf("untouched")
 
 	s.sh("main", "for v in thin thick; do dd if=/dev/zero of=/data/$v/gone bs=1M count=200; sync -f /data/$v/gone; done")
 	full := b.inThinPool(t)
@@ -58,6 +61,8 @@ func (b *bed) testTrimmed(t *testing.T) {
 		return await.Missing(strings.HasPrefix(last(thin, thinGroup), "20"), "when it was trimmed is not written down")
 	})
 	require.Equal(t, "-", last(thick, wide))
+	require.Equal(t, "never", b.kubectl(t, "get", "pv", untouched, "-o", `jsonpath={.metadata.annotations.flexlvm\.io/trim}`))
+	require.Equal(t, "-", last(untouched, thinGroup))
 	s.end("main") // it can be unmounted
 }
 
