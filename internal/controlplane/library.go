@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
@@ -17,6 +18,8 @@ const (
 	firstRetry   = 500 * time.Millisecond
 	lastRetry    = time.Minute
 	refusalRetry = 5 * time.Minute
+	// retrySpread is by how much of a delay retries are longer at most.
+	retrySpread = 0.5
 )
 
 // Option is an option of the library's controller.
@@ -38,7 +41,19 @@ func LibraryOptions(workers int, metrics librarymetrics.Metrics) []Option {
 
 // RetryLimiter returns the backoff between attempts at one item.
 func RetryLimiter() workqueue.TypedRateLimiter[string] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
+	return Jittered(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+}
+
+// Jittered makes the delays of a limiter somewhat longer at random: what has failed together,
+// as while an API server was away, must not come back together.
+func Jittered[T comparable](of workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimiter[T] {
+	return jittered[T]{of}
+}
+
+type jittered[T comparable] struct{ workqueue.TypedRateLimiter[T] }
+
+func (j jittered[T]) When(item T) time.Duration {
+	return wait.Jitter(j.TypedRateLimiter.When(item), retrySpread)
 }
 
 // WaitAtMost waits for group, but no longer than limit: a worker may hang on a server
