@@ -44,6 +44,7 @@ type bed struct {
 	dir         string
 	binary      string
 	command     []string // of the program, where it is not the main one
+	flags       []string // of the provisioner, beside those that it needs
 	kubeconfig  string   // of the provisioner's service account
 	environment []string // of the provisioner, as the shipped manifest has it
 	log         io.Writer

@@ -46,8 +46,8 @@ func (b *bed) launch(more ...string) (*process, error) {
 		return nil, err
 	}
 	defer log.Close()
-	p.cmd = b.cluster.Command(context.Background(), append(append([]string{b.binary}, b.command...),
-		"--kubeconfig="+b.kubeconfig, "--namespace="+system, "--address="+address)...)
+	p.cmd = b.cluster.Command(context.Background(), slices.Concat([]string{b.binary}, b.command,
+		[]string{"--kubeconfig=" + b.kubeconfig, "--namespace=" + system, "--address=" + address}, b.flags)...)
 	p.cmd.Env = slices.Concat(os.Environ(), b.environment, more)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)
