@@ -223,9 +223,11 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.sourceType in ['Pachyderm', 'NFS', 'Aeon', 'PVC'] || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceURL) || size(self.sourceURL) == 0 || !has(self.options) || !('sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.endpointURL) || size(self.endpointURL) == 0 || !has(self.options) || !('endpointURL' in self.options) || self.endpointURL == self.options['endpointURL']",message="endpointURL and options.endpointURL differ; set one of them"
-// +kubebuilder:validation:XValidation:rule="self.sourceType == 'NFS' || self.replicas >= 1",messageExpression="'replicas has to be 1 or more with sourceType ' + self.sourceType"
-// +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3-Dev', 'Aeon']) || self.replicas == 1",messageExpression="'replicas has to be 1 with sourceType ' + self.sourceType"
-// +kubebuilder:validation:XValidation:rule="self.replicas <= 1 || !has(self.options) || !('resync' in self.options) || size(self.options['resync']) == 0 || self.options['resync'] in ['0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
+// +kubebuilder:validation:XValidation:rule="type(self.replicas) != int || (self.replicas >= 0 && self.replicas <= 5000)",message="replicas has to be a number from 0 to 5000, or All for one on each node that matches"
+// +kubebuilder:validation:XValidation:rule="self.sourceType == 'NFS' || type(self.replicas) != int || self.replicas >= 1",messageExpression="'replicas has to be 1 or more with sourceType ' + self.sourceType"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || type(self.replicas) == int",message="replicas has to be a number with sourceType NFS, of which nothing is copied to nodes; leave it out"
+// +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3-Dev', 'Aeon']) || (type(self.replicas) == int && self.replicas == 1)",messageExpression="'replicas has to be 1 with sourceType ' + self.sourceType"
+// +kubebuilder:validation:XValidation:rule="(type(self.replicas) == int && self.replicas <= 1) || !has(self.options) || !('resync' in self.options) || size(self.options['resync']) == 0 || self.options['resync'] in ['0', 'f', 'F', 'false', 'FALSE', 'False']",message="replicas cannot be > 1 when resync is set"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'server' in self.options)",message="server has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || (has(self.options) && 'path' in self.options)",message="path has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['GCS', 'AzureBlob']) || (has(self.options) && ('credentialsSecretName' in self.options || 'serviceAccountName' in self.options || 'anonymous' in self.options))",message="credentialsSecretName has to be set in options, or serviceAccountName, or anonymous"
@@ -240,12 +242,11 @@ type VolumeConfig struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ID string `json:"id"`
-	// Replicas is on how many nodes the data are to lie.
+	// Replicas is on how many nodes the data are to lie: a number, or All for one on each
+	// node that matches nodeAffinity and tolerations, as nodes come and go.
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=5000
 	// +optional
-	Replicas int32 `json:"replicas"`
+	Replicas ReplicaCount `json:"replicas"`
 	// SourceType says where the data come from.
 	SourceType SourceType `json:"sourceType"`
 	// SourceURL of the data, as KVC had it; VCK had it in options.

@@ -16,7 +16,7 @@ import (
 func TestStatusIsBounded(t *testing.T) {
 	const many = 5000
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })
-	s.Fit = many
+	s.Fitting = fitting(many)
 	out := Plan(s.Observed)
 	require.Len(t, out.Actions, many)
 	require.Len(t, out.Status.Nodes, 50)

@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// replicaClaim is the claim of a replica.
-func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) *corev1.PersistentVolumeClaim {
+// replicaClaim is the claim of a replica; node is the one that it is for, empty for any.
+func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int, node string) *corev1.PersistentVolumeClaim {
 	m := metaOf(owner, v, replicaName(owner.Name, v.ID, index))
 	m.Labels[labelReplica] = strconv.Itoa(index)
 	m.Annotations[replica.AnnotationEviction] = string(s.Eviction)
@@ -23,6 +23,9 @@ func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 	m.Annotations[annotationAffinity] = affinityDigest(v.NodeAffinity)
 	m.Annotations[annotationEndpoint] = s.server()
 	m.Annotations[annotationResync] = resyncNone
+	if node != "" {
+		m.Annotations[annotationNode] = node
+	}
 	if s.Writable() {
 		m.Annotations[replica.AnnotationWritable] = replica.Writable
 	}

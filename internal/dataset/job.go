@@ -66,7 +66,7 @@ func (t task) load() *batchv1.Job {
 	label := replica.NodeLabel(hash(t.owner, t.config.ID))
 	pod := &job.Spec.Template.Spec
 	pod.Affinity = &corev1.Affinity{
-		NodeAffinity: onOtherNodes(t.config.NodeAffinity, label),
+		NodeAffinity: t.nodes(label),
 		// Nodes whose replica is complete carry the label; those where one is being
 		// loaded have its pod.
 		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
@@ -278,6 +278,15 @@ func (t task) mountFiles(spec *corev1.PodSpec) {
 			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Optional: &yes,
 		}})
 	}
+}
+
+// nodes are those that the loader may go to.
+func (t task) nodes(label string) *corev1.NodeAffinity {
+	out := onOtherNodes(t.config.NodeAffinity, label)
+	if node := t.claim.Annotations[annotationNode]; node != "" {
+		onlyOn(node, out)
+	}
+	return out
 }
 
 // onOtherNodes is the user's affinity, without the nodes that have the data already.

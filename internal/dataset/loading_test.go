@@ -262,12 +262,12 @@ func TestHeal(t *testing.T) {
 
 func TestTooFewNodes(t *testing.T) {
 	s := newStage(t)
-	s.Fit = 1
+	s.Fitting = fitting(1)
 	out := s.requirePlan("create claim v-a-0", "create claim v-a-1")
 	require.True(t, out.Failed)
 	require.Equal(t, "replicas [2] greater than number of nodes [1]", out.Status.Message)
 	// A node that comes mends it.
-	s.Fit = 2
+	s.Fitting = fitting(2)
 	require.False(t, s.requirePlan("create claim v-a-0", "create claim v-a-1").Failed)
 }
 
@@ -276,7 +276,7 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = withData(has("gpu")) })
 	s.loading(0, corev1.PodRunning)
 	s.loading(1, corev1.PodRunning)
-	s.Fit, s.Barred = 0, map[string]bool{"node-0": true, "node-1": true}
+	s.Fitting, s.Barred = nil, map[string]bool{"node-0": true, "node-1": true}
 	words, out := s.plan()
 	require.Equal(t, []string{"annotate claim v-a-0", "annotate claim v-a-1"}, words)
 	require.False(t, out.Failed)
@@ -291,7 +291,7 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 // loader waits also where no node is for it yet, and says in its pod's words what for.
 func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 40, "5m" })
-	s.Fit = 0
+	s.Fitting = fitting(0)
 	words, out := s.plan()
 	require.Len(t, words, mostAhead)
 	require.Equal(t, "its claim is made", out.Status.Nodes[mostAhead-1].Message)
@@ -309,7 +309,7 @@ func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[0].State)
 	require.Equal(t, "no node takes its loader: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
 	// Each node that comes lets one more wait.
-	s.Fit = 1
+	s.Fitting = fitting(1)
 	words, _ = s.plan()
 	require.Contains(t, words, "create claim v-a-10")
 	require.NotContains(t, words, "create claim v-a-11")

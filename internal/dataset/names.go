@@ -50,6 +50,8 @@ const (
 	annotationFinal = "flexlvm.io/final-upload"
 	// finalizerMirror keeps a claim until what is in it was uploaded.
 	finalizerMirror = "flexlvm.io/mirror"
+	// annotationNode on a claim names the node that the replica is for, with replicas: All.
+	annotationNode = "flexlvm.io/for-node"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.

@@ -18,14 +18,14 @@ const settle = time.Minute
 
 // A census says what the nodes are for a volume.
 type census struct {
-	fit              int // nodes that may have replicas; for a message alone: placing is the scheduler's
-	matching, barred map[string]bool
+	// fitting are the nodes that may have replicas. Placing is the scheduler's.
+	fitting, matching, barred map[string]bool
 }
 
 // nodesFor compares the nodes with what a volume asks for. A selector that cannot be read
 // is an error and bars nothing.
 func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (census, error) {
-	out := census{matching: map[string]bool{}, barred: map[string]bool{}}
+	out := census{fitting: map[string]bool{}, matching: map[string]bool{}, barred: map[string]bool{}}
 	for _, node := range nodes {
 		match, err := matches(node, affinity)
 		switch {
@@ -34,7 +34,7 @@ func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations [
 		case match:
 			out.matching[node.Name] = true
 			if tolerated(node.Spec.Taints, tolerations) {
-				out.fit++
+				out.fitting[node.Name] = true
 			}
 		case now.Sub(node.CreationTimestamp.Time) >= settle:
 			out.barred[node.Name] = true

@@ -202,7 +202,7 @@ func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 	if err != nil {
 		return err
 	}
-	observed.Fit, observed.Matching, observed.Barred = nodes.fit, nodes.matching, nodes.barred
+	observed.Fitting, observed.Matching, observed.Barred = nodes.fitting, nodes.matching, nodes.barred
 	class, err := r.Classes.Get(observed.Source.Class)
 	switch {
 	case apierrors.IsNotFound(err):

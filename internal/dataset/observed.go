@@ -42,11 +42,10 @@ type Observed struct {
 	Readers    Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fit is the number of nodes that may have replicas. Matching are the nodes that the
+	// Fitting are the nodes that may have replicas. Matching are the nodes that the
 	// user's affinity asks for, Barred are those that it does not. A node is neither if it
 	// is gone from the API, as the watch for lost nodes waits a while, or has just come.
-	Fit              int
-	Matching, Barred map[string]bool
+	Fitting, Matching, Barred map[string]bool
 	// ReadOn are the pods that use the consumers' claim, by their nodes; only looked up if
 	// a replica is to leave a node that does not match.
 	ReadOn map[string][]string

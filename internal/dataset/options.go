@@ -31,6 +31,27 @@ func (s Source) checkOutput(options map[string]string) error {
 	return nil
 }
 
+// checkAll refuses what a replica on each node cannot be together with.
+func (s Source) checkAll(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
+	if replicas != flexlvmv1.AllNodes {
+		return nil
+	}
+	if s.Writable() || s.Type == flexlvmv1.SourceNFS {
+		return fmt.Errorf("replicas All with sourceType %s: there is one at most; leave replicas out", s.Type)
+	}
+	for _, key := range []string{"distributionStrategy", "refresh", "resync"} {
+		if value := options[key]; value != "" && !isFalse(value) {
+			return fmt.Errorf("replicas All with %s %s: that needs a number of replicas, which nodes that come and go change; leave it out, or write a number", key, value)
+		}
+	}
+	return nil
+}
+
+func isFalse(text string) bool {
+	on, err := strconv.ParseBool(text)
+	return err == nil && !on
+}
+
 // checkBounds reads what the loader gets as it is, as the loader reads it: what it
 // cannot read it ends over without a word.
 func checkBounds(options map[string]string) error {

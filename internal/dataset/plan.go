@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -40,7 +41,12 @@ type Outcome struct {
 // it.
 func Plan(observed *Observed) Outcome {
 	p := &planner{Observed: observed, labels: map[string]bool{}}
-	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: observed.Config.Replicas}
+	if observed.Wanted && observed.Source.NFS == nil {
+		p.place()
+	} else {
+		p.count = max(0, int32(observed.Config.Replicas))
+	}
+	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count}
 	p.Again = whileIdle
 	switch {
 	case !observed.Wanted:
@@ -92,6 +98,8 @@ type planner struct {
 	Outcome
 	labels map[string]bool // nodes that are to carry the label
 	nodes  int             // that there are for replicas
+	count  int32           // of replicas that are wanted
+	places map[int]place   // of replicas: All; nil for a number of them
 }
 
 func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }
@@ -103,7 +111,7 @@ func (p *planner) share() {
 	p.readers()
 	p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
 	if c := p.Readers.Claim; c != nil && !going(c) && c.Status.Phase == corev1.ClaimBound {
-		p.Status.ReadyReplicas, p.Loaded = p.Config.Replicas, p.Config.Replicas
+		p.Status.ReadyReplicas, p.Loaded = p.count, p.count
 		p.Status.Message = flexlvmv1.MessageSuccess
 	} else if p.Status.Message == "" {
 		p.Status.Message = "waiting for its claim to be bound"
@@ -159,31 +167,16 @@ func (p *planner) copies() {
 	p.bound(told)
 }
 
-// indexes are those that are wanted, and those that there are.
-func (p *planner) indexes() []int {
-	var out []int
-	for i := range int(p.Config.Replicas) {
-		out = append(out, i)
-	}
-	for i := range p.Replicas {
-		if i >= int(p.Config.Replicas) {
-			out = append(out, i)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // replica plans one of them.
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
-	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node}
+	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.places[index].node)}
 	switch {
 	case isGoingUnsent(r):
 		p.giveUp(r, &status)
 	case p.isWritable(r.Claim):
 		p.keep(index, r, &status)
-	case index >= int(p.Config.Replicas):
-		p.leave(r, &status, "it is one more than wanted")
+	case !p.isWanted(index):
+		p.leave(r, &status, p.surplus(r))
 		if r.Claim == nil && r.Job == nil {
 			status.State = ""
 		}
@@ -219,6 +212,8 @@ func (p *planner) outdated(index int, r *Replica) string {
 		return ""
 	case r.Claim.Status.Phase == corev1.ClaimLost:
 		return "its PersistentVolume is gone"
+	case p.misplaced(r) != "":
+		return p.misplaced(r)
 	case r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvictable] != "":
 		return evicted
 	case !p.isOfLoad(r, annotationLoad, index):
@@ -265,11 +260,11 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim goes, as soon as no pod uses it"
-	case index >= p.nodes+mostAhead:
+	case p.places == nil && index >= p.nodes+mostAhead:
 		status.Message = "there is no node for it, and others wait for nodes already"
 	default:
 		status.Message = "its claim is made"
-		p.do(Action{Verb: Create, Object: replicaClaim(p.Owner, p.Config, p.Source, index)})
+		p.do(Action{Verb: Create, Object: replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)})
 	}
 }
 

@@ -42,7 +42,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	owner := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "uid"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{config}}}
 	s := &stage{t, &Observed{
 		Owner: owner, Config: config, Source: source, Wanted: true, Image: "loader", Cluster: "cluster", Class: map[string]string{"volumeGroup": "fast"},
-		Replicas: map[int]*Replica{}, Fit: 3, Barred: map[string]bool{}, Now: now,
+		Replicas: map[int]*Replica{}, Fitting: fitting(3), Barred: map[string]bool{}, Now: now,
 	}}
 	if !source.Writable() {
 		s.Readers.Claim = readersClaim(owner, config, source)
@@ -55,7 +55,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 
 // claimed gives a replica a claim that is bound on node-<index>.
 func (s *stage) claimed(index int) *Replica {
-	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index), Node: fmt.Sprintf("node-%d", index)}
+	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index, ""), Node: fmt.Sprintf("node-%d", index)}
 	r.Claim.UID = types.UID(fmt.Sprintf("claim-%d", index))
 	r.Claim.Status.Phase, r.Claim.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: s.Source.Capacity}
 	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
@@ -365,7 +365,7 @@ func TestReleaseWhileLoading(t *testing.T) {
 func TestNamesFit(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.ID, v.Replicas = strings.Repeat("i", 63), 5000 })
 	s.Owner.Name = strings.Repeat("v", 253)
-	s.Readers, s.Fit = Readers{}, 5000
+	s.Readers, s.Fitting = Readers{}, fitting(5000)
 	seen := map[string]bool{}
 	for _, a := range Plan(s.Observed).Actions {
 		name := a.Object.GetName()

@@ -175,7 +175,7 @@ func (r *reconciler) readUpload(observed *Observed) (err error) {
 // wrong is the outcome of a volume that cannot be read.
 func wrong(v flexlvmv1.VolumeConfig, err error) Outcome {
 	return Outcome{
-		Status: flexlvmv1.VolumeStatus{ID: v.ID, Replicas: v.Replicas, Message: err.Error()},
+		Status: flexlvmv1.VolumeStatus{ID: v.ID, Replicas: max(0, int32(v.Replicas)), Message: err.Error()},
 		Failed: true, Again: whileIdle,
 	}
 }

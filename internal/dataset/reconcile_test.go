@@ -113,7 +113,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // manager makes a VolumeManager of one dataset.
-func (r *rig) manager(replicas int32) *flexlvmv1.VolumeManager {
+func (r *rig) manager(replicas flexlvmv1.ReplicaCount) *flexlvmv1.VolumeManager {
 	r.Helper()
 	v := volumeOf(flexlvmv1.SourceS3, replicas, s3Options(nil))
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}

@@ -198,6 +198,9 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
 		return Source{}, err
 	}
+	if err = s.checkAll(v.Replicas, options); err != nil {
+		return Source{}, err
+	}
 	if err = s.readResync(v.Replicas, options, pulled); err != nil {
 		return Source{}, err
 	}
@@ -262,7 +265,7 @@ func flagsOf(options map[string]string, table [][2]string) []string {
 }
 
 // readLoading reads how loading goes.
-func (s *Source) readLoading(replicas int32, options map[string]string) error {
+func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
 	if text := options["timeoutForDataDownload"]; text != "" {
 		timeout, err := time.ParseDuration(text)
 		if err == nil && timeout <= 0 {
@@ -295,7 +298,7 @@ func (s *Source) readLoading(replicas int32, options map[string]string) error {
 
 // readDistribution gives each replica its glob: the globs in their order, each as
 // often as it says.
-func (s *Source) readDistribution(replicas int32, options map[string]string) error {
+func (s *Source) readDistribution(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
 	text := options["distributionStrategy"]
 	if text == "" {
 		return nil

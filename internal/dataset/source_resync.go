@@ -22,7 +22,7 @@ func boolean(options map[string]string, key string) (bool, error) {
 
 // readResync reads the word by which VCK uploaded what changed. To earlier flexlvms it
 // meant to fetch what changed: a replica that one of them made goes on with that.
-func (s *Source) readResync(replicas int32, options map[string]string, pulled bool) error {
+func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]string, pulled bool) error {
 	text := options["resync"]
 	if pulled && text != "" && options["refresh"] == "" {
 		options["refresh"] = text
@@ -51,7 +51,7 @@ func (s *Source) readResync(replicas int32, options map[string]string, pulled bo
 }
 
 // readRefresh reads how often the source is looked at for changes.
-func (s *Source) readRefresh(replicas int32, text string) error {
+func (s *Source) readRefresh(replicas flexlvmv1.ReplicaCount, text string) error {
 	if text == "" {
 		return nil
 	}

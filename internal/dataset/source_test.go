@@ -17,7 +17,7 @@ import (
 
 type options = map[string]flexlvmv1.OptionValue
 
-func volumeOf(kind flexlvmv1.SourceType, replicas int32, o options) flexlvmv1.VolumeConfig {
+func volumeOf(kind flexlvmv1.SourceType, replicas flexlvmv1.ReplicaCount, o options) flexlvmv1.VolumeConfig {
 	return flexlvmv1.VolumeConfig{ID: "a", Replicas: replicas, SourceType: kind, AccessMode: corev1.ReadWriteOnce, Capacity: "1Gi",
 		Labels: map[string]flexlvmv1.LabelValue{"k": "v"}, Options: o}
 }
@@ -252,12 +252,12 @@ func TestNodesFor(t *testing.T) {
 	}
 	seen, err := nodesFor(nodes, nil, nil, now)
 	require.NoError(t, err)
-	require.Equal(t, 3, seen.fit)
+	require.Len(t, seen.fitting, 3)
 	require.Empty(t, seen.barred)
 	affinity := withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
 	seen, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
 	require.NoError(t, err)
-	require.Equal(t, 3, seen.fit, "a node that is not ready for a while counts")
+	require.Equal(t, 3, len(seen.fitting), "a node that is not ready for a while counts")
 	require.Equal(t, map[string]bool{"c": true}, seen.barred)
 	require.Equal(t, map[string]bool{"a": true, "b": true, "d": true}, seen.matching)
 	_, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
@@ -267,7 +267,7 @@ func TestNodesFor(t *testing.T) {
 	}
 	seen, err = nodesFor(nodes, affinity, nil, now)
 	require.NoError(t, err)
-	require.Equal(t, 1, seen.fit)
+	require.Len(t, seen.fitting, 1)
 }
 
 func TestStatusOf(t *testing.T) {

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,7 +23,7 @@ func (p *planner) summarize() {
 		total.Percent += r.Progress.Percent
 	}
 	if known {
-		total.Percent /= max(1, p.Config.Replicas) // those that have not begun count
+		total.Percent /= max(1, p.count) // those that have not begun count
 		total.Percent = min(total.Percent, 100)
 		p.Status.Progress = &total
 	}
@@ -38,7 +39,7 @@ const mostAhead = 10
 // countNodes is how many nodes there are for replicas: those that fit, and those that do
 // not match for a while and keep theirs.
 func (p *planner) countNodes() int {
-	out := p.Fit
+	out := len(p.Fitting)
 	for _, r := range p.Replicas {
 		if r.Claim != nil && !going(r.Claim) && p.Barred[r.Node] && p.astray(r) == "" {
 			out++
@@ -49,21 +50,38 @@ func (p *planner) countNodes() int {
 
 // message is what VCK said, where VCK had a message, and else what is in the way.
 func (p *planner) message() string {
-	if p.Loaded == p.Config.Replicas || p.Status.ReadyReplicas == p.Config.Replicas {
+	if p.places != nil && p.count == 0 {
+		return "no node matches nodeAffinity and tolerations; the first that does gets a replica"
+	}
+	if p.Loaded == p.count || p.Status.ReadyReplicas == p.count {
 		return flexlvmv1.MessageSuccess
 	}
-	if p.nodes < int(p.Config.Replicas) {
+	if p.places == nil && p.nodes < int(p.count) {
 		p.Failed = true
-		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.Config.Replicas, p.nodes)
+		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.count, p.nodes)
 	}
 	for _, state := range []flexlvmv1.ReplicaState{flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLeaving, flexlvmv1.ReplicaLoading} {
 		for _, r := range p.Status.Nodes {
 			if r.State == state && r.Message != "" {
-				return fmt.Sprintf("%s %s: %s", r.Claim, state, r.Message)
+				return p.named(r) + ": " + r.Message
 			}
 		}
 	}
-	return fmt.Sprintf("%d of %d replicas are ready", p.Status.ReadyReplicas, p.Config.Replicas)
+	return fmt.Sprintf("%d of %d replicas are ready", p.Status.ReadyReplicas, p.count)
+}
+
+// named is a replica and its state, and how many there are of these if they are of all nodes.
+func (p *planner) named(r flexlvmv1.ReplicaStatus) string {
+	if p.places == nil {
+		return fmt.Sprintf("%s %s", r.Claim, r.State)
+	}
+	alike := 0
+	for _, other := range p.Status.Nodes {
+		if other.State == r.State {
+			alike++
+		}
+	}
+	return fmt.Sprintf("%d of %d nodes %s; %s on node %s", alike, p.count, r.State, r.Claim, cmp.Or(r.Node, "(gone)"))
 }
 
 func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

@@ -59,7 +59,7 @@ func TestStoredByVCK(t *testing.T) {
 	var ids []string
 	var replicas []int32
 	for _, v := range spec.All() {
-		ids, replicas = append(ids, v.ID), append(replicas, v.Replicas)
+		ids, replicas = append(ids, v.ID), append(replicas, int32(v.Replicas))
 	}
 	require.Equal(t, []string{"vol1", "vol1-n3", "vol1-n2", "vol1-n4"}, ids)
 	require.Equal(t, []int32{1, 1, 0, 3}, replicas)

@@ -82,7 +82,7 @@ func (p *planner) differs(index int, r *Replica) string {
 			return "it was made with another resync, so no consumer sees it"
 		}
 		return "it was made for another sourceType, so no consumer sees it"
-	case index >= int(p.Config.Replicas):
+	case !p.isWanted(index):
 		return "it is one more than wanted"
 	}
 	return p.outdated(index, r)

@@ -67,6 +67,14 @@ func (b *bed) testValidation(t *testing.T) {
 		"two copies for one":     {volumes(with(s3, "S3,", "S3-Dev,", "replicas: 1", "replicas: 2")), "replicas has to be 1 with sourceType S3-Dev"},
 		"no replicas":            {volumes(with(s3, "replicas: 1", "replicas: 0")), "replicas has to be 1 or more with sourceType S3"},
 		"ids of one claim":       {volumes(s3, with(s3, "id: a", "id: a-0")), "the id of one volume is that of another and a number, as are the names of claims"},
+		"replicas of all":        {volumes(with(s3, "replicas: 1", "replicas: all")), "should match '^All$'"},
+		"a number as a string":   {volumes(with(s3, "replicas: 1", `replicas: "3"`)), "should match '^All$'"},
+		"too many replicas":      {volumes(with(s3, "replicas: 1", "replicas: 5001")), "replicas has to be a number from 0 to 5000, or All"},
+		"fewer than none":        {volumes(with(s3, "replicas: 1", "replicas: -1")), "replicas has to be a number from 0 to 5000, or All"},
+		"half a replica":         {volumes(with(s3, "replicas: 1", "replicas: 1.5")), "replicas"},
+		"All of one":             {volumes(with(s3, "S3,", "S3-Dev,", "replicas: 1", "replicas: All")), "replicas has to be 1 with sourceType S3-Dev"},
+		"All of a share":         {volumes(with(nfs, "replicas: 1", "replicas: All")), "replicas has to be a number with sourceType NFS"},
+		"resync of all":          {volumes(with(s3, "replicas: 1", "replicas: All", "{aws", `{resync: "true", aws`)), "replicas cannot be > 1 when resync is set"},
 		"resync of two":          {volumes(with(s3, "replicas: 1", "replicas: 2", "{aws", `{resync: "true", aws`)), "replicas cannot be > 1 when resync is set"},
 		"capacity of nothing":    {volumes(with(s3, "5Gi", `"0"`)), "capacity has to be a quantity of more than 0"},
 		"capacity in words":      {volumes(with(s3, "5Gi", "much")), "capacity has to be a quantity"},
@@ -87,6 +95,8 @@ func (b *bed) testValidation(t *testing.T) {
 	}
 	taken := map[string]string{
 		"S3":                  volumes(s3),
+		"every node":          volumes(with(s3, "replicas: 1", "replicas: All")),
+		"the default":         volumes(with(s3, "replicas: 1, ", "")),
 		"the older name":      head + "  volumeConfigs: [" + s3 + "]\n  state: \"\"\n",
 		"all sources":         volumes(s3, nfs, pfs, web, with(s3, "id: a", "id: d", "S3,", "S3-Dev,")),
 		"KVC's place":         volumes(with(s3, "id: a", `id: a, sourceURL: "s3://b/p/"`, `, sourceURL: "s3://b/p/"}`, "}")),
@@ -118,6 +128,7 @@ func (b *bed) testEdits(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"grown":        volumes(with(s3, "5Gi", "6144Mi")),
 		"more of them": volumes(with(s3, "replicas: 1", "replicas: 3")),
+		"all nodes":    volumes(with(s3, "replicas: 1", "replicas: All")),
 		"one more":     volumes(s3, nfs),
 		"done":         volumes(s3) + "  state: Completed\n",
 	} {
