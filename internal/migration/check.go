@@ -61,6 +61,8 @@ func movable(object *corev1.PersistentVolume, door pv.Door) error {
 		return fmt.Errorf("PersistentVolume %s has mount options (%v), which FlexVolumes cannot have; it stays with the CSI driver", object.Name, object.Spec.MountOptions)
 	case door == pv.Flex && slices.Contains(object.Spec.AccessModes, corev1.ReadWriteOncePod):
 		return fmt.Errorf("PersistentVolume %s is for one pod alone (ReadWriteOncePod), which FlexVolumes cannot be; it stays with the CSI driver", object.Name)
+	case door == pv.Flex && object.Spec.VolumeAttributesClassName != nil:
+		return fmt.Errorf("PersistentVolume %s has the VolumeAttributesClass %s, which FlexVolumes cannot have; it stays with the CSI driver", object.Name, *object.Spec.VolumeAttributesClassName)
 	}
 	return nil
 }

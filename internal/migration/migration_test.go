@@ -159,6 +159,43 @@ func TestMoveDuringGrowth(t *testing.T) {
 	require.Equal(t, "1Gi", w.volume("pvc-1").Annotations[pv.AnnotationPreResizeCapacity])
 }
 
+// A class of attributes comes while a volume moves to the door that has none: its limits stay,
+// and with the way back the class returns.
+func TestAttributesClassComesDuringMove(t *testing.T) {
+	const class, limits = "fast", "wbps=1Mi"
+	come := 0
+	for at := 1; ; at++ {
+		w, comes := newWorld(t, pv.CSI), false
+		w.between = func(write int) {
+			if p := w.volume("pvc-1"); write == at && p != nil && p.UID == "uid-of-old" {
+				comes = true
+				w.change("pvc-1", func(p *corev1.PersistentVolume) {
+					p.Spec.VolumeAttributesClassName = new(class)
+					p.Annotations[pv.AnnotationIOLimits] = limits
+				})
+				w.current(class)
+			}
+		}
+		require.NoError(t, w.move(pv.Flex))
+		if w.writes < at {
+			require.Greater(t, come, 2)
+			return
+		}
+		if !comes {
+			continue
+		}
+		w.between = nil
+		there := w.volume("pvc-1")
+		require.Equal(t, pv.Flex, persistentvolume.DoorOf(there))
+		require.Nil(t, there.Spec.VolumeAttributesClassName)
+		require.Equal(t, limits, there.Annotations[pv.AnnotationIOLimits], "before write %d", at)
+		come++
+		require.NoError(t, w.move(pv.CSI))
+		require.Equal(t, new(class), w.volume("pvc-1").Spec.VolumeAttributesClassName, "before write %d", at)
+		require.Equal(t, limits, w.volume("pvc-1").Annotations[pv.AnnotationIOLimits])
+	}
+}
+
 func podOf(phase corev1.PodPhase, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "db-0"},
@@ -256,6 +293,9 @@ func TestWhatDoesNotMove(t *testing.T) {
 		"one pod alone": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 		}, "FlexVolumes cannot be"},
+		"class of attributes": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
+			p.Spec.VolumeAttributesClassName = new("fast")
+		}, "has the VolumeAttributesClass fast, which FlexVolumes cannot have"},
 		"somebody's finalizer": {pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Finalizers = append(p.Finalizers, "example.org/hold")
 		}, "has the finalizer example.org/hold"},

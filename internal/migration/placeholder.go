@@ -124,6 +124,12 @@ func replacement(placeholder *corev1.PersistentVolume, r record, claim *corev1.P
 	spec := placeholder.Spec.DeepCopy()
 	spec.PersistentVolumeSource = source
 	spec.Capacity = r.Capacity
+	// A class that came during a move to the other door is there no more, but its limits are: the
+	// API server lets CSI volumes alone have one.
+	spec.VolumeAttributesClassName = nil
+	if source.CSI != nil {
+		spec.VolumeAttributesClassName = claim.Status.CurrentVolumeAttributesClassName
+	}
 	spec.ClaimRef = claimRef(claim.Namespace, claim.Name, claim.UID)
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{

@@ -85,6 +85,9 @@ func newWorld(t *testing.T, door pv.Door, change ...func(*corev1.PersistentVolum
 	w.Client = interceptor.NewClient(under, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			return w.write(func() error {
+				if p, is := o.(*corev1.PersistentVolume); is && p.Spec.CSI == nil && p.Spec.VolumeAttributesClassName != nil {
+					return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), p.Name, nil)
+				}
 				w.uids++
 				o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.uids)))
 				o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), protection))
@@ -231,6 +234,15 @@ func (w *world) change(name string, change func(*corev1.PersistentVolume)) {
 	before := object.DeepCopy()
 	change(object)
 	require.NoError(w.t, w.raw.Patch(w.t.Context(), object, client.MergeFrom(before)))
+}
+
+// current has the claim say that this class of attributes is in force.
+func (w *world) current(class string) {
+	w.t.Helper()
+	claim := w.claim()
+	before := claim.DeepCopy()
+	claim.Status.CurrentVolumeAttributesClassName = &class
+	require.NoError(w.t, w.raw.Status().Patch(w.t.Context(), claim, client.MergeFrom(before)))
 }
 
 func (w *world) put(objects ...client.Object) {
