@@ -44,34 +44,9 @@ func TestInstaller(t *testing.T) {
 	t.Run("puts the driver back", b.testDriverLost)
 	t.Run("uninstall", b.testUninstall)
 	t.Run("helm", b.testHelm)
-	t.Run("every command of the README", func(t *testing.T) { b.readme.allRun(t, notInReadme) })
-	t.Run("every command of the guide", func(t *testing.T) { b.install.allRun(t, notInGuide) })
+	t.Run("every command of the README", b.readme.allRun)
+	t.Run("every command of the guide", b.install.allRun)
 }
-
-// Commands that are not run here, and why.
-var (
-	notInReadme = map[string]string{
-		"make demo":                     "it makes a cluster of its own",
-		"make test":                     "it is what runs this",
-		"make up NODES=2":               "it makes a cluster of its own; test/cluster calls what it calls",
-		"make kubectl ARGS='get nodes'": "it is about that cluster",
-		"flexlvm doctor":                "the guide's is run",
-		"kubectl flexlvm":               "the provisioner's suite runs its commands",
-		"kubectl flexlvm ui":            "test/cluster and test/cluster/page do",
-	}
-	notInGuide = map[string]string{
-		"make test-oldest": "it runs this on another Kubernetes",
-		"make push REGISTRY=registry.example.org/storage": "tools/release runs it, with a registry of its own, in the campaign",
-		"make push":             "the command above",
-		"make image ARCH=arm64": "tools/release runs it in the campaign",
-		"make image && kind load image-archive bin/image.tar": "nothing but this cluster is here",
-		"make image && minikube image load bin/image.tar":     "nothing but this cluster is here",
-		"k3s ctr images import image.tar":                     "nothing but this cluster is here",
-		"flexlvm volumes undelete":                            "test/cluster/gc does",
-		"flexlvm volumes forget NAME":                         "test/cluster/gc does",
-		"kubectl delete node NODE":                            "test/cluster/provisioner does, and this is the only node",
-	}
-)
 
 // world is a folder with what commands of the documentation name. Its user has written the
 // name of the disk into the example of a volume group.
@@ -96,7 +71,7 @@ func edit(t *testing.T, file, before, after string) {
 // testNewUser is the way from the image to a pod, with a declared volume group.
 func (b *bed) testNewUser(t *testing.T) {
 	dir := b.world(t)
-	b.readme, b.install = b.manual(t, "README.md", dir), b.manual(t, "docs/install.md", dir)
+	b.readme, b.install = b.manual(t, readme, dir), b.manual(t, guide, dir)
 	b.readme.make(t, "make image")
 	b.install.shown(t, "make image")
 	image, err := os.Open(filepath.Join(b.source, "bin/image.tar"))
@@ -109,14 +84,10 @@ func (b *bed) testNewUser(t *testing.T) {
 	b.onNode(t, "rm", "/root/image.tar")
 
 	b.readme.run(t, "kubectl apply -k installer/")
-	for _, command := range []string{
-		"kubectl apply -k installer/",
-		"kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer",
-		"kubectl rollout status -n flexlvm-system deployment/flexlvm-provisioner",
-		"kubectl rollout status -n flexlvm-system daemonset/flexlvm-gc",
-	} {
-		b.install.run(t, command)
-	}
+	b.install.run(t, "kubectl apply -k installer/")
+	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
+	b.install.run(t, "kubectl rollout status -n flexlvm-system deployment/flexlvm-provisioner")
+	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-gc")
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
 	require.Contains(t, b.onNode(t, driver, "version"), shipped)
@@ -338,9 +309,8 @@ func (b *bed) testDriverLost(t *testing.T) {
 // testUninstall: the driver stays while a kubelet needs it, and goes then.
 func (b *bed) testUninstall(t *testing.T) {
 	b.next(t)
-	guide := b.install
-	require.Contains(t, guide.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,DRIVER:.spec.flexVolume.driver,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
-	guide.run(t, `kubectl patch -n flexlvm-system daemonset/flexlvm-gc --type=json -p '[
+	require.Contains(t, b.install.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,DRIVER:.spec.flexVolume.driver,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
+	b.install.run(t, `kubectl patch -n flexlvm-system daemonset/flexlvm-gc --type=json -p '[
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--min-age=0s"},
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]'`)
 	b.rolledOut(t)
@@ -348,26 +318,26 @@ func (b *bed) testUninstall(t *testing.T) {
 		left := strings.Fields(b.onNode(t, "lvs", "--noheadings", "-o", "lv_name", "flexlvm"))
 		return await.Missing(len(left) == 1, "of the claims that were deleted volumes are left: %v", left)
 	})
-	guide.run(t, "kubectl apply -k installer/uninstall/")
+	b.install.run(t, "kubectl apply -k installer/uninstall/")
 	var log string
 	require.Eventually(t, func() bool {
 		out, err := b.Kubectl(t.Context(), "logs", "-n", "flexlvm-system", "-l", "app.kubernetes.io/name=flexlvm-installer", "-c", "uninstall")
 		log = out
 		return err == nil && strings.Contains(out, "volumes are mounted")
 	}, 3*time.Minute, time.Second, "the log: %s", log)
-	log = guide.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
+	log = b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
 	t.Log(strings.TrimSpace(log))
 	require.Contains(t, log, "/volumes/flexlvm.io~flexlvm/pvc-")
 	require.Contains(t, b.onNode(t, driver, "version"), next, "still there")
 
 	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=2m") // needs the driver
-	guide.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
+	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
 	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+pluginDir+" ] || echo gone"))
 
 	// Volumes outlive it.
-	guide.run(t, "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding growth.flexlvm.io provisioner-claim-status.flexlvm.io")
-	guide.run(t, "kubectl delete -k installer/gc/")
-	guide.run(t, "kubectl delete -k installer/ --ignore-not-found")
+	b.install.run(t, "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding growth.flexlvm.io provisioner-claim-status.flexlvm.io")
+	b.install.run(t, "kubectl delete -k installer/gc/")
+	b.install.run(t, "kubectl delete -k installer/ --ignore-not-found")
 	require.Empty(t, b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 		"deployments,daemonsets,pods,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"))
 	require.Contains(t, b.kubectl(t, "get", "pv", "-o", "jsonpath={.items[*].status.phase}"), "Bound")

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,51 +24,13 @@ type manual struct {
 	commands map[string]bool // whether each was run
 }
 
-var (
-	// fence is a block of code; one in YAML or of drawings is no command.
-	fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```")
-	// inline is a command within a sentence or a table.
-	inline  = regexp.MustCompile("`((?:kubectl|make|helm|ctr|k3s|flexlvm) [^`]+)`")
-	comment = regexp.MustCompile(`(^|\s+)#\s.*$`)
-	program = regexp.MustCompile(`^(\$ )?(kubectl|make|helm|ctr|k3s|flexlvm|lvremove|rm|alias) `)
-)
-
 func (b *bed) manual(t *testing.T, page, dir string) *manual {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(b.source, page))
-	require.NoError(t, err)
 	m := &manual{bed: b, page: page, dir: dir, commands: map[string]bool{}}
-	for _, block := range fence.FindAllStringSubmatch(string(content), -1) {
-		if block[1] == "" || block[1] == "sh" {
-			for _, command := range commandsOf(block[2]) {
-				m.commands[command] = false
-			}
-		}
+	for _, command := range commandsOf(t, b.source, page) {
+		m.commands[command] = false
 	}
-	for _, found := range inline.FindAllStringSubmatch(string(content), -1) {
-		m.commands[found[1]] = false
-	}
-	require.NotEmpty(t, m.commands)
 	return m
-}
-
-// commandsOf are the commands of a block, without their comments. One goes on where a quote
-// is open.
-func commandsOf(block string) (out []string) {
-	open := false
-	for line := range strings.Lines(block) {
-		line = comment.ReplaceAllString(strings.TrimSpace(line), "")
-		switch {
-		case open:
-			out[len(out)-1] += "\n" + line
-		case program.MatchString(line):
-			out = append(out, strings.TrimPrefix(line, "$ "))
-		default:
-			continue // what a command prints, or a drawing
-		}
-		open = open != (strings.Count(line, "'")%2 == 1)
-	}
-	return out
 }
 
 // shown requires that the page has a command, and counts it as run.
@@ -121,21 +81,13 @@ func (m *manual) root(t *testing.T, command string, placeholders ...string) stri
 const alias = "alias flexlvm=" + driver
 
 // allRun requires that every command of the page was run, or is one of those that cannot be
-// here, by their first words.
-func (m *manual) allRun(t *testing.T, elsewhere map[string]string) {
-	t.Helper()
-	for command, ran := range m.commands {
-		mentioned := false // the beginning alone of one that was run
-		for other, was := range m.commands {
-			mentioned = mentioned || was && strings.HasPrefix(other, command)
-		}
-		if !ran && !mentioned && elsewhere[command] == "" {
-			t.Errorf("%s says %q, and no test runs it", m.page, command)
+// here.
+func (m *manual) allRun(t *testing.T) {
+	var ran []string
+	for command, was := range m.commands {
+		if was {
+			ran = append(ran, command)
 		}
 	}
-	for command := range elsewhere {
-		if ran, there := m.commands[command]; !there || ran {
-			t.Errorf("%q is among those of %s that cannot be run here, and is not there or was run", command, m.page)
-		}
-	}
+	require.Empty(t, neverRun(slices.Sorted(maps.Keys(m.commands)), ran, elsewhere[m.page]))
 }

@@ -1,0 +1,168 @@
+package installer_test
+
+// The pages whose commands TestInstaller runs. That none is missing needs no cluster.
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+const (
+	readme = "README.md"
+	guide  = "docs/install.md"
+)
+
+// elsewhere are commands that TestInstaller does not run, and why, by page.
+var elsewhere = map[string]map[string]string{
+	readme: {
+		"make demo":                     "it makes a cluster of its own",
+		"make test":                     "it is what runs this",
+		"make up NODES=2":               "it makes a cluster of its own; test/cluster calls what it calls",
+		"make kubectl ARGS='get nodes'": "it is about that cluster",
+		"flexlvm doctor":                "the guide's is run",
+		"kubectl flexlvm":               "the provisioner's suite runs its commands",
+		"kubectl flexlvm ui":            "test/cluster and test/cluster/page do",
+	},
+	guide: {
+		"make test-oldest": "it runs this on another Kubernetes",
+		"make push REGISTRY=registry.example.org/storage": "tools/release runs it, with a registry of its own, in the campaign",
+		"make push":             "the command above",
+		"make image ARCH=arm64": "tools/release runs it in the campaign",
+		"make image && kind load image-archive bin/image.tar": "nothing but this cluster is here",
+		"make image && minikube image load bin/image.tar":     "nothing but this cluster is here",
+		"k3s ctr images import image.tar":                     "nothing but this cluster is here",
+		"flexlvm volumes undelete":                            "test/cluster/gc does",
+		"flexlvm volumes forget NAME":                         "test/cluster/gc does",
+		"kubectl delete node NODE":                            "test/cluster/provisioner does, and this is the only node",
+	},
+}
+
+var (
+	// fence is a block of code; one in YAML or of drawings is no command.
+	fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```")
+	// inline is a command within a sentence or a table.
+	inline  = regexp.MustCompile("`((?:kubectl|make|helm|ctr|k3s|flexlvm) [^`]+)`")
+	comment = regexp.MustCompile(`(^|\s+)#\s.*$`)
+	program = regexp.MustCompile(`^(\$ )?(kubectl|make|helm|ctr|k3s|flexlvm|lvremove|rm|alias) `)
+)
+
+// commandsOf are the commands of a page, in order and each once.
+func commandsOf(t *testing.T, source, page string) (out []string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(source, page))
+	require.NoError(t, err)
+	for _, block := range fence.FindAllStringSubmatch(string(content), -1) {
+		if block[1] == "" || block[1] == "sh" {
+			out = append(out, commandsIn(block[2])...)
+		}
+	}
+	for _, found := range inline.FindAllStringSubmatch(string(content), -1) {
+		out = append(out, found[1])
+	}
+	require.NotEmpty(t, out)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// commandsIn are the commands of a block, without their comments. One goes on where a quote
+// is open.
+func commandsIn(block string) (out []string) {
+	open := false
+	for line := range strings.Lines(block) {
+		line = comment.ReplaceAllString(strings.TrimSpace(line), "")
+		switch {
+		case open:
+			out[len(out)-1] += "\n" + line
+		case program.MatchString(line):
+			out = append(out, strings.TrimPrefix(line, "$ "))
+		default:
+			continue // what a command prints, or a drawing
+		}
+		open = open != (strings.Count(line, "'")%2 == 1)
+	}
+	return out
+}
+
+// neverRun are the commands of a page that are neither run nor among those that cannot be
+// here, and those of the latter that are not there, or are run.
+func neverRun(page, ran []string, elsewhere map[string]string) (out []string) {
+	for _, command := range page {
+		mentioned := slices.ContainsFunc(ran, func(other string) bool { return strings.HasPrefix(other, command) })
+		if !mentioned && elsewhere[command] == "" {
+			out = append(out, fmt.Sprintf("%q is said, and no test runs it", command))
+		}
+	}
+	for _, command := range slices.Sorted(maps.Keys(elsewhere)) {
+		if !slices.Contains(page, command) || slices.Contains(ran, command) {
+			out = append(out, fmt.Sprintf("%q is among those that are run elsewhere, and is not there or is run here", command))
+		}
+	}
+	return out
+}
+
+func TestEveryCommandIsRunSomewhere(t *testing.T) {
+	root, err := vm.SourceDir()
+	require.NoError(t, err)
+	calls := called(t)
+	for _, page := range []string{readme, guide} {
+		says := commandsOf(t, root, page)
+		require.Empty(t, neverRun(says, calls[page], elsewhere[page]), page)
+		for _, command := range calls[page] {
+			require.Contains(t, says, command, "TestInstaller runs it, and %s does not say it", page)
+		}
+	}
+}
+
+// A command that nobody runs is found, as is one that is said to run elsewhere and does not.
+func TestNeverRun(t *testing.T) {
+	page := []string{"kubectl get pods", "kubectl get pods -A", "make demo"}
+	require.Empty(t, neverRun(page, page[1:2], map[string]string{"make demo": "a cluster of its own"}))
+	require.Len(t, neverRun(page, page[:1], nil), 2)
+	require.Len(t, neverRun(page, page, map[string]string{"make demo": "it is run here"}), 1)
+	require.Len(t, neverRun(page, page, map[string]string{"make test": "it is not there"}), 1)
+}
+
+// called are the commands that the test runs, by page: its sources have them word for word.
+func called(t *testing.T) map[string][]string {
+	t.Helper()
+	pages := map[string]string{"readme": readme, "install": guide}
+	calls := map[string][]string{}
+	for _, file := range []string{"installer_test.go", "helm_test.go"} {
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			call, is := n.(*ast.CallExpr)
+			if !is {
+				return true
+			}
+			method, is := call.Fun.(*ast.SelectorExpr)
+			if !is || !slices.Contains([]string{"run", "shown", "make", "root"}, method.Sel.Name) {
+				return true
+			}
+			of, is := method.X.(*ast.SelectorExpr)
+			require.True(t, is && pages[of.Sel.Name] != "", "%s: call it on b.readme or b.install", set.Position(call.Pos()))
+			literal, is := call.Args[1].(*ast.BasicLit)
+			require.True(t, is, "%s: write the command out", set.Position(call.Pos()))
+			command, err := strconv.Unquote(literal.Value)
+			require.NoError(t, err)
+			calls[pages[of.Sel.Name]] = append(calls[pages[of.Sel.Name]], command)
+			return true
+		})
+	}
+	return calls
+}
