@@ -3,9 +3,11 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -49,40 +51,55 @@ func StartShipped(ctx context.Context, cfg Config) (*Cluster, error) {
 	return Start(ctx, cfg)
 }
 
+// imageSources are what the programs and their image are made from.
+var imageSources = []string{"go.mod", "go.sum", "api", "cmd", "internal", "pkg", "tools/release"}
+
 // BuildImage builds flexlvm from this source as the given release and returns
-// an archive of its image, fit for Config.Images and LoadImage.
+// an archive of its image, fit for Config.Images and LoadImage. Several suites want the
+// same one, and linking its programs takes longer than reading all that they are made from.
 func BuildImage(ctx context.Context, release string) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
 		return "", err
 	}
-	tmp, err := os.MkdirTemp("", "flexlvm-image-")
+	inputs, err := readAll(root, imageSources)
 	if err != nil {
 		return "", fmt.Errorf("build image: %w", err)
 	}
-	defer os.RemoveAll(tmp)
-	tool := filepath.Join(tmp, "release")
-	if err := built.Go(ctx, filepath.Join(root, "tools/release"), tool, ".", "-trimpath"); err != nil {
-		return "", err
-	}
-	programs := filepath.Join(tmp, "programs")
-	if err := run(ctx, tool, "programs", "--source", root, "--version", release, "--to", programs); err != nil {
-		return "", err
-	}
-	names, err := filepath.Glob(filepath.Join(programs, "*"))
-	if err != nil {
-		return "", fmt.Errorf("build image: %w", err)
-	}
-	var inputs [][]byte
-	for _, name := range append(names, tool) {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return "", fmt.Errorf("build image: %w", err)
-		}
-		inputs = append(inputs, content)
-	}
+	inputs = append(inputs, []byte(runtime.Version()+runtime.GOARCH))
 	dir, err := built.Once(ctx, "image-"+release, built.Key(inputs...), func(dir string) error {
-		return run(ctx, tool, "image", "--programs", programs, "--version", release, "--to", filepath.Join(dir, "flexlvm.tar"))
+		tmp, err := os.MkdirTemp("", "flexlvm-image-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(tmp)
+		tool := filepath.Join(tmp, "release")
+		if err := built.Go(ctx, filepath.Join(root, "tools/release"), tool, ".", "-trimpath"); err != nil {
+			return err
+		}
+		return run(ctx, tool, "image", "--source", root, "--version", release, "--to", filepath.Join(dir, "flexlvm.tar"))
 	})
 	return filepath.Join(dir, "flexlvm.tar"), err
+}
+
+// readAll gives the names and the contents of all files in folders, or of files.
+func readAll(root string, names []string) (all [][]byte, err error) {
+	for _, name := range names {
+		err := filepath.WalkDir(filepath.Join(root, name), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			inside, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			all = append(all, []byte(inside), content)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,4 +134,33 @@ func TestInitrdIsAlignedAndEnds(t *testing.T) {
 	for _, part := range []string{"files/seed/node.env\x00", "NODE=node1\n", "files/seed/init\x00", "TRAILER!!!\x00"} {
 		require.Contains(t, string(got), part)
 	}
+}
+
+// An image of other sources than those that its key tells of would be that of another day.
+func TestImageIsMadeFromTheSourcesOfItsKey(t *testing.T) {
+	root, err := vm.SourceDir()
+	require.NoError(t, err)
+	for dir, packages := range map[string]string{root: "./cmd/...", filepath.Join(root, "tools/release"): "."} {
+		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.Dir}}{{end}}", packages)
+		list.Dir = dir
+		list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+		out, err := list.Output()
+		require.NoError(t, err)
+		found := false
+		for _, at := range strings.Fields(string(out)) {
+			inside, err := filepath.Rel(root, at)
+			require.NoError(t, err)
+			if !filepath.IsLocal(inside) {
+				continue // a module from elsewhere, of which go.sum tells
+			}
+			found = true
+			require.True(t, slices.ContainsFunc(imageSources, func(source string) bool {
+				return inside == source || strings.HasPrefix(inside, source+"/")
+			}), "%s is linked into a program, and is not in %v", inside, imageSources)
+		}
+		require.True(t, found, dir)
+	}
+	inputs, err := readAll(root, imageSources)
+	require.NoError(t, err)
+	require.Contains(t, inputs, []byte("tools/release/image.go"))
 }
