@@ -28,14 +28,29 @@ type Attached struct {
 	unmapped error
 }
 
-// AttachXFS mounts the XFS file system on device with project quota. readOnly makes this
+// A Type is a kind of file system as the kernel knows it, and how volumes of it are mounted.
+type Type struct {
+	name    string
+	options map[string]string // an empty value is a flag
+	// twin allows that another file system with the same UUID is mounted.
+	twin map[string]string
+}
+
+// XFS is mounted with project quota.
+var XFS = Type{
+	name:    "xfs",
+	options: map[string]string{"prjquota": ""},
+	twin:    map[string]string{"nouuid": ""},
+}
+
+// Attach mounts the file system on device. readOnly makes this
 // mount read-only; the file system itself is always writable, because a log that is dirty
 // after a crash must be replayed. Several mounts of one device share one file system;
 // options are this mount's alone.
 //
 // The content is a tenant's, so device nodes there do not work on this host (nodev).
 // Decision 009 has the reason, and why nothing is said of setuid.
-func AttachXFS(device string, readOnly bool, options ...volume.MountOption) (*Attached, error) {
+func Attach(t Type, device string, readOnly bool, options ...volume.MountOption) (*Attached, error) {
 	attributes := unix.MOUNT_ATTR_NODEV
 	if readOnly {
 		attributes |= unix.MOUNT_ATTR_RDONLY
@@ -47,7 +62,7 @@ func AttachXFS(device string, readOnly bool, options ...volume.MountOption) (*At
 		}
 		attributes |= flag
 	}
-	return attach(device, attributes, "prjquota")
+	return attach(t, device, attributes, t.options)
 }
 
 // optionAttributes are the kernel's attributes of mount options.
@@ -61,17 +76,17 @@ var optionAttributes = map[volume.MountOption]int{
 	volume.NoSUID:      unix.MOUNT_ATTR_NOSUID,
 }
 
-// AttachXFSCopy is like AttachXFS but allows another file system with the same UUID to be
+// AttachCopy is like Attach but allows another file system with the same UUID to be
 // mounted. It serves only to replay the log of a copy before the copy gets a UUID of its
 // own.
-func AttachXFSCopy(device string) (*Attached, error) {
-	return attach(device, unix.MOUNT_ATTR_NODEV, "prjquota", "nouuid")
+func AttachCopy(t Type, device string) (*Attached, error) {
+	return attach(t, device, unix.MOUNT_ATTR_NODEV, t.options, t.twin)
 }
 
-func attach(device string, attributes int, options ...string) (*Attached, error) {
-	ctx, err := unix.Fsopen("xfs", unix.FSOPEN_CLOEXEC)
+func attach(t Type, device string, attributes int, options ...map[string]string) (*Attached, error) {
+	ctx, err := unix.Fsopen(t.name, unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("mount %s: open XFS in the kernel: %w; load the module xfs (kernel 5.6 or later)", device, err)
+		return nil, fmt.Errorf("mount %s: open %s in the kernel: %w; load the module %[2]s (kernel 5.6 or later)", device, t.name, err)
 	}
 	defer func() { _ = unix.Close(ctx) }()
 	if err := configure(ctx, device, options); err != nil {
@@ -93,13 +108,19 @@ func attach(device string, attributes int, options ...string) (*Attached, error)
 	return &Attached{fd: fd, root: os.NewFile(uintptr(root), "the root of "+device)}, nil
 }
 
-func configure(ctx int, device string, options []string) error {
+func configure(ctx int, device string, sets []map[string]string) error {
 	if err := unix.FsconfigSetString(ctx, "source", device); err != nil {
 		return err
 	}
-	for _, o := range options {
-		if err := unix.FsconfigSetFlag(ctx, o); err != nil {
-			return err
+	for _, options := range sets {
+		for name, value := range options {
+			set := func() error { return unix.FsconfigSetString(ctx, name, value) }
+			if value == "" {
+				set = func() error { return unix.FsconfigSetFlag(ctx, name) }
+			}
+			if err := set(); err != nil {
+				return fmt.Errorf("option %s: %w", name, err)
+			}
 		}
 	}
 	return unix.FsconfigCreate(ctx)

@@ -14,7 +14,7 @@ import (
 // knows this one alone.
 const noOwner = 0xfffffffd
 
-// AttachXFSForReaders is AttachXFS for a mount that stays read-only whatever a container
+// AttachForReaders is Attach for a mount that stays read-only whatever a container
 // runtime does to it. A runtime can drop the read-only flag by remounting "rw", as
 // kubelet asks if a pod does not say readOnly (runc since 1.2 and crun 1.8 do). It cannot
 // drop an ID mapping in which no file has an owner: the kernel then lets nobody, not even
@@ -24,8 +24,8 @@ const noOwner = 0xfffffffd
 // If this machine cannot map owners, the mount is only flagged read-only, and Unmapped
 // says why. The mapping also keeps programs from running as their owners (setuid), so
 // without it the mount is nosuid.
-func AttachXFSForReaders(device string) (*Attached, error) {
-	a, err := attach(device, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_RDONLY, "prjquota")
+func AttachForReaders(t Type, device string) (*Attached, error) {
+	a, err := attach(t, device, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_RDONLY, t.options)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (a *Attached) Unmapped() error { return a.unmapped }
 // ErrNoMapping: this machine cannot map owners; trying again does not help.
 var ErrNoMapping = errors.New("owners cannot be mapped")
 
-// CheckReaders checks whether AttachXFSForReaders can map owners on this machine. It
+// CheckReaders checks whether AttachForReaders can map owners on this machine. It
 // returns nil, ErrNoMapping with the cause and what to do about it, or why it could not
 // find out. It mounts nothing.
 func CheckReaders() error {

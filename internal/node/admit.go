@@ -7,7 +7,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // Errors that callers may test for with errors.Is.
@@ -86,12 +85,12 @@ func checkGroup(spec volume.Spec, uuid string) error {
 	return refused("%s %q: the volume group %s on this node is another one (%s); if the node or its disks were replaced, the volume is lost and its claim must be deleted", volume.OptionGroupUUID, spec.GroupUUID, spec.Group, uuid)
 }
 
-func damaged(lv lvm.LogicalVolume, t volume.Tags, sb xfs.Superblock, err error) error {
-	what := fmt.Sprintf("its file system has UUID %s", sb.UUID)
+func damaged(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err error) error {
+	w, what := c.words(), fmt.Sprintf("its file system has UUID %s", id)
 	if err != nil {
 		what = err.Error()
 	}
-	return fmt.Errorf("%w: volume %s/%s is %s and should hold the XFS file system %s, but %s; it is not formatted again: restore it, or look at it with `xfs_repair -n` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, t.FS, what)
+	return fmt.Errorf("%w: volume %s/%s is %s and should hold the %s file system %s, but %s; it is not formatted again: restore it, or look at it with `%s` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, w.title, t.FS, what, w.check)
 }
 
 func buried(spec volume.Spec, since time.Time) error {

@@ -54,7 +54,7 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	f := found{device: d, tags: tags}
+	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
 	if err := e.makeItsOwn(ctx, f); err != nil {
 		return found{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
 	}
@@ -67,7 +67,7 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
 		return found{}, err
 	}
 	// What was set must be on the disk before the tags say that it is.
-	if err := errors.Join(fs.Close(), awaitClosed(ctx, d.Path)); err != nil {
+	if err := errors.Join(fs.Close(), awaitClosed(ctx, f.content.path)); err != nil {
 		return found{}, err
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}, []string{volume.Ready.Tag()}); err != nil {
@@ -114,11 +114,11 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec) (tags volume.Ta
 		return tags, err
 	}
 	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
-		origin, of, d, err := e.source(ctx, spec)
+		origin, of, c, err := e.source(ctx, spec)
 		if err != nil {
 			return err
 		}
-		if err := flush(origin, d); err != nil {
+		if err := flush(origin, c); err != nil {
 			return err
 		}
 		tags = volume.Tags{
@@ -136,9 +136,9 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec) (tags volume.Ta
 }
 
 // source looks up the volume that a copy is to be taken of. Its lock is held.
-func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, lvm.Device, error) {
-	fail := func(err error) (lvm.LogicalVolume, volume.Tags, lvm.Device, error) {
-		return lvm.LogicalVolume{}, volume.Tags{}, lvm.Device{}, err
+func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, content, error) {
+	fail := func(err error) (lvm.LogicalVolume, volume.Tags, content, error) {
+		return lvm.LogicalVolume{}, volume.Tags{}, content{}, err
 	}
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.CloneOf)
 	if errors.Is(err, lvm.ErrNoVolume) {
@@ -161,14 +161,15 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 	if err != nil {
 		return fail(err)
 	}
-	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
+	c := e.contentOf(d, tags)
+	if _, err := checkFilesystem(lv, tags, c, true); err != nil {
 		return fail(err)
 	}
 	// Each try freezes the source and takes half a copy away, so not without the room.
 	if err := e.lvm.CheckRoom(ctx, lv, volume.DeviceSize(spec.Size, spec.Inodes)); err != nil {
 		return fail(err)
 	}
-	return lv, tags, d, nil
+	return lv, tags, c, nil
 }
 
 // mayCopy decides whether the volume of a spec may be made as a copy of one with
@@ -197,16 +198,16 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 
 // flush writes back what the users of a volume have not synced, if it is in use:
 // then they wait only a moment while LVM freezes it.
-func flush(lv lvm.LogicalVolume, d lvm.Device) error {
+func flush(lv lvm.LogicalVolume, c content) error {
 	if !lv.Open {
 		return nil
 	}
-	fs, err := mount.AttachXFS(d.Path, false)
+	fs, err := mount.Attach(c.words().mount, c.path, false)
 	if err != nil {
 		return err
 	}
 	if err := unix.Syncfs(int(fs.Root().Fd())); err != nil {
-		return errors.Join(fmt.Errorf("write back %s: %w", d.Path, err), fs.Close())
+		return errors.Join(fmt.Errorf("write back %s: %w", c.path, err), fs.Close())
 	}
 	return fs.Close()
 }
@@ -214,26 +215,26 @@ func flush(lv lvm.LogicalVolume, d lvm.Device) error {
 // makeItsOwn gives a copy the UUID of its tags. Its log is replayed first, by a mount
 // in no tree; the kernel takes no two file systems of one UUID without being told.
 func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
-	fs, err := mount.AttachXFSCopy(f.device.Path)
+	fs, err := mount.AttachCopy(f.content.words().mount, f.content.path)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.boundRetries(f.device), fs.Close()); err != nil {
+	if err := errors.Join(e.boundRetries(f), fs.Close()); err != nil {
 		return err
 	}
-	if err := awaitClosed(ctx, f.device.Path); err != nil {
+	if err := awaitClosed(ctx, f.content.path); err != nil {
 		return err
 	}
 	e.after("replay log")
-	if err := xfs.SetUUID(ctx, e.host.Killable, f.device.Path, f.tags.FS); err != nil {
+	if err := f.content.setUUID(ctx, f.content.path, f.tags.FS); err != nil {
 		return err
 	}
-	sb, err := superblock(f.device.Path)
+	id, err := f.content.uuid(f.content.path)
 	if err != nil {
 		return err
 	}
-	if sb.UUID != f.tags.FS {
-		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken anew", f.tags.FS, sb.UUID)
+	if id != f.tags.FS {
+		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken anew", f.tags.FS, id)
 	}
 	e.after("set UUID")
 	return nil

@@ -60,7 +60,7 @@ func TestACopyIsNeverFormatted(t *testing.T) {
 		"to be a copy, and the tag of it is lost": {cloneSpec(), creating},
 		"ready": {plain, sourceTags()},
 	} {
-		require.Error(t, e.format(t.Context(), c.spec, lvm.Device{Path: "/dev/null"}, c.tags), name)
+		require.Error(t, e.format(t.Context(), c.spec, found{tags: c.tags, content: content{filesystem: xfsKind{}, path: "/dev/null"}}), name)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -14,7 +13,8 @@ import (
 // found is a volume that may be mounted: it is ours, it is the caller's, its
 // device is there and holds the file system that its tags name.
 type found struct {
-	device   lvm.Device
+	device   lvm.Device // the logical volume's
+	content  content
 	tags     volume.Tags
 	recorded bool // this node's record says the same
 }
@@ -80,12 +80,14 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec) (found, error
 	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
 		return found{}, errAskLVM
 	}
-	if sb, err := superblock(d.Path); err != nil || sb.UUID != rec.FS {
+	tags := rec.tags()
+	c := e.contentOf(d, tags)
+	if id, err := c.uuid(c.path); err != nil || id != rec.FS {
 		return found{}, errAskLVM
 	}
 	// A record can be seen before it is durable, by the call after one that died in
 	// between. Until the tags say ready everything hangs on it, so it is written again.
-	f := found{device: d, tags: rec.tags(), recorded: rec.State == volume.Ready}
+	f := found{device: d, content: c, tags: tags, recorded: rec.State == volume.Ready}
 	return f, admit(spec, f.tags, d.GroupUUID)
 }
 
@@ -124,7 +126,8 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, fmt.Errorf("LVM created %s/%s and its device cannot be used: %w", spec.Group, spec.Name, err)
 	}
-	return found{device: d, tags: tags}, e.format(ctx, spec, d, tags)
+	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	return f, e.format(ctx, spec, f)
 }
 
 // adopt takes up a volume that exists: after a reboot, after a crash, or where
@@ -147,11 +150,11 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	f := found{device: d, tags: tags}
+	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
 	// A record that cannot be read counts as one of this volume, so nothing is formatted;
 	// and it need not be read where the device holds the file system of the tags.
 	handed, unread := e.handedOut(lv)
-	whole, err := checkFilesystem(lv, tags, d, handed)
+	whole, err := checkFilesystem(lv, tags, f.content, handed)
 	switch {
 	case err != nil:
 		return f, errors.Join(err, unread)
@@ -162,12 +165,12 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 		return f, nil
 	}
 	if spec.FS != "" {
-		return f, damaged(lv, tags, xfs.Superblock{}, xfs.ErrNoFilesystem)
+		return f, damaged(lv, tags, f.content, "", errNoFilesystem)
 	}
-	if err := neverServed(spec, lv, tags, d); err != nil {
+	if err := neverServed(spec, lv, f); err != nil {
 		return f, err
 	}
-	return f, e.format(ctx, spec, d, tags)
+	return f, e.format(ctx, spec, f)
 }
 
 // lookUp asks LVM for a volume that must exist and that the caller may have.
@@ -198,15 +201,15 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 // state creating that was never handed out, on whose device no file system was
 // finished. A valid superblock wins over the state: mkfs clears sb_inprogress
 // last, and a crash may have come before the state could move on.
-func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, handedOut bool) (bool, error) {
-	sb, err := superblock(d.Path)
+func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOut bool) (bool, error) {
+	id, err := c.uuid(c.path)
 	switch {
-	case err == nil && sb.UUID == tags.FS:
+	case err == nil && id == tags.FS:
 		return true, nil
-	case err != nil && !errors.Is(err, xfs.ErrNoFilesystem):
+	case err != nil && !errors.Is(err, errNoFilesystem):
 		return false, err
 	case tags.State != volume.Creating || handedOut:
-		return false, damaged(lv, tags, sb, err)
+		return false, damaged(lv, tags, c, id, err)
 	}
 	return false, nil
 }
@@ -215,49 +218,38 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, hande
 // there is no record: the records of this node may be lost, and the superblock as well.
 //
 // Before a volume is handed out it was mounted, and grown, if only by nothing (setQuota),
-// which leaves copies of its superblock that mkfs never does (xfs.FindCopy): with one, the
+// which leaves copies of its superblock that mkfs never does (usedAt): with one, the
 // volume is damaged and may hold data. Without one, no pod has had it, whatever a killed
 // mkfs has left. A crash alone never leads here: the superblock is on the disk before the
 // kernel writes the first of those copies.
-func neverServed(spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device) error {
-	f, err := os.Open(d.Path)
-	if err != nil {
-		return fmt.Errorf("open device: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	size, err := deviceSize(d.Path)
+func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found) error {
+	aligns, err := f.device.IOSizes()
 	if err != nil {
 		return err
 	}
-	aligns, err := d.IOSizes()
-	if err != nil {
-		return err
-	}
-	at, err := xfs.FindCopy(f, size, tags.FS, xfs.Groups{
-		Count:  volume.AllocationGroups(tags.Size, spec.Inodes),
-		Sizes:  []volume.Bytes{size, lv.Shape.Extents(volume.DeviceSize(tags.Size, spec.Inodes), lv.Extent)}, // makeRoom may have extended it
-		Aligns: aligns,
+	at, err := f.content.usedAt(f.content.path, use{
+		tags: f.tags, inodes: spec.Inodes, aligns: aligns,
+		sizes: []volume.Bytes{lv.Shape.Extents(volume.DeviceSize(f.tags.Size, spec.Inodes), lv.Extent)}, // makeRoom may have extended it
 	})
 	switch {
-	case errors.Is(err, xfs.ErrNoFilesystem):
+	case errors.Is(err, errNoFilesystem):
 		return nil
 	case err != nil:
 		return err
 	}
-	return damaged(lv, tags, xfs.Superblock{}, fmt.Errorf("%w, and a copy of it, at byte %d, shows that it was in use", xfs.ErrNoFilesystem, int64(at)))
+	return damaged(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
 }
 
 // format makes the file system. Only create and adopt call it, and only in state
 // creating: the tags were read under this volume's lock.
-func (e *Engine) format(ctx context.Context, spec volume.Spec, d lvm.Device, tags volume.Tags) error {
-	if tags.State != volume.Creating {
-		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, tags.State)
+func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
+	if f.tags.State != volume.Creating {
+		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, f.tags.State)
 	}
-	if spec.CloneOf != "" || tags.Clone != "" {
+	if spec.CloneOf != "" || f.tags.Clone != "" {
 		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
-	f := xfs.Format{Device: d.Path, UUID: tags.FS, Size: tags.Size, Inodes: spec.Inodes}
-	if err := xfs.Mkfs(ctx, e.host.Killable, f); err != nil {
+	if err := f.content.format(ctx, f.content.path, f.tags, spec.Inodes); err != nil {
 		return err
 	}
 	e.after("mkfs")
@@ -288,13 +280,4 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 		return lvm.Device{}, fmt.Errorf("%s belongs to volume %s and LVM says %s/%s is %s; run `flexlvm doctor`", d.Path, d.VolumeUUID, lv.Group, lv.Name, lv.UUID)
 	}
 	return d, nil
-}
-
-func superblock(device string) (xfs.Superblock, error) {
-	f, err := os.Open(device)
-	if err != nil {
-		return xfs.Superblock{}, fmt.Errorf("open device: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	return xfs.ReadSuperblock(f)
 }

@@ -79,7 +79,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 		return err
 	}
 	if as.Alone {
-		if err := notMounted(f.device); err != nil {
+		if err := notMounted(f); err != nil {
 			return err
 		}
 	}
@@ -87,13 +87,13 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 }
 
 // notMounted fails where a volume is mounted already, in this mount namespace.
-func notMounted(d lvm.Device) error {
+func notMounted(f found) error {
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return err
 	}
-	if points := mounted[d.Number]; len(points) > 0 {
-		return fmt.Errorf("mount volume %s/%s: %w: it is for one pod alone and is mounted at %s", d.Group, d.Name, ErrInUse, points[0].Path)
+	if points := mounted[f.content.number]; len(points) > 0 {
+		return fmt.Errorf("mount volume %s/%s: %w: it is for one pod alone and is mounted at %s", f.device.Group, f.device.Name, ErrInUse, points[0].Path)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 	defer func() { _ = fs.Close() }()
 	moved := fs
 	if as.ReadOnly || len(as.Options) > 0 {
-		if moved, err = mount.AttachXFS(f.device.Path, as.ReadOnly, as.Options...); err != nil {
+		if moved, err = mount.Attach(f.content.words().mount, f.content.path, as.ReadOnly, as.Options...); err != nil {
 			return err
 		}
 		defer func() { _ = moved.Close() }()

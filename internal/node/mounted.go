@@ -9,8 +9,8 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // ErrNotMounted: this volume is not what is mounted there.
@@ -86,7 +86,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	usage, err := xfs.ReadUsage(d.Path)
+	usage, err := quota.Read(e.contentOf(d, tags).path)
 	if err != nil {
 		return err
 	}

@@ -9,20 +9,20 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // withQuota attaches the file system of a volume and makes its quota exactly what
 // its tags promise. It returns the mount, which the caller closes, or nil with
 // an error.
 func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mount.Attached, error) {
-	fs, err := mount.AttachXFS(f.device.Path, false)
+	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
 	if err != nil {
 		return nil, err
 	}
 	e.after("attach")
-	if err := e.boundRetries(f.device); err != nil {
+	if err := e.boundRetries(f); err != nil {
 		return nil, errors.Join(err, fs.Close())
 	}
 	if err := e.setQuota(ctx, fs.Root(), f, spec.Inodes); err != nil {
@@ -34,18 +34,18 @@ func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mou
 // setQuota is quick where nothing is to be done, which is every mount but the first
 // and one after a growth that was cut short.
 func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes int64) error {
-	device := f.device.Path
-	if err := xfs.CheckEnforced(device); err != nil {
+	device := f.content.path
+	if err := quota.CheckEnforced(device); err != nil {
 		return err
 	}
-	if err := xfs.EnsureProject(root); err != nil {
+	if err := quota.EnsureProject(root); err != nil {
 		return err
 	}
-	usage, err := xfs.ReadUsage(device)
+	usage, err := quota.Read(device)
 	if err != nil {
 		return err
 	}
-	want := xfs.Limit{
+	want := quota.Limit{
 		// A limit never goes down: what was once promised and set stays.
 		Size:   max(f.tags.Size.RoundUp(volume.Block), usage.Limit.Size),
 		Inodes: inodes,
@@ -54,7 +54,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 		return nil
 	}
 	e.after("set project")
-	if err := e.grow(ctx, root, f.device); err != nil {
+	if err := e.grow(ctx, root, f); err != nil {
 		return err
 	}
 	if f.tags.State == volume.Creating && f.tags.Clone == "" {
@@ -62,7 +62,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 			return err
 		}
 	}
-	if err := xfs.SetLimit(device, want); err != nil {
+	if err := quota.Set(device, want); err != nil {
 		return err
 	}
 	e.after("set quota")
@@ -71,15 +71,15 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 
 // grow makes the file system as large as its device, with its copies of the superblock
 // durable before the quota is: the next mount takes a volume with that quota as it is.
-func (e *Engine) grow(ctx context.Context, root *os.File, d lvm.Device) error {
-	device, err := deviceSize(d.Path)
+func (e *Engine) grow(ctx context.Context, root *os.File, f found) error {
+	device, err := deviceSize(f.content.path)
 	if err != nil {
 		return err
 	}
-	if err := xfs.Grow(root, device); err != nil {
+	if err := f.content.mounted().grow(root, device); err != nil {
 		return err
 	}
-	if err := e.lvm.Flush(ctx, d.Group, d.Name); err != nil {
+	if err := e.lvm.Flush(ctx, f.device.Group, f.device.Name); err != nil {
 		return err
 	}
 	e.after("grow")
@@ -95,14 +95,14 @@ func (e *Engine) grow(ctx context.Context, root *os.File, d lvm.Device) error {
 // space of the group that nobody charged.
 func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
 	for range 3 {
-		space, err := xfs.ReadSpace(root)
+		free, err := f.content.mounted().free(root)
 		if err != nil {
 			return err
 		}
-		if space.Free >= size {
+		if free >= size {
 			return nil
 		}
-		short := size - space.Free
+		short := size - free
 		lv, err := e.lvm.Volume(ctx, f.device.Group, f.device.Name)
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 			return err
 		}
 		e.after("lvextend")
-		if err := e.grow(ctx, root, f.device); err != nil {
+		if err := e.grow(ctx, root, f); err != nil {
 			return err
 		}
 	}
@@ -182,10 +182,10 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err != nil {
 		return err
 	}
-	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
+	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	if _, err := checkFilesystem(lv, tags, f.content, true); err != nil {
 		return err
 	}
-	f := found{device: d, tags: tags}
 	size = max(size, tags.Size)
 	if err := e.promise(ctx, &f, lv, size, spec.Inodes); err != nil {
 		return err

@@ -26,7 +26,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 	if err != nil {
 		return err
 	}
-	fs, err := mount.AttachXFSForReaders(f.device.Path)
+	fs, err := mount.AttachForReaders(f.content.words().mount, f.content.path)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 			Warn("only the container runtime keeps consumers of this dataset from writing to it; have their pods say readOnly: true")
 	}
 	e.after("attach")
-	if err := e.boundRetries(f.device); err != nil {
+	if err := e.boundRetries(f); err != nil {
 		return err
 	}
 	return e.moveOn(ctx, f, fs, t)
@@ -76,8 +76,9 @@ func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	if err != nil {
 		return found{}, err
 	}
-	if _, err := checkFilesystem(lv, tags, d, true); err != nil {
+	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	if _, err := checkFilesystem(lv, tags, f.content, true); err != nil {
 		return found{}, err
 	}
-	return found{device: d, tags: tags}, nil
+	return f, nil
 }

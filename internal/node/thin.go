@@ -7,18 +7,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
-// boundRetries makes XFS give a thin volume up whose pool takes no more, instead of
+// boundRetries makes the file system give a thin volume up whose pool takes no more, instead of
 // trying for ever. Any other device is left as it is: it has its room, and an error
 // of its disk may pass.
-func (e *Engine) boundRetries(d lvm.Device) error {
-	thin, err := lvm.Thin(d.Number)
+func (e *Engine) boundRetries(f found) error {
+	thin, err := lvm.Thin(f.device.Number)
 	if err != nil || !thin {
 		return err
 	}
-	return xfs.BoundRetries(d.Number)
+	return f.content.mounted().boundRetries(f.content.number)
 }
 
 // deliver makes LVM tell a thin pool of a volume that it has noted in its metadata

@@ -10,7 +10,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // How much of a file system is trimmed at once: what may be in a second, between these.
@@ -22,7 +21,7 @@ const (
 // Trim discards what the file system of a ready, mounted volume does not use, so that its
 // thin pool, or its disk, has that back; at most rate bytes in a second on average, 0 is no
 // bound. It returns how much that was, also beside an error: ErrNotMounted when the last
-// mount has gone, lvm.ErrSuspended, xfs.ErrCannotTrim, or any other. Once it has come to
+// mount has gone, lvm.ErrSuspended, mount.ErrCannotTrim, or any other. Once it has come to
 // the end, it notes when. Killed before, it has discarded free blocks and nothing else, and
 // the next call begins anew.
 //
@@ -43,15 +42,15 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 		return 0, refused("volume %s is %s; only one that is ready is trimmed", ref, tags.State)
 	}
 	ref.UUID = lv.UUID
-	var extent xfs.Extent
-	err = e.whileMounted(ctx, ref, func(fs *mount.Attached) (err error) {
-		extent, err = xfs.ReadExtent(fs.Root())
+	var size, part volume.Bytes
+	err = e.whileMounted(ctx, ref, tags, func(c content, fs *mount.Attached) (err error) {
+		size, part, err = c.mounted().trimmable(fs.Root())
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	sum, err := e.trimAll(ctx, ref, extent, rate)
+	sum, err := e.trimAll(ctx, ref, tags, trimming{size: size, part: part, rate: rate})
 	if err != nil {
 		return sum, err
 	}
@@ -59,18 +58,24 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 	return sum, e.noteTrimmed(ctx, ref.UUID)
 }
 
-// trimAll trims step after step, none across allocation groups.
-func (e *Engine) trimAll(ctx context.Context, ref Ref, of xfs.Extent, rate volume.Bytes) (sum volume.Bytes, err error) {
+// trimming is what is trimmed, and how fast.
+type trimming struct {
+	size, part volume.Bytes // as mountedFilesystem.trimmable gives them
+	rate       volume.Bytes // 0 is no bound
+}
+
+// trimAll trims step after step, none across the parts of the file system.
+func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trimming) (sum volume.Bytes, err error) {
 	step := mostTrimStep
-	if rate > 0 {
-		step = min(step, max(rate.RoundUp(volume.MiB), leastTrimStep))
+	if of.rate > 0 {
+		step = min(step, max(of.rate.RoundUp(volume.MiB), leastTrimStep))
 	}
-	for at := volume.Bytes(0); at < of.Size; {
+	for at := volume.Bytes(0); at < of.size; {
 		start := time.Now()
-		part := min(step, of.Size-at, of.Group-at%of.Group)
+		part := min(step, of.size-at, of.part-at%of.part)
 		var n volume.Bytes
-		err := e.whileMounted(ctx, ref, func(fs *mount.Attached) (err error) {
-			n, err = xfs.Trim(fs.Root(), at, part)
+		err := e.whileMounted(ctx, ref, tags, func(_ content, fs *mount.Attached) (err error) {
+			n, err = fs.Trim(at, part)
 			return err
 		})
 		sum += n
@@ -80,10 +85,10 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, of xfs.Extent, rate volum
 		e.after("trim step")
 		if at += part; n > part {
 			// This kernel discards extents as a whole, those that reach beyond the step
-			// once for each that they reach into. None reaches beyond its group.
-			step = of.Group
+			// once for each that they reach into. None reaches beyond its part.
+			step = of.part
 		}
-		if err := pace(ctx, start, n, rate); err != nil {
+		if err := pace(ctx, start, n, of.rate); err != nil {
 			return sum, fmt.Errorf("trim volume %s: stopped at byte %d: %w", ref, int64(at), err)
 		}
 	}
@@ -93,7 +98,7 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, of xfs.Extent, rate volum
 // whileMounted calls work with a mount of the very volume that it makes of one which is
 // there, and keeps no longer: the device is open as long as that is. The mount that a pod
 // uses can be unmounted meanwhile.
-func (e *Engine) whileMounted(ctx context.Context, ref Ref, work func(*mount.Attached) error) error {
+func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, work func(content, *mount.Attached) error) error {
 	d, err := e.usable(ctx, ref.Group, ref.Name)
 	if err != nil {
 		return err
@@ -101,23 +106,24 @@ func (e *Engine) whileMounted(ctx context.Context, ref Ref, work func(*mount.Att
 	if d.VolumeUUID != ref.UUID {
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
 	}
+	c := e.contentOf(d, tags)
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return err
 	}
 	var skipped error
-	for _, point := range mounted[d.Number] {
+	for _, point := range mounted[c.number] {
 		fs, err := mount.Clone(point.Path)
 		if err != nil { // gone, or a file that is mounted alone
 			skipped = errors.Join(skipped, err)
 			continue
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(int(fs.Root().Fd()), &st); err != nil || st.Dev != d.Number { // gone, or another is on top
+		if err := unix.Fstat(int(fs.Root().Fd()), &st); err != nil || st.Dev != c.number { // gone, or another is on top
 			skipped = errors.Join(skipped, err, fs.Close())
 			continue
 		}
-		return errors.Join(work(fs), fs.Close())
+		return errors.Join(work(c, fs), fs.Close())
 	}
 	return errors.Join(fmt.Errorf("%w: volume %s", ErrNotMounted, ref), skipped)
 }

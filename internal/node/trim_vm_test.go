@@ -12,7 +12,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // usedOf is what a thin pool holds.
@@ -109,14 +108,14 @@ func TestTrimBesideUnmount(t *testing.T) {
 	require.NoError(t, err)
 	ref := refOf(s)
 	ref.UUID = lv.UUID
-	require.NoError(t, m.whileMounted(m.ctx(), ref, func(fs *mount.Attached) error {
+	require.NoError(t, m.whileMounted(m.ctx(), ref, tagsOf(t, s.Name), func(_ content, fs *mount.Attached) error {
 		m.unmount(target)
 		require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
 		require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrInUse)
-		_, err := xfs.Trim(fs.Root(), 0, s.Size)
+		_, err := fs.Trim(0, s.Size)
 		return err
 	}))
-	require.ErrorIs(t, m.whileMounted(m.ctx(), ref, nil), ErrNotMounted)
+	require.ErrorIs(t, m.whileMounted(m.ctx(), ref, volume.Tags{}, nil), ErrNotMounted)
 	require.NoError(t, m.Remove(m.ctx(), ref))
 
 	// Where something else has been mounted on top, that is left alone.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // A Trimmer discards what the file systems of volumes do not use: *node.Engine, in
@@ -160,12 +160,12 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	case errors.Is(err, node.ErrNotMounted):
 		log.V(1).Info("A volume is not mounted any more and is trimmed when it is again", "volume", name)
 	case !d.dedupe.fresh(topic, err.Error(), now):
-	case errors.Is(err, xfs.ErrCannotTrim):
+	case errors.Is(err, mount.ErrCannotTrim):
 		log.Info("A volume cannot be trimmed", "volume", name, "why", err.Error())
 	default:
 		log.Error(err, "A volume could not be trimmed; it is tried again", "volume", name, "in", b.delay)
 	}
-	if !errors.Is(err, node.ErrNotMounted) && !errors.Is(err, xfs.ErrCannotTrim) {
+	if !errors.Is(err, node.ErrNotMounted) && !errors.Is(err, mount.ErrCannotTrim) {
 		d.out.Metrics.trimFailed()
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -90,4 +92,28 @@ func readGeometry(root *os.File) (g geometry, err error) {
 		return geometry{}, fmt.Errorf("read geometry of %s: %w", root.Name(), err)
 	}
 	return g, nil
+}
+
+// Extent is the size of a mounted file system, and of its allocation groups, which no free
+// extent reaches beyond.
+type Extent struct {
+	Size, Group volume.Bytes
+}
+
+// ReadExtent returns the extent of the file system that contains root.
+func ReadExtent(root *os.File) (Extent, error) {
+	g, err := readGeometry(root)
+	if err != nil {
+		return Extent{}, err
+	}
+	block := volume.Bytes(g.blockSize)
+	return Extent{Size: volume.Bytes(g.dataBlocks) * block, Group: volume.Bytes(g.groupSize) * block}, nil
+}
+
+func ioctl(f *os.File, request uintptr, arg unsafe.Pointer) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(arg))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }

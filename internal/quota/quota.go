@@ -1,4 +1,6 @@
-package xfs
+// Package quota limits what a volume may hold: by one project that everything in it belongs
+// to, through the calls that XFS and ext4 have in common.
+package quota
 
 import (
 	"errors"
@@ -89,7 +91,7 @@ const (
 	quotaOfProject  = 2      // XQM_PRJQUOTA
 	flagProject     = 1 << 1 // FS_PROJ_QUOTA
 	quotaGet        = 'X'<<8 | 3
-	quotaSetLimit   = 'X'<<8 | 4
+	quotaSet        = 'X'<<8 | 4
 	quotaState      = 'X'<<8 | 8
 	quotaStateOne   = 1      // FS_QSTATV_VERSION1
 	enforcedProject = 1 << 5 // FS_QUOTA_PDQ_ENFD
@@ -114,8 +116,8 @@ type Usage struct {
 	Used  volume.Bytes
 }
 
-// ReadUsage returns the project's limits and use on the mounted device.
-func ReadUsage(device string) (Usage, error) {
+// Read returns the project's limits and use on the mounted device.
+func Read(device string) (Usage, error) {
 	var q diskQuota
 	err := quotactl(quotaGet, device, project, unsafe.Pointer(&q))
 	if errors.Is(err, unix.ENOENT) {
@@ -130,8 +132,8 @@ func ReadUsage(device string) (Usage, error) {
 	}, nil
 }
 
-// SetLimit sets the hard limits on the mounted device.
-func SetLimit(device string, l Limit) error {
+// Set sets the hard limits on the mounted device.
+func Set(device string, l Limit) error {
 	q := diskQuota{
 		version:   quotaVersion,
 		flags:     flagProject,
@@ -140,7 +142,7 @@ func SetLimit(device string, l Limit) error {
 		blockHard: uint64(l.Size.RoundUp(volume.Block) / basicBlock),
 		inodeHard: uint64(l.Inodes),
 	}
-	if err := quotactl(quotaSetLimit, device, project, unsafe.Pointer(&q)); err != nil {
+	if err := quotactl(quotaSet, device, project, unsafe.Pointer(&q)); err != nil {
 		return fmt.Errorf("set quota of %s: %w", device, err)
 	}
 	return nil

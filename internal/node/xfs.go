@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
+)
+
+// xfsKind is XFS.
+type xfsKind struct{ run exec.Interface }
+
+func (xfsKind) words() words {
+	return words{mount: mount.XFS, title: "XFS", check: "xfs_repair -n"}
+}
+
+func (k xfsKind) format(ctx context.Context, path string, tags volume.Tags, inodes int64) error {
+	return xfs.Mkfs(ctx, k.run, xfs.Format{Device: path, UUID: tags.FS, Size: tags.Size, Inodes: inodes})
+}
+
+func (xfsKind) uuid(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("open device: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	sb, err := xfs.ReadSuperblock(f)
+	if errors.Is(err, xfs.ErrNoFilesystem) {
+		err = noFilesystem{err}
+	}
+	return sb.UUID, err
+}
+
+func (k xfsKind) setUUID(ctx context.Context, path, uuid string) error {
+	return xfs.SetUUID(ctx, k.run, path, uuid)
+}
+
+// usedAt goes by the copies of the superblock that only a mounted file system writes.
+func (xfsKind) usedAt(path string, u use) (volume.Bytes, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("open device: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	size, err := deviceSize(path)
+	if err != nil {
+		return 0, err
+	}
+	at, err := xfs.FindCopy(f, size, u.tags.FS, xfs.Groups{
+		Count:  volume.AllocationGroups(u.tags.Size, u.inodes),
+		Sizes:  append([]volume.Bytes{size}, u.sizes...),
+		Aligns: u.aligns,
+	})
+	if errors.Is(err, xfs.ErrNoFilesystem) {
+		err = noFilesystem{err}
+	}
+	return at, err
+}
+
+func (xfsKind) mounted() mountedFilesystem { return mountedXFS{} }
+
+// mountedXFS is XFS that is mounted.
+type mountedXFS struct{}
+
+// grow writes the copies of the superblock, also where nothing grows.
+func (mountedXFS) grow(root *os.File, device volume.Bytes) error { return xfs.Grow(root, device) }
+
+func (mountedXFS) free(root *os.File) (volume.Bytes, error) {
+	space, err := xfs.ReadSpace(root)
+	return space.Free, err
+}
+
+func (mountedXFS) boundRetries(device uint64) error { return xfs.BoundRetries(device) }
+
+// trimmable: the parts are allocation groups.
+func (mountedXFS) trimmable(root *os.File) (size, part volume.Bytes, err error) {
+	extent, err := xfs.ReadExtent(root)
+	return extent.Size, extent.Group, err
+}
