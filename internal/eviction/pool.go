@@ -28,9 +28,11 @@ type pool struct {
 	comingOn map[string]volume.Bytes
 	evicted  map[*inventory.Volume]bool // by this plan
 	putOff   bool                       // this plan puts evictions off, as pods are about to start
-	demands  []demand
-	atOnce   []volume.Bytes // for each thin volume that is to grow
-	result   PoolResult
+	// promising: this plan evicts for promises.
+	promising bool
+	demands   []demand
+	atOnce    []volume.Bytes // for each thin volume that is to grow
+	result    PoolResult
 }
 
 // An amount is so many volumes and what they hold.
@@ -140,7 +142,8 @@ func (p *planner) decide(in *pool) []Eviction {
 	}
 	// What takes no room gives none.
 	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
-	out = append(out, p.evictForPromises(in)...)
+	promised := p.evictForPromises(in)
+	out, in.promising = append(out, promised...), len(promised) > 0
 	p.result.ReplicaEvictions = append(p.result.ReplicaEvictions, p.evictReplicas(in)...)
 	out = append(out, p.evictForThreshold(in)...)
 	out = append(out, p.evictForHeadroom(in)...)

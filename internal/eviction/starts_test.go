@@ -11,6 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func TestStarts(t *testing.T) {
@@ -113,8 +114,10 @@ func TestStartsComeFirst(t *testing.T) {
 		"headroom":    {func(s *evictiontest.Scene) { s.Policy.HighPercent = 100 }, []string{"Immediate now"}, true},
 		"it is over": {func(s *evictiontest.Scene) { s.View.StartsUntil = evictiontest.Now },
 			[]string{"Immediate now", "HighThreshold oldest", "HighThreshold older", "HighThreshold old"}, false},
-		"a promise does not wait": {func(s *evictiontest.Scene) { s.Claim("a", 6) },
+		"a promise does not wait": {func(s *evictiontest.Scene) { s.Claim("a", 6); s.Policy.Headroom = headroom(t, "4Gi") },
 			[]string{"Immediate now", "Promised oldest"}, true},
+		"headroom goes with a promise": {func(s *evictiontest.Scene) { s.Claim("a", 6); s.Policy.HighPercent = 100 },
+			[]string{"Immediate now", "Promised oldest", "Headroom older"}, false},
 		"there is enough": {func(s *evictiontest.Scene) { s.Policy.Headroom, s.Policy.HighPercent = headroom(t, "4Gi"), 100 }, []string{"Immediate now"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +134,8 @@ func TestStartsComeFirst(t *testing.T) {
 	}
 }
 
-// Whatever the scene, what goes while pods start is what goes otherwise, less what waits.
+// Whatever the scene, what goes while pods start is what goes otherwise, less what waits; and
+// for headroom alone nothing goes.
 func TestStartsPutOff(t *testing.T) {
 	put := 0
 	for seed := range uint64(1000) {
@@ -142,23 +146,32 @@ func TestStartsPutOff(t *testing.T) {
 		s.View.StartsUntil = evictiontest.Now.Add(time.Minute)
 		got := s.Plan()
 		oracle{s.View, s.Policy}.checkEach(t, seed, got)
-		want, waits := []string{}, false
+		promised := map[volume.PoolName]bool{}
 		for _, e := range before.Evictions {
-			thick := e.Volume.ThinPool == ""
-			if thick && (e.Reason == eviction.ReasonHeadroom || e.Reason == eviction.ReasonHighThreshold) {
-				waits = true
-				continue
+			promised[e.Volume.Pool()] = promised[e.Volume.Pool()] || e.Reason == eviction.ReasonPromised
+		}
+		rest := func(all []eviction.Eviction) (out []string, less []eviction.Eviction) {
+			for _, e := range all {
+				if e.Volume.ThinPool == "" && (e.Reason == eviction.ReasonHeadroom || e.Reason == eviction.ReasonHighThreshold) {
+					less = append(less, e)
+					continue
+				}
+				out = append(out, string(e.Reason)+" "+string(e.Volume.Name))
 			}
-			want = append(want, string(e.Reason)+" "+string(e.Volume.Name))
+			return out, less
 		}
-		evicted := []string{}
-		for _, e := range got.Evictions {
-			evicted = append(evicted, string(e.Reason)+" "+string(e.Volume.Name))
-		}
+		want, waits := rest(before.Evictions)
+		evicted, with := rest(got.Evictions)
 		require.Equal(t, want, evicted, "seed %d", seed)
-		if waits {
-			put++
-			require.True(t, got.Waits, "seed %d", seed)
+		for _, e := range with {
+			require.Equal(t, eviction.ReasonHeadroom, e.Reason, "seed %d", seed)
+			require.True(t, promised[e.Volume.Pool()], "seed %d: %s goes for headroom alone", seed, e.Volume.Name)
+		}
+		for _, e := range waits {
+			if e.Reason == eviction.ReasonHighThreshold || !promised[e.Volume.Pool()] {
+				put++
+				require.True(t, got.Waits, "seed %d", seed)
+			}
 		}
 		for i, p := range got.Pools {
 			require.Equal(t, before.Pools[i].Reclaimable, p.Reclaimable, "seed %d", seed)
