@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`
 // +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.summary.progress`
+// +kubebuilder:printcolumn:name="Left",type=string,JSONPath=`.status.summary.timeLeft`
 // +kubebuilder:printcolumn:name="Files",type=string,JSONPath=`.status.summary.files`
 // +kubebuilder:printcolumn:name="Loaded",type=string,JSONPath=`.status.summary.bytes`
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.status.summary.claims`

@@ -65,6 +65,9 @@ type DatasetSummary struct {
 	// Progress of all replicas together: 45%.
 	// +optional
 	Progress string `json:"progress,omitempty"`
+	// TimeLeft until all is loaded, at the speed of now: 2m30s.
+	// +optional
+	TimeLeft string `json:"timeLeft,omitempty"`
 	// Files that are loaded, of how many.
 	// +optional
 	Files string `json:"files,omitempty"`
@@ -168,6 +171,15 @@ type Progress struct {
 	// BytesTotal as far as the source was listed.
 	// +optional
 	BytesTotal int64 `json:"bytesTotal,omitempty"`
+	// BytesPerSecond that arrive, while a loader runs.
+	// +optional
+	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
+	// SecondsLeft until all is loaded, at this speed; of several replicas, until the last is.
+	// +optional
+	SecondsLeft int64 `json:"secondsLeft,omitempty"`
+	// Changed is when more was loaded the last time, of one replica while its loader runs.
+	// +optional
+	Changed *metav1.Time `json:"changed,omitempty"`
 }
 
 // ReplicaState is where a replica stands.
@@ -217,6 +229,12 @@ type ReplicaStatus struct {
 	// Progress of its loader.
 	// +optional
 	Progress *Progress `json:"progress,omitempty"`
+	// StalledSince is since when nothing arrives although its loader runs.
+	// +optional
+	StalledSince *metav1.Time `json:"stalledSince,omitempty"`
+	// TimeToReady is how long it took from its claim's creation until all was loaded.
+	// +optional
+	TimeToReady *metav1.Duration `json:"timeToReady,omitempty"`
 	// Attempt that failed, by a hash of all that it depended on: it is not made again
 	// before something of that changes, or the annotation flexlvm.io/retry.
 	// +optional

@@ -86,7 +86,8 @@ func (o options) run(ctx context.Context) error {
 		}
 		groups = append(groups, group)
 	}
-	metrics := provision.NewMetrics()
+	metrics, shown := provision.NewMetrics(), dataset.NewMetrics()
+	metrics.Registry.MustRegister(shown)
 	cluster := ""
 	return o.serve(ctx, service{
 		name: "flexlvm provisioner", registry: metrics.Registry,
@@ -99,7 +100,7 @@ func (o options) run(ctx context.Context) error {
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c.config, cluster, door),
+				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c.config, cluster, door, shown),
 			})
 		},
 	})
@@ -116,13 +117,13 @@ func (o options) controller() func(context.Context, clients) error {
 }
 
 // datasets carries out VolumeManagers, where there is a loader to do it with.
-func (o options) datasets(config *rest.Config, cluster string, door pv.Door) func(context.Context, provision.Listers, record.EventRecorder) error {
+func (o options) datasets(config *rest.Config, cluster string, door pv.Door, metrics *dataset.Metrics) func(context.Context, provision.Listers, record.EventRecorder) error {
 	if o.loader == "" {
 		return nil
 	}
 	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
 		return dataset.Work(ctx, dataset.Config{
-			REST: config, Image: o.loader, Cluster: cluster, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares,
+			REST: config, Image: o.loader, Cluster: cluster, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares, Metrics: metrics,
 		})
 	}
 }

@@ -63,6 +63,8 @@ type Config struct {
 	Nodes   corelisters.NodeLister
 	Classes storagelisters.StorageClassLister
 	Events  record.EventRecorder
+	// Metrics show the datasets; nil if nobody looks.
+	Metrics *Metrics
 	// Shares are the NFS shares, as SERVER:/PATH, that VolumeManagers may use, with
 	// everything below them; empty: any.
 	Shares []string
@@ -80,6 +82,7 @@ func Work(ctx context.Context, c Config) error {
 	if c.Progress == nil {
 		c.Progress = askLoader
 	}
+	defer c.Metrics.clear()
 	ctrl.SetLogger(klog.FromContext(ctx))
 	known := runtime.NewScheme()
 	if err := scheme.AddToScheme(known); err != nil {

@@ -33,6 +33,8 @@ const (
 	annotationLoad = "flexlvm.io/load"
 	// annotationLoaded holds a protocol.Status, on a claim from when it is complete.
 	annotationLoaded = "flexlvm.io/loaded"
+	// annotationTook holds how long after it was made a claim was complete.
+	annotationTook = "flexlvm.io/time-to-ready"
 	// annotationAffinity holds Source.Affinity, on a claim: the nodeAffinity that its node
 	// is known to have matched.
 	annotationAffinity = "flexlvm.io/node-affinity"

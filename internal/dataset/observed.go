@@ -83,6 +83,9 @@ func progressOf(r *protocol.Status) *flexlvmv1.Progress {
 	}
 	out := &flexlvmv1.Progress{Files: r.FilesDone, FilesTotal: r.FilesTotal, Bytes: r.BytesDone, BytesTotal: r.BytesTotal}
 	out.Percent = percent(out, r.State == protocol.StateComplete)
+	if r.State != protocol.StateComplete {
+		out.BytesPerSecond, out.SecondsLeft = max(0, r.BytesPerSecond), max(0, r.ETASeconds)
+	}
 	return out
 }
 

@@ -322,6 +322,7 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.Status.ReadyReplicas++
 		}
 	}
+	p.watchProgress(index, status)
 }
 
 // serve lets pods come to the node of a replica, unless it is to be evicted.
@@ -344,10 +345,11 @@ func (p *planner) completed(index int, r *Replica) Action {
 	if err != nil {
 		panic(err) // numbers and strings only
 	}
+	took := p.Now.Sub(r.Claim.CreationTimestamp.Time).Round(time.Second)
 	return Action{
 		Verb: Annotate, Object: r.Claim,
-		Annotations: map[string]string{replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text)},
-		Reason:      "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone),
+		Annotations: map[string]string{replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text), annotationTook: took.String()},
+		Reason:      "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes, %s after it was made", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone, took),
 	}
 }
 
@@ -377,7 +379,7 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		return
 	}
 	report := loadedReport(r.Claim)
-	status.Checked, status.Revision = report.Checks, report.Revision
+	status.Checked, status.Revision, status.TimeToReady = report.Checks, report.Revision, timeToReady(r.Claim)
 	for _, note := range report.Notes {
 		if !slices.Contains(p.Advice, note) {
 			p.Advice = append(p.Advice, note)

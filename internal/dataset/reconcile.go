@@ -38,6 +38,9 @@ const whileRefused = 10 * time.Second
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	owner := &flexlvmv1.VolumeManager{}
 	if err := r.cached.Get(ctx, request.NamespacedName, owner); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Metrics.Show(request.NamespacedName, nil)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	again, err := r.step(ctx, owner)
@@ -70,6 +73,7 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 	}
 	if owner.DeletionTimestamp != nil && released {
 		controllerutil.RemoveFinalizer(owner, Finalizer)
+		r.Metrics.Show(client.ObjectKeyFromObject(owner), nil)
 		return 0, r.writeFinalizers(ctx, owner)
 	}
 	if released {
@@ -191,11 +195,25 @@ func (r *reconciler) writeFinalizers(ctx context.Context, owner *flexlvmv1.Volum
 func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeManager, outcomes []Outcome, released bool) error {
 	next := owner.DeepCopy()
 	next.Status = statusOf(owner, outcomes, released)
+	shown := next.DeepCopy().Status.Volumes // the API server's answer is written over next
+	if released {
+		shown = nil
+	}
+	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown)
 	if equality.Semantic.DeepEqual(next.Status, owner.Status) {
 		return nil
 	}
 	if err := r.write.Status().Update(ctx, next); err != nil {
 		return fmt.Errorf("write the status of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	before := map[string]flexlvmv1.VolumeStatus{}
+	for _, v := range owner.Status.Volumes {
+		before[v.ID] = v
+	}
+	for _, v := range next.Status.Volumes {
+		for _, n := range notesOf(before[v.ID], v) {
+			r.event(owner, n.kind, n.reason, n.message)
+		}
 	}
 	if next.Status.State != owner.Status.State {
 		kind := corev1.EventTypeNormal

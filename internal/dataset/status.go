@@ -132,6 +132,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 			percents, replicas = percents+p.Percent*s.Replicas, replicas+s.Replicas
 			total.Files, total.FilesTotal = total.Files+p.Files, total.FilesTotal+p.FilesTotal
 			total.Bytes, total.BytesTotal = total.Bytes+p.Bytes, total.BytesTotal+p.BytesTotal
+			total.SecondsLeft = max(total.SecondsLeft, p.SecondsLeft)
 		}
 		for _, r := range s.Nodes {
 			if r.Node != "" {
@@ -153,6 +154,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 		out.Progress = fmt.Sprintf("%d%%", percents/replicas)
 		out.Files = fmt.Sprintf("%d/%d", total.Files, total.FilesTotal)
 		out.Bytes = readable(total.Bytes) + "/" + readable(total.BytesTotal)
+		out.TimeLeft = timeLeft(total.SecondsLeft)
 	}
 	return out
 }

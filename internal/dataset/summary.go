@@ -21,6 +21,8 @@ func (p *planner) summarize() {
 		total.Files, total.FilesTotal = total.Files+r.Progress.Files, total.FilesTotal+r.Progress.FilesTotal
 		total.Bytes, total.BytesTotal = total.Bytes+r.Progress.Bytes, total.BytesTotal+r.Progress.BytesTotal
 		total.Percent += r.Progress.Percent
+		total.BytesPerSecond += r.Progress.BytesPerSecond
+		total.SecondsLeft = max(total.SecondsLeft, r.Progress.SecondsLeft)
 	}
 	if known {
 		total.Percent /= max(1, p.count) // those that have not begun count

@@ -3,6 +3,11 @@ package provision
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/dataset"
 	"github.com/flexlvm/flexlvm/internal/serve/servetest"
 )
 
@@ -11,5 +16,11 @@ func TestExported(t *testing.T) {
 	m.library.PersistentVolumeClaimProvisionTotal.WithLabelValues("flexlvm", "").Inc()
 	m.library.PersistentVolumeClaimProvisionFailedTotal.WithLabelValues("flexlvm", "").Inc()
 	m.library.PersistentVolumeClaimProvisionDurationSeconds.WithLabelValues("flexlvm", "").Observe(1)
+	// What the controller of datasets adds to them in the same process.
+	shown := dataset.NewMetrics()
+	shown.Show(types.NamespacedName{Namespace: "team", Name: "images"}, []flexlvmv1.VolumeStatus{{ID: "train", Nodes: []flexlvmv1.ReplicaStatus{{
+		Node: "node-1", State: flexlvmv1.ReplicaStreaming, Progress: &flexlvmv1.Progress{}, TimeToReady: &metav1.Duration{},
+	}}}})
+	m.Registry.MustRegister(shown)
 	servetest.RequireExported(t, "provisioner", m.Registry)
 }

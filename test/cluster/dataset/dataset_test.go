@@ -262,21 +262,6 @@ func (k *kubelets) testEdited(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testStream: consumers come while the data do.
-func (k *kubelets) testStream(t *testing.T) {
-	s := k.namespace(t, "stream")
-	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionTrue) })
-	s.make("v", with(s3, "{aws", `{stream: "true", streamAfter: "10", aws`))
-	got := s.status("v", flexlvmv1.StateRunning, "success")
-	require.Equal(t, flexlvmv1.ReplicaStreaming, got.Volumes[0].Nodes[0].State)
-	require.Len(t, s.labelled("v"), 1)
-	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(75, `{"message":"the server is away"}`) })
-	s.status("v", flexlvmv1.StatePending, "the server is away")
-	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 0, "still labelled") })
-	s.remove(s.get("v"))
-	s.nothingLeft()
-}
-
 // testEviction: the daemon's part is played; the label goes before the data, and the
 // replica heals.
 func (k *kubelets) testEviction(t *testing.T) {

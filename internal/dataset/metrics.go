@@ -1,0 +1,139 @@
+package dataset
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// mostSeries is how many replicas of all datasets together have series of their own, and how
+// many volumes; what is beyond is counted.
+const mostSeries = 2000
+
+// Metrics are the datasets as Prometheus sees them: what their statuses say, for as long as
+// the VolumeManagers are there.
+type Metrics struct {
+	mu    sync.Mutex
+	known map[types.NamespacedName][]flexlvmv1.VolumeStatus
+}
+
+// The labels begin with dataset, as Prometheus has namespace and node for the provisioner's
+// own.
+var (
+	labelsOfVolume = []string{"dataset_namespace", "dataset", "dataset_volume"}
+	labelsOfNode   = append(slices.Clone(labelsOfVolume), "dataset_node")
+
+	descReplicas   = prometheus.NewDesc("flexlvm_dataset_replicas", "Replicas of a dataset that are asked for.", labelsOfVolume, nil)
+	descReady      = prometheus.NewDesc("flexlvm_dataset_ready_replicas", "Replicas of a dataset that can be used.", labelsOfVolume, nil)
+	descUnlisted   = prometheus.NewDesc("flexlvm_dataset_unlisted_replicas", "Replicas of all datasets that have no series of their own, as there are too many.", nil, nil)
+	descFiles      = prometheus.NewDesc("flexlvm_dataset_files", "Files (objects of the source) that are loaded on a node.", labelsOfNode, nil)
+	descAllFiles   = prometheus.NewDesc("flexlvm_dataset_expected_files", "Files that a node is to have, as far as the source was listed.", labelsOfNode, nil)
+	descBytes      = prometheus.NewDesc("flexlvm_dataset_loaded_bytes", "Bytes that are loaded on a node.", labelsOfNode, nil)
+	descAllBytes   = prometheus.NewDesc("flexlvm_dataset_expected_bytes", "Bytes that a node is to have, as far as the source was listed.", labelsOfNode, nil)
+	descThroughput = prometheus.NewDesc("flexlvm_dataset_throughput_bytes_per_second", "What arrives on a node; only while a loader runs there.", labelsOfNode, nil)
+	descStalled    = prometheus.NewDesc("flexlvm_dataset_load_stalled", "1 where nothing has arrived for 5 minutes although a loader runs; only while it runs.", labelsOfNode, nil)
+	descTook       = prometheus.NewDesc("flexlvm_dataset_time_to_ready_seconds", "How long it took from the creation of a replica's claim until all was loaded.", labelsOfNode, nil)
+)
+
+// NewMetrics returns metrics of no dataset.
+func NewMetrics() *Metrics {
+	return &Metrics{known: map[types.NamespacedName][]flexlvmv1.VolumeStatus{}}
+}
+
+// Show shows the volumes of a VolumeManager; none takes their series away.
+func (m *Metrics) Show(name types.NamespacedName, volumes []flexlvmv1.VolumeStatus) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(volumes) == 0 {
+		delete(m.known, name)
+		return
+	}
+	m.known[name] = volumes
+}
+
+// clear takes all series away: another process shows them now.
+func (m *Metrics) clear() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.known)
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descReplicas, descReady, descUnlisted, descFiles, descAllFiles, descBytes, descAllBytes, descThroughput, descStalled, descTook} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	// In order, so that the same ones are left out each time.
+	names := slices.SortedFunc(maps.Keys(m.known), func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	listed, volumes, unlisted := 0, 0, int64(0)
+	for _, name := range names {
+		for _, v := range m.known[name] {
+			of := []string{name.Namespace, name.Name, v.ID}
+			if volumes++; volumes <= mostSeries {
+				gauge(descReplicas, float64(v.Replicas), of...)
+				gauge(descReady, float64(v.ReadyReplicas), of...)
+			}
+			nodes := nodesOf(v)
+			nodes = nodes[:min(len(nodes), mostSeries-listed)]
+			listed += len(nodes)
+			unlisted += max(0, int64(v.Replicas)-int64(len(nodes)))
+			for _, r := range nodes {
+				ofReplica(r, func(d *prometheus.Desc, value float64) { gauge(d, value, append(slices.Clone(of), r.Node)...) })
+			}
+		}
+	}
+	gauge(descUnlisted, float64(unlisted))
+}
+
+// nodesOf are the replicas of a volume that lie on a node, one for each node.
+func nodesOf(v flexlvmv1.VolumeStatus) (out []flexlvmv1.ReplicaStatus) {
+	seen := map[string]bool{}
+	for _, r := range v.Nodes {
+		if r.Node != "" && r.Progress != nil && !seen[r.Node] {
+			seen[r.Node] = true
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func ofReplica(r flexlvmv1.ReplicaStatus, gauge func(*prometheus.Desc, float64)) {
+	gauge(descFiles, float64(r.Progress.Files))
+	gauge(descAllFiles, float64(r.Progress.FilesTotal))
+	gauge(descBytes, float64(r.Progress.Bytes))
+	gauge(descAllBytes, float64(r.Progress.BytesTotal))
+	if isLoading(r.State) {
+		gauge(descThroughput, float64(r.Progress.BytesPerSecond))
+		stalled := 0.0
+		if r.StalledSince != nil {
+			stalled = 1
+		}
+		gauge(descStalled, stalled)
+	}
+	if r.TimeToReady != nil {
+		gauge(descTook, r.TimeToReady.Seconds())
+	}
+}

@@ -1,0 +1,98 @@
+package dataset
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// stalls is how long nothing may arrive before a load counts as stalled: longer than the
+// largest file takes to be read once more, for its checksum.
+const stalls = 5 * time.Minute
+
+// watchProgress keeps in the status when more was loaded the last time, and says where that
+// is long ago. A loader that does not answer is no further than it was.
+func (p *planner) watchProgress(index int, status *flexlvmv1.ReplicaStatus) {
+	if !isLoading(status.State) {
+		return
+	}
+	progress, was := flexlvmv1.Progress{}, p.remembered(index, status.Claim)
+	if status.Progress != nil {
+		progress = *status.Progress // a copy: it may be that of the status before
+	}
+	changed := metav1.NewTime(p.Now.Truncate(time.Second))
+	if old := was.Progress; isLoading(was.State) && old != nil && old.Changed != nil && old.Bytes == progress.Bytes && old.Files == progress.Files && !old.Changed.After(p.Now) {
+		changed = *old.Changed
+	}
+	progress.Changed = &changed
+	status.Progress = &progress
+	if p.Now.Sub(changed.Time) < stalls {
+		return
+	}
+	status.StalledSince = &changed
+	progress.BytesPerSecond, progress.SecondsLeft = 0, 0 // an estimate would be of long ago
+	note := "nothing has arrived since " + changed.UTC().Format(time.RFC3339)
+	if !strings.HasPrefix(status.Message, note) {
+		status.Message = strings.TrimSuffix(note+"; "+status.Message, "; ")
+	}
+}
+
+// isLoading tells of a replica whose loader runs.
+func isLoading(state flexlvmv1.ReplicaState) bool {
+	return state == flexlvmv1.ReplicaLoading || state == flexlvmv1.ReplicaStreaming
+}
+
+// timeToReady is how long a replica took; nil if that was not written down.
+func timeToReady(claim *corev1.PersistentVolumeClaim) *metav1.Duration {
+	took, err := time.ParseDuration(claim.Annotations[annotationTook])
+	if err != nil || took < 0 {
+		return nil
+	}
+	return &metav1.Duration{Duration: took}
+}
+
+// timeLeft is an estimate for people; empty if there is none.
+func timeLeft(seconds int64) string {
+	if seconds <= 0 {
+		return ""
+	}
+	return duration.HumanDuration(time.Duration(min(seconds, int64(mostTimeLeft/time.Second))) * time.Second)
+}
+
+// mostTimeLeft bounds what a loader says.
+const mostTimeLeft = 10000 * time.Hour
+
+// A note is an event that a change of the status is worth.
+type note struct{ kind, reason, message string }
+
+// notesOf are the events between two statuses of a volume: loaders that began, that stalled,
+// and that went on. That a replica is complete or has failed is told by what is done then.
+func notesOf(before, after flexlvmv1.VolumeStatus) []note {
+	was := map[string]flexlvmv1.ReplicaStatus{}
+	for _, r := range before.Nodes {
+		was[r.Claim] = r
+	}
+	var out []note
+	for _, r := range after.Nodes {
+		if !isLoading(r.State) {
+			continue
+		}
+		old := was[r.Claim]
+		what := fmt.Sprintf("claim %s on %s", r.Claim, r.Node)
+		switch {
+		case !isLoading(old.State):
+			out = append(out, note{corev1.EventTypeNormal, "LoadStarted", what + " is being loaded"})
+		case old.StalledSince == nil && r.StalledSince != nil:
+			out = append(out, note{corev1.EventTypeWarning, "LoadStalled", what + ": " + r.Message})
+		case old.StalledSince != nil && r.StalledSince == nil:
+			out = append(out, note{corev1.EventTypeNormal, "LoadResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
+		}
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+package dataset
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+)
+
+// at plans at a moment, and gives the events that the change of the status is worth.
+func (s *stage) at(moment time.Time) (flexlvmv1.VolumeStatus, []note) {
+	s.Now = moment
+	_, out := s.plan()
+	notes := notesOf(s.before(), out.Status)
+	s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{*out.Status.DeepCopy()}
+	return out.Status, notes
+}
+
+func TestLoadThatStallsAndGoesOn(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.loading(0, corev1.PodRunning)
+	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 10, BytesTotal: 40, BytesPerSecond: 5, ETASeconds: 6}
+	got, notes := s.at(now)
+	require.Equal(t, []note{{corev1.EventTypeNormal, "LoadStarted", "claim v-a-0 on node-0 is being loaded"}}, notes)
+	require.EqualValues(t, 5, got.Progress.BytesPerSecond)
+	require.EqualValues(t, 6, got.Progress.SecondsLeft)
+	require.Equal(t, "6s", summarize([]Outcome{{Status: got}}).TimeLeft)
+	require.Equal(t, now, got.Nodes[0].Progress.Changed.Time)
+
+	// Nothing comes, whether it answers or not: silent at first.
+	_, notes = s.at(now.Add(3 * time.Minute))
+	require.Empty(t, notes)
+	r.Report = nil
+	got, notes = s.at(now.Add(stalls - time.Second))
+	require.Empty(t, notes)
+	require.Nil(t, got.Nodes[0].StalledSince)
+	got, notes = s.at(now.Add(stalls))
+	require.Equal(t, []note{{corev1.EventTypeWarning, "LoadStalled", "claim v-a-0 on node-0: nothing has arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, now, got.Nodes[0].StalledSince.Time)
+	require.Empty(t, summarize([]Outcome{{Status: got}}).TimeLeft)
+	require.Contains(t, got.Message, "nothing has arrived since")
+	// It is told once.
+	got, notes = s.at(now.Add(time.Hour))
+	require.Empty(t, notes)
+	require.Equal(t, "nothing has arrived since 2026-11-21T16:00:00Z", got.Nodes[0].Message)
+
+	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 11, BytesTotal: 40}
+	got, notes = s.at(now.Add(2 * time.Hour))
+	require.Equal(t, []note{{corev1.EventTypeNormal, "LoadResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Nil(t, got.Nodes[0].StalledSince)
+	require.Empty(t, got.Nodes[0].Message)
+}
+
+// A pod that waits for a node, for its image or for its next try is not stalled: its own
+// message says what it waits for.
+func TestWhatWaitsIsNotStalled(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	s.loading(0, corev1.PodPending)
+	for _, after := range []time.Duration{0, stalls, time.Hour} {
+		got, notes := s.at(now.Add(after))
+		require.Empty(t, notes)
+		require.Nil(t, got.Nodes[0].StalledSince)
+		require.Nil(t, got.Nodes[0].Progress)
+	}
+}
+
+func TestTimeToReady(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.ended(0, "Complete", `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30,"bytesPerSecond":7,"etaSeconds":9}`)
+	r.Claim.CreationTimestamp = metav1.NewTime(now.Add(-90 * time.Second))
+	out := s.requirePlan("annotate claim v-a-0")
+	require.Equal(t, "claim v-a-0 on node-0 is complete: 3 files, 30 bytes, 1m30s after it was made", out.Actions[0].Message)
+	for key, value := range out.Actions[0].Annotations {
+		r.Claim.Annotations[key] = value
+	}
+	_, out = s.plan()
+	require.Equal(t, 90*time.Second, out.Status.Nodes[0].TimeToReady.Duration)
+	require.Zero(t, out.Status.Progress.SecondsLeft)
+	require.Zero(t, out.Status.Progress.BytesPerSecond)
+	r.Claim.Annotations[annotationTook] = "a while"
+	_, out = s.plan()
+	require.Nil(t, out.Status.Nodes[0].TimeToReady)
+}
+
+func TestTimeLeftIsBounded(t *testing.T) {
+	require.Equal(t, "2m30s", timeLeft(150))
+	require.Equal(t, timeLeft(1<<62), timeLeft(int64(mostTimeLeft/time.Second)))
+	require.Empty(t, timeLeft(-1))
+}
