@@ -188,13 +188,12 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 		return time.Time{}, err
 	}
 	c.Ledger.Written(object)
-	now := c.scene(w, claim, object)
-	todo := decide(now, func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
+	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
 	object, err = c.carryOut(ctx, claim, object, todo.steps)
 	// What is granted is told also where somebody else has written the claim before its last
 	// step: the next look finds it granted, and has nothing to tell.
 	if err == nil || todo.granted(claim, object) {
-		c.note(w, now, todo)
+		c.note(w, claim, todo)
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -206,10 +205,9 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 }
 
 func (c *Controller) scene(w *wish, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) scene {
-	out := scene{claim: claim, object: object, now: c.Now(), since: w.since, holds: c.Ledger.Holds(object), basis: c.Ledger.Basis(object)}
+	out := scene{claim: claim, object: object, now: c.Now(), since: w.since, holds: c.Ledger.Holds(object)}
 	ask := asked(claim)
-	// What was granted by an old report is asked for again by a newer one.
-	if ask.Value() >= w.failed && (w.early || w.basis == out.basis) {
+	if ask.Value() >= w.failed {
 		out.notBefore = w.until
 	}
 	out.lately = w.told.to == ask.Value() && out.now.Sub(w.told.at) < sameWords
@@ -223,11 +221,7 @@ func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer
 }
 
 // note remembers what was done, and tells it in an event where it is new.
-func (c *Controller) note(w *wish, s scene, done plan) {
-	claim := s.claim
-	if done.answer != nil && done.answer.Outcome == ledger.Granted {
-		w.basis, w.early = s.basis, s.now.Before(w.until)
-	}
+func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
 		w.failed, w.until = ask.Value(), c.Now().Add(regrowAfter)

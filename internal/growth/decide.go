@@ -16,8 +16,7 @@ import (
 
 // nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken
 // back, and regrowAfter how long after that it waits: on the node too little may be free on
-// just the devices that the volume lies on, and a pod that starts must not wait for it. Where
-// the node has reported other room since the growth was granted, that is looked at first.
+// just the devices that the volume lies on, and a pod that starts must not wait for it.
 const (
 	nodeErrorGrace = 30 * time.Second
 	regrowAfter    = 5 * time.Minute
@@ -31,7 +30,6 @@ type scene struct {
 	since  time.Time // it asks
 	holds  bool      // the pool holds what the PersistentVolume says
 	lately bool      // the claim was told of this growth not long ago
-	basis  uint64    // the ledger's, of the pool's room
 	// notBefore is until when the node is not asked to grow the volume again.
 	notBefore time.Time
 }

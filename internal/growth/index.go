@@ -29,10 +29,6 @@ type wish struct {
 	// failed is what the node could not grow the volume to, and until when it is not asked to.
 	failed int64
 	until  time.Time
-	// basis is the ledger's, by which the last growth was granted: what the node reports since
-	// may show why it failed. early: it was granted before until, which is done once.
-	basis uint64
-	early bool
 }
 
 // News is what a claim was told last, and when.

@@ -138,22 +138,6 @@ func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	return l.left(a, v.Pool(), p) >= 0
 }
 
-// Basis tells one state of the pool of a PersistentVolume from the next, by what room its node
-// has reported there; 0 where it has reported none.
-func (l *Ledger) Basis(object *corev1.PersistentVolume) uint64 {
-	v, err := persistentvolume.Parse(object)
-	if err != nil {
-		return 0
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a, there := l.accounts[object.Labels[pv.LabelNode]]
-	if !there {
-		return 0
-	}
-	return a.pools[v.Pool()].basis
-}
-
 // An extension is a growth in the numbers of its pool.
 type extension struct {
 	v    persistentvolume.Volume // as it is, without what it is promised

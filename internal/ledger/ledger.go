@@ -105,13 +105,6 @@ type pool struct {
 	reclaimOn   []volume.Bytes // reclaimable, or being removed, on each of devices
 	closed      string
 	busy        int // percent of time
-	// basis counts up whenever the node reports other room; from 1.
-	basis uint64
-}
-
-// sameRoom reports whether two reports of a pool show the same room, free or to be evicted.
-func (p pool) sameRoom(q pool) bool {
-	return p.uuid == q.uuid && p.unused == q.unused && p.reclaimable == q.reclaimable && slices.Equal(p.devices, q.devices) && slices.Equal(p.reclaimOn, q.reclaimOn)
 }
 
 // equal reports whether as much can be promised in two pools.
@@ -185,13 +178,6 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	l.mu.Lock()
 	a := l.account(label)
 	pools := poolsOf(storage)
-	for name, p := range pools {
-		before := a.pools[name]
-		if p.basis = before.basis; !p.sameRoom(before) || p.basis == 0 {
-			p.basis++
-		}
-		pools[name] = p
-	}
 	same := a.node == storage.Name && a.report == storage.UID && maps.EqualFunc(a.pools, pools, pool.equal)
 	a.node, a.report, a.pools, a.strays = storage.Name, storage.UID, pools, straysOf(storage)
 	if !same {
