@@ -224,7 +224,7 @@ func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer
 func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
-		w.failed, w.until = ask.Value(), c.Now().Add(regrowAfter)
+		w.fail(ask.Value(), c.Now())
 	}
 	if done.answer == nil {
 		return

@@ -2,8 +2,11 @@ package growth
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -43,4 +46,49 @@ func TestGrownThroughCSIWhileThereWasNobody(t *testing.T) {
 	w.restart()
 	w.settle()
 	require.NotContains(t, w.object("data").Annotations, pv.AnnotationPreResizeCapacity)
+}
+
+// kubelet does not reach the driver, or the node cannot grow the volume for long: the growth is
+// tried again soon, and then less and less often.
+func TestGrowthIsTriedAgainSoonAndThenLessOften(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.door, w.spec.Namespace = pv.CSI, "db"
+	w.bind("data", gib)
+	w.ask("data", 10*gib)
+	w.settle()
+	// fails has kubelet fail, and returns after how long the growth is granted again.
+	fails := func() time.Duration {
+		claim := w.claim("data")
+		require.Equal(t, pending, state(claim))
+		claim.Status.AllocatedResourceStatuses[storage] = underway
+		claim.Status.Conditions = append(claim.Status.Conditions, corev1.PersistentVolumeClaimCondition{
+			Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now), Message: "the driver is away",
+		})
+		w.store(claim)
+		w.now = w.now.Add(nodeErrorGrace)
+		w.settle()
+		require.Equal(t, refused, state(w.claim("data")))
+		require.Contains(t, w.words("data"), "the driver is away")
+		for took := 15 * time.Second; took <= time.Hour; took += 15 * time.Second {
+			w.now = w.now.Add(15 * time.Second)
+			w.settle()
+			if state(w.claim("data")) == pending {
+				return took
+			}
+		}
+		require.Fail(t, "it is not tried again")
+		return 0
+	}
+	waits := []time.Duration{}
+	for range 6 {
+		waits = append(waits, fails())
+	}
+	require.Equal(t, []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute}, waits)
+	require.True(t, w.kubelet("data"))
+	w.settle()
+	w.requireSize("data", 10*gib)
+
+	w.ask("data", 20*gib)
+	w.settle()
+	require.Equal(t, 30*time.Second, fails(), "another growth")
 }

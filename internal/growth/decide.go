@@ -15,10 +15,12 @@ import (
 )
 
 // nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken
-// back, and regrowAfter how long after that it waits: on the node too little may be free on
-// just the devices that the volume lies on, and a pod that starts must not wait for it.
+// back: on the node too little may be free on just the devices that the volume lies on, and a
+// pod that starts must not wait for it. regrowFirst is how long after that it waits the first
+// time, and regrowAfter the longest.
 const (
 	nodeErrorGrace = 30 * time.Second
+	regrowFirst    = 30 * time.Second
 	regrowAfter    = 5 * time.Minute
 )
 

@@ -26,9 +26,21 @@ type wish struct {
 	uid   types.UID
 	since time.Time // it asks
 	told  news
-	// failed is what the node could not grow the volume to, and until when it is not asked to.
+	// failed is what the node could not grow the volume to, until when it is not asked to, and
+	// how long that is after it has failed.
 	failed int64
 	until  time.Time
+	pause  time.Duration
+}
+
+// fail notes that the node could not grow the volume to a size. It is asked again soon, because
+// kubelet or a driver may just have been away, and less and less often if it still cannot.
+func (w *wish) fail(size int64, now time.Time) {
+	if size < w.failed {
+		w.pause = 0
+	}
+	w.pause = min(max(2*w.pause, regrowFirst), regrowAfter)
+	w.failed, w.until = size, now.Add(w.pause)
 }
 
 // News is what a claim was told last, and when.
