@@ -160,7 +160,7 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 		if i > 0 {
 			fmt.Fprintln(to)
 		}
-		fmt.Fprintf(to, "%s/%s %s: %s, %d of %d replicas ready", d.Namespace, d.Name, d.ID, orDash(string(d.State)), d.Ready, d.Replicas)
+		fmt.Fprintf(to, "%s/%s %s: %s, %d of %s ready", d.Namespace, d.Name, d.ID, orDash(string(d.State)), d.Ready, volume.Counted(d.Replicas, "replica", "replicas"))
 		if d.Claim != "" {
 			fmt.Fprintf(to, ", claim %s", d.Claim)
 		}
@@ -173,13 +173,13 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 			p := r.Progress
 			row := []string{"  " + orDash(r.Node), bar(p.Percent), fmt.Sprintf("%3d%%", p.Percent), string(r.State), loaded(p)}
 			if wide {
-				row = append(row, r.Claim, fmt.Sprintf("%d/%d files", p.Files, p.FilesTotal))
+				row = append(row, r.Claim, fmt.Sprintf("%d/%s", p.Files, volume.Counted(p.FilesTotal, "file", "files")))
 			}
 			table = append(table, append(row, r.Message))
 		}
 		rows(to, table)
 		if d.Unlisted > 0 {
-			fmt.Fprintf(to, "  and %d replicas that are not listed; all together %d%%\n", d.Unlisted, d.Progress.Percent)
+			fmt.Fprintf(to, "  and %s not listed; all together %d%%\n", volume.Counted(d.Unlisted, "replica that is", "replicas that are"), d.Progress.Percent)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // errUnfit makes the exit code; the findings say all.
@@ -64,7 +65,7 @@ func printExaminations(to io.Writer, all []overview.Examination, now time.Time) 
 		if len(e.Found) == 0 {
 			continue
 		}
-		fmt.Fprintf(to, "\n%s (%d checks, %s ago)\n", e.Node, e.Made, ago(e.Checked, now))
+		fmt.Fprintf(to, "\n%s (%s, %s ago)\n", e.Node, volume.Counted(e.Made, "check", "checks"), ago(e.Checked, now))
 		for _, f := range e.Found {
 			fmt.Fprintf(to, "  %-4s  %s: %s\n", f.Level, f.Check, f.Detail)
 			if f.Do != "" {

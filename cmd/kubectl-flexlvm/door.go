@@ -13,6 +13,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/migration"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // doorOptions are what the command door is told.
@@ -106,7 +107,7 @@ func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []t
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of %d claims were left as they are", left, len(claims))
+		return fmt.Errorf("%d of %s left unmoved", left, volume.Counted(len(claims), "claim", "claims"))
 	}
 	return nil
 }

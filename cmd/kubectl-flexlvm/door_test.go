@@ -56,7 +56,7 @@ func TestDoorOfAClass(t *testing.T) {
 	cmd := command()
 	cmd.SetOut(&out)
 	cmd.SetContext(t.Context())
-	require.EqualError(t, o.moveAll(cmd, &migration.Mover{Client: c}, claims), "1 of 3 claims were left as they are")
+	require.EqualError(t, o.moveAll(cmd, &migration.Mover{Client: c}, claims), "1 of 3 claims left unmoved")
 	require.Equal(t, `shop/old: would move to door flex; first: make the placeholder pvc-old-door
 shop/there: goes through door flex already
 shop/used: not moved: in use: pod db-0 uses claim shop/used; end it, or keep it from starting, and say this again

@@ -37,7 +37,7 @@ func TestStatusIsOneScreen(t *testing.T) {
 	printStatus(&out, overview.StatusOf(all, now), false, false, now)
 	text := out.String()
 	require.Less(t, strings.Count(text, "\n"), 40, text)
-	require.Contains(t, text, "1000 nodes with 1000 TiB: 25% in use, 25% reclaimable, 50% free, 0 B promised. 1 need attention.")
+	require.Contains(t, text, "1000 nodes with 1000 TiB: 25% in use, 25% reclaimable, 50% free, 0 B promised. 1 needs attention.")
 	require.Contains(t, text, "critical node-0700 flexlvm: LVM does not find 1 of its devices")
 	require.Less(t, strings.Index(text, "node-0700"), strings.Index(text, "node-0000"))
 	require.Contains(t, text, "988 more nodes")

@@ -104,20 +104,49 @@ func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer
 		return err
 	}
 	answer, err := o.await(ctx, c, found.Node, request.ID)
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 	defer cancel()
 	withdrawn := change(cleanup, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
 		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool { return r.ID == request.ID })
+		if late := answerTo(s, request.ID); late != nil {
+			answer, err = late, nil
+		}
 		return nil
 	})
-	if err := errors.Join(err, withdrawn); err != nil {
-		return err
+	if answer == nil {
+		return unanswered(found, request.ID, err, withdrawn)
+	}
+	if withdrawn != nil {
+		fmt.Fprintf(out, "The request stays in NodeStorage %s, with its answer, and does nothing more: %v\n", found.Node, withdrawn)
 	}
 	if !answer.Done {
 		return fmt.Errorf("the node says: %s", answer.Message)
 	}
 	fmt.Fprintln(out, answer.Message)
 	return nil
+}
+
+// withdrawWithin is how long taking a request out again may last.
+const withdrawWithin = 10 * time.Second
+
+// unanswered says what is known of a request without an answer, which was withdrawn or could
+// not be: a daemon that had begun with it goes on either way.
+func unanswered(found overview.Candidate, id string, why, withdrawn error) error {
+	node, name := found.Node, found.Released.Pool+"/"+found.Released.Name
+	look := fmt.Sprintf("look at its state with kubectl flexlvm volumes --node %s, and at whether the node daemon runs there", node)
+	if withdrawn != nil {
+		return fmt.Errorf("%w. The request about volume %s could not be taken out of NodeStorage %s (%w), so the node may still carry it out: %s; kubectl edit nodestorage %s takes it out (spec.requests, id %s)", why, name, node, withdrawn, look, node, id)
+	}
+	return fmt.Errorf("%w. The request about volume %s is taken back, but if the node had begun with it, it is carried out all the same: %s", why, name, look)
+}
+
+// answerTo is the answer of a node to a request, nil if there is none.
+func answerTo(s *flexlvmv1.NodeStorage, id string) *flexlvmv1.VolumeAnswer {
+	i := slices.IndexFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &s.Status.Answers[i]
 }
 
 // add adds a request, and takes out those that were answered and left.
@@ -152,20 +181,17 @@ func change(ctx context.Context, c client.Client, node string, how func(*flexlvm
 	return nil
 }
 
-func (o *requestOptions) await(ctx context.Context, c client.Client, node, id string) (answer flexlvmv1.VolumeAnswer, err error) {
+func (o *requestOptions) await(ctx context.Context, c client.Client, node, id string) (answer *flexlvmv1.VolumeAnswer, err error) {
 	err = wait.PollUntilContextTimeout(ctx, lookEvery, o.wait, true, func(ctx context.Context) (bool, error) {
 		s := &flexlvmv1.NodeStorage{}
 		if err := c.Get(ctx, client.ObjectKey{Name: node}, s); err != nil {
 			return false, fmt.Errorf("read the answer of node %s: %w", node, err)
 		}
-		i := slices.IndexFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
-		if i >= 0 {
-			answer = s.Status.Answers[i]
-		}
-		return i >= 0, nil
+		answer = answerTo(s, id)
+		return answer != nil, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return answer, fmt.Errorf("node %s has not answered within %s, and the request is withdrawn: see whether its daemon runs", node, o.wait)
+		return nil, fmt.Errorf("node %s has not answered within %s", node, o.wait)
 	}
 	return answer, err
 }

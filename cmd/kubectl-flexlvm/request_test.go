@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -55,9 +58,49 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, "pvc-7", (<-seen).Name)
 
 	o.wait = time.Second
-	require.ErrorContains(t, o.ask(t.Context(), c, &out), "has not answered within 1s, and the request is withdrawn")
+	require.ErrorContains(t, o.ask(t.Context(), c, &out), "node node-1 has not answered within 1s. The request about volume flexlvm/pvc-7 is taken back, but if the node had begun with it, it is carried out all the same: look at its state with kubectl flexlvm volumes --node node-1")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	require.Empty(t, storage.Spec.Requests)
+
+	storage.Status.Answers = nil
+	require.NoError(t, c.Update(t.Context(), storage))
+	// The answer comes between the last look and the withdrawal.
+	late := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Update: func(ctx context.Context, to client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+			s := object.(*flexlvmv1.NodeStorage)
+			if len(s.Spec.Requests) > 0 {
+				return to.Update(ctx, object, options...)
+			}
+			now := &flexlvmv1.NodeStorage{}
+			require.NoError(t, to.Get(ctx, client.ObjectKey{Name: "node-1"}, now))
+			if len(now.Status.Answers) == 0 {
+				now.Status.Answers = []flexlvmv1.VolumeAnswer{{ID: now.Spec.Requests[0].ID, Done: true, Message: "at the last moment"}}
+				require.NoError(t, to.Update(ctx, now))
+			}
+			return to.Update(ctx, object, options...)
+		},
+	})
+	out.Reset()
+	require.NoError(t, o.ask(t.Context(), late, &out))
+	require.Equal(t, "at the last moment\n", out.String())
+
+	// The API server is gone when it is to be withdrawn.
+	away := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Update: func(ctx context.Context, to client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+			if len(object.(*flexlvmv1.NodeStorage).Spec.Requests) == 0 {
+				return errors.New("no route to host")
+			}
+			return to.Update(ctx, object, options...)
+		},
+	})
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+	storage.Status.Answers = nil
+	require.NoError(t, c.Update(t.Context(), storage))
+	err := o.ask(t.Context(), away, &out)
+	require.ErrorContains(t, err, "could not be taken out of NodeStorage node-1 (ask node node-1: no route to host), so the node may still carry it out")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+	require.Len(t, storage.Spec.Requests, 1)
+	require.ErrorContains(t, err, "spec.requests, id "+storage.Spec.Requests[0].ID)
 
 	o.wanted.Volume = "pvc-8"
 	require.ErrorContains(t, o.ask(t.Context(), c, &out), "no node reports")

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // pageSize is how many objects one request asks for.
@@ -108,7 +109,7 @@ func only(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, er
 			return all[i : i+1], nil
 		}
 	}
-	return nil, fmt.Errorf("node %s has not reported; %d others have", node, len(all))
+	return nil, fmt.Errorf("node %s has not reported; %s", node, volume.Counted(len(all), "other has", "others have"))
 }
 
 func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.PersistentVolume, err error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // mostNodes is how many nodes are shown unless all are asked for: a screen.
@@ -47,9 +48,9 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 		fmt.Fprintln(to, "no node has reported: look at kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc")
 		return
 	}
-	fmt.Fprintf(to, "%d nodes with %s: %s in use, %s reclaimable, %s free, %s promised. %d need attention.\n\n",
-		len(s.Nodes), s.Total.Size, share(s.Total.InUse, s.Total.Size), share(s.Total.Reclaimable, s.Total.Size),
-		share(s.Total.Free, s.Total.Size), s.Total.Promised, s.Ailing)
+	fmt.Fprintf(to, "%s with %s: %s in use, %s reclaimable, %s free, %s promised. %s attention.\n\n",
+		volume.Counted(len(s.Nodes), "node", "nodes"), s.Total.Size, share(s.Total.InUse, s.Total.Size), share(s.Total.Reclaimable, s.Total.Size),
+		share(s.Total.Free, s.Total.Size), s.Total.Promised, volume.Counted(s.Ailing, "needs", "need"))
 	shown := s.Nodes
 	if !all {
 		shown = shown[:min(len(shown), mostNodes)]
@@ -73,7 +74,7 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 		}
 	}
 	if left := len(s.Nodes) - len(shown); left > 0 {
-		fmt.Fprintf(to, "\n%d more nodes, none of them worse; --all shows them\n", left)
+		fmt.Fprintf(to, "\n%s, not worse than these; --all shows all\n", volume.Counted(left, "more node", "more nodes"))
 	}
 }
 

@@ -93,7 +93,7 @@ func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_Sto
 	}
 	for _, p := range pools {
 		if p.Missing > 0 {
-			add(reasonDeviceMissing, fmt.Sprintf("pool %s lacks %d devices that LVM cannot find: look at `vgs` and `pvs`", p.Name, p.Missing))
+			add(reasonDeviceMissing, fmt.Sprintf("pool %s lacks %s that LVM cannot find: look at `vgs` and `pvs`", p.Name, volume.Counted(p.Missing, "device", "devices")))
 		}
 		if p.Thin == nil {
 			continue // what a group has left matters to new volumes alone

@@ -306,7 +306,7 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, storage.GetBackendHealth(), 2, "a group without flexlvm's volumes is not reported")
 	require.Equal(t, "DeviceMissing", storage.GetBackendHealth()[0].GetReason())
-	require.Contains(t, storage.GetBackendHealth()[0].GetMessage(), "lacks 1 devices")
+	require.Contains(t, storage.GetBackendHealth()[0].GetMessage(), "lacks 1 device that")
 	require.Equal(t, "PoolFull", storage.GetBackendHealth()[1].GetReason())
 	d.engine.do = func(context.Context) error { return errors.New("LVM is away") }
 	_, err = d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})

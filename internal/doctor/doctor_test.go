@@ -229,7 +229,7 @@ func TestFindings(t *testing.T) {
 		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "flexlvm vg create --name flexlvm"},
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
 		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
-		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 devices are missing", "bring the disks back"},
+		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 device is missing", "bring the disks back"},
 		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
 		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},
 		"small metadata":   {group(func(g *lvm.VolumeGroup) { g.MetadataSize, g.MetadataFree = volume.MiB, 500*volume.KiB }), Warn, "group flexlvm metadata", "some hundreds", "flexlvm vg create"},
@@ -293,9 +293,9 @@ func TestDevicesFile(t *testing.T) {
 	}{
 		"not used":         {"use_devicesfile=0", both, both, OK, "does not use it"},
 		"not known to LVM": {"fails", both, both, OK, "does not use it"},
-		"hides nothing":    {"use_devicesfile=1", both, both, OK, "lists 1 devices"},
+		"hides nothing":    {"use_devicesfile=1", both, both, OK, "lists 1 device;"},
 		"hides ours":       {"use_devicesfile=1", `{"report":[{"vg":[]}]}`, both, Fail, "hides volume group flexlvm"},
-		"hides another":    {"use_devicesfile=1", `{"report":[{"vg":[{"vg_name":"flexlvm"}]}]}`, both, Warn, "hides 1 volume groups"},
+		"hides another":    {"use_devicesfile=1", `{"report":[{"vg":[{"vg_name":"flexlvm"}]}]}`, both, Warn, "hides 1 volume group"},
 		"vgs fails":        {"use_devicesfile=1", "fails", both, Warn, "went wrong"},
 		"vgs speaks prose": {"use_devicesfile=1", "hello", both, Warn, "read LVM's report"},
 	} {

@@ -51,9 +51,9 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 			own -= p.Takes() + p.Metadata // and its reserve
 		}
 	}
-	all := ok(check, fmt.Sprintf("%s, %s free, %d volumes on %d devices, UUID %s", g.Size, g.Free, g.Volumes, g.Devices, g.UUID))
+	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Counted(g.Volumes, "volume", "volumes"), volume.Counted(g.Devices, "device", "devices"), g.UUID))
 	if g.Missing > 0 {
-		all = fail(check, fmt.Sprintf("%d of %d devices are missing", g.Missing, g.Devices), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
+		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Counted(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
 	} else if percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace {
 		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), "make room, or add a device with `vgextend`")
 	}
@@ -121,9 +121,9 @@ func judgeDevicesFile(check string, group volume.Group, seen, all map[string]boo
 	case all[string(group)] && !seen[string(group)]:
 		return fail(check, fmt.Sprintf("/%s hides volume group %s", devicesFileName, group), fmt.Sprintf("run `vgimportdevices %s`", group))
 	case len(all) > len(seen):
-		return warn(check, fmt.Sprintf("/%s lists %d devices and hides %d volume groups", devicesFileName, listed, len(all)-len(seen)), "if one of them is wanted, run `vgimportdevices` for it")
+		return warn(check, fmt.Sprintf("/%s lists %s and hides %s", devicesFileName, volume.Counted(listed, "device", "devices"), volume.Counted(len(all)-len(seen), "volume group", "volume groups")), "if one of them is wanted, run `vgimportdevices` for it")
 	}
-	return ok(check, fmt.Sprintf("in use, lists %d devices; a disk that is moved here is invisible until `lvmdevices --adddev` or `vgimportdevices` is run", listed))
+	return ok(check, fmt.Sprintf("in use, lists %s; a disk that is moved here is invisible until `lvmdevices --adddev` or `vgimportdevices` is run", volume.Counted(listed, "device", "devices")))
 }
 
 // entries counts the devices that a devices file lists.

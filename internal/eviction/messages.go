@@ -13,15 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// counted is a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-func volumes(n int) string { return counted(n, "volume", "volumes") }
+func volumes(n int) string { return volume.Counted(n, "volume", "volumes") }
 
 // ago is an age for people; a clock that was put back does not make it negative.
 func ago(now, then time.Time) string {
@@ -190,7 +182,7 @@ func (p *planner) outlook(in *pool) (out []string) {
 	}
 	if n := len(in.unfinished); n > 0 {
 		first := slices.MinFunc(in.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
-		text := fmt.Sprintf("%s could not be removed (%s: %s)", counted(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
+		text := fmt.Sprintf("%s could not be removed (%s: %s)", volume.Counted(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
 		if in.stalled() {
 			text += ", so no more are given up for their room until that is put right"
 		}
@@ -206,14 +198,14 @@ func (p *planner) outlook(in *pool) (out []string) {
 		{standingIll, "cannot go because of a problem that a person must look at"},
 	} {
 		if a := in.held[h.standing]; a.volumes > 0 {
-			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, counted(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
+			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Counted(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
 	}
 	if in.kept.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, counted(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, volume.Counted(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.stuck.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, counted(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, volume.Counted(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.orphaned.volumes > 0 {
 		out = append(out, fmt.Sprintf("%s in %s that no PersistentVolume explains: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))

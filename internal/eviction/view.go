@@ -91,7 +91,7 @@ func newIndex(view View) index {
 		if _, twice := x.pools[p.Name]; twice && p.Thin == nil {
 			x.ailing[group] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", group)
 		} else if p.Missing > 0 {
-			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", counted(p.Missing, "device", "devices"), group)
+			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", volume.Counted(p.Missing, "device", "devices"), group)
 		}
 		x.pools[p.Name] = p
 	}

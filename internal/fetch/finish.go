@@ -82,7 +82,7 @@ func (r *run) finish() error {
 	if err := r.dest.Root.Remove(destination.JournalFile); err != nil {
 		return fmt.Errorf("remove %s: %w", destination.JournalFile, err)
 	}
-	message := fmt.Sprintf("complete: %d files, %s", r.progress.filesDone.Load(), Human(r.progress.durable.Load()))
+	message := fmt.Sprintf("complete: %s, %s", countOf(r.progress.filesDone.Load()), Human(r.progress.durable.Load()))
 	if n := len(r.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, r.refused[0])
 	}

@@ -131,7 +131,7 @@ func (m *mirror) tell(ctx context.Context, changed int, err error, final string)
 		message = fmt.Sprintf("%d of %d changed files are not uploaded, which is tried again; the first: %s", max(1, len(m.failures)), changed, err)
 	case len(m.refused) > 0:
 		m.fails = 0
-		message = fmt.Sprintf("%d files cannot be uploaded, the first: %s", len(m.refused), m.refused[0])
+		message = fmt.Sprintf("%s cannot be uploaded, the first: %s", countOf(len(m.refused)), m.refused[0])
 	default:
 		m.fails = 0
 		m.progress.passed(final)

@@ -72,7 +72,7 @@ func (r *run) failure() error {
 		errors.As(failed(err), &one)
 		out.Retryable = out.Retryable && one.Retryable
 	}
-	out.Err = fmt.Errorf("%d of %d files could not be fetched, the first: %w", len(r.failures), r.progress.filesTotal.Load(), r.failures[0])
+	out.Err = fmt.Errorf("%d of %s could not be fetched, the first: %w", len(r.failures), countOf(r.progress.filesTotal.Load()), r.failures[0])
 	return out
 }
 

@@ -193,9 +193,9 @@ func (u *upload) end(files int) error {
 			var one *store.Error
 			retry = retry && errors.As(failed(err), &one) && one.Retryable
 		}
-		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %d files could not be uploaded, the first: %w", len(u.failures), files, u.failures[0])}
+		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %s could not be uploaded, the first: %w", len(u.failures), countOf(files), u.failures[0])}
 	}
-	message := fmt.Sprintf("complete: %d files, %s uploaded and verified", files, Human(u.progress.durable.Load()))
+	message := fmt.Sprintf("complete: %s, %s uploaded and verified", countOf(files), Human(u.progress.durable.Load()))
 	if n := len(u.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, u.refused[0])
 	}

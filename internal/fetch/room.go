@@ -103,6 +103,14 @@ func checkRoom(n, free need) error {
 	return nil
 }
 
+// countOf is a number of files, for people.
+func countOf[N int | int64](files N) string {
+	if files == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", files)
+}
+
 // Human formats a size for people.
 func Human(bytes int64) string {
 	unit, n := "B", float64(bytes)

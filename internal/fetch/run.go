@@ -166,7 +166,7 @@ func (r *run) completeAlready() bool {
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
 	r.progress.revised(c.Revision)
-	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %d files, %s", len(r.entries), Human(total)))
+	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(r.entries)), Human(total)))
 	return true
 }
 

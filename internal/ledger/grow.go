@@ -257,8 +257,8 @@ func (e extension) judgeDevices(p pool) Answer {
 	if known && wide(p.free(e.left, p.replicas)) >= e.v.Shape.Devices() {
 		return e.makingRoom(p, e.more)
 	}
-	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %d devices, has so much free on %d",
-		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, len(p.devices), free)}
+	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",
+		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, volume.Counted(len(p.devices), "device", "devices"), free)}
 }
 
 func (e extension) granted() Answer {

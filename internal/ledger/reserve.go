@@ -246,8 +246,8 @@ func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room, st
 		shape, device := w.Spec.Shape(), volume.DeviceSize(w.Spec.Size, w.Spec.Inodes)
 		share := shape.Share(device, p.extent)
 		if shape.Devices() > 1 && !shape.Holds(free, device, p.extent) {
-			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and %s %q, of %d devices, has not so much free on as many",
-				shape.Layout, AmountOf(share), shape.Devices(), in.Noun(), in, len(free))
+			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and %s %q, of %s, has not so much free on as many",
+				shape.Layout, AmountOf(share), shape.Devices(), in.Noun(), in, volume.Counted(len(free), "device", "devices"))
 		}
 		for i := range free {
 			free[i] = max(0, free[i]-share)

@@ -176,7 +176,7 @@ func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	}
 	on, err := parseCopies(out)
 	if err == nil && len(on) < lv.Shape.Devices() {
-		err = fmt.Errorf("extend logical volume %s: its %d copies lie on %d devices (%s); see `lvs -a -o +devices %s`", lv.path(), lv.Shape.Devices(), len(on), strings.Join(on, ", "), lv.Group)
+		err = fmt.Errorf("extend logical volume %s: its %d copies lie on %s (%s); see `lvs -a -o +devices %s`", lv.path(), lv.Shape.Devices(), volume.Counted(len(on), "device", "devices"), strings.Join(on, ", "), lv.Group)
 	}
 	return on, err
 }
@@ -186,7 +186,7 @@ func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 // was to be on, cannot give such a share each, and nil where that is not why.
 func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, share volume.Bytes, on []string) error {
 	if g.Missing > 0 {
-		return fmt.Errorf("%w: %s lacks %d of its %d devices, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, g.Devices)
+		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, volume.Counted(g.Devices, "device", "devices"))
 	}
 	if h.Layout == volume.Thin {
 		return nil // it takes nothing of its group

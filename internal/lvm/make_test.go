@@ -59,7 +59,7 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	lacking := answer{out: strings.ReplaceAll(group.out, `"vg_missing_pv_count":"0"`, `"vg_missing_pv_count":"1"`)}
 	c, _ = client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {lacking, lacking}, "lvs": {none}})
 	err := c.Create(t.Context(), made(striped, 384*volume.MiB))
-	require.ErrorContains(t, err, "lacks 1 of its 1 devices")
+	require.ErrorContains(t, err, "lacks 1 of its 1 device,")
 	require.NotErrorIs(t, err, ErrNoSpace)
 
 	// Room enough: LVM had another reason.

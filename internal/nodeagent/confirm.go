@@ -77,7 +77,7 @@ func asListed(from string, known []*corev1.PersistentVolume, to string, objects 
 		return fmt.Errorf("resourceVersion %s of the list is older than %s of the watch, as if the API server had been restored from a backup", to, from)
 	}
 	if len(known) != len(objects) {
-		return fmt.Errorf("the list has %d PersistentVolumes and the watch %d", len(objects), len(known))
+		return fmt.Errorf("the list has %s and the watch %d", volume.Counted(len(objects), "PersistentVolume", "PersistentVolumes"), len(known))
 	}
 	for _, followed := range known {
 		if now := objects[followed.Name]; now == nil || !same(now, followed) {

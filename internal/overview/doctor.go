@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Levels of a check, as the reports have them.
@@ -94,5 +95,5 @@ func Examined(all []Examination) string {
 			warned++
 		}
 	}
-	return fmt.Sprintf("%d nodes: %d with FAIL, %d with WARN, %d sound", len(all), failed, warned, len(all)-failed-warned)
+	return fmt.Sprintf("%s: %d with FAIL, %d with WARN, %d sound", volume.Counted(len(all), "node", "nodes"), failed, warned, len(all)-failed-warned)
 }

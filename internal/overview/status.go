@@ -156,7 +156,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 		}
 	}
 	if s.Status.OrphanCount > 0 {
-		add(Warning, fmt.Sprintf("%d volumes that no PersistentVolume explains, or with a problem", s.Status.OrphanCount), "kubectl describe nodestorage "+s.Name)
+		add(Warning, volume.Counted(s.Status.OrphanCount, "volume", "volumes")+" that no PersistentVolume explains, or with a problem", "kubectl describe nodestorage "+s.Name)
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // How much of an answer is shown.
@@ -111,9 +112,9 @@ func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) 
 			good++
 		}
 	}
-	out := &whatIf{Says: fmt.Sprintf("A claim of %s of class %s fits on %d of %d nodes.", spec.Size, q.Class, good, len(fits))}
+	out := &whatIf{Says: fmt.Sprintf("A claim of %s of class %s fits on %d of %s.", spec.Size, q.Class, good, volume.Counted(len(fits), "node", "nodes"))}
 	if good < q.Nodes {
-		out.Says += fmt.Sprintf(" %d are wanted: %d too few.", q.Nodes, q.Nodes-good)
+		out.Says += fmt.Sprintf(" %s wanted: %d too few.", volume.Counted(q.Nodes, "is", "are"), q.Nodes-good)
 	}
 	shown := min(len(fits), max(mostFits, min(q.Nodes, 4*mostFits)))
 	for _, f := range fits[:shown] {

@@ -62,7 +62,7 @@ type node struct {
 	Link     string
 	Severity overview.Severity
 	Seen     string
-	Volumes  int32
+	Volumes  string
 	Version  string
 	Pools    []pool
 }
@@ -127,9 +127,9 @@ func headline(d *digest) string {
 	case len(d.status.Nodes) == 0:
 		return "No node has reported."
 	case d.status.Ailing == 0:
-		return fmt.Sprintf("%d nodes, and none needs attention.", len(d.status.Nodes))
+		return volume.Counted(len(d.status.Nodes), "node, and it needs no attention.", "nodes, and none needs attention.")
 	}
-	return fmt.Sprintf("%d of %d nodes need attention.", d.status.Ailing, len(d.status.Nodes))
+	return fmt.Sprintf("%d of %s attention.", d.status.Ailing, volume.Counted(len(d.status.Nodes), "node needs", "nodes need"))
 }
 
 func total(s overview.Status) overview.Pool {
@@ -146,7 +146,7 @@ func figuresOf(p overview.Pool) []figure {
 }
 
 func nodeOf(n *overview.Node, now time.Time) node {
-	out := node{Name: n.Name, Link: nodeLink(n.Name), Seen: ago(n.Seen, now), Volumes: n.Volumes, Version: n.Version}
+	out := node{Name: n.Name, Link: nodeLink(n.Name), Seen: ago(n.Seen, now), Volumes: volume.Counted(n.Volumes, "volume", "volumes"), Version: n.Version}
 	if len(n.Problems) > 0 {
 		out.Severity = n.Problems[0].Severity
 	}

@@ -44,7 +44,7 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 	case seen == 0:
 		return "", fmt.Errorf("no node that may run pods and that StorageClass %q allows has %s %q; make one with `flexlvm vg create`", class.Name, parameters.Pool().Noun(), parameters.Pool())
 	}
-	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %d nodes with %s %q can give is %s; it is tried again", ledger.AmountOf(size), seen, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(given.Most))
+	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %s with %s %q can give is %s; it is tried again", ledger.AmountOf(size), volume.Counted(seen, "node", "nodes"), parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(given.Most))
 }
 
 // open reports whether pods that ask for nothing special may come to a node.

@@ -160,7 +160,7 @@ func (b *bed) testDoctor(t *testing.T, flexlvm func(...string) (string, error)) 
 	}
 	said, err := flexlvm("doctor")
 	require.True(t, err == nil || strings.Contains(said, riddle), said)
-	require.Contains(t, said, "1 nodes: ")
+	require.Contains(t, said, "1 node: ")
 }
 
 // reported waits until the node reports a volume in a state.

@@ -1,0 +1,11 @@
+package volume
+
+import "strconv"
+
+// Counted is a number with its noun, as people read it.
+func Counted[N int | int32 | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.FormatInt(int64(n), 10) + " " + many
+}
