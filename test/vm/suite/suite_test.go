@@ -114,24 +114,42 @@ func disks() []vm.Disk {
 
 const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/vde"
 
-// TestEngine runs the tests of internal/node on a real disk: on two nodes side by
-// side, for each does one thing at a time mostly, and a processor has nothing to do.
-// FLEXLVM_ENGINE_TESTS names those to run alone, on one node.
+// engineParts are tests of internal/node that take about as long, by their names; the last
+// are all others.
+var engineParts = []struct{ name, tests string }{
+	{"kills", "Killed"},
+	{"removals and declared groups", "Declared|Remov|Wipe|Undelete"},
+	{"copies, layouts and races", "Clone|Cop(y|ies)|AtOnce|Race|Layout"},
+	{"sizes", "Grow|Expand|Size|Thin|Trim"},
+	{"all else", "."},
+}
+
+// TestEngine runs the tests of internal/node on a real disk, on two nodes side by side: each
+// does one thing at a time mostly, and a processor has nothing to do. It is no parallel test,
+// and so comes before all that are: nothing takes longer, and at the end of it short tests
+// fill both processors. FLEXLVM_ENGINE_TESTS names those to run alone, on one node.
 func TestEngine(t *testing.T) {
-	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
-	const half = "Killed|AtOnce|Race|Layout|Damaged|Clone|Wipe"
-	nodes := map[string]string{"kills, races, layouts, copies, damage": "-test.run=" + half, "all else": "-test.skip=" + half}
-	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
-		nodes = map[string]string{"some": "-test.run=" + some}
-	}
-	for name, flag := range nodes {
+	engine := func(name string, flags ...string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 			env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
-			run(t, m, env, "/node.test", "-test.v", "-test.timeout", "55m", flag)
+			run(t, m, env, append([]string{"/node.test", "-test.v", "-test.timeout", "55m"}, flags...)...)
 		})
+	}
+	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
+		engine("some", "-test.run="+some)
+		return
+	}
+	var before []string
+	for _, part := range engineParts {
+		flags := []string{"-test.run=" + part.tests}
+		if before != nil {
+			flags = append(flags, "-test.skip="+strings.Join(before, "|"))
+		}
+		engine(part.name, flags...)
+		before = append(before, part.tests)
 	}
 }
 
