@@ -69,6 +69,7 @@ func (b *bed) testServerAway(t *testing.T) {
 	b.becomes(t, volumes["waiting"], "")
 	b.say(t, "the daemon has caught up %.1f s after the API server was back", time.Since(back).Seconds())
 	b.persistentVolumeGone(t, volumes["pending"])
+	b.say(t, "and so has the provisioner, %.1f s after it was back", time.Since(back).Seconds())
 	require.Equal(t, "Immediate", b.evictionOf(t, volumes["pending"]).Reason)
 	require.Equal(t, "HighThreshold", b.evictionOf(t, volumes["waiting"]).Reason)
 	b.condition(t, "Ready", metav1.ConditionTrue, "")

@@ -11,7 +11,7 @@ import (
 // TestMain lets tests wait side by side that have little to do themselves.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -46,9 +46,9 @@ func startTest(t *testing.T, args ...string) *daemonTest {
 	return &daemonTest{t, b, b.strangers(t), true}
 }
 
-// together runs parts side by side; each finds the node calm.
-func (d *daemonTest) together(name string, parts map[string]func(*testing.T)) {
-	d.ok = d.ok && d.Run(name, func(t *testing.T) {
+// together runs parts side by side with such a daemon; none disturbs another.
+func (d *daemonTest) together(name string, args []string, parts map[string]func(*testing.T)) {
+	d.then(name, args, func(t *testing.T) {
 		for name, part := range parts {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -78,24 +78,27 @@ func (d *daemonTest) end() {
 func TestNodeDaemon(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, calm...)
-	d.together("released", map[string]func(*testing.T){
+	parts := map[string]func(*testing.T){
 		"released":                         d.testReleased,
 		"undeleted":                        d.testUndeleted,
 		"plugin":                           d.testPlugin,
 		"removed at once":                  d.testRemovedAtOnce,
 		"retained":                         d.testRetained,
 		"PersistentVolume deleted by hand": d.testDeletedByHand,
-	})
-	// Each in a group of its own.
-	groups := map[string]func(*testing.T){"pressure": d.testPressure, "copied": d.testCopied}
-	for layout, c := range layoutCases {
-		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
+		// Each in a group of its own.
+		"pressure": d.testPressure, "copied": d.testCopied,
 	}
-	d.together("groups", groups)
-	d.then("trimmed", trimming, d.testTrimmed)
+	for layout, c := range layoutCases {
+		parts[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
+	}
+	d.together("calm", calm, parts)
 	d.then("IO limits", idle, d.testIOLimits)
-	d.then("declared groups", watchful, d.testDeclaredGroups)
-	d.then("control group", watchful, d.testControlGroup)
+	// A minute passes until something is trimmed.
+	d.together("trimming", trimming, map[string]func(*testing.T){
+		"trimmed":         d.testTrimmed,
+		"declared groups": d.testDeclaredGroups,
+		"control group":   d.testControlGroup,
+	})
 	d.end()
 }
 
