@@ -101,8 +101,10 @@ func (b *jobsBed) testJobDeleted(t *testing.T) {
 // and the job of the same name as an earlier one has a directory of its own.
 func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	b.submit(t, "count", "flexlvm-nfs", "ReadWriteMany", 2, `
+		enough= && trap 'enough=yes' USR1
 		dir=$(/flexlvm/flexlvm-job worker-dir) && i=0
-		while [ $i -lt 30 ]; do i=$((i+1)); echo $i >>$dir/lines || exit 1; sleep 1; done`)
+		until [ "$enough" ]; do i=$((i+1)); echo $i >>$dir/lines || exit 1; sleep 1; done
+		echo wrote $i`)
 	volume, directory := b.bound(t, "job-count")
 	await.Until(t, patience, func() string {
 		if b.onServer(t, "cat "+directory+"/worker-*/lines 2>/dev/null | grep -c '^3$' || true") != "2" {
@@ -117,8 +119,15 @@ func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	})
 	require.Equal(t, "0", b.kubectl(t, "get", "job", "count", "-o", "jsonpath={.status.failed}{.status.succeeded}0"))
 	b.up(t)
+	wrote := ""
+	for worker := range 2 {
+		label := fmt.Sprintf("app.kubernetes.io/name=count,batch.kubernetes.io/job-completion-index=%d", worker)
+		b.kubectl(t, "exec", b.kubectl(t, "get", "pods", "-l", label, "-o", "jsonpath={.items[0].metadata.name}"), "--", "kill", "-USR1", "1")
+		b.kubectl(t, "wait", "pod", "-l", label, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=240s")
+		wrote += b.kubectl(t, "logs", "-l", label)
+	}
 	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
-	require.Equal(t, "30 30", b.onServer(t, fmt.Sprintf("echo $(for w in 0 1; do seq 30 | cmp - %[1]s/worker-$w/lines && wc -l <%[1]s/worker-$w/lines; done)", directory)))
+	require.Equal(t, strings.TrimSpace(wrote), b.onServer(t, fmt.Sprintf("for w in 0 1; do n=$(wc -l <%[1]s/worker-$w/lines); seq $n | cmp - %[1]s/worker-$w/lines && echo wrote $n; done", directory)))
 	require.Equal(t, "0 0", b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 	b.kubectl(t, "delete", "job", "count")
 	b.gone(t, volume)
