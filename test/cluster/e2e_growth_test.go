@@ -165,18 +165,25 @@ func (g *growths) started(t *testing.T) {
 func (g *growths) unchanged(t *testing.T, size int64) {
 	t.Helper()
 	g.each(func(layout, name string) {
-		require.Equal(t, g.sums[layout+name], g.exec(layout, "md5sum /"+name+"/random"))
-		require.Equal(t, size, g.size(layout, name), "%s of %s", name, layout)
+		out := g.exec(layout, fmt.Sprintf("md5sum /%[1]s/random; stat -f -c '%%S %%b' /%[1]s", name))
+		sum, blocks, _ := strings.Cut(out, "\n")
+		require.Equal(t, strings.TrimSpace(g.sums[layout+name]), sum)
+		require.Equal(t, size, bytesIn(t, blocks), "%s of %s", name, layout)
 	})
 }
 
 // size is that of a volume as a pod sees it.
 func (g *growths) size(pod, name string) int64 {
 	g.t.Helper()
+	return bytesIn(g.t, g.exec(pod, "stat -f -c '%S %b' /"+name))
+}
+
+// bytesIn is the size that stat tells in blocks.
+func bytesIn(t *testing.T, text string) int64 {
+	t.Helper()
 	var block, blocks int64
-	out := g.exec(pod, "stat -f -c '%S %b' /"+name)
-	_, err := fmt.Sscan(out, &block, &blocks)
-	require.NoError(g.t, err, out)
+	_, err := fmt.Sscan(text, &block, &blocks)
+	require.NoError(t, err, text)
 	return block * blocks
 }
 

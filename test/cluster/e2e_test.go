@@ -45,12 +45,23 @@ func install(t *testing.T) {
 		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
-		for _, node := range []string{"node1", "node2"} {
-			onNode(ctx, t, node, fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 3G; } | sfdisk -q /dev/vdb; udevadm settle
+		// Side by side: LVM and udev mostly wait for each other.
+		failed := make(chan error, 2)
+		nodes := []string{"node1", "node2"}
+		for _, node := range nodes {
+			go func() {
+				out, err := shared.Node(ctx, node, "sh", "-c", fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 3G; } | sfdisk -q /dev/vdb; udevadm settle
 				%[1]s vg create /dev/vdb1; %[1]s vg create --name %[2]s /dev/vdb2; %[1]s vg create --name %[3]s /dev/vdb3
-				%[1]s vg create --name %[4]s /dev/vdb4 /dev/vdb5; %[1]s vg create --name %[5]s --thin /dev/vdb6`,
-				driver, placementGroup, datasetGroup, growthGroup, thinGroup))
-			onNode(ctx, t, node, driver+" doctor")
+				%[1]s vg create --name %[4]s /dev/vdb4 /dev/vdb5; %[1]s vg create --name %[5]s --thin /dev/vdb6; %[1]s doctor`,
+					driver, placementGroup, datasetGroup, growthGroup, thinGroup))
+				if err != nil {
+					err = fmt.Errorf("on %s: %w: %s", node, err, out)
+				}
+				failed <- err
+			}()
+		}
+		for range nodes {
+			require.NoError(t, <-failed)
 		}
 	})
 }
