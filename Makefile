@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster on-host campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-daemon test-installer on-host campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -51,10 +51,10 @@ helm:
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
-# Two suites side by side, and never both that have virtual nodes: each has two of them.
-# They come first, one after the other: nothing takes longer, with the kernel that they
-# build where there is none. What runs on the host takes the time that they leave: they
-# wait for Kubernetes a good part of theirs.
+# Two suites side by side, and never two virtual nodes more than that: test-vm and
+# test-cluster follow each other. They come first: nothing takes longer, with the kernel
+# that they build where there is none. What runs on the host takes the time that they
+# leave: they wait for Kubernetes a good part of theirs.
 test: setup ## run every check and every test
 	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 BEFORE_CLUSTER=test-vm test-vm lint test-control on-host test-cluster && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
@@ -68,7 +68,7 @@ check: setup ## check what changed, for the inner loop: form, vet, linter, unit 
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
 		{ [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted" >&2; exit 1; }; }; \
 	$(MAKE) --no-print-directory lint && go vet ./... && \
-	$(SUITE) -q check-unit go test ./... && \
+	$(SUITE) -q check-unit go test -vet=off ./... && \
 	FLEXLVM_ENGINE_TESTS='^(TestMountAgainKeepsData|TestExpand|TestRemove)$$' \
 		$(SUITE) -q check-node go test -tags vm -count=1 -run '^TestEngine$$' -v ./test/vm/suite && \
 	echo "Checked in $$((SECONDS - begun)) seconds."
@@ -105,13 +105,16 @@ generated:
 		for path in api/v1/zz_generated.deepcopy.go installer/base/crd charts/flexlvm/Chart.yaml charts/flexlvm/values.yaml charts/flexlvm/values.schema.json charts/flexlvm/templates/generated; do diff -ru $$path "$$fresh/$$path" || { \
 		echo "$$path does not follow from the types in api/ or from installer/: run make generate and commit what it writes" >&2; exit 1; }; done
 
+# What go vet finds is found by lint, which is why the suites leave it out.
 # What lies outside of a module is nothing that go test's cache knows of: hence the count.
 test-unit: setup ## test what needs no machine of its own, with the race detector
-	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -v ./...
+	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -vet=off -v ./...
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults
-	@$(SUITE) $@ go test -tags s3 -count=1 -p 1 -v -timeout 20m ./test/s3/...
+	@$(SUITE) $@ go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 20m ./test/s3/...
+
+CLUSTER_TEST = go test -tags cluster -vet=off -count=1 -p 1 -v
 
 # Their nodes are simulated.
 CONTROL = ./test/cluster/provisioner ./test/cluster/dataset ./test/cluster/page
@@ -122,13 +125,25 @@ kubernetes: setup
 
 test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
 	@CGO_ENABLED=0 $(SUITE) -q test-placement go test -C test/cluster/kubernetes -trimpath -v ./placement
-	@$(SUITE) $@ go test -tags cluster -count=1 -p 2 -v -timeout 50m $(CONTROL)
+	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 50m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
-	@$(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 100m ./test/vm/...
+	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...
+
+# Tests with two nodes at a time come first, then two sequences of tests with one node each,
+# which take about as long.
+ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
 test-cluster: setup kubernetes $(BEFORE_CLUSTER) ## test everything on a real Kubernetes with virtual nodes
-	@$(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %))
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
+	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
+	@$(SUITE) test-soak $(CLUSTER_TEST) ./test/cluster/soak
+
+test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real Kubernetes
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -run '^TestNodeDaemon$$' ./test/cluster/gc
+
+test-installer: setup kubernetes ## test the node daemon with faults, and installing, upgrading and uninstalling
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -skip '^TestNodeDaemon$$' ./test/cluster/gc ./test/cluster/installer
 
 campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, emulated processors, SOAK_CLAIMS claims
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-release go test -C tools/release -tags campaign -count=1 -v -timeout 1h ./...
