@@ -90,6 +90,7 @@ type Daemon struct {
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
 	kicks       chan struct{}
+	calls       chan struct{}             // somebody on the node has called, and waits
 	regrouped   chan struct{}             // the node has other volume groups than those that were examined
 	waits       atomic.Bool               // for another daemon of this node to end
 	ended       atomic.Pointer[time.Time] // when a round last ended
@@ -146,6 +147,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		cfg: cfg, engine: engine, api: api, out: out,
 		events: newEvents(out.Events, api, cfg.Node),
 		kicks:  make(chan struct{}, 1),
+		calls:  make(chan struct{}, 1),
 
 		regrouped: make(chan struct{}, 1),
 
@@ -175,9 +177,11 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 }
 
 // kick calls for a round soon. It never blocks.
-func (d *Daemon) kick() {
+func (d *Daemon) kick() { notify(d.kicks) }
+
+func notify(c chan<- struct{}) {
 	select {
-	case d.kicks <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -231,6 +235,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	next, failures := time.Duration(0), 0
 	for d.await(ctx, next) {
 		start := time.Now()
+		select {
+		case <-d.calls: // this round answers it
+		default:
+		}
 		f, err := d.boundedRound(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -272,6 +280,7 @@ func (d *Daemon) answer(ctx context.Context) {
 		}
 		if now := d.cfg.Called(); !now.Equal(last) { // clocks are set back, too
 			last = now
+			notify(d.calls)
 			d.kick()
 		}
 	}
@@ -295,13 +304,20 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// rest waits for more changes, or gives the machine as much time as a round took.
+// rest waits for more changes, or gives the machine as much time as a round took, unless
+// somebody has called, who waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
-	timer := time.NewTimer(min(max(took, settle), mostSettle))
-	defer timer.Stop()
+	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), mostSettle))
+	defer least.Stop()
+	defer most.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-least.C:
+	}
+	select {
+	case <-ctx.Done():
+	case <-most.C:
+	case <-d.calls:
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 var (
 	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
 	rounds  = flag.Int("rounds", 3, "how often each side fetches")
+	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
 // A driver that the part doors sets beside those that it knows.
@@ -53,7 +54,9 @@ var parts = []struct {
 }{
 	{name: "nodes", take: ofNodes},
 	{name: "users", take: func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
-	{name: "room", take: func(ctx context.Context, _ string) error { return ofRoom(ctx, room.Measure) }},
+	{name: "room", take: func(ctx context.Context, _ string) error {
+		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.Measure(ctx, *pods) })
+	}},
 	{name: "busy", take: func(ctx context.Context, _ string) error { return ofRoom(ctx, room.MeasureBusy) }},
 	{name: "doors", take: ofDoors},
 	{name: "rates", take: ofRates, of: "control"},

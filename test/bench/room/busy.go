@@ -126,19 +126,50 @@ func (b *bench) roomOnce(ctx context.Context) (room, running time.Duration, err 
 	return at.Sub(<-promised), running, side.After()
 }
 
-// evictedAt is when the daemon has removed the first volume since then. The node has the
-// clock of this machine.
+// tell prints when what was evicted since then was gone, and for what.
+func (b *bench) tell(ctx context.Context, since time.Time) error {
+	gone, err := b.evictions(ctx, since)
+	var all []string
+	for _, e := range gone {
+		all = append(all, fmt.Sprintf("%.1f s (%s)", e.at.Sub(since).Seconds(), e.reason))
+	}
+	b.say("evicted after %s", strings.Join(all, ", "))
+	return err
+}
+
+// evictedAt is when the daemon has removed the first volume since then.
 func (b *bench) evictedAt(ctx context.Context, since time.Time) (time.Time, error) {
-	log, err := b.Kubectl(ctx, "-n", "flexlvm-system", "logs", "daemonset/flexlvm-gc", "--timestamps", "--since-time="+since.UTC().Format(time.RFC3339))
+	gone, err := b.evictions(ctx, since)
+	if err == nil && len(gone) == 0 {
+		err = fmt.Errorf("the log of the node daemon shows no eviction since %s", since)
+	}
 	if err != nil {
 		return time.Time{}, err
+	}
+	return gone[0].at, nil
+}
+
+// A gone volume is one that was evicted.
+type gone struct {
+	at     time.Time
+	reason string
+}
+
+// evictions are those since then, by the daemon's log. The node has the clock of this machine.
+func (b *bench) evictions(ctx context.Context, since time.Time) (out []gone, err error) {
+	log, err := b.Kubectl(ctx, "-n", "flexlvm-system", "logs", "daemonset/flexlvm-gc", "--timestamps", "--since-time="+since.UTC().Format(time.RFC3339))
+	if err != nil {
+		return nil, err
 	}
 	for line := range strings.Lines(log) {
 		stamp, text, _ := strings.Cut(line, " ")
 		at, err := time.Parse(time.RFC3339Nano, stamp)
-		if err == nil && at.After(since) && strings.Contains(text, "Volume evicted") {
-			return at, nil
+		if err != nil || !at.After(since) || !strings.Contains(text, "Volume evicted") {
+			continue
 		}
+		_, reason, _ := strings.Cut(text, `"reason":"`)
+		reason, _, _ = strings.Cut(reason, `"`)
+		out = append(out, gone{at, reason})
 	}
-	return time.Time{}, fmt.Errorf("the log of the node daemon shows no eviction since %s:\n%s", since, log)
+	return out, nil
 }

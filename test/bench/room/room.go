@@ -24,10 +24,10 @@ const (
 )
 
 // Measure returns the lines of a table, and prints each time as it comes: one pod, and six at
-// once.
-func Measure(ctx context.Context) (lines []string, err error) {
+// once, or one of them where pods says so.
+func Measure(ctx context.Context, pods int) (lines []string, err error) {
 	err = withBench(ctx, func(b *bench) error {
-		lines, err = b.full(ctx)
+		lines, err = b.full(ctx, pods)
 		return err
 	})
 	return lines, err
@@ -56,7 +56,7 @@ func withBench(ctx context.Context, do func(*bench) error) (err error) {
 }
 
 // full compares a full pool with an empty one.
-func (b *bench) full(ctx context.Context) (lines []string, err error) {
+func (b *bench) full(ctx context.Context, pods int) (lines []string, err error) {
 	if err := b.configure(ctx, "100m"); err != nil {
 		return nil, err
 	}
@@ -76,6 +76,9 @@ func (b *bench) full(ctx context.Context) (lines []string, err error) {
 		{"a pod with a new claim, on a full pool ÷ on an empty one", 1, 3, 1.2},
 		{"six at once, until the last runs, on a full pool ÷ on an empty one", 6, 3, 1.3},
 	} {
+		if pods != 0 && pods != part.pods {
+			continue
+		}
 		f, err := figure.CompareWarm(part.name, part.rounds, part.target, b.side(ctx, part.pods, true), b.side(ctx, part.pods, false), func(ours bool, took time.Duration) {
 			b.say("%d pods, full %t: %.1f s", part.pods, ours, took.Seconds())
 		})
@@ -122,6 +125,7 @@ func (b *bench) names(n int) (out []string) {
 
 func (b *bench) side(ctx context.Context, pods int, full bool) figure.Side {
 	var names []string
+	var began time.Time
 	return figure.Side{
 		Before: func() error {
 			if err := b.empty(ctx); err != nil {
@@ -133,10 +137,18 @@ func (b *bench) side(ctx context.Context, pods int, full bool) figure.Side {
 				}
 			}
 			names = b.names(pods)
+			began = time.Now()
 			return nil
 		},
-		Run:   func() error { return b.Run(ctx, size, names...) },
-		After: func() error { return b.End(ctx, names...) },
+		Run: func() error { return b.Run(ctx, size, names...) },
+		After: func() error {
+			if full {
+				if err := b.tell(ctx, began); err != nil {
+					return err
+				}
+			}
+			return b.End(ctx, names...)
+		},
 	}
 }
 

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,4 +22,26 @@ func TestNextAfterStarts(t *testing.T) {
 	require.Equal(t, 20*time.Second, d.next(seen))
 	now = now.Add(time.Minute)
 	require.Equal(t, settle, d.next(seen))
+}
+
+// After a long round the daemon gives the machine as much time, but not where somebody waits.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Daemon{calls: make(chan struct{}, 1)}
+		rested := func(took time.Duration) time.Duration {
+			began := time.Now()
+			d.rest(t.Context(), took)
+			return time.Since(began)
+		}
+		require.Equal(t, settle, rested(0))
+		require.Equal(t, 3*time.Second, rested(3*time.Second))
+		require.Equal(t, mostSettle, rested(time.Hour))
+		go func() {
+			time.Sleep(time.Second)
+			notify(d.calls)
+		}()
+		require.Equal(t, time.Second, rested(3*time.Second))
+		notify(d.calls)
+		require.Equal(t, settle, rested(3*time.Second))
+	})
 }
