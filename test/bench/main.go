@@ -1,8 +1,8 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// busy, doors, control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, scale,
-// memory.
+// busy, doors, control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, limits,
+// scale, memory.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 
 var (
 	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
-	rounds  = flag.Int("rounds", 3, "how often each side fetches")
+	rounds  = flag.Int("rounds", 3, "how often each side of the parts room and fetch runs")
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
@@ -55,11 +55,12 @@ var parts = []struct {
 	{name: "nodes", take: ofNodes},
 	{name: "users", take: func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
 	{name: "room", take: func(ctx context.Context, _ string) error {
-		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.Measure(ctx, *pods) })
+		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.Measure(ctx, *pods, *rounds) })
 	}},
 	{name: "busy", take: func(ctx context.Context, _ string) error { return ofRoom(ctx, room.MeasureBusy) }},
 	{name: "doors", take: ofDoors},
 	{name: "rates", take: ofRates, of: "control"},
+	{name: "limits", take: ofLimits, of: "control"},
 	{name: "scale", take: ofScale, of: "control"},
 	{name: "memory", take: ofMemory, of: "control"},
 	{name: "fetch", take: ofFetch},
@@ -175,6 +176,9 @@ func ofRates(ctx context.Context, dir string) error {
 	return nil
 }
 
+// ofLimits takes what limits on the provisioner's requests cost.
+func ofLimits(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunLimits) }
+
 // ofScale takes those figures of the control side that are about large clusters.
 func ofScale(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunScale) }
 
@@ -189,7 +193,7 @@ func ofLarge(ctx context.Context, dir string, take func(ctx context.Context, bin
 	lines, err := take(ctx, provisioner, dir, os.Stderr)
 	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
 	if err != nil {
-		return fmt.Errorf("the figures of large clusters: %w", err)
+		return fmt.Errorf("the figures of the control side: %w", err)
 	}
 	return nil
 }

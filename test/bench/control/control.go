@@ -31,11 +31,6 @@ func RunRates(ctx context.Context, binary, dir string, log io.Writer) (table []s
 		for _, f := range rates {
 			table = append(table, f.String())
 		}
-		if err != nil {
-			return err
-		}
-		limits, err := b.limits(ctx)
-		table = append(table, limits...)
 		return err
 	})
 	return table, err

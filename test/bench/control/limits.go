@@ -3,9 +3,25 @@ package control
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 )
+
+// RunLimits takes the rates that limits on the provisioner's requests allow.
+func RunLimits(ctx context.Context, binary, dir string, log io.Writer) (lines []string, err error) {
+	err = withBed(ctx, binary, dir, log, func(b *bed) error {
+		if err := b.nodes(ctx, 0, fewNodes); err != nil {
+			return fmt.Errorf("make nodes: %w", err)
+		}
+		if _, err := b.example(ctx); err != nil { // and the API server is warm
+			return err
+		}
+		lines, err = b.limits(ctx)
+		return err
+	})
+	return lines, err
+}
 
 // limits says how long a thousand claims take where the provisioner may send more requests per
 // second, and what API priority and fairness makes of them.

@@ -25,9 +25,9 @@ const (
 
 // Measure returns the lines of a table, and prints each time as it comes: one pod, and six at
 // once, or one of them where pods says so.
-func Measure(ctx context.Context, pods int) (lines []string, err error) {
+func Measure(ctx context.Context, pods, rounds int) (lines []string, err error) {
 	err = withBench(ctx, func(b *bench) error {
-		lines, err = b.full(ctx, pods)
+		lines, err = b.full(ctx, pods, rounds)
 		return err
 	})
 	return lines, err
@@ -56,7 +56,7 @@ func withBench(ctx context.Context, do func(*bench) error) (err error) {
 }
 
 // full compares a full pool with an empty one.
-func (b *bench) full(ctx context.Context, pods int) (lines []string, err error) {
+func (b *bench) full(ctx context.Context, pods, rounds int) (lines []string, err error) {
 	if err := b.configure(ctx, "100m"); err != nil {
 		return nil, err
 	}
@@ -70,16 +70,15 @@ func (b *bench) full(ctx context.Context, pods int) (lines []string, err error) 
 	for _, part := range []struct {
 		name   string
 		pods   int
-		rounds int
 		target float64
 	}{
-		{"a pod with a new claim, on a full pool ÷ on an empty one", 1, 3, 1.2},
-		{"six at once, until the last runs, on a full pool ÷ on an empty one", 6, 3, 1.3},
+		{"a pod with a new claim, on a full pool ÷ on an empty one", 1, 1.2},
+		{"six at once, until the last runs, on a full pool ÷ on an empty one", 6, 1.3},
 	} {
 		if pods != 0 && pods != part.pods {
 			continue
 		}
-		f, err := figure.CompareWarm(part.name, part.rounds, part.target, b.side(ctx, part.pods, true), b.side(ctx, part.pods, false), func(ours bool, took time.Duration) {
+		f, err := figure.CompareWarm(part.name, rounds, part.target, b.side(ctx, part.pods, true), b.side(ctx, part.pods, false), func(ours bool, took time.Duration) {
 			b.say("%d pods, full %t: %.1f s", part.pods, ours, took.Seconds())
 		})
 		if err != nil {
