@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/flexlvm/flexlvm/internal/overview"
@@ -166,6 +167,8 @@ func printFit(to io.Writer, f overview.Fit, now time.Time) {
 	case !f.Fits:
 		fmt.Fprintf(to, "\n%s: no, it %s\n", f.Node, f.Why)
 		return
+	case !f.After.IsZero():
+		fmt.Fprintf(to, "\n%s: yes, in %s, when they have been released long enough (--min-age), and these go:\n", f.Node, duration.HumanDuration(f.After.Sub(now)))
 	case len(f.Evictions) == 0 && f.Replicas == 0:
 		fmt.Fprintf(to, "\n%s: yes, and nothing goes for it\n", f.Node)
 	default:

@@ -133,6 +133,38 @@ func TestVolumes(t *testing.T) {
 	require.Empty(t, overview.VolumesOf(overview.Objects{}, overview.Filter{}))
 }
 
+// A claim waits for volumes that were released just now, and they go for it then.
+func TestFitsLater(t *testing.T) {
+	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
+	young := func(ages ...time.Duration) func(*flexlvmv1.NodeStorageStatus) {
+		return func(s *flexlvmv1.NodeStorageStatus) {
+			s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 100, LowThresholdPercent: 80, MinAge: metav1.Duration{Duration: 2 * time.Minute}}
+			for i, age := range ages {
+				s.Released[i].Released = metav1.NewTime(now.Add(-age))
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		ages  []time.Duration
+		after time.Duration
+		goes  string
+	}{
+		"both old":              {[]time.Duration{time.Hour, time.Hour}, 0, "released-0"},
+		"the other one is old":  {[]time.Duration{time.Second, time.Hour}, 0, "released-1"},
+		"the first is old soon": {[]time.Duration{time.Minute, time.Second}, time.Minute, "released-0"},
+		"the other is old soon": {[]time.Duration{time.Second, 90 * time.Second}, 30 * time.Second, "released-1"},
+	} {
+		f := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", young(tt.ages...))}}, spec, now)[0]
+		require.True(t, f.Fits, name)
+		require.Len(t, f.Evictions, 1, name)
+		require.Equal(t, tt.goes, f.Evictions[0].Name, name)
+		require.Equal(t, tt.after == 0, f.After.IsZero(), name)
+		if tt.after > 0 {
+			require.Equal(t, now.Add(tt.after), f.After.Time, name)
+		}
+	}
+}
+
 func TestFitsOrder(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
 	blocked := condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonEvictionBlocked, "the API server seems to have lost its memory")

@@ -35,6 +35,9 @@ type Fit struct {
 	Fits bool   `json:"fits"`
 	// Why it does not fit.
 	Why string `json:"why,omitempty"`
+	// After is when volumes that were released just now are old enough to go, where the claim
+	// waits for that.
+	After metav1.Time `json:"after,omitzero"`
 	// Evictions make the room, in their order.
 	Evictions []Eviction `json:"evictions,omitempty"`
 	// Replicas is what replicas of datasets have to give beside them.
@@ -108,15 +111,24 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	i := slices.IndexFunc(view.Pools, func(p poolView) bool { return p.Name == spec.Pool() })
 	need := claim.Charge().In(view.Pools[i].Extent)
 	view.PersistentVolumes = append(view.PersistentVolumes, claim)
-	plan := eviction.Plan(view, policy)
+	plan, freed := planFor(view, policy, spec.Pool())
+	if view.Pools[i].Thin == nil {
+		missing := need + bytesOf(s.Status.Pools[i].Promised) - view.Pools[i].Free
+		for _, at := range comingOfAge(view, policy) {
+			if freed >= missing {
+				break
+			}
+			later := view
+			later.Now = at
+			if p, n := planFor(later, policy, spec.Pool()); n >= missing {
+				f.After, view, plan, freed = metav1.NewTime(at), later, p, n
+			}
+		}
+	}
 	gone := map[volume.Name]bool{}
-	var freed volume.Bytes
 	for _, e := range plan.Evictions {
 		f.Evictions = append(f.Evictions, evictionOf(s.Name, e))
 		gone[e.Volume.Name] = true
-		if e.Volume.Pool() == spec.Pool() {
-			freed += e.Volume.Device
-		}
 	}
 	f.Unlisted = max(0, s.Status.ReleasedCount-int32(len(s.Status.Released)))
 	if why := blockedOf(s); why != "" && len(f.Evictions) > 0 {
@@ -135,6 +147,29 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	for _, e := range eviction.Plan(view, policy).Evictions {
 		f.Then = append(f.Then, evictionOf(s.Name, e))
 	}
+}
+
+// planFor is what a node would evict, and how much of that comes from a pool.
+func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (plan eviction.Result, freed volume.Bytes) {
+	plan = eviction.Plan(view, policy)
+	for _, e := range plan.Evictions {
+		if e.Volume.Pool() == pool {
+			freed += e.Volume.Device
+		}
+	}
+	return plan, freed
+}
+
+// comingOfAge is when each volume that was released a moment ago may go (Policy.MinAge), the
+// first one first.
+func comingOfAge(view eviction.View, policy eviction.Policy) (out []time.Time) {
+	for i := range view.Volumes {
+		if at := view.Volumes[i].Released.Add(policy.MinAge); at.After(view.Now) {
+			out = append(out, at)
+		}
+	}
+	slices.SortFunc(out, time.Time.Compare)
+	return out
 }
 
 // NextOf lists what each node would evict now, and what would go next when room is needed:

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -94,6 +96,7 @@ type whatIf struct {
 
 type fit struct {
 	overview.Fit
+	Later    string // in how long what goes is old enough to
 	Link     string
 	Goes     []eviction
 	MoreGoes int
@@ -119,6 +122,9 @@ func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) 
 	shown := min(len(fits), max(mostFits, min(q.Nodes, 4*mostFits)))
 	for _, f := range fits[:shown] {
 		one := fit{Fit: f, Link: nodeLink(f.Node)}
+		if !f.After.IsZero() {
+			one.Later = duration.HumanDuration(f.After.Sub(now))
+		}
 		for _, e := range f.Evictions {
 			one.Goes = append(one.Goes, evictionOf(e, now))
 		}
