@@ -34,7 +34,12 @@ with the CSI driver (csi) or the FlexVolume driver (flex). Nothing is copied; cl
 data stay as they are. No pod may use the claim meanwhile: what is in use is left as it is.
 Where it was interrupted, say it again. It needs the right to create, patch and delete
 PersistentVolumes. See docs/doors.md.`,
-		Args:      cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("name the door, csi or flex, and the claims whose volumes are to go through it")
+			}
+			return nil
+		},
 		ValidArgs: []string{string(pv.CSI), string(pv.Flex)},
 		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
 	}

@@ -142,7 +142,12 @@ func jobLogsCommand(s *session) *cobra.Command {
 		Short: "Show what the workers of a job print",
 		Long: `logs shows what the workers of a job print, each line with the number of its worker; of a
 worker that was replaced, what the last of its pods prints.`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%q: name one job; kubectl flexlvm job ls lists them", args)
+			}
+			return nil
+		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

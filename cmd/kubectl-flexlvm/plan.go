@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -51,13 +50,8 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if o.nodes < 1 || o.next < 1 {
-		return errors.New("--nodes and --next: give 1 or more")
-	}
-	if o.claim != "" {
-		if _, err := sizeOf(o.claim); err != nil { // before the cluster is asked
-			return err
-		}
+	if err := o.checkClaim(cmd); err != nil { // before the cluster is asked
+		return err
 	}
 	c, err := s.client()
 	if err != nil {
@@ -85,6 +79,25 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 	}
 	fits := overview.FitsOf(objects, spec, now)
 	return o.print(cmd.OutOrStdout(), fits, func(to io.Writer) { o.printFits(to, fits, now) })
+}
+
+// checkClaim refuses what cannot be, and what would be ignored.
+func (o *planOptions) checkClaim(cmd *cobra.Command) error {
+	for name, n := range map[string]int{"nodes": o.nodes, "next": o.next} {
+		if n < 1 {
+			return fmt.Errorf("--%s %d: give 1 or more", name, n)
+		}
+	}
+	if o.claim != "" {
+		_, err := sizeOf(o.claim)
+		return err
+	}
+	for _, name := range []string{"claim", "class", "nodes"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			return fmt.Errorf("--%s %q: asks about a claim; give its size, as in --claim 500Gi", name, f.Value)
+		}
+	}
+	return nil
 }
 
 // specOf is the volume of a claim of this size and class.

@@ -70,6 +70,9 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 		if len(args) == 1 {
 			o.wanted.Claim = args[0]
 		}
+		if o.wait <= 0 {
+			return fmt.Errorf("--wait %s: give more than 0, as in 1m: the request is withdrawn after it", o.wait)
+		}
 		c, err := s.client()
 		if err != nil {
 			return err

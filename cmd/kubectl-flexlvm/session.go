@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -88,13 +90,22 @@ func list[T any, L interface {
 	for {
 		page := L(new(T))
 		if err := c.List(ctx, page, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, options...)...); err != nil {
-			return fmt.Errorf("list: %w", err)
+			return unreachable(fmt.Errorf("list: %w", err))
 		}
 		each(page)
 		if next = page.GetContinue(); next == "" {
 			return nil
 		}
 	}
+}
+
+// unreachable says what to do where the API server does not answer at all.
+func unreachable(err error) error {
+	var failed net.Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	return fmt.Errorf("%w; see whether kubectl version reaches the server, and --kubeconfig and --context name the right one", err)
 }
 
 func storages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage, err error) {
