@@ -57,12 +57,20 @@ func TestHealth(t *testing.T) {
 	end, err := serveHealth(t.Context(), address, socket)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, end()) }()
-	ask := func() int {
-		answer, err := http.Get("http://" + address + "/healthz")
+	silent, err := net.Dial("tcp", address) // keeps nobody from asking
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
+	get := func(path string) int {
+		answer, err := http.Get("http://" + address + path)
+		require.NoError(t, err)
+		_, err = io.ReadAll(answer.Body) // fails if the length is not what was said
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		return answer.StatusCode
 	}
+	ask := func() int { return get("/healthz") }
+	require.Equal(t, http.StatusNotFound, get("/"))
+	require.Equal(t, http.StatusNotFound, get("/healthz/"))
 	require.Equal(t, http.StatusServiceUnavailable, ask())
 
 	log := logrus.New()

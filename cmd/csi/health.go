@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -13,28 +15,60 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// probePatience is how long the driver may take to say that it is there.
-const probePatience = 5 * time.Second
+// Limits of one health check.
+const (
+	probePatience = 5 * time.Second // within which the driver has to say that it is there
+	mostRequest   = 16 << 10        // bytes of a request that are read
+	acceptPause   = 100 * time.Millisecond
+)
 
 // serveHealth answers /healthz on an address: whether the driver answers on its socket, as
 // kubelet would ask it. kubelet cannot run a program for that in the container, whose
 // process has left its namespaces.
+//
+// It speaks just enough HTTP for that. net/http would take 1.7 MiB of memory on every node.
 func serveHealth(ctx context.Context, address, socket string) (end func() error, err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for health checks (choose another --health-address): %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if err := probe(r.Context(), socket); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			switch {
+			case errors.Is(err, net.ErrClosed):
+				return
+			case err != nil: // such as too many open files
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(acceptPause):
+				}
+			default:
+				go answerHealth(ctx, conn, socket)
+			}
 		}
-		fmt.Fprintln(w, "ok")
-	})
-	server := &http.Server{Handler: mux, ReadTimeout: probePatience, WriteTimeout: 2 * probePatience, MaxHeaderBytes: 16 << 10}
-	go func() { _ = server.Serve(listener) }() // ends with ErrServerClosed at the end
-	return server.Close, nil
+	}()
+	return listener.Close, nil
+}
+
+// answerHealth answers one request and closes the connection. Whoever does not wait for the
+// answer has none.
+func answerHealth(ctx context.Context, conn net.Conn, socket string) {
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(2 * probePatience))
+	lines := bufio.NewScanner(io.LimitReader(conn, mostRequest))
+	lines.Scan()
+	request := lines.Text()
+	for lines.Scan() && lines.Text() != "" { // the header ends with an empty line
+	}
+	status, body := "200 OK", "ok"
+	if !strings.HasPrefix(request, "GET /healthz HTTP/1.") {
+		status, body = "404 Not Found", "only GET /healthz is served"
+	} else if err := probe(ctx, socket); err != nil {
+		status, body = "503 Service Unavailable", err.Error()
+	}
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", status, len(body)+1, body)
 }
 
 // probe asks the driver that serves the socket whether it is ready.

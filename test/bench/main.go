@@ -39,6 +39,7 @@ var (
 // A driver that the part doors sets beside those that it knows.
 var (
 	doorRounds = flag.Int("doors.rounds", 9, "how often each side of the part doors runs")
+	doorWithin = flag.Duration("doors.within", 0, "how long its rounds may take together; as many are run as fit; 0 is no bound")
 	class      = flag.String("doors.class", "", "a StorageClass of another driver, which its manifests hold")
 	grows      = flag.Bool("doors.grows", true, "whether claims of that class may grow")
 	space      = flag.String("doors.namespace", "default", "where the other driver's pods are")
@@ -146,7 +147,7 @@ func ofDoors(ctx context.Context, dir string) error {
 		return err
 	}
 	lines, err := doors.Measure(ctx, doors.Config{
-		Rounds: *doorRounds, Class: *class, Grows: *grows, Namespace: *space, Manifests: listed(*manifests), Images: listed(*images), Log: os.Stderr,
+		Rounds: *doorRounds, Within: *doorWithin, Class: *class, Grows: *grows, Namespace: *space, Manifests: listed(*manifests), Images: listed(*images), Log: os.Stderr,
 	})
 	if err != nil {
 		return fmt.Errorf("the figures of the doors: %w", err)

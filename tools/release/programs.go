@@ -27,7 +27,9 @@ func (s source) build(ctx context.Context, version, arch, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("build programs: %w", err)
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", to + "/"}
+	// gRPC's tracing, which nothing here uses, would have the linker keep each method of each
+	// type: the CSI driver would take 3.3 MiB more on every node.
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-o", to + "/"}
 	args = append(args, linkFlags(version, arch)...)
 	for _, p := range programs {
 		args = append(args, "./cmd/"+p)

@@ -20,6 +20,7 @@ import (
 // Config says what is measured.
 type Config struct {
 	Rounds int
+	Within time.Duration // no round begins that would probably end later; 0: no bound
 	// A driver beside those that are there always; none, if Class is empty.
 	Class     string   // its StorageClass
 	Grows     bool     // its claims may grow
@@ -58,25 +59,39 @@ func Measure(ctx context.Context, cfg Config) (lines []string, err error) {
 		sides = append(sides, &side{name: cfg.Class, class: cfg.Class, grows: cfg.Grows})
 		namespaces = append(namespaces, cfg.Namespace)
 	}
+	done, err := rounds(ctx, b, cfg, sides)
+	if err != nil {
+		return nil, err
+	}
+	lines = append(table(sides), "", fmt.Sprintf("rounds: %d", done), "")
+	memory, err := resident(ctx, b, namespaces)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(lines, memoryTable(memory)...), append([]string{""}, beside(sides)...)...), nil
+}
+
+// rounds runs the sides in turns, each first in another round, and returns how often.
+func rounds(ctx context.Context, b *start.Bed, cfg Config, sides []*side) (done int, err error) {
+	began := time.Now()
 	for i := range cfg.Rounds + 1 {
+		if each := time.Since(began) / time.Duration(max(i, 1)); i > 1 && cfg.Within > 0 && time.Since(began)+each > cfg.Within {
+			break
+		}
 		for j := range sides {
 			s := sides[(i+j)%len(sides)]
 			times, err := s.round(ctx, b, i)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
+				return done, fmt.Errorf("%s: %w", s.name, err)
 			}
 			fmt.Fprintf(cfg.Log, "round %d: %s: %v\n", i, s.name, times)
 			if i > 0 { // the first round warms up
 				s.add(times)
 			}
 		}
+		done = i
 	}
-	lines = append(table(sides), "")
-	memory, err := resident(ctx, b, namespaces)
-	if err != nil {
-		return nil, err
-	}
-	return append(append(lines, memory...), append([]string{""}, beside(sides)...)...), nil
+	return done, nil
 }
 
 // installDoor adds the CSI driver, whose class is the other's but for the door.

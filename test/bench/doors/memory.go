@@ -9,9 +9,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/start"
 )
 
-// resident has a line for each pod of these namespaces, with what its processes have resident.
-func resident(ctx context.Context, b *start.Bed, namespaces []string) ([]string, error) {
-	lines := []string{"| pod | of | resident |", "|---|---|---|"}
+// An occupant is a pod, with what its processes have resident.
+type occupant struct {
+	name, kind string
+	own        float64 // MiB: heap, stacks and what else is in no file
+	program    float64 // MiB: of its program's file; the kernel can drop it, and reads it again
+}
+
+func (o occupant) resident() float64 { return o.own + o.program }
+
+// resident are the pods of these namespaces.
+func resident(ctx context.Context, b *start.Bed, namespaces []string) ([]occupant, error) {
+	all := []occupant{}
 	for _, namespace := range namespaces {
 		out, err := b.Kubectl(ctx, "-n", namespace, "get", "pods", "--field-selector=status.phase=Running", "-o",
 			`jsonpath={range .items[*]}{.metadata.uid} {.metadata.name} {.metadata.ownerReferences[0].kind}{"\n"}{end}`)
@@ -23,38 +32,77 @@ func resident(ctx context.Context, b *start.Bed, namespaces []string) ([]string,
 			if len(f) != 3 {
 				return nil, fmt.Errorf("list pods: %q", line)
 			}
-			mib, err := ofPod(ctx, b, f[0])
+			o, err := ofPod(ctx, b, f[0])
 			if err != nil {
 				return nil, fmt.Errorf("memory of %s: %w", f[1], err)
 			}
-			lines = append(lines, fmt.Sprintf("| %s | %s | %.1f MiB |", f[1], f[2], mib))
+			o.name, o.kind = f[1], f[2]
+			all = append(all, o)
 		}
 	}
-	return lines, nil
+	return all, nil
 }
 
-// ofPod is what the processes of a pod have resident, in MiB; those that hold the namespaces of
-// pods are the test bed's own.
-func ofPod(ctx context.Context, b *start.Bed, uid string) (float64, error) {
+// ofPod is what the processes of a pod have resident; those that hold the namespaces of pods are
+// the test bed's own.
+func ofPod(ctx context.Context, b *start.Bed, uid string) (o occupant, err error) {
 	const script = `for p in /proc/[0-9]*; do
 		grep -q "pod$1" $p/cgroup 2>/dev/null || continue
 		[ "$(tr '\0' ' ' <$p/cmdline)" = "sleep 2147483647 " ] && continue
-		awk '/^VmRSS:/ { print $2 }' $p/status
+		awk '/^RssAnon:/ { own = $2 } /^RssFile:|^RssShmem:/ { file += $2 } END { print own, file }' $p/status
 	done`
 	out, err := b.Node(ctx, start.Node, "sh", "-c", script, "sh", uid)
 	if err != nil {
-		return 0, err
+		return o, err
 	}
-	kib, seen := 0, false
-	for _, field := range strings.Fields(out) {
-		n, err := strconv.Atoi(field)
+	fields := strings.Fields(out)
+	if len(fields) == 0 || len(fields)%2 != 0 {
+		return o, fmt.Errorf("no process of pod %s on %s: %q", uid, start.Node, out)
+	}
+	for i, field := range fields {
+		kib, err := strconv.Atoi(field)
 		if err != nil {
-			return 0, fmt.Errorf("read %q: %w", out, err)
+			return o, fmt.Errorf("read %q: %w", out, err)
 		}
-		kib, seen = kib+n, true
+		if i%2 == 0 {
+			o.own += float64(kib) / 1024
+		} else {
+			o.program += float64(kib) / 1024
+		}
 	}
-	if !seen {
-		return 0, fmt.Errorf("no process of pod %s on %s", uid, start.Node)
+	return o, nil
+}
+
+// topolvmMemory is what TopoLVM's processes had resident on a node, in the run that the times
+// are from.
+const topolvmMemory = 79.0
+
+// memoryTable has a line for each pod, and one for each of what an operator installs on every
+// node, beside TopoLVM.
+func memoryTable(all []occupant) []string {
+	lines := []string{"| pod | of | resident | of that its own | of that its program |", "|---|---|---|---|---|"}
+	for _, o := range all {
+		lines = append(lines, fmt.Sprintf("| %s | %s | %.1f MiB | %.1f MiB | %.1f MiB |", o.name, o.kind, o.resident(), o.own, o.program))
 	}
-	return float64(kib) / 1024, nil
+	lines = append(lines, "", "| on every node | resident | ÷ TopoLVM | target |", "|---|---|---|---|")
+	for _, installed := range []struct {
+		what   string
+		of     []string
+		target string
+	}{
+		{"CSI driver and node daemon", []string{"flexlvm-csi-", "flexlvm-gc-"}, "≤ 0.50"},
+		{"both drivers and node daemon", []string{"flexlvm-csi-", "flexlvm-gc-", "flexlvm-installer-"}, ""},
+		{"FlexVolume driver and node daemon", []string{"flexlvm-gc-", "flexlvm-installer-"}, ""},
+	} {
+		sum := 0.0
+		for _, o := range all {
+			for _, prefix := range installed.of {
+				if o.kind == "DaemonSet" && strings.HasPrefix(o.name, prefix) {
+					sum += o.resident()
+				}
+			}
+		}
+		lines = append(lines, fmt.Sprintf("| %s | %.1f MiB | %.2f | %s |", installed.what, sum, sum/topolvmMemory, installed.target))
+	}
+	return lines
 }
