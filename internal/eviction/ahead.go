@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
 // Ahead remembers the times of volumes that lie ahead of the clock, and when each was
@@ -16,10 +17,10 @@ type Ahead struct {
 	seen map[stamp]time.Time
 }
 
-// A stamp is a time that a volume carries.
+// A stamp is a time that a volume or a PersistentVolume carries.
 type stamp struct {
-	uuid string
-	at   int64 // in nanoseconds
+	uid string
+	at  int64 // in nanoseconds
 }
 
 // Replace puts in the place of every time that lies ahead of now when it was first seen.
@@ -28,17 +29,31 @@ func (a *Ahead) Replace(now time.Time, volumes []inventory.Volume) {
 	seen := map[stamp]time.Time{}
 	for i := range volumes {
 		v := &volumes[i]
-		for _, t := range []*time.Time{&v.Created, &v.LastUsed, &v.Released} {
-			if !t.After(now) {
-				continue
-			}
-			its := stamp{v.UUID, t.UnixNano()}
-			first, known := a.seen[its]
-			if !known || first.After(now) { // the clock may have been set back once more
-				first = now
-			}
-			seen[its], *t = first, first
-		}
+		a.replace(now, seen, v.UUID, &v.Created, &v.LastUsed, &v.Released)
 	}
 	a.seen = seen
+}
+
+// ReplaceEvictable is Replace for since when the replicas of PersistentVolumes are past recall.
+func (a *Ahead) ReplaceEvictable(now time.Time, claims []persistentvolume.Volume) {
+	seen := map[stamp]time.Time{}
+	for i := range claims {
+		c := &claims[i]
+		a.replace(now, seen, string(c.UID), &c.Replica.Evictable)
+	}
+	a.seen = seen
+}
+
+func (a *Ahead) replace(now time.Time, seen map[stamp]time.Time, uid string, times ...*time.Time) {
+	for _, t := range times {
+		if !t.After(now) {
+			continue
+		}
+		its := stamp{uid, t.UnixNano()}
+		first, known := a.seen[its]
+		if !known || first.After(now) { // the clock may have been set back once more
+			first = now
+		}
+		seen[its], *t = first, first
+	}
 }

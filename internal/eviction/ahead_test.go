@@ -9,6 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A clock that was ahead when a volume was released must not keep it until that day.
@@ -59,4 +60,26 @@ func TestTimesAhead(t *testing.T) {
 	got = listed()
 	ahead.Replace(future.Add(time.Hour), got)
 	require.Equal(t, listed(), got)
+}
+
+// Nor must one that was ahead when a replica was past recall let its room count as coming until
+// that day, where its claim stays.
+func TestEvictableAhead(t *testing.T) {
+	future := evictiontest.Now.AddDate(73, 0, 0)
+	var ahead eviction.Ahead
+	shortfall := func(later time.Duration) volume.Bytes {
+		s := evictiontest.New()
+		s.View.Now = s.View.Now.Add(later)
+		s.Replica("first", 60)
+		s.Claim("promised", 65) // 39 GiB are free
+		first := &s.View.PersistentVolumes[1].Replica
+		first.Asked, first.Unlabelled, first.Evictable = future, future, future
+		ahead.ReplaceEvictable(s.View.Now, s.View.PersistentVolumes)
+		require.Equal(t, evictiontest.Now, first.Evictable)
+		require.Equal(t, future, first.Asked, "nothing goes by it")
+		return s.Plan().Pools[0].Shortfall
+	}
+	require.Zero(t, shortfall(0))
+	require.Zero(t, shortfall(5*time.Minute))
+	require.Equal(t, 26*volume.GiB, shortfall(5*time.Minute+time.Second))
 }

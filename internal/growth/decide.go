@@ -152,6 +152,9 @@ func (s scene) broken() (bool, time.Time) {
 		return false, time.Time{}
 	}
 	until := c.LastTransitionTime.Add(nodeErrorGrace)
+	if until.Sub(s.now) > 2*nodeErrorGrace { // the node's clock was ahead, and by now it has had its time
+		return true, time.Time{}
+	}
 	return !s.now.Before(until), until
 }
 

@@ -416,3 +416,18 @@ func TestStaleReport(t *testing.T) {
 	w.settle()
 	w.requireSize("data", 20*gib)
 }
+
+// A node whose clock is ahead must not keep a pod from starting until that day.
+func TestNodeErrorAhead(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.ask("data", 60*gib)
+	w.settle()
+	w.make("foreign", "", 50*gib)
+	now := w.now
+	w.now = now.AddDate(73, 0, 0)
+	require.False(t, w.kubelet("data"))
+	w.now = now
+	w.serve()
+	require.True(t, w.kubelet("data"), "the pod starts")
+}
