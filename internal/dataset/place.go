@@ -28,17 +28,7 @@ type place struct {
 // is not forgotten.
 func placesOf(s *Observed) map[int]place {
 	out, covered := map[int]place{}, map[string]bool{}
-	unknown := false // where one lies
-	for _, index := range slices.Sorted(maps.Keys(s.Replicas)) {
-		r := s.Replicas[index]
-		if r.Claim == nil || isPending(r.Claim) {
-			continue
-		}
-		node := cmp.Or(r.Node, r.Claim.Annotations[annotationNode])
-		out[index] = place{node: node, seen: r.Node != "" || s.Fitting[node]}
-		covered[node] = true
-		unknown = unknown || node == "" && r.Volume == nil && !going(r.Claim)
-	}
+	unknown := s.lying(out, covered)
 	// What has no volume yet holds nothing: it goes where its node is not to have one any more.
 	for _, index := range slices.Sorted(maps.Keys(s.Replicas)) {
 		if r := s.Replicas[index]; r.Claim != nil && isPending(r.Claim) && !going(r.Claim) {
@@ -64,6 +54,21 @@ func placesOf(s *Observed) map[int]place {
 		s.reserve(out, covered, next, node)
 	}
 	return out
+}
+
+// lying adds the replicas that lie on a node already, and the nodes that they cover; and
+// reports whether there is one of which it is not known where.
+func (s *Observed) lying(out map[int]place, covered map[string]bool) (unknown bool) {
+	for index, r := range s.Replicas {
+		if r.Claim == nil || isPending(r.Claim) {
+			continue
+		}
+		node := cmp.Or(r.Node, r.Claim.Annotations[annotationNode])
+		out[index] = place{node: node, seen: r.Node != "" || s.Fitting[node]}
+		covered[node] = true
+		unknown = unknown || node == "" && r.Volume == nil && !going(r.Claim)
+	}
+	return unknown
 }
 
 // reserve gives a number to a node that may have a replica and has none.
