@@ -93,6 +93,8 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 	require.Equal(t, "1 of 4 nodes Waiting; v-a-3 on node node-9: no node takes its loader: node(s) did not have enough free storage", out.Status.Message)
 	require.False(t, out.Failed)
 
+	require.Equal(t, "node-0,node-1,node-2", summarize([]Outcome{out}).Nodes, "it holds no data")
+
 	// It goes again, and so does the claim, as there is nothing in it.
 	delete(s.Fitting, "node-9")
 	out = s.requirePlan("delete job v-a-3", "delete claim v-a-3")

@@ -135,7 +135,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 			total.SecondsLeft = max(total.SecondsLeft, p.SecondsLeft)
 		}
 		for _, r := range s.Nodes {
-			if r.Node != "" {
+			if r.Node != "" && holds(r.State) {
 				nodes[r.Node] = true
 			}
 		}
@@ -157,6 +157,12 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 		out.TimeLeft = timeLeft(total.SecondsLeft)
 	}
 	return out
+}
+
+// holds reports whether a replica in this state has data, or may have. Others name the node
+// that they are for.
+func holds(state flexlvmv1.ReplicaState) bool {
+	return state != flexlvmv1.ReplicaWaiting && state != flexlvmv1.ReplicaFailed
 }
 
 func readable(bytes int64) string { return strings.ReplaceAll(volume.Bytes(bytes).String(), " ", "") }
