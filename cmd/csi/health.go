@@ -58,9 +58,11 @@ func answerHealth(ctx context.Context, conn net.Conn, socket string) {
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * probePatience))
 	lines := bufio.NewScanner(io.LimitReader(conn, mostRequest))
-	lines.Scan()
-	request := lines.Text()
+	request := ""
 	for lines.Scan() && lines.Text() != "" { // the header ends with an empty line
+		if request == "" {
+			request = lines.Text()
+		}
 	}
 	status, body := "200 OK", "ok"
 	if !strings.HasPrefix(request, "GET /healthz HTTP/1.") {
