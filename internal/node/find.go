@@ -121,6 +121,7 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 	if err := e.lvm.Create(ctx, lv); err != nil {
 		return found{}, err
 	}
+	gotRoom(ctx)
 	e.after("lvcreate")
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if err != nil {

@@ -46,7 +46,7 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
 	givenUp := e.givenUp(spec)
-	return e.withRoom(ctx, spec.Group, func() error { return e.mount(ctx, spec, as, givenUp) })
+	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
 // mount is a try of a call at whose beginning that was when the replica was last given up.

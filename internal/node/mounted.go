@@ -60,7 +60,7 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 // ExpandMounted is Expand for callers that know no more of a volume than its name and where
 // it is mounted (ErrNotMounted): the rest is what the volume says of itself.
 func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
-	return e.withRoom(ctx, g, func() error { return e.expandMounted(ctx, g, n, path, size) })
+	return e.withRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size) })
 }
 
 // expandMounted reads all it goes by under the volume's lock: a mount may just now be setting

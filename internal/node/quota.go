@@ -150,7 +150,7 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if spec.ReadOnly {
 		return nil
 	}
-	return e.withRoom(ctx, spec.Group, func() error { return e.expand(ctx, spec, size) })
+	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.expand(ctx, spec, size) })
 }
 
 func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {

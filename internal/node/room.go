@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -28,11 +29,11 @@ const (
 // the call fails at once.
 //
 // call returns without any lock, so nothing waits for this but the pod. One call of a
-// group tries at a time: all at once would keep the daemon from LVM, whose eviction they
-// wait for.
-func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func() error) error {
+// group tries at a time, until it has its room (gotRoom) or not: all at once would keep the
+// daemon from LVM, whose eviction they wait for.
+func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context.Context) error) error {
 	seen := e.roomMade()
-	err := call()
+	err := call(ctx)
 	if !errors.Is(err, lvm.ErrNoSpace) || e.patience == 0 || !e.daemonWorks() {
 		return err
 	}
@@ -49,13 +50,25 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func() error
 			continue
 		}
 		seen = e.roomMade()
-		err = call()
+		release = sync.OnceFunc(release)
+		err = call(context.WithValue(ctx, turn{}, release))
 		release()
 		if !errors.Is(err, lvm.ErrNoSpace) {
 			break
 		}
 	}
 	return err
+}
+
+// turn is the key under which the context of a call that has waited holds what ends its turn.
+type turn struct{}
+
+// gotRoom lets the next call try: this one has its room, and what is left to do, such as mkfs,
+// takes longer than that.
+func gotRoom(ctx context.Context) {
+	if end, waited := ctx.Value(turn{}).(func()); waited {
+		end()
+	}
 }
 
 // daemonWorks reports whether a node daemon is at work on this node, or may be.
