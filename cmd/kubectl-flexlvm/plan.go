@@ -182,7 +182,7 @@ func printFit(to io.Writer, f overview.Fit, now time.Time) {
 		return
 	case !f.After.IsZero():
 		fmt.Fprintf(to, "\n%s: yes, in %s, when they have been released long enough (--min-age), and these go:\n", f.Node, duration.HumanDuration(f.After.Sub(now)))
-	case len(f.Evictions) == 0 && f.Replicas == 0:
+	case len(f.Evictions)+len(f.Then) == 0 && f.Replicas == 0:
 		fmt.Fprintf(to, "\n%s: yes, and nothing goes for it\n", f.Node)
 	default:
 		fmt.Fprintf(to, "\n%s: yes, and these go:\n", f.Node)

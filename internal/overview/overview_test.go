@@ -165,6 +165,21 @@ func TestFitsLater(t *testing.T) {
 	}
 }
 
+// A claim that fills its pool evicts what was released just now, once that is old enough.
+func TestThenLater(t *testing.T) {
+	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 35 * volume.GiB}
+	f := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) {
+		s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: metav1.Duration{Duration: 2 * time.Minute}}
+		for i := range s.Released {
+			s.Released[i].Released = metav1.NewTime(now.Add(-time.Duration(i) * time.Second))
+		}
+	})}}, spec, now)[0]
+	require.Empty(t, f.Evictions)
+	require.Zero(t, f.After)
+	require.Len(t, f.Then, 2)
+	require.Equal(t, "released-0", f.Then[0].Name, "the least recently used first")
+}
+
 func TestFitsOrder(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
 	blocked := condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonEvictionBlocked, "the API server seems to have lost its memory")

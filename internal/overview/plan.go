@@ -144,6 +144,9 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	}
 	view.PersistentVolumes = view.PersistentVolumes[:len(view.PersistentVolumes)-1]
 	view.Volumes = slices.DeleteFunc(view.Volumes, func(v volumeView) bool { return gone[v.Name] })
+	if ages := comingOfAge(view, policy); len(ages) > 0 {
+		view.Now = ages[len(ages)-1] // a pool that is too full waits for all of them
+	}
 	for _, e := range eviction.Plan(view, policy).Evictions {
 		f.Then = append(f.Then, evictionOf(s.Name, e))
 	}
