@@ -214,6 +214,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		Examine: examiner(engine, host, log),
 		Turn:    ours,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
+		Mounts:  mount.Watch,
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 		Trim:    o.trim,
 	}, engine, api, nodeagent.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})

@@ -54,6 +54,9 @@ type Config struct {
 	Turn func() (release func(), taken bool, err error)
 	// Called returns when somebody on the node last asked for a round; nil: nobody can.
 	Called func() time.Time
+	// Mounts calls changed after each change of the host's mounts, until ctx ends; nil: they
+	// are not watched.
+	Mounts func(ctx context.Context, changed func()) error
 	// Missing returns the programs that the host lacks.
 	Missing func() []string
 	IO      iolimit.Host // limits on it; a dry run sets none
@@ -95,6 +98,7 @@ type Daemon struct {
 	waits       atomic.Bool               // for another daemon of this node to end
 	ended       atomic.Pointer[time.Time] // when a round last ended
 	examined    atomic.Pointer[examination]
+	heldUp      heldUp
 
 	// What follows belongs to the goroutine of the rounds.
 	cluster     string
@@ -230,6 +234,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
 	all.Go(func() { d.answer(ctx) })
+	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
 	d.awaitWatches(ctx)
 

@@ -62,6 +62,7 @@ type observation struct {
 func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	f := observation{at: d.cfg.Now()}
 	var err error
+	changes := d.heldUp.changes.Load()
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
 	}
@@ -75,6 +76,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 			return f, &failure{reasonAPI, err}
 		}
 	}
+	d.noteHeldUp(f.inventory.Volumes, changes)
 	d.heal(ctx, f.inventory)
 	if err := d.remember(ctx); err != nil {
 		return f, &failure{reasonAPI, err}

@@ -1,0 +1,49 @@
+package nodeagent_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A pod that was deleted by force is gone from the API before its volume is unmounted, of
+// which the API says nothing.
+func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.Interval = time.Hour
+	var watch atomic.Pointer[func()]
+	r.config.Mounts = func(ctx context.Context, changed func()) error {
+		watch.Store(&changed)
+		<-ctx.Done()
+		return nil
+	}
+	r.claimed("data", 5)
+	r.volume("given-up", volume.Unreferenced, 5, func(v *inventory.Volume) { v.Open, v.Reclaim = true, volume.ReclaimImmediate })
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	from := r.untilQuiet()
+	r.eventually(func() bool { return watch.Load() != nil }, "mounts are not watched")
+	changed := *watch.Load()
+	changed() // of another volume: it is looked at once more
+	r.moreRounds(from)
+	r.untilQuiet()
+	require.Empty(t, r.engine.called("remove flexlvm/given-up"))
+
+	r.engine.with(func() {
+		for i := range r.engine.volumes {
+			r.engine.volumes[i].Open = false
+		}
+	})
+	changed()
+	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/given-up")) == 1 }, "it is still there")
+	from = r.untilQuiet()
+	changed()
+	require.Equal(t, from, r.untilQuiet(), "nothing is held up, so that pods may come and go")
+}
