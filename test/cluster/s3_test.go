@@ -13,6 +13,7 @@ import (
 
 // A server in the cluster's network is there for pods and for this process.
 func TestS3(t *testing.T) {
+	t.Parallel()
 	ctx := deadline(t, 2*time.Minute)
 	server, err := shared.StartS3(ctx, 9000)
 	require.NoError(t, err)
