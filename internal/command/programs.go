@@ -156,6 +156,8 @@ func packageOf(program string) string {
 	switch program {
 	case "wipefs", "blkid", "lsblk":
 		return "util-linux"
+	case "cryptsetup":
+		return "cryptsetup, or cryptsetup-bin"
 	}
 	return "lvm2"
 }

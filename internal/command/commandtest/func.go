@@ -46,3 +46,29 @@ func Missing(argv ...string) error {
 	silent.SetOutput(io.Discard)
 	return command.New("/nonexistent", silent).Unkillable.Command(argv[0], argv[1:]...).Run()
 }
+
+// An InputFunc is a Func that also gets what each program reads.
+type InputFunc func(stdin string, argv ...string) error
+
+// Command implements exec.Interface.
+func (f InputFunc) Command(name string, args ...string) exec.Cmd {
+	fake := &testingexec.FakeCmd{}
+	fake.RunScript = []testingexec.FakeAction{func() (stdout, stderr []byte, err error) {
+		var in []byte
+		if fake.Stdin != nil {
+			if in, err = io.ReadAll(fake.Stdin); err != nil {
+				return nil, nil, err
+			}
+		}
+		return nil, nil, f(string(in), append([]string{name}, args...)...)
+	}}
+	return testingexec.InitFakeCmd(fake, name, args...)
+}
+
+// CommandContext implements exec.Interface.
+func (f InputFunc) CommandContext(_ context.Context, name string, args ...string) exec.Cmd {
+	return f.Command(name, args...)
+}
+
+// LookPath implements exec.Interface: every program is there.
+func (f InputFunc) LookPath(name string) (string, error) { return name, nil }

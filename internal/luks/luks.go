@@ -1,0 +1,166 @@
+// Package luks makes, opens, grows and closes LUKS2 containers with the host's cryptsetup,
+// and finds the mappings of open ones in sysfs. It decides nothing.
+//
+// A key goes to cryptsetup by its standard input, a file in memory (internal/command), and
+// nowhere else: not into an argument, a file or an error.
+package luks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Errors that callers may test for with errors.Is.
+var (
+	// ErrWrongKey: the key opens no slot of the container.
+	ErrWrongKey = errors.New("wrong key")
+	// ErrBusy: somebody has the mapping open.
+	ErrBusy = errors.New("in use")
+)
+
+const (
+	// metadataSize is that of each of the two copies of the header. ReadHeader looks for the
+	// second behind the first.
+	metadataSize = 16 << 10
+	sector       = 512
+
+	// One key is derived at a time, and this is what it takes: the host's programs share
+	// the node's memory with the pods. The key of a Secret is a random one, which nobody
+	// guesses however cheap a guess is.
+	pbkdfMemory     = 64 << 10 // KiB
+	pbkdfIterations = 4        // the least that argon2id has
+)
+
+// A Key is the content of a Secret. Printing it prints nothing of it, not even in a field
+// that is not exported, whose methods fmt does not call: a function is printed as a number.
+type Key struct{ secret func() []byte }
+
+// The lengths that a key may have. The least is that of a random key of 256 bits.
+const (
+	MinKey = 32
+	MaxKey = 4096
+)
+
+// NewKey checks the length of a key, and no more.
+func NewKey(secret []byte) (Key, error) {
+	if len(secret) < MinKey || len(secret) > MaxKey {
+		return Key{}, fmt.Errorf("a key has %d to %d bytes, and this one has %d", MinKey, MaxKey, len(secret))
+	}
+	own := bytes.Clone(secret)
+	return Key{func() []byte { return own }}, nil
+}
+
+// IsZero reports whether there is no key.
+func (k Key) IsZero() bool { return k.secret == nil }
+
+// Format implements fmt.Formatter, for every verb.
+func (Key) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("(a key)")) }
+
+// MarshalText keeps a key out of JSON, and of logs that are JSON.
+func (Key) MarshalText() ([]byte, error) { return []byte("(a key)"), nil }
+
+// Format makes a container on device, with a header of volume.LUKSHeader bytes and this UUID.
+// The caller must be sure that the volume is in state creating: whatever the device holds is
+// lost.
+//
+// It gives the header another UUID first, and changes that last: the header of a Format that
+// was killed at any instant is none, or has an UUID that is not the caller's.
+func Format(ctx context.Context, run exec.Interface, device, uuid string, key Key) error {
+	if err := cryptsetup(ctx, run, key, formatArgs(device)...); err != nil {
+		return fmt.Errorf("encrypt %s: %w", device, err)
+	}
+	return SetUUID(ctx, run, device, uuid)
+}
+
+// formatArgs fixes everything that another release of cryptsetup might choose otherwise.
+func formatArgs(device string) []string {
+	return []string{
+		"luksFormat", "--batch-mode", "--type=luks2",
+		"--cipher=aes-xts-plain64", "--key-size=512", "--hash=sha256",
+		"--pbkdf=argon2id", "--pbkdf-force-iterations=" + strconv.Itoa(pbkdfIterations),
+		"--pbkdf-memory=" + strconv.Itoa(pbkdfMemory), "--pbkdf-parallel=1",
+		// Programs that write past the page cache find the sectors that they find on an
+		// unencrypted volume.
+		"--sector-size=" + strconv.Itoa(sector),
+		"--offset=" + strconv.FormatInt(int64(volume.LUKSHeader)/sector, 10),
+		"--luks2-metadata-size=" + strconv.Itoa(metadataSize),
+		"--luks2-keyslots-size=" + strconv.FormatInt(int64(volume.LUKSHeader)-2*metadataSize, 10),
+		"--key-file=-", "--", device,
+	}
+}
+
+// SetUUID changes the UUID of a container that is not open.
+func SetUUID(ctx context.Context, run exec.Interface, device, uuid string) error {
+	if err := cryptsetup(ctx, run, Key{}, "luksUUID", "--batch-mode", "--uuid="+uuid, "--", device); err != nil {
+		return fmt.Errorf("give the encrypted volume on %s a UUID: %w", device, err)
+	}
+	return nil
+}
+
+// CheckKey fails with ErrWrongKey if the key does not open the container on device.
+func CheckKey(ctx context.Context, run exec.Interface, device string, key Key) error {
+	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", "--test-passphrase", "--key-file=-", "--", device); err != nil {
+		return fmt.Errorf("check the key of %s: %w", device, err)
+	}
+	return nil
+}
+
+// Open opens the container on device, as /dev/mapper/NAME. The volume key goes into the
+// kernel alone (its keyring), so that device-mapper shows it to nobody.
+//
+// Discards are not passed on: they would show whoever reads the disk which blocks are free.
+func Open(ctx context.Context, run exec.Interface, device, name string, key Key) error {
+	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", "--key-file=-", "--", device, name); err != nil {
+		return fmt.Errorf("open the encrypted volume on %s: %w", device, err)
+	}
+	return nil
+}
+
+// Resize makes a mapping as large as its device has become. The key is needed once more, as
+// the kernel gives back none.
+func Resize(ctx context.Context, run exec.Interface, name string, key Key) error {
+	if err := cryptsetup(ctx, run, key, "resize", "--batch-mode", "--key-file=-", "--", name); err != nil {
+		return fmt.Errorf("grow the encrypted volume %s: %w", name, err)
+	}
+	return nil
+}
+
+// Close takes a mapping away, and the kernel's volume key with it. The error is ErrBusy if
+// it is in use: it is never forced.
+func Close(ctx context.Context, run exec.Interface, name string) error {
+	if err := cryptsetup(ctx, run, Key{}, "close", "--", name); err != nil {
+		return fmt.Errorf("close the encrypted volume %s: %w", name, err)
+	}
+	return nil
+}
+
+// Exit codes of cryptsetup (man 8 cryptsetup, RETURN CODES).
+const (
+	exitNoPermission = 2 // it has a bad passphrase
+	exitBusy         = 5
+)
+
+func cryptsetup(ctx context.Context, run exec.Interface, key Key, args ...string) error {
+	c := run.CommandContext(ctx, "cryptsetup", args...)
+	if !key.IsZero() {
+		c.SetStdin(bytes.NewReader(key.secret()))
+	}
+	err := c.Run()
+	var exit exec.ExitError
+	if errors.As(err, &exit) {
+		switch {
+		case exit.ExitStatus() == exitNoPermission && !key.IsZero():
+			return fmt.Errorf("%w: %w", ErrWrongKey, err)
+		case exit.ExitStatus() == exitBusy:
+			return fmt.Errorf("%w: %w", ErrBusy, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package luks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	testingexec "k8s.io/utils/exec/testing"
+
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+)
+
+const (
+	secret = "0123456789abcdef0123456789abcdef"
+	id     = "5f0b2c1e-6a39-4c5f-9d3f-2f7b3f1f8a01"
+	device = "/dev/mapper/flexlvm-a"
+)
+
+func newKey(t *testing.T) Key {
+	t.Helper()
+	k, err := NewKey([]byte(secret))
+	require.NoError(t, err)
+	return k
+}
+
+// A run is a program that was run, and what it read.
+type run struct{ line, stdin string }
+
+func record(runs *[]run) commandtest.InputFunc {
+	return func(stdin string, argv ...string) error {
+		*runs = append(*runs, run{strings.Join(argv, " "), stdin})
+		return nil
+	}
+}
+
+// The key is on standard input alone, byte for byte, and what is not said there is fixed.
+func TestCommands(t *testing.T) {
+	var runs []run
+	host, key := record(&runs), newKey(t)
+	require.NoError(t, Format(t.Context(), host, device, id, key))
+	require.NoError(t, Open(t.Context(), host, device, "flexlvm-crypt-x", key))
+	require.NoError(t, CheckKey(t.Context(), host, device, key))
+	require.NoError(t, Resize(t.Context(), host, "flexlvm-crypt-x", key))
+	require.NoError(t, Close(t.Context(), host, "flexlvm-crypt-x"))
+	require.Equal(t, []run{
+		{"cryptsetup luksFormat --batch-mode --type=luks2 --cipher=aes-xts-plain64 --key-size=512 --hash=sha256" +
+			" --pbkdf=argon2id --pbkdf-force-iterations=4 --pbkdf-memory=65536 --pbkdf-parallel=1" +
+			" --sector-size=512 --offset=32768 --luks2-metadata-size=16384 --luks2-keyslots-size=16744448 --key-file=- -- " + device, secret},
+		{"cryptsetup luksUUID --batch-mode --uuid=" + id + " -- " + device, ""},
+		{"cryptsetup open --batch-mode --type=luks2 --key-file=- -- " + device + " flexlvm-crypt-x", secret},
+		{"cryptsetup open --batch-mode --type=luks2 --test-passphrase --key-file=- -- " + device, secret},
+		{"cryptsetup resize --batch-mode --key-file=- -- flexlvm-crypt-x", secret},
+		{"cryptsetup close -- flexlvm-crypt-x", ""},
+	}, runs)
+}
+
+func failing(code int) commandtest.InputFunc {
+	return func(string, ...string) error {
+		return &testingexec.FakeExitError{Status: code}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	key := newKey(t)
+	require.ErrorIs(t, Open(t.Context(), failing(2), device, "x", key), ErrWrongKey)
+	require.ErrorIs(t, CheckKey(t.Context(), failing(2), device, key), ErrWrongKey)
+	require.ErrorIs(t, Resize(t.Context(), failing(2), "x", key), ErrWrongKey)
+	require.ErrorIs(t, Close(t.Context(), failing(5), "x"), ErrBusy)
+	require.NotErrorIs(t, Close(t.Context(), failing(2), "x"), ErrWrongKey, "no key was given")
+	err := Open(t.Context(), failing(4), device, "x", key)
+	require.NotErrorIs(t, err, ErrWrongKey)
+	require.NotErrorIs(t, err, ErrBusy)
+	require.ErrorContains(t, err, "open the encrypted volume on "+device)
+}
+
+// A container whose making failed is not given its name, by which it would count as whole.
+func TestFormatThatFailed(t *testing.T) {
+	var lines []string
+	err := Format(t.Context(), commandtest.InputFunc(func(_ string, argv ...string) error {
+		lines = append(lines, argv[1])
+		return errors.New("torn")
+	}), device, id, newKey(t))
+	require.ErrorContains(t, err, "torn")
+	require.Equal(t, []string{"luksFormat"}, lines)
+}
+
+func TestKey(t *testing.T) {
+	for _, n := range []int{0, MinKey - 1, MaxKey + 1} {
+		_, err := NewKey(make([]byte, n))
+		require.ErrorContains(t, err, fmt.Sprintf("this one has %d", n))
+	}
+	require.True(t, Key{}.IsZero())
+	key := newKey(t)
+	require.False(t, key.IsZero())
+	type hidden struct{ in struct{ Key Key } }
+	var h hidden
+	h.in.Key = key
+	numbers := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		for _, value := range []any{key, &key, struct{ Key Key }{key}, []Key{key}, h, &h} {
+			printed := fmt.Sprintf(verb, value)
+			for _, leak := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), numbers, strings.TrimPrefix(fmt.Sprintf("%#v", []byte(secret)), "[]byte")} {
+				require.NotContains(t, printed, leak, verb)
+			}
+		}
+	}
+	b, err := json.Marshal(map[string]any{"key": key})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"key":"(a key)"}`, string(b))
+}

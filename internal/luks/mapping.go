@@ -1,0 +1,169 @@
+package luks
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	namePrefix = "flexlvm-crypt-"
+	// uuidPrefix begins device-mapper's UUID of what cryptsetup opens; the container's UUID
+	// without its hyphens and the mapping's name follow.
+	uuidPrefix = "CRYPT-LUKS2-"
+	mapperDir  = "/dev/mapper/"
+)
+
+// Sys is where sysfs is mounted.
+const Sys = "/sys"
+
+// MappingName returns the name of the mapping of an encrypted logical volume. It goes by the
+// volume's LVM UUID, so that a volume that is renamed keeps it, and a copy has another.
+func MappingName(volumeUUID string) string {
+	return namePrefix + strings.ReplaceAll(volumeUUID, "-", "")
+}
+
+// A Mapping is the device of an open container, as the kernel shows it.
+type Mapping struct {
+	Name   string
+	Path   string // /dev/mapper/…
+	Number uint64 // as in stat's st_rdev
+	UUID   string // of the container
+	Device uint64 // the number of the device that the container is on
+}
+
+// ErrNoMapping: the device is no mapping of ours, or there is none.
+var ErrNoMapping = errors.New("no such mapping")
+
+// ByNumber returns the mapping that a device is. The error is ErrNoMapping if the device is
+// another, or is gone. sys is Sys.
+func ByNumber(sys string, number uint64) (Mapping, error) {
+	return read(blockDir(sys, number), number)
+}
+
+// On returns the mapping of the container on a device. The error is ErrNoMapping if that is
+// not open. Whatever else stands on the device is no concern.
+func On(sys string, device uint64) (Mapping, error) {
+	dir := filepath.Join(blockDir(sys, device), "holders")
+	above, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return Mapping{}, ErrNoMapping
+	}
+	if err != nil {
+		return Mapping{}, fmt.Errorf("see what stands on the device: %w", err)
+	}
+	for _, entry := range above {
+		m, err := inDir(filepath.Join(dir, entry.Name()))
+		if !errors.Is(err, ErrNoMapping) {
+			return m, err
+		}
+	}
+	return Mapping{}, ErrNoMapping
+}
+
+// Mappings returns all of this host.
+func Mappings(sys string) ([]Mapping, error) {
+	dir := filepath.Join(sys, "block")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list block devices: %w", err)
+	}
+	var all []Mapping
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), "dm-") {
+			continue
+		}
+		m, err := inDir(filepath.Join(dir, entry.Name()))
+		if errors.Is(err, ErrNoMapping) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// inDir reads the mapping of a directory of sysfs.
+func inDir(dir string) (Mapping, error) {
+	number, err := readNumber(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return Mapping{}, ErrNoMapping
+	}
+	if err != nil {
+		return Mapping{}, err
+	}
+	return read(dir, number)
+}
+
+func read(dir string, number uint64) (Mapping, error) {
+	name, err := readLine(filepath.Join(dir, "dm/name"))
+	if err == nil && !strings.HasPrefix(name, namePrefix) || errors.Is(err, os.ErrNotExist) {
+		return Mapping{}, ErrNoMapping
+	}
+	if err != nil {
+		return Mapping{}, fmt.Errorf("identify mapping: %w", err)
+	}
+	uuid, err := readLine(filepath.Join(dir, "dm/uuid"))
+	if errors.Is(err, os.ErrNotExist) {
+		return Mapping{}, ErrNoMapping
+	}
+	if err != nil {
+		return Mapping{}, fmt.Errorf("identify mapping %s: %w", name, err)
+	}
+	container, ok := splitUUID(uuid, name)
+	if !ok {
+		return Mapping{}, ErrNoMapping
+	}
+	below, err := os.ReadDir(filepath.Join(dir, "slaves"))
+	if errors.Is(err, os.ErrNotExist) {
+		return Mapping{}, ErrNoMapping
+	}
+	if err != nil {
+		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
+	}
+	if len(below) != 1 {
+		return Mapping{}, fmt.Errorf("mapping %s stands on %d devices and should on one; a command of cryptsetup's was cut short: run `dmsetup remove %s`", name, len(below), name)
+	}
+	device, err := readNumber(filepath.Join(dir, "slaves", below[0].Name()))
+	if err != nil {
+		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
+	}
+	return Mapping{Name: name, Path: mapperDir + name, Number: number, UUID: container, Device: device}, nil
+}
+
+// splitUUID takes the container's UUID out of device-mapper's, and puts its hyphens back.
+func splitUUID(uuid, name string) (container string, ok bool) {
+	s, ok := strings.CutPrefix(uuid, uuidPrefix)
+	s, named := strings.CutSuffix(s, "-"+name)
+	if !ok || !named || len(s) != 32 {
+		return "", false
+	}
+	return strings.Join([]string{s[:8], s[8:12], s[12:16], s[16:20], s[20:]}, "-"), true
+}
+
+func blockDir(sys string, number uint64) string {
+	return fmt.Sprintf("%s/dev/block/%d:%d", sys, unix.Major(number), unix.Minor(number))
+}
+
+func readNumber(dir string) (uint64, error) {
+	text, err := readLine(filepath.Join(dir, "dev"))
+	if err != nil {
+		return 0, err
+	}
+	var major, minor uint32
+	if _, err := fmt.Sscanf(text, "%d:%d", &major, &minor); err != nil {
+		return 0, fmt.Errorf("read the number of %s: %w", dir, err)
+	}
+	return unix.Mkdev(major, minor), nil
+}
+
+func readLine(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	return strings.TrimSpace(string(b)), err
+}
