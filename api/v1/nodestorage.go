@@ -257,6 +257,9 @@ type Orphan struct {
 	// FilesystemUUID is the UUID of its file system.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`
+	// Encrypted: it comes back with the Secret that holds its key.
+	// +optional
+	Encrypted bool `json:"encrypted,omitempty"`
 	// Created is when LVM made it.
 	// +optional
 	Created metav1.Time `json:"created,omitzero"`

@@ -38,6 +38,9 @@ type ReleasedVolume struct {
 	// FilesystemUUID is the UUID of its file system: what undelete, retain and forget mean.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`
+	// Encrypted: it comes back with the Secret that holds its key.
+	// +optional
+	Encrypted bool `json:"encrypted,omitempty"`
 	// Kind is dataset for a replica of one, which its VolumeManager brings back.
 	// +optional
 	Kind string `json:"kind,omitempty"`

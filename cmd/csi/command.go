@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -112,6 +114,13 @@ func (o options) run(ctx context.Context, log *logrus.Logger) error {
 		}
 		defer func() { _ = end() }()
 	}
+	ticker := time.NewTicker(sweepPeriod)
+	defer ticker.Stop()
+	var swept sync.WaitGroup
+	defer swept.Wait()
+	sweeping, end := context.WithCancel(ctx)
+	defer end()
+	swept.Go(func() { sweep(sweeping, ticker.C, engine.CloseUnused, log) })
 	log.WithFields(logrus.Fields{"version": version.String, "node": o.node}).Info("flexlvm CSI driver starts")
 	err = csidoor.Serve(ctx, csidoor.Config{Socket: o.socket, Node: o.node, Version: version.String, Log: log}, engine)
 	behind.wait()

@@ -63,6 +63,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 		{"Cluster", dash(v.Cluster)},
 		{"Kind", dash(string(v.Kind))},
 		{"File system", dash(v.FS)},
+		{"Encrypted", yes(v.Encrypted)},
 		{"Created", stamp(v.Created)},
 		{"Last used", stamp(v.LastUsed)},
 		{"Last trimmed", stamp(v.LastTrimmed)},

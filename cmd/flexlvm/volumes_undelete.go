@@ -26,6 +26,8 @@ type volumesUndeleteOptions struct {
 	policy       reclaimPolicy
 	door         string
 	parsedDoor   pv.Door // by check
+	secret       string
+	parsedSecret pv.SecretRef // by check
 	dryRun       bool
 }
 
@@ -69,6 +71,7 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, of a volume in a thin pool (default 1)")
 	f.Var(&o.policy, "reclaim-policy", "what becomes of the volume when the new claim is deleted")
 	f.StringVar(&o.door, "door", string(pv.Flex), "the driver that the PersistentVolume names: flex, or csi where the CSI driver runs on this node")
+	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key, of an encrypted volume")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -110,6 +113,12 @@ func (o *volumesUndeleteOptions) check() error {
 	if o.door != "" {
 		var err error
 		if o.parsedDoor, err = pv.ParseDoor("--door", o.door); err != nil {
+			return err
+		}
+	}
+	if o.secret != "" {
+		var err error
+		if o.parsedSecret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
 			return err
 		}
 	}
@@ -176,7 +185,7 @@ func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
 	}
 	m, err := undelete.Manifest(v, undelete.Wish{
-		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor, Ratio: o.parsedRatio,
+		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor, Ratio: o.parsedRatio, Secret: o.parsedSecret,
 	})
 	if err != nil {
 		return "", err

@@ -25,6 +25,7 @@ type undeleteOptions struct {
 	class  string
 	policy string
 	door   string
+	secret string
 	dryRun bool
 	wait   time.Duration
 }
@@ -71,6 +72,7 @@ volume takes its place.`,
 	f.StringVar(&o.class, "storage-class", "", "class of the claim (default: the one it had)")
 	f.StringVar(&o.policy, "reclaim-policy", string(corev1.PersistentVolumeReclaimRetain), "what becomes of the volume when the new claim is deleted: Retain or Delete")
 	f.StringVar(&o.door, "door", "", "the driver that mounts it: flex, or csi where the CSI driver runs on the node (default: the one it had)")
+	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key, of an encrypted volume")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the node; 0: not at all")
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{"Retain", "Delete"}, cobra.ShellCompDirectiveNoFileComp)) // as in outputFlag
@@ -159,6 +161,11 @@ func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found o
 	}
 	if o.door != "" {
 		if w.Door, err = pv.ParseDoor("--door", o.door); err != nil {
+			return pv.Manifest{}, err
+		}
+	}
+	if o.secret != "" {
+		if w.Secret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
 			return pv.Manifest{}, err
 		}
 	}

@@ -1,9 +1,9 @@
 package csidoor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -55,8 +56,8 @@ func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
 	return f.record(ctx, engineCall{verb: "unmount", as: node.Mounting{Target: target}})
 }
 
-func (f *fakeEngine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
-	return f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, as: node.Mounting{Target: path}, size: size})
+func (f *fakeEngine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
+	return f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, as: node.Mounting{Target: path, Key: key}, size: size})
 }
 
 func (f *fakeEngine) Space(g volume.Group, n volume.Name, path string) (node.Space, error) {
@@ -85,6 +86,25 @@ type door struct {
 	csi.NodeClient
 	ended chan error
 	stop  context.CancelFunc
+	log   lockedBuffer
+}
+
+// A lockedBuffer is written to by one goroutine and read by another.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 func open(t *testing.T) *door {
@@ -97,7 +117,8 @@ func openAt(t *testing.T, socket string) *door {
 	ctx, cancel := context.WithCancel(t.Context())
 	d := &door{engine: &fakeEngine{}, socket: socket, ended: make(chan error, 1), stop: cancel}
 	log := logrus.New()
-	log.SetOutput(io.Discard)
+	log.SetLevel(logrus.TraceLevel)
+	log.SetOutput(&d.log)
 	go func() {
 		d.ended <- Serve(ctx, Config{Socket: socket, Node: "node-1", Version: "v9", Log: log}, d.engine)
 	}()

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -31,10 +32,13 @@ var codesOf = []struct {
 	{node.ErrDamaged, codes.DataLoss},
 	{node.ErrLost, codes.DataLoss},
 	{node.ErrNoReplica, codes.Unavailable},
+	{luks.ErrWrongKey, codes.Unauthenticated},
+	{node.ErrNoKey, codes.InvalidArgument},
 	{node.ErrRefused, codes.PermissionDenied},
 	{node.ErrNotMounted, codes.NotFound},
 	{node.ErrInUse, codes.FailedPrecondition},
 	{mount.ErrBusy, codes.Unavailable},
+	{luks.ErrBusy, codes.Unavailable},
 	{lvm.ErrSuspended, codes.Unavailable},
 	{lvm.ErrPartial, codes.Unavailable},
 	{lvm.ErrNoVolume, codes.NotFound},

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -30,6 +31,8 @@ func TestCodes(t *testing.T) {
 		{node.ErrRefused, codes.PermissionDenied},
 		{node.ErrNoReplica, codes.Unavailable},
 		{node.ErrNotMounted, codes.NotFound},
+		{luks.ErrWrongKey, codes.Unauthenticated},
+		{node.ErrNoKey, codes.InvalidArgument},
 		{node.ErrInUse, codes.FailedPrecondition},
 		{mount.ErrBusy, codes.Unavailable},
 		{&mount.TargetError{Path: "/x", Reason: "is not empty"}, codes.FailedPrecondition},

@@ -51,6 +51,7 @@ type call struct {
 	Spec              volume.Spec
 	Size              volume.Bytes
 	Die               int
+	Key               string // of an encrypted volume
 	// Flex: what the FlexVolume driver calls is called, and not the CSI driver.
 	Flex bool
 }
@@ -99,6 +100,9 @@ func (c call) serve(e *node.Engine) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
+	if c.Key != "" {
+		n.Secrets = map[string]string{"key": c.Key}
+	}
 	switch c.Verb {
 	case "mount":
 		return n.Mount(ctx, c.Spec, c.Target)
@@ -113,13 +117,7 @@ func (c call) serve(e *node.Engine) (err error) {
 // run makes the call; died reports whether the process was killed, as ordered.
 func (c call) run(t *testing.T) (died bool) {
 	t.Helper()
-	text, err := json.Marshal(c)
-	require.NoError(t, err)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), callVariable+"="+string(text))
-	out, err := cmd.CombinedOutput()
+	out, err := c.output(t)
 	if err == nil {
 		return false
 	}
@@ -131,10 +129,23 @@ func (c call) run(t *testing.T) (died bool) {
 	return true
 }
 
+// output makes the call, and returns all that it prints: the log, too.
+func (c call) output(t *testing.T) (string, error) {
+	t.Helper()
+	text, err := json.Marshal(c)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), callVariable+"="+string(text))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // untilAlive makes a call through CSI again and again, killed after its first step, then after
 // its second, and so on, each from a fresh start, until it has no further step to die after.
-// The call is repeated through either driver in turns, or (`make campaign`) through each. check
-// sees the node after each repetition.
+// The call is repeated through either driver in turns, or (`make campaign`) through each; that
+// about an encrypted volume through CSI alone. check sees the node after each repetition.
 func untilAlive(t *testing.T, c call, start func(), check func(die int)) (deaths int) {
 	t.Helper()
 	for die := 1; ; die++ {
@@ -142,6 +153,9 @@ func untilAlive(t *testing.T, c call, start func(), check func(die int)) (deaths
 		repeats := []bool{die%2 == 0}
 		if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
 			repeats = []bool{false, true}
+		}
+		if c.Key != "" {
+			repeats = []bool{false}
 		}
 		for _, flex := range repeats {
 			start()
@@ -180,7 +194,8 @@ func (b bed) clear() {
 	if err := unix.Unmount(b.Target, 0); err != nil {
 		require.True(b.t, errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT), "%v", err)
 	}
-	if b.lvs() != "" {
+	b.sh("for m in $(dmsetup ls --target crypt | grep -o '^flexlvm-crypt-[A-Za-z0-9]*'); do [ -e /dev/mapper/$m ] && ! grep -q /dev/mapper/$m /proc/mounts && cryptsetup close $m; done; true")
+	if strings.Contains(b.lvs(), "data") {
 		b.sh("lvremove --yes flexlvm-test/data")
 	}
 	require.NoError(b.t, os.RemoveAll(b.Dir+"/state"))

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -21,7 +22,7 @@ type Engine interface {
 	MountAs(ctx context.Context, spec volume.Spec, as node.Mounting) error
 	// Unmount succeeds if nothing is mounted or target does not exist.
 	Unmount(ctx context.Context, target string) error
-	ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error
+	ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error
 	Space(g volume.Group, n volume.Name, path string) (node.Space, error)
 	Inventory(ctx context.Context) (inventory.Inventory, error)
 }
@@ -133,7 +134,11 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 		return nil, err
 	}
 	if !h.readers { // theirs grows through the claim of whoever fills it
-		if err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size); err != nil {
+		key, err := keyIn(r.GetSecrets())
+		if err != nil {
+			return nil, err
+		}
+		if err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size, key); err != nil {
 			return nil, growthError(err)
 		}
 	}

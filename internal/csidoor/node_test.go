@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -97,7 +99,14 @@ func TestPublishIsRefused(t *testing.T) {
 		"no target":          {func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "" }, codes.InvalidArgument, "target_path: is missing"},
 		"a relative target":  {func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "mount" }, codes.InvalidArgument, "is not an absolute path"},
 		"no capability":      {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability = nil }, codes.InvalidArgument, "volume_capability: is missing"},
-		"a secret":           {func(r *csi.NodePublishVolumeRequest) { r.Secrets = map[string]string{"key": "hush"} }, codes.InvalidArgument, "secrets: are not accepted"},
+		"a secret":           {func(r *csi.NodePublishVolumeRequest) { r.Secrets = map[string]string{"key": "hush"} }, codes.InvalidArgument, "secrets: belong to encrypted volumes"},
+		"no secret":          {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["encrypted"] = "true" }, codes.InvalidArgument, "secrets: are missing, and the volume is encrypted"},
+		"another's secret": {func(r *csi.NodePublishVolumeRequest) {
+			r.VolumeContext["encrypted"], r.Secrets = "true", map[string]string{"password": strings.Repeat("hush", 10)}
+		}, codes.InvalidArgument, `secrets: hold no entry "key"`},
+		"a short key": {func(r *csi.NodePublishVolumeRequest) {
+			r.VolumeContext["encrypted"], r.Secrets = "true", map[string]string{"key": "hush"}
+		}, codes.InvalidArgument, `secrets: hold an entry "key" that cannot be used: a key has 32 to 4096 bytes, and this one has 4`},
 		"a block volume": {func(r *csi.NodePublishVolumeRequest) {
 			r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 		}, codes.InvalidArgument, "flexlvm makes file systems"},
@@ -133,6 +142,31 @@ func TestPublishIsRefused(t *testing.T) {
 		})
 	}
 	require.Empty(t, d.engine.calls)
+}
+
+// The key of an encrypted volume reaches the engine, and no log.
+func TestKeyReachesTheEngineAlone(t *testing.T) {
+	const secret = "hush, a key of more than 32 bytes"
+	d := open(t)
+	r := publish(t)
+	r.VolumeContext["encrypted"], r.Secrets = "true", map[string]string{"key": secret}
+	_, err := d.NodePublishVolume(t.Context(), r)
+	require.NoError(t, err)
+	expand := &csi.NodeExpandVolumeRequest{VolumeId: r.GetVolumeId(), VolumePath: "/x", CapacityRange: &csi.CapacityRange{RequiredBytes: 1}, Secrets: r.GetSecrets()}
+	_, err = d.NodeExpandVolume(t.Context(), expand)
+	require.NoError(t, err)
+	require.Equal(t, []string{"mount", "expand", "space"}, d.engine.verbs())
+	require.True(t, d.engine.calls[0].spec.Encrypted)
+	for _, c := range d.engine.calls[:2] {
+		require.False(t, c.as.Key.IsZero(), c.verb)
+	}
+	d.engine.do = func(context.Context) error { return fmt.Errorf("open: %w", luks.ErrWrongKey) }
+	_, err = d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	_, err = d.NodeExpandVolume(t.Context(), expand)
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	require.Contains(t, d.log.String(), "wrong key")
+	require.NotContains(t, d.log.String(), "hush")
 }
 
 // What is missing is said before whether there is such a volume.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -20,6 +21,7 @@ const (
 	fieldPath         = "volume_path"
 	fieldCapability   = "volume_capability"
 	fieldMountOptions = "mountOptions"
+	fieldSecrets      = "secrets"
 )
 
 // Keys that kubelet adds to the attributes, over whatever has their names there.
@@ -68,8 +70,6 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 		return publication{}, missing(fieldTarget)
 	case r.GetVolumeCapability() == nil:
 		return publication{}, missing(fieldCapability)
-	case len(r.GetSecrets()) > 0:
-		return publication{}, &volume.FieldError{Field: "secrets", Reason: "are not accepted; remove nodePublishSecretRef from the PersistentVolume"}
 	}
 	if err := p.capability(r.GetVolumeCapability()); err != nil {
 		return publication{}, err
@@ -84,10 +84,45 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if err := checkPod(r.GetTargetPath(), r.GetVolumeContext()[keyUID]); err != nil {
 		return publication{}, err
 	}
+	if err := p.key(r.GetSecrets()); err != nil {
+		return publication{}, err
+	}
 	if len(p.as.Options) > 0 && p.spec.ReadOnly {
 		return publication{}, &volume.FieldError{Field: fieldMountOptions, Reason: "are not supported for the readers of a dataset; remove them from the PersistentVolume"}
 	}
 	return p, p.spec.Validate()
+}
+
+// key reads the key of an encrypted volume. For any other there must be no Secret.
+func (p *publication) key(secrets map[string]string) (err error) {
+	switch {
+	case !p.spec.Encrypted && len(secrets) > 0:
+		return &volume.FieldError{Field: fieldSecrets, Reason: "belong to encrypted volumes, and this one is not; remove nodePublishSecretRef from the PersistentVolume"}
+	case !p.spec.Encrypted:
+		return nil
+	}
+	p.as.Key, err = keyIn(secrets)
+	if err == nil && p.as.Key.IsZero() {
+		err = &volume.FieldError{Field: fieldSecrets, Reason: "are missing, and the volume is encrypted: the PersistentVolume must name a Secret in nodePublishSecretRef"}
+	}
+	return err
+}
+
+// keyIn returns the key that a Secret holds; none if there is no Secret. Errors say nothing of
+// what is in it.
+func keyIn(secrets map[string]string) (luks.Key, error) {
+	if len(secrets) == 0 {
+		return luks.Key{}, nil
+	}
+	secret, there := secrets[pv.SecretKey]
+	if !there {
+		return luks.Key{}, &volume.FieldError{Field: fieldSecrets, Reason: fmt.Sprintf("hold no entry %q, which is the key of an encrypted volume: add it to the Secret that the PersistentVolume names", pv.SecretKey)}
+	}
+	key, err := luks.NewKey([]byte(secret))
+	if err != nil {
+		return luks.Key{}, &volume.FieldError{Field: fieldSecrets, Reason: fmt.Sprintf("hold an entry %q that cannot be used: %s; make one with `head -c 48 /dev/urandom | base64 -w0`", pv.SecretKey, err)}
+	}
+	return key, nil
 }
 
 // checkPod refuses what was not said of the pod in whose directory the target is: the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +145,8 @@ func TestHealthyNode(t *testing.T) {
 	}
 	require.Equal(t, OK, Worst(findings))
 	require.GreaterOrEqual(t, len(findings), 15)
+	at := slices.IndexFunc(findings, func(f Finding) bool { return f.Check == "cryptsetup" })
+	require.Contains(t, findings[at].Detail, "is needed for encrypted volumes alone", "most nodes can do without it")
 }
 
 func TestHealthyThinPool(t *testing.T) {
@@ -220,7 +223,12 @@ func TestFindings(t *testing.T) {
 		}, Warn, "readers", "only the container runtime keeps consumers from writing to datasets: owners cannot be mapped: use Linux 5.12", "readOnly: true"},
 		"mapping not found out": {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", owners: unix.ENOMEM} }, Warn, "readers", "cannot allocate memory", "as root"},
 
-		"no lvm":      {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
+		"no lvm": {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
+		"old cryptsetup": {func(_ *testing.T, p *patient) {
+			tools := goodTools()
+			tools["cryptsetup --version"] = "cryptsetup 2.0.6\n"
+			p.host.Tools = tools
+		}, Fail, "cryptsetup", "version 2.0.6 lacks headers of a fixed size", "2.1 or later"},
 		"no xfsprogs": {tool("mkfs.xfs", ""), Fail, "mkfs.xfs", "xfsprogs", "on the host itself"},
 		"old lvm":     {tool("lvs", "LVM version: 2.02.98(2)"), Fail, "lvs", "version 2.02.98 lacks reports in JSON", "2.02.158"},
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},

@@ -16,6 +16,7 @@ type tool struct {
 	ask   string
 	least string // the least version that is known to do
 	why   string // what an older one lacks
+	only  string // what it is for, where most nodes can do without it
 }
 
 // The commands of LVM are one program under many names; one that makes, one that
@@ -29,6 +30,7 @@ func tools() []tool {
 		{name: "xfs_db", ask: "-V", least: "4.3", why: "another UUID for the copy of a volume"},
 		{name: "wipefs", ask: "--version"},
 		{name: "blkid", ask: "--version"},
+		{name: "cryptsetup", ask: "--version", least: "2.1", why: "headers of a fixed size", only: "encrypted volumes"},
 	}
 }
 
@@ -42,6 +44,9 @@ func (d *Doctor) checkTools(ctx context.Context) []Finding {
 
 func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
 	out, err := d.host.Tools.CommandContext(ctx, t.name, t.ask).CombinedOutput()
+	if errors.Is(err, exec.ErrExecutableNotFound) && t.only != "" {
+		return ok(t.name, "is not on this host, and is needed for "+t.only+" alone; for those install its package on the host itself")
+	}
 	if errors.Is(err, exec.ErrExecutableNotFound) {
 		return fail(t.name, err.Error(), "install it on the host itself: the driver runs there, not in a container")
 	}

@@ -36,13 +36,13 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 }
 
 // Copies returns the claims of the volumes to make now as copies of others, in order of
-// their PersistentVolumes' names.
+// their PersistentVolumes' names. An encrypted one its first mount makes, which brings the key.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if !x.unmadeCopy(view, c) || c.Placeholder || x.ailing[c.Group] != "" {
+		if !x.unmadeCopy(view, c) || c.Placeholder || c.Encrypted || x.ailing[c.Group] != "" {
 			continue
 		}
 		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {

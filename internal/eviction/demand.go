@@ -62,7 +62,7 @@ func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 		}
 		return d
 	}
-	d.share = c.Shape.Share(volume.DeviceSize(c.Promised(), c.Inodes), p.byName[c.Pool()].Extent)
+	d.share = c.Shape.Share(c.DeviceSize(c.Promised()), p.byName[c.Pool()].Extent)
 	return d
 }
 
@@ -72,7 +72,7 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 		return 0
 	}
 	in := p.byName[c.Pool()]
-	grain, device := max(in.Extent, 1), volume.DeviceSize(c.Promised(), c.Inodes)
+	grain, device := max(in.Extent, 1), c.DeviceSize(c.Promised())
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	switch {
 	case !made && c.FS != "":
@@ -113,7 +113,7 @@ func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 	if !made || !p.usable(c) || p.byName[c.Pool()].Thin == nil || v.State != volume.Ready || v.Size >= c.Promised() {
 		return 0
 	}
-	return max(0, volume.DeviceSize(c.Promised(), c.Inodes)-v.Full)
+	return max(0, c.DeviceSize(c.Promised())-v.Full)
 }
 
 // Waiting returns the claims of each pool that do not fit even with all evictable room.

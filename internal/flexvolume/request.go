@@ -51,6 +51,9 @@ func parseRequest(text string, needed ...string) (request, error) {
 	if r.spec, err = parseSpec(object); err != nil {
 		return request{}, err
 	}
+	if r.spec.Encrypted {
+		return request{}, &volume.FieldError{Field: volume.OptionEncrypted, Value: "true", Reason: "is for the CSI driver alone: kubelet would pass the key to this driver in its arguments, and write it to its log; use a class with door: csi"}
+	}
 	return r, r.spec.Validate()
 }
 

@@ -75,9 +75,11 @@ type Volume struct {
 	Kind      volume.Kind `json:"kind,omitempty"`
 	FS        string      `json:"filesystemUUID,omitempty"`
 	// Clone is the UUID of the file system that the volume is an unfinished copy of.
-	Clone    string    `json:"cloneOfFilesystemUUID,omitempty"`
-	Created  time.Time `json:"created"`
-	LastUsed time.Time `json:"lastUsed"` // Created where nothing else is known
+	Clone string `json:"cloneOfFilesystemUUID,omitempty"`
+	// Encrypted: its file system lies in a LUKS2 container.
+	Encrypted bool      `json:"encrypted,omitempty"`
+	Created   time.Time `json:"created"`
+	LastUsed  time.Time `json:"lastUsed"` // Created where nothing else is known
 	// LastTrimmed is when it was last trimmed to the end; zero if never, or if that is unknown.
 	LastTrimmed time.Time `json:"lastTrimmed,omitzero"`
 	// Released is when the volume left state ready and became unreferenced or retained;

@@ -218,7 +218,7 @@ func (e extension) never(p pool) string {
 
 // atOnce is by how much the device grows.
 func (e extension) atOnce() volume.Bytes {
-	return volume.DeviceSize(e.to.Size, e.v.Inodes) - volume.DeviceSize(e.v.Size, e.v.Inodes)
+	return e.v.DeviceSize(e.to.Size) - e.v.DeviceSize(e.v.Size)
 }
 
 // judgeThin decides in a thin pool that can promise it: all that the volume grows by must
@@ -237,8 +237,7 @@ func (e extension) judgeThin(p pool) Answer {
 // judgeDevices decides for a layout of several devices, of which each must have its share
 // free.
 func (e extension) judgeDevices(p pool) Answer {
-	device := func(v persistentvolume.Volume) volume.Bytes { return volume.DeviceSize(v.Size, v.Inodes) }
-	share := e.v.Shape.Share(device(e.to), p.extent) - e.v.Shape.Share(device(e.v), p.extent)
+	share := e.v.Shape.Share(e.v.DeviceSize(e.to.Size), p.extent) - e.v.Shape.Share(e.v.DeviceSize(e.v.Size), p.extent)
 	wide := func(free []volume.Bytes) (n int) {
 		for _, f := range free {
 			if f-f%p.extent >= share {

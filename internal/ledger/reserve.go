@@ -21,7 +21,7 @@ type Want struct {
 
 func (w Want) charge() charge {
 	out := charge{in: w.Spec.Pool(), Charge: persistentvolume.Charge{
-		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: volume.DeviceSize(w.Spec.Size, w.Spec.Inodes),
+		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: w.Spec.DeviceSize(),
 	}}
 	if w.Spec.Kind == volume.Dataset {
 		out.replica = w.Spec.Name
@@ -243,7 +243,7 @@ func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room, st
 		if w.Spec.Pool() != in || l.written(w.PV) {
 			continue
 		}
-		shape, device := w.Spec.Shape(), volume.DeviceSize(w.Spec.Size, w.Spec.Inodes)
+		shape, device := w.Spec.Shape(), w.Spec.DeviceSize()
 		share := shape.Share(device, p.extent)
 		if shape.Devices() > 1 && !shape.Holds(free, device, p.extent) {
 			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and %s %q, of %s, has not so much free on as many",

@@ -66,17 +66,17 @@ func (Key) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("(a key)")) }
 // MarshalText keeps a key out of JSON, and of logs that are JSON.
 func (Key) MarshalText() ([]byte, error) { return []byte("(a key)"), nil }
 
-// Format makes a container on device, with a header of volume.LUKSHeader bytes and this UUID.
-// The caller must be sure that the volume is in state creating: whatever the device holds is
-// lost.
+// Format makes a container on device, with a header of volume.LUKSHeader bytes and a random
+// UUID. The caller must be sure that the volume is in state creating: whatever the device
+// holds is lost.
 //
-// It gives the header another UUID first, and changes that last: the header of a Format that
-// was killed at any instant is none, or has an UUID that is not the caller's.
-func Format(ctx context.Context, run exec.Interface, device, uuid string, key Key) error {
+// The UUID by which the volume is known is to be set afterwards, as the last step: killed at
+// any instant, Format leaves no header, or one whose UUID nobody knows.
+func Format(ctx context.Context, run exec.Interface, device string, key Key) error {
 	if err := cryptsetup(ctx, run, key, formatArgs(device)...); err != nil {
 		return fmt.Errorf("encrypt %s: %w", device, err)
 	}
-	return SetUUID(ctx, run, device, uuid)
+	return nil
 }
 
 // formatArgs fixes everything that another release of cryptsetup might choose otherwise.

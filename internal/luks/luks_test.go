@@ -2,7 +2,6 @@ package luks
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -40,7 +39,8 @@ func record(runs *[]run) commandtest.InputFunc {
 func TestCommands(t *testing.T) {
 	var runs []run
 	host, key := record(&runs), newKey(t)
-	require.NoError(t, Format(t.Context(), host, device, id, key))
+	require.NoError(t, Format(t.Context(), host, device, key))
+	require.NoError(t, SetUUID(t.Context(), host, device, id))
 	require.NoError(t, Open(t.Context(), host, device, "flexlvm-crypt-x", key))
 	require.NoError(t, CheckKey(t.Context(), host, device, key))
 	require.NoError(t, Resize(t.Context(), host, "flexlvm-crypt-x", key))
@@ -76,17 +76,6 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, err, "open the encrypted volume on "+device)
 }
 
-// A container whose making failed is not given its name, by which it would count as whole.
-func TestFormatThatFailed(t *testing.T) {
-	var lines []string
-	err := Format(t.Context(), commandtest.InputFunc(func(_ string, argv ...string) error {
-		lines = append(lines, argv[1])
-		return errors.New("torn")
-	}), device, id, newKey(t))
-	require.ErrorContains(t, err, "torn")
-	require.Equal(t, []string{"luksFormat"}, lines)
-}
-
 func TestKey(t *testing.T) {
 	for _, n := range []int{0, MinKey - 1, MaxKey + 1} {
 		_, err := NewKey(make([]byte, n))
@@ -98,7 +87,7 @@ func TestKey(t *testing.T) {
 	type hidden struct{ in struct{ Key Key } }
 	var h hidden
 	h.in.Key = key
-	numbers := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
+	numbers := strings.Trim(fmt.Sprintf("%d", []byte(secret)), "[]")
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 		for _, value := range []any{key, &key, struct{ Key Key }{key}, []Key{key}, h, &h} {
 			printed := fmt.Sprintf(verb, value)

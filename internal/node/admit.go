@@ -69,6 +69,10 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
 	case spec.FS != "" && spec.FS != t.FS:
 		return refused("%s %q: volume %s/%s holds the file system %s, so this is not the volume that was brought back", volume.OptionFS, spec.FS, spec.Group, spec.Name, t.FS)
+	case spec.Encrypted && t.LUKS == "":
+		return refused("%s %q: volume %s/%s is not encrypted, so this is not the volume that the PersistentVolume was made for", volume.OptionEncrypted, "true", spec.Group, spec.Name)
+	case !spec.Encrypted && t.LUKS != "":
+		return refused("volume %s/%s is encrypted, and its PersistentVolume does not say so (%s); only the CSI driver mounts it", spec.Group, spec.Name, volume.OptionEncrypted)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
 	// Half a copy is taken anew, in the size that is asked for; who only reads is promised none.

@@ -9,15 +9,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // MakeClone makes a volume that starts as a copy of another (Spec.CloneOf) ahead of its
 // first mount, so that it holds what the other holds now. A volume that exists and is
-// whole is left alone. Without this call, the first mount makes the copy.
+// whole is left alone. Without this call, the first mount makes the copy; that of an
+// encrypted volume it always does, for it brings the key.
 func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -25,12 +26,15 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if spec.CloneOf == "" || spec.Namespace == "" {
 		return &volume.FieldError{Field: volume.OptionCloneOf, Value: string(spec.CloneOf), Reason: "and the namespace are required to make a copy"}
 	}
+	if spec.Encrypted {
+		return noKey(spec.Group, spec.Name)
+	}
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}
 	defer release()
-	_, err = e.find(ctx, spec)
+	_, err = e.find(ctx, spec, luks.Key{})
 	return err
 }
 
@@ -41,8 +45,8 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 // copy; until then nobody gets it. Killed before, it leaves half a copy, which the
 // next call takes anew: the program that gives it its UUID cannot go on where it was
 // killed. The volume that it is a copy of has to stay until then.
-func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
-	tags, err := e.snapshot(ctx, spec)
+func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+	tags, err := e.snapshot(ctx, spec, key)
 	if err != nil {
 		return found{}, err
 	}
@@ -54,14 +58,20 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
-	if err := e.makeItsOwn(ctx, f); err != nil {
+	f := found{device: d, tags: tags, key: key}
+	if f.content, err = e.openCopy(ctx, f); err == nil {
+		err = e.makeItsOwn(ctx, f)
+	}
+	if err != nil {
 		return found{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
 	}
-	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(spec.Size, spec.Inodes)); err != nil {
+	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
 		return found{}, err
 	}
 	e.after("lvextend")
+	if err := e.stretch(ctx, d, f.content, key); err != nil {
+		return found{}, err
+	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return found{}, err
@@ -80,21 +90,26 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec) (found, error) {
 
 // copyAgain takes a copy anew that an earlier call has left half-made. As long as
 // there is nothing to take it of, what there is stays, for a person.
-func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) (found, error) {
+func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) (found, error) {
 	if handed, err := e.handedOut(lv); err != nil || handed {
 		return found{}, errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
 	}
 	if err := e.locked(ctx, spec.Group, spec.CloneOf, func() error {
-		_, _, _, err := e.source(ctx, spec)
+		_, _, _, err := e.source(ctx, spec, key)
 		return err
 	}); err != nil {
 		return found{}, err
+	}
+	if d, err := lvm.FindDevice(lv.Group, lv.Name); err == nil && spec.Encrypted {
+		if err := e.closeUnused(ctx, d); err != nil { // or it could not be removed
+			return found{}, err
+		}
 	}
 	if err := e.lvm.Remove(ctx, lv); err != nil {
 		return found{}, err
 	}
 	e.after("remove half")
-	return e.copyOf(ctx, spec)
+	return e.copyOf(ctx, spec, key)
 }
 
 func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
@@ -108,23 +123,19 @@ func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do f
 
 // snapshot takes the copy, under the lock of the volume that it is taken of, and
 // gives its tags.
-func (e *Engine) snapshot(ctx context.Context, spec volume.Spec) (tags volume.Tags, err error) {
-	id, err := xfs.NewUUID()
-	if err != nil {
+func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (tags volume.Tags, err error) {
+	if tags, err = newTags(spec); err != nil {
 		return tags, err
 	}
 	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
-		origin, of, c, err := e.source(ctx, spec)
+		origin, of, c, err := e.source(ctx, spec, key)
 		if err != nil {
 			return err
 		}
 		if err := flush(origin, c); err != nil {
 			return err
 		}
-		tags = volume.Tags{
-			State: volume.Creating, FS: id, Size: spec.Size, Clone: of.FS,
-			Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
-		}
+		tags.Clone = of.FS
 		return e.lvm.Snapshot(ctx, origin, lvm.LogicalVolume{
 			Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape(),
 		})
@@ -135,8 +146,9 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec) (tags volume.Ta
 	return tags, err
 }
 
-// source looks up the volume that a copy is to be taken of. Its lock is held.
-func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, content, error) {
+// source looks up the volume that a copy is to be taken of. Its lock is held. The content has
+// no path where it is encrypted and not open.
+func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lvm.LogicalVolume, volume.Tags, content, error) {
 	fail := func(err error) (lvm.LogicalVolume, volume.Tags, content, error) {
 		return lvm.LogicalVolume{}, volume.Tags{}, content{}, err
 	}
@@ -161,12 +173,12 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 	if err != nil {
 		return fail(err)
 	}
-	c := e.contentOf(d, tags)
-	if _, err := checkFilesystem(lv, tags, c, true); err != nil {
+	c, err := e.checkSource(ctx, lv, tags, d, key)
+	if err != nil {
 		return fail(err)
 	}
 	// Each try freezes the source and takes half a copy away, so not without the room.
-	if err := e.lvm.CheckRoom(ctx, lv, volume.DeviceSize(spec.Size, spec.Inodes)); err != nil {
+	if err := e.lvm.CheckRoom(ctx, lv, spec.DeviceSize()); err != nil {
 		return fail(err)
 	}
 	return lv, tags, c, nil
@@ -182,6 +194,8 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s was made for cluster %q, not for %q", what, t.Cluster, spec.Cluster)
 	case t.Namespace != spec.Namespace:
 		return refused("%s belongs to namespace %q, not to %q", what, t.Namespace, spec.Namespace)
+	case (t.LUKS != "") != spec.Encrypted:
+		return refused("%s and its copy must both be encrypted, or neither: a copy is encrypted with the key of what it is copied from; use a class like that of the other", what)
 	case t.Kind != spec.Kind:
 		return refused("%s is of kind %q, not %q", what, t.Kind, spec.Kind)
 	case lv.Shape.Layout != volume.Thin || lv.Shape.ThinPool != spec.ThinPool:
@@ -199,7 +213,7 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 // flush writes back what the users of a volume have not synced, if it is in use:
 // then they wait only a moment while LVM freezes it.
 func flush(lv lvm.LogicalVolume, c content) error {
-	if !lv.Open {
+	if !lv.Open || c.path == "" {
 		return nil
 	}
 	fs, err := mount.Attach(c.words().mount, c.path, false)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -61,6 +62,7 @@ func TestACopyIsNeverFormatted(t *testing.T) {
 		"ready": {plain, sourceTags()},
 	} {
 		require.Error(t, e.format(t.Context(), c.spec, found{tags: c.tags, content: content{filesystem: xfsKind{}, path: "/dev/null"}}), name)
+		require.Error(t, e.encrypt(t.Context(), c.spec, lvm.Device{Path: "/dev/null"}, c.tags, luks.Key{}), name)
 	}
 }
 
@@ -77,6 +79,8 @@ func TestMayCopy(t *testing.T) {
 		"half a copy":       {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { *v = halfTags() }, "is not made yet"},
 		"doomed":            {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Doomed }, "is being removed"},
 		"doomed by name":    {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Name = l.Name.Doomed() }, "is being removed"},
+		"encrypted":         {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.LUKS = v.FS }, "must both be encrypted, or neither"},
+		"not encrypted":     {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Encrypted = true }, "must both be encrypted, or neither"},
 		"another cluster's": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "d" }, `was made for cluster "d", not for "c"`},
 		"no cluster's":      {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "" }, `for cluster ""`},
 		"another tenant's":  {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Namespace = "db" }, `belongs to namespace "db", not to "shop"`},

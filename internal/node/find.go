@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
@@ -16,15 +17,16 @@ type found struct {
 	device   lvm.Device // the logical volume's
 	content  content
 	tags     volume.Tags
-	recorded bool // this node's record says the same
+	recorded bool     // this node's record says the same
+	key      luks.Key // of an encrypted volume, checked
 }
 
 // errAskLVM: this node's record and the kernel do not settle the matter alone.
 var errAskLVM = errors.New("ask LVM")
 
 // find returns the volume of a spec, and makes it where it does not exist.
-func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
-	f, err := e.remembered(ctx, spec)
+func (e *Engine) find(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+	f, err := e.remembered(ctx, spec, key)
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
@@ -48,12 +50,12 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec) (found, error) {
 	if !known {
 		// Creating first and asking afterwards is as safe as open(2) with O_EXCL:
 		// LVM refuses a name that is taken and touches nothing.
-		f, err := e.create(ctx, spec)
+		f, err := e.create(ctx, spec, key)
 		if !errors.Is(err, lvm.ErrExists) {
 			return f, err
 		}
 	}
-	return e.adopt(ctx, spec)
+	return e.adopt(ctx, spec, key)
 }
 
 // there reports whether LVM has the volume.
@@ -68,7 +70,7 @@ func (e *Engine) there(ctx context.Context, spec volume.Spec) (bool, error) {
 // remembered answers from the record and the kernel, or with errAskLVM. Any doubt is
 // LVM's to settle, but for a device that is suspended (lvm.ErrSuspended): LVM cannot
 // help there, and may wait for it.
-func (e *Engine) remembered(ctx context.Context, spec volume.Spec) (found, error) {
+func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return found{}, err
@@ -82,18 +84,30 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec) (found, error
 	}
 	tags := rec.tags()
 	c := e.contentOf(d, tags)
-	if id, err := c.uuid(c.path); err != nil || id != rec.FS {
-		return found{}, errAskLVM
-	}
 	// A record can be seen before it is durable, by the call after one that died in
 	// between. Until the tags say ready everything hangs on it, so it is written again.
-	f := found{device: d, content: c, tags: tags, recorded: rec.State == volume.Ready}
-	return f, admit(spec, f.tags, d.GroupUUID)
+	f := found{device: d, content: c, tags: tags, recorded: rec.State == volume.Ready, key: key}
+	if tags.LUKS != "" {
+		if h, err := readHeader(d.Path); err != nil || h.UUID != tags.LUKS {
+			return found{}, errAskLVM
+		}
+		// Before its key is tried.
+		if err := admit(spec, tags, d.GroupUUID); err != nil {
+			return found{}, err
+		}
+		if f.content, err = e.open(ctx, d, tags, key); err != nil {
+			return found{}, err
+		}
+	}
+	if id, err := f.content.uuid(f.content.path); err != nil || id != rec.FS {
+		return found{}, errAskLVM
+	}
+	return f, admit(spec, tags, d.GroupUUID)
 }
 
 // create makes the volume, with all its tags in state creating, and formats it, or
 // makes it as a copy.
-func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
+func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	if spec.GroupUUID != "" {
 		g, err := e.lvm.Group(ctx, spec.Group)
 		if err != nil {
@@ -104,19 +118,15 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 		}
 	}
 	if spec.CloneOf != "" {
-		return e.copyOf(ctx, spec)
+		return e.copyOf(ctx, spec, key)
 	}
-	id, err := xfs.NewUUID()
+	tags, err := newTags(spec)
 	if err != nil {
 		return found{}, err
 	}
-	tags := volume.Tags{
-		State: volume.Creating, FS: id, Size: spec.Size,
-		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
-	}
 	lv := lvm.LogicalVolume{
 		Group: spec.Group, Name: spec.Name, Tags: tags.Strings(),
-		Size: volume.DeviceSize(spec.Size, spec.Inodes), Shape: spec.Shape(),
+		Size: spec.DeviceSize(), Shape: spec.Shape(),
 	}
 	if err := e.lvm.Create(ctx, lv); err != nil {
 		return found{}, err
@@ -127,19 +137,39 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, fmt.Errorf("LVM created %s/%s and its device cannot be used: %w", spec.Group, spec.Name, err)
 	}
-	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	f := found{device: d, content: e.contentOf(d, tags), tags: tags, key: key}
+	if tags.LUKS != "" {
+		if err := e.encrypt(ctx, spec, d, tags, key); err != nil {
+			return found{}, err
+		}
+		if f.content, err = e.open(ctx, d, tags, key); err != nil {
+			return found{}, err
+		}
+	}
 	return f, e.format(ctx, spec, f)
+}
+
+// newTags returns the tags of a volume that is to be made, with UUIDs of its own.
+func newTags(spec volume.Spec) (t volume.Tags, err error) {
+	t = volume.Tags{
+		State: volume.Creating, Size: spec.Size,
+		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
+	}
+	if t.FS, err = xfs.NewUUID(); err == nil && spec.Encrypted {
+		t.LUKS, err = xfs.NewUUID()
+	}
+	return t, err
 }
 
 // adopt takes up a volume that exists: after a reboot, after a crash, or where
 // this node has no record of it.
-func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
+func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	lv, tags, err := e.lookUp(ctx, spec)
 	if err != nil {
 		return found{}, err
 	}
 	if tags.Clone != "" {
-		return e.copyAgain(ctx, spec, lv)
+		return e.copyAgain(ctx, spec, lv, key)
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {
@@ -151,10 +181,13 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	f := found{device: d, tags: tags, key: key}
 	// A record that cannot be read counts as one of this volume, so nothing is formatted;
 	// and it need not be read where the device holds the file system of the tags.
 	handed, unread := e.handedOut(lv)
+	if f.content, err = e.decipher(ctx, spec, lv, f, handed); err != nil {
+		return f, errors.Join(err, unread)
+	}
 	whole, err := checkFilesystem(lv, tags, f.content, handed)
 	switch {
 	case err != nil:
@@ -224,13 +257,14 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOu
 // mkfs has left. A crash alone never leads here: the superblock is on the disk before the
 // kernel writes the first of those copies.
 func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found) error {
-	aligns, err := f.device.IOSizes()
+	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {
 		return err
 	}
+	spec.Size = f.tags.Size
 	at, err := f.content.usedAt(f.content.path, use{
 		tags: f.tags, inodes: spec.Inodes, aligns: aligns,
-		sizes: []volume.Bytes{lv.Shape.Extents(volume.DeviceSize(f.tags.Size, spec.Inodes), lv.Extent)}, // makeRoom may have extended it
+		sizes: []volume.Bytes{lv.Shape.Extents(spec.DeviceSize(), lv.Extent) - spec.Header()}, // makeRoom may have extended it
 	})
 	switch {
 	case errors.Is(err, errNoFilesystem):

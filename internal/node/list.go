@@ -63,7 +63,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 		return v
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
-	v.Reclaim, v.Wipe, v.Clone = t.Reclaim, t.Wipe, t.Clone
+	v.Reclaim, v.Wipe, v.Clone, v.Encrypted = t.Reclaim, t.Wipe, t.Clone, t.LUKS != ""
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}
@@ -100,8 +100,12 @@ func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string,
 	if err != nil {
 		return nil, err
 	}
+	points, err := mountsOn(d, mounted)
+	if err != nil {
+		return nil, err
+	}
 	var paths []string
-	for _, p := range mounted[d.Number] {
+	for _, p := range points {
 		paths = append(paths, p.Path)
 	}
 	return paths, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -35,6 +36,9 @@ type Mounting struct {
 	// Alone refuses the mount, with ErrInUse, while the volume is mounted anywhere else on
 	// this node.
 	Alone bool
+	// Key is that of an encrypted volume; a wrong one fails (luks.ErrWrongKey) and changes
+	// nothing.
+	Key luks.Key
 }
 
 // MountAs is Mount for callers that have more to say of how.
@@ -44,6 +48,9 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	}
 	if spec.Namespace == "" {
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
+	}
+	if spec.Encrypted && as.Key.IsZero() {
+		return noKey(spec.Group, spec.Name)
 	}
 	givenUp := e.givenUp(spec)
 	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
@@ -74,7 +81,17 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
-	f, err := e.find(ctx, spec)
+	err = e.findAndPut(ctx, spec, t, as)
+	if err != nil && spec.Encrypted {
+		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
+			e.closeAfter(ctx, d)
+		}
+	}
+	return err
+}
+
+func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
+	f, err := e.find(ctx, spec, as.Key)
 	if err != nil {
 		return err
 	}
@@ -106,7 +123,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 		return false, err
 	}
 	top := points[len(points)-1]
-	d, err := lvm.DeviceByNumber(top.Number)
+	d, err := volumeByNumber(top.Number)
 	if err == nil && d.Group == spec.Group && d.Name == spec.Name {
 		return true, nil
 	}
@@ -283,7 +300,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 			return err
 		}
 		top := points[len(points)-1]
-		d, err := lvm.DeviceByNumber(top.Number)
+		d, err := volumeByNumber(top.Number)
 		if err != nil {
 			return &mount.TargetError{
 				Path:   target,
@@ -307,7 +324,7 @@ func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stac
 	if err != nil || len(points) < stacked {
 		return err // another call was faster
 	}
-	if err := awaitResumed(ctx, d); err != nil { // the last unmount writes to it
+	if err := awaitMapping(ctx, d); err != nil { // the last unmount writes to it
 		return err
 	}
 	if err := mount.Unmount(path); err != nil {
@@ -321,5 +338,6 @@ func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stac
 		return fmt.Errorf("unmount %s: the kernel reported success and it is still mounted", path)
 	}
 	e.touch(d.Group, d.Name)
+	e.closeAfter(ctx, d)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/quota"
@@ -23,7 +24,7 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 		return lvm.Device{}, err
 	}
 	if len(points) > 0 {
-		d, err := lvm.DeviceByNumber(points[len(points)-1].Number)
+		d, err := volumeByNumber(points[len(points)-1].Number)
 		if err == nil && d.Group == g && d.Name == n {
 			return d, nil
 		}
@@ -58,14 +59,15 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 }
 
 // ExpandMounted is Expand for callers that know no more of a volume than its name and where
-// it is mounted (ErrNotMounted): the rest is what the volume says of itself.
-func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
-	return e.withRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size) })
+// it is mounted (ErrNotMounted): the rest is what the volume says of itself. key is that of an
+// encrypted volume.
+func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
+	return e.withRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) })
 }
 
 // expandMounted reads all it goes by under the volume's lock: a mount may just now be setting
 // the limit that the growth is to keep.
-func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes) error {
+func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
 		return err
@@ -75,7 +77,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	if err := awaitResumed(ctx, d); err != nil {
+	if err := awaitMapping(ctx, d); err != nil {
 		return err
 	}
 	lv, err := e.lvm.Volume(ctx, g, n)
@@ -86,7 +88,11 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	usage, err := quota.Read(e.contentOf(d, tags).path)
+	on, err := e.opened(ctx, d, tags)
+	if err != nil {
+		return err
+	}
+	usage, err := quota.Read(on.path)
 	if err != nil {
 		return err
 	}
@@ -96,7 +102,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	// The layout stays empty: LVM extends a volume whatever its layout.
 	spec := volume.Spec{
 		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: usage.Limit.Inodes,
-		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace,
+		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace, Encrypted: tags.LUKS != "",
 	}
-	return e.expandLocked(ctx, spec, size)
+	return e.expandLocked(ctx, spec, size, key)
 }

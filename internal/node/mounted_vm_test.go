@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -82,7 +83,7 @@ func testExpandMounted(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("here"), 0o600))
 	for range 2 { // and again, where it is done
-		require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 128*volume.MiB))
+		require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 128*volume.MiB, luks.Key{}))
 	}
 	size, _, _ := df(t, target)
 	require.Equal(t, 128*volume.MiB, size)
@@ -94,16 +95,16 @@ func testExpandMounted(t *testing.T, m *machine) {
 	require.NoError(t, err)
 	require.EqualValues(t, 500, space.Inodes)
 	// Never less: kubelet may ask so after a user has asked for less.
-	require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 64*volume.MiB))
+	require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 64*volume.MiB, luks.Key{}))
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
 
 	elsewhere := m.target("elsewhere")
 	for _, path := range []string{elsewhere, filepath.Join(m.dir, "nowhere"), "/proc"} {
-		require.ErrorIs(t, m.ExpandMounted(m.ctx(), group, s.Name, path, volume.GiB), ErrNotMounted, path)
+		require.ErrorIs(t, m.ExpandMounted(m.ctx(), group, s.Name, path, volume.GiB, luks.Key{}), ErrNotMounted, path)
 	}
 	other := m.volume("other", 64*volume.MiB)
 	b2 := m.mount(other, "b")
-	require.ErrorIs(t, m.ExpandMounted(m.ctx(), group, s.Name, b2, volume.GiB), ErrNotMounted, "another volume is mounted there")
+	require.ErrorIs(t, m.ExpandMounted(m.ctx(), group, s.Name, b2, volume.GiB, luks.Key{}), ErrNotMounted, "another volume is mounted there")
 	require.Equal(t, 64*volume.MiB, tagsOf(t, other.Name).Size)
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
 }

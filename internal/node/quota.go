@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/quota"
@@ -111,6 +112,9 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 			return err
 		}
 		e.after("lvextend")
+		if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
+			return err
+		}
 		if err := e.grow(ctx, root, f); err != nil {
 			return err
 		}
@@ -162,12 +166,12 @@ func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if _, err := e.usable(ctx, spec.Group, spec.Name); errors.Is(err, lvm.ErrSuspended) {
 		return err
 	}
-	return e.expandLocked(ctx, spec, size)
+	return e.expandLocked(ctx, spec, size, luks.Key{})
 }
 
 // expandLocked is expand for callers that hold the volume's lock and know that its device
 // is not suspended.
-func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
+func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume.Bytes, key luks.Key) error {
 	lv, tags, err := e.lookUp(ctx, spec)
 	if err != nil {
 		return err
@@ -182,12 +186,15 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err != nil {
 		return err
 	}
-	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	f := found{device: d, tags: tags, key: key}
+	if f.content, err = e.decipher(ctx, spec, lv, f, true); err != nil {
+		return err
+	}
 	if _, err := checkFilesystem(lv, tags, f.content, true); err != nil {
 		return err
 	}
 	size = max(size, tags.Size)
-	if err := e.promise(ctx, &f, lv, size, spec.Inodes); err != nil {
+	if err := e.promise(ctx, &f, lv, size, spec); err != nil {
 		return err
 	}
 	fs, err := e.withQuota(ctx, f, spec)
@@ -200,11 +207,15 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 // promise extends the device and writes the new size down. The record comes
 // before the tag: were it to keep the old size, the next mount would limit the
 // volume to that.
-func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, inodes int64) error {
-	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(size, inodes)); err != nil {
+func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
+	spec.Size = size
+	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
 		return err
 	}
 	e.after("lvextend")
+	if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
+		return err
+	}
 	old := f.tags.Size
 	f.tags.Size = size
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -45,7 +46,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 // findReplica returns the volume of a reader's spec where this node has handed it
 // out before, or LVM says that it is ready: nothing else can hold a dataset.
 func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, error) {
-	f, err := e.remembered(ctx, spec)
+	f, err := e.remembered(ctx, spec, luks.Key{})
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}

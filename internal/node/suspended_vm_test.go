@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -39,7 +40,7 @@ func TestSuspendedDevice(t *testing.T) {
 	}
 	bare := machineAt(t, m.dir, t.TempDir()) // without any program
 	refused("unmount", func() error { return bare.Unmount(m.ctx(), target) })
-	refused("growth where it is mounted", func() error { return bare.ExpandMounted(m.ctx(), s.Group, s.Name, target, grown) })
+	refused("growth where it is mounted", func() error { return bare.ExpandMounted(m.ctx(), s.Group, s.Name, target, grown, luks.Key{}) })
 	m.unmount(target)
 	refused("mount", func() error { return bare.Mount(m.ctx(), s, target, false) })
 	refused("growth", func() error { return bare.Expand(m.ctx(), s, grown) })

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -285,7 +286,7 @@ func TestCopyThatItsPoolHasNotCounted(t *testing.T) {
 			target := m.mount(s, "a")
 			require.NoError(t, os.WriteFile(target+"/file", []byte("x"), 0o600))
 			m.unmount(target)
-			_, err := m.snapshot(m.ctx(), c)
+			_, err := m.snapshot(m.ctx(), c, luks.Key{})
 			require.NoError(t, err)
 			m.shell(`vgcfgbackup -qq -f %[2]s/after %[1]s
 				lvchange -qq -an %[1]s/copy

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -106,7 +107,13 @@ func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, wo
 	if d.VolumeUUID != ref.UUID {
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
 	}
-	c := e.contentOf(d, tags)
+	c, err := e.opened(ctx, d, tags)
+	if errors.Is(err, luks.ErrNoMapping) {
+		return fmt.Errorf("%w: volume %s", ErrNotMounted, ref)
+	}
+	if err != nil {
+		return err
+	}
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return err

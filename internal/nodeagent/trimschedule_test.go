@@ -80,6 +80,8 @@ func TestWhatIsTrimmed(t *testing.T) {
 		"thick, on request":                     {func(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Raid1} }, Trimming{Thick: true}, true, ""},
 		"never":                                 {func(*inventory.Volume) {}, Trimming{Interval: never}, false, ""},
 		"not mounted":                           {func(v *inventory.Volume) { v.Mounts = nil }, Trimming{}, false, ""},
+		"encrypted":                             {func(v *inventory.Volume) { v.Encrypted = true }, Trimming{Thick: true}, false, ""},
+		"encrypted, its class says daily":       {func(v *inventory.Volume) { v.Encrypted = true }, Trimming{}, false, "daily"},
 		"another cluster's":                     {func(v *inventory.Volume) { v.Cluster = "theirs" }, Trimming{}, false, ""},
 		"given up":                              {func(v *inventory.Volume) { v.State = volume.Unreferenced }, Trimming{}, false, ""},
 		"retained":                              {func(v *inventory.Volume) { v.State = volume.Retained }, Trimming{}, false, ""},

@@ -21,6 +21,9 @@ func Through(object *corev1.PersistentVolume, door pv.Door, name string) (corev1
 	if err != nil {
 		return corev1.PersistentVolumeSource{}, err
 	}
+	if door == pv.Flex && options[volume.OptionEncrypted] != "" {
+		return corev1.PersistentVolumeSource{}, &volume.FieldError{Field: volume.OptionEncrypted, Value: options[volume.OptionEncrypted], Reason: "is for the CSI driver alone, to which kubelet passes the key"}
+	}
 	options = maps.Clone(options)
 	delete(options, volume.OptionVolume)
 	if string(is) != name {

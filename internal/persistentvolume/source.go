@@ -68,9 +68,18 @@ func LeanSource(object *corev1.PersistentVolume) corev1.PersistentVolumeSource {
 // source returns the volume source of what d describes.
 func source(d pv.Description) corev1.PersistentVolumeSource {
 	if d.Door == pv.CSI {
-		return csiSource(d.Handle(), d.Attributes(), false)
+		s := csiSource(d.Handle(), d.Attributes(), false)
+		s.CSI.NodePublishSecretRef, s.CSI.NodeExpandSecretRef = secretRef(d.Secrets.Publish), secretRef(d.Secrets.Expand)
+		return s
 	}
 	return flexSource(d.Options(), false)
+}
+
+func secretRef(r pv.SecretRef) *corev1.SecretReference {
+	if r == (pv.SecretRef{}) {
+		return nil
+	}
+	return &corev1.SecretReference{Namespace: r.Namespace, Name: r.Name}
 }
 
 func flexSource(options map[string]string, readOnly bool) corev1.PersistentVolumeSource {

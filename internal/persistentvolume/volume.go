@@ -51,6 +51,11 @@ type Charge struct {
 	Device volume.Bytes // the logical volume's size
 }
 
+// DeviceSize returns the size of the logical volume that holds so much of this volume.
+func (v *Volume) DeviceSize(size volume.Bytes) volume.Bytes {
+	return volume.Spec{Size: size, Inodes: v.Inodes, Encrypted: v.Encrypted}.DeviceSize()
+}
+
 // Promised returns the size that the volume has, or is promised to grow to.
 func (v *Volume) Promised() volume.Bytes { return max(v.Size, v.Growing) }
 
@@ -59,7 +64,7 @@ func (v Volume) Grown(size volume.Bytes) Volume {
 	v.Growing = 0
 	if size > v.Size {
 		v.Size = size
-		v.Charged = max(v.Charged, v.Shape.Takes(volume.DeviceSize(size, v.Inodes), volume.DefaultExtent))
+		v.Charged = max(v.Charged, v.Shape.Takes(v.DeviceSize(size), volume.DefaultExtent))
 	}
 	return v
 }
@@ -68,7 +73,7 @@ func (v Volume) Grown(size volume.Bytes) Volume {
 // grow to.
 func (v *Volume) Charge() Charge {
 	whole := v.Grown(v.Promised())
-	return Charge{Noted: whole.Charged, Shape: v.Shape, Device: volume.DeviceSize(whole.Size, v.Inodes)}
+	return Charge{Noted: whole.Charged, Shape: v.Shape, Device: v.DeviceSize(whole.Size)}
 }
 
 // In returns the charge in a pool with this extent size: larger extents cost more, on

@@ -33,6 +33,8 @@ type Parameters struct {
 	OnNodeLoss  volume.OnNodeLoss
 	IOLimits    volume.IOLimits // of each pod that uses the volume
 	Door        pv.Door         // empty where the class names none
+
+	publishSecret, expandSecret secretTemplate // of encrypted classes, both
 }
 
 // A parameter is what a class says and no option of the volume repeats.
@@ -56,6 +58,10 @@ var classParameters = [...]parameter{
 	{volume.ParameterReadIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.ReadIOPS }, volume.ParseIOPS)},
 	{volume.ParameterWriteIOPS, "", into(func(p *Parameters) *int64 { return &p.IOLimits.WriteIOPS }, volume.ParseIOPS)},
 	{pv.ParameterDoor, "", into(func(p *Parameters) *pv.Door { return &p.Door }, pv.ParseDoor)},
+	{parameterPublishName, "", into(func(p *Parameters) *string { return &p.publishSecret.name }, parseTemplate(inName))},
+	{parameterPublishNamespace, "", into(func(p *Parameters) *string { return &p.publishSecret.namespace }, parseTemplate(inNamespace))},
+	{parameterExpandName, "", into(func(p *Parameters) *string { return &p.expandSecret.name }, parseTemplate(inName))},
+	{parameterExpandNamespace, "", into(func(p *Parameters) *string { return &p.expandSecret.namespace }, parseTemplate(inNamespace))},
 	{parameterFSType, "", parseFSType},
 	{parameterCSIFSType, "", parseFSType},
 }
@@ -102,6 +108,7 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		checkLayoutOptions(out.Layout, known, given, &wrong)
 	}
 	checkThin(out, given, &wrong)
+	checkEncrypted(&out, &wrong)
 	if err := wrong.Refusal(); err != nil {
 		return Parameters{}, err
 	}

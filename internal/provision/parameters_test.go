@@ -13,7 +13,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, overprovisionRatio, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, fsType, csi.storage.k8s.io/fstype"
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, encrypted, overprovisionRatio, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, " +
+	"csi.storage.k8s.io/node-publish-secret-name, csi.storage.k8s.io/node-publish-secret-namespace, " +
+	"csi.storage.k8s.io/node-expand-secret-name, csi.storage.k8s.io/node-expand-secret-namespace, fsType, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{

@@ -48,6 +48,7 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	} else {
 		r.checkCloning(parameters, &wrong)
 		r.checkReplica(parameters, &wrong)
+		r.checkSecrets(parameters, &wrong)
 	}
 	name, err := volume.ParseName("the name of the PersistentVolume", r.PVName)
 	wrong.Check(err)
@@ -74,6 +75,7 @@ func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node 
 	object := persistentvolume.New(pv.Description{
 		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Door: r.door(), Spec: spec, Charged: spec.Charge(), MountOptions: options,
 		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits, Trim: parameters.Trim,
+		Secrets: r.secrets(parameters),
 	}, accessModes(r.Claim.Spec.AccessModes), policy)
 	if name := attributesClass(r.Claim); name != "" {
 		object.Spec.VolumeAttributesClassName = &name // or Kubernetes would not bind the two

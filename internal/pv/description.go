@@ -24,6 +24,8 @@ type Description struct {
 	Trim       volume.Trim // empty: TrimAuto
 	// MountOptions are those of its mounts, which CSI volumes alone have.
 	MountOptions []volume.MountOption
+	// Secrets are those of an encrypted volume, which CSI volumes alone can be.
+	Secrets Secrets
 }
 
 // Labels returns the labels of the PersistentVolume.

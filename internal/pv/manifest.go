@@ -82,7 +82,7 @@ const (
     driver: ` + Provisioner + `
     fsType: ` + FSType + `
     volumeHandle: %s
-    volumeAttributes:
+%s    volumeAttributes:
 `
 )
 
@@ -90,7 +90,8 @@ const (
 func (m Manifest) source() string {
 	const indent = "      "
 	if m.Door == CSI {
-		return fmt.Sprintf(csiTemplate, strconv.QuoteToASCII(m.Handle())) + entries(indent, m.Attributes())
+		secrets := m.Secrets.Publish.lines("    ", "nodePublishSecretRef") + m.Secrets.Expand.lines("    ", "nodeExpandSecretRef")
+		return fmt.Sprintf(csiTemplate, strconv.QuoteToASCII(m.Handle()), secrets) + entries(indent, m.Attributes())
 	}
 	return flexTemplate + entries(indent, m.Options())
 }

@@ -27,6 +27,8 @@ type Wish struct {
 	IOLimits     volume.IOLimits
 	Trim         volume.Trim
 	MountOptions []volume.MountOption // of a CSI volume alone
+	// Secret holds the key of an encrypted volume.
+	Secret pv.SecretRef
 }
 
 // Manifest describes a PersistentVolume and its claim for a volume that has lost both. The
@@ -42,7 +44,10 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 		// Of a layout that is not flexlvm's, linear is as good as any: what exists is
 		// mounted as it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
-		Ratio: w.Ratio, Inodes: w.Inodes,
+		Ratio: w.Ratio, Inodes: w.Inodes, Encrypted: v.Encrypted,
+	}
+	if err := checkSecret(v, w); err != nil {
+		return pv.Manifest{}, err
 	}
 	if err := spec.Validate(); err != nil {
 		return pv.Manifest{}, fmt.Errorf("bring volume %s back: %w", Where(v), err)
@@ -53,10 +58,25 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 			Charged:    w.Ratio.Of(max(v.Device, v.Full)),
 			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
 			OnNodeLoss: cmp.Or(w.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: w.IOLimits, Trim: w.Trim, MountOptions: w.MountOptions,
+			Secrets: pv.Secrets{Publish: w.Secret, Expand: w.Secret},
 		},
 		Policy: w.Policy, Class: w.Class,
 		Namespace: v.Namespace, Claim: cmp.Or(w.Claim, string(v.Name)),
 	}, nil
+}
+
+// checkSecret refuses to bring a volume back that nobody could mount.
+func checkSecret(v inventory.Volume, w Wish) error {
+	none := w.Secret == pv.SecretRef{}
+	switch {
+	case !v.Encrypted && !none:
+		return fmt.Errorf("volume %s is not encrypted, so it needs no Secret; leave --secret out", Where(v))
+	case v.Encrypted && none:
+		return fmt.Errorf("volume %s is encrypted: name the Secret with its key, as --secret NAMESPACE/NAME; its class says which that was", Where(v))
+	case v.Encrypted && w.Door != pv.CSI:
+		return fmt.Errorf("volume %s is encrypted, and only the CSI driver mounts it; say --door csi", Where(v))
+	}
+	return nil
 }
 
 // MayReturn says what to do about a volume that is nothing to bring back.

@@ -48,6 +48,21 @@ func TestManifest(t *testing.T) {
 	require.ErrorContains(t, err, "bring volume flexlvm/pvc-3 back")
 }
 
+func TestManifestOfAnEncryptedVolume(t *testing.T) {
+	v, secret := released(), pv.SecretRef{Namespace: "keys", Name: "disk-key"}
+	_, err := undelete.Manifest(v, undelete.Wish{Secret: secret})
+	require.ErrorContains(t, err, "is not encrypted")
+	v.Encrypted = true
+	_, err = undelete.Manifest(v, undelete.Wish{Door: pv.CSI})
+	require.ErrorContains(t, err, "--secret NAMESPACE/NAME")
+	_, err = undelete.Manifest(v, undelete.Wish{Secret: secret, Door: pv.Flex})
+	require.ErrorContains(t, err, "--door csi")
+	m, err := undelete.Manifest(v, undelete.Wish{Secret: secret, Door: pv.CSI})
+	require.NoError(t, err)
+	require.Equal(t, "true", m.Options()[volume.OptionEncrypted])
+	require.Equal(t, pv.Secrets{Publish: secret, Expand: secret}, m.Secrets)
+}
+
 func TestMayReturn(t *testing.T) {
 	require.NoError(t, undelete.MayReturn(released()))
 	for says, change := range map[string]func(*inventory.Volume){

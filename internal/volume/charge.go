@@ -11,9 +11,20 @@ const MaxCharge = 2 * MaxSize * (maxMirrors + 1)
 // (ChargeIn).
 func (s Spec) Charge() Bytes { return s.ChargeIn(DefaultExtent) }
 
+// Header is what of the device comes before the file system.
+func (s Spec) Header() Bytes {
+	if s.Encrypted {
+		return LUKSHeader
+	}
+	return 0
+}
+
+// DeviceSize returns the size of the logical volume that holds a volume of this spec.
+func (s Spec) DeviceSize() Bytes { return s.Header() + DeviceSize(s.Size, s.Inodes) }
+
 // ChargeIn is Charge in a group with extents of this size.
 func (s Spec) ChargeIn(extent Bytes) Bytes {
-	return s.Shape().Takes(DeviceSize(s.Size, s.Inodes), extent)
+	return s.Shape().Takes(s.DeviceSize(), extent)
 }
 
 // Devices returns how many distinct physical devices of its group a volume of this spec
@@ -24,7 +35,7 @@ func (s Spec) Devices() int { return s.Shape().Devices() }
 // bytes of each physical device of the group; extent is its extent size. It errs on the
 // safe side, see Shape.Holds.
 func Fits(free []Bytes, spec Spec, extent Bytes) bool {
-	return spec.Shape().Holds(free, DeviceSize(spec.Size, spec.Inodes), extent)
+	return spec.Shape().Holds(free, spec.DeviceSize(), extent)
 }
 
 // Largest returns the largest size, in whole blocks, that a volume of this spec could

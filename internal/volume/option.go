@@ -26,6 +26,7 @@ const (
 	OptionReadOnly  = "readOnly"
 	OptionVolume    = "volume"
 	OptionFS        = "filesystemUUID"
+	OptionEncrypted = "encrypted"
 )
 
 // An Option is a field of a Spec as it appears in a PersistentVolume's
@@ -86,12 +87,10 @@ var options = [...]Option{
 		print: func(s *Spec) string { return string(s.Kind) }},
 	{Name: OptionReadOnly,
 		parse: into(func(s *Spec) *bool { return &s.ReadOnly }, ParseReadOnly),
-		print: func(s *Spec) string {
-			if !s.ReadOnly {
-				return ""
-			}
-			return "true"
-		}},
+		print: func(s *Spec) string { return onlyTrue(s.ReadOnly) }},
+	{Name: OptionEncrypted, Class: true,
+		parse: into(func(s *Spec) *bool { return &s.Encrypted }, ParseEncrypted),
+		print: func(s *Spec) string { return onlyTrue(s.Encrypted) }},
 	{Name: OptionFS,
 		parse: into(func(s *Spec) *string { return &s.FS }, ParseFS),
 		print: func(s *Spec) string { return s.FS }},
@@ -109,6 +108,14 @@ func into[T any](of func(*Spec) *T, parse func(field, s string) (T, error)) func
 		}
 		return err
 	}
+}
+
+// onlyTrue writes out what is false where it is not set.
+func onlyTrue(b bool) string {
+	if !b {
+		return ""
+	}
+	return "true"
 }
 
 func number[T int | int64](n T) string {

@@ -23,6 +23,7 @@ func TestOptionsAreReadBack(t *testing.T) {
 		with(func(s *Spec) { s.Layout, s.Stripes, s.StripeKiB = Striped, 3, 128 }),
 		with(func(s *Spec) { s.Layout, s.Mirrors = Raid1, 2 }),
 		with(func(s *Spec) { s.Layout, s.ThinPool, s.CloneOf = Thin, "thinpool", "pvc-0" }),
+		with(func(s *Spec) { s.Kind, s.ReadOnly, s.Encrypted = Claim, false, true }),
 		with(func(s *Spec) { s.FS = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01" }),
 	} {
 		written := want.Options()
@@ -44,7 +45,8 @@ func TestParseOptions(t *testing.T) {
 	require.Equal(t, Spec{Group: "flexlvm", Name: "imagenet", Layout: Linear, Kind: Claim}, got)
 	for want, given := range map[string]map[string]string{
 		`option "sise": is not known to this release; the options are volumeGroup, `: {"sise": "1"},
-		`size "1G": is not`: {"size": "1G"},
+		`size "1G": is not`:                                                                 {"size": "1G"},
+		`encrypted "yes": is neither true nor false`:                                        {"encrypted": "yes"},
 		`filesystemUUID "6E2C": is not the UUID of a file system`:                           {"filesystemUUID": "6E2C"},
 		`mirrors "1": belongs to layout raid1, and the layout is linear; remove it`:         {"mirrors": "1"},
 		`thinPool "thinpool": belongs to layout thin, and the layout is striped; remove it`: {"layout": "striped", "thinPool": "thinpool"},

@@ -21,6 +21,8 @@ type Spec struct {
 	Inodes   int64 // hard limit on inodes; 0 means none
 	Kind     Kind
 	ReadOnly bool // for the readers of a replica: it is mounted where it is, and never made
+	// Encrypted: its file system lies in a LUKS2 container, whose key each mount brings.
+	Encrypted bool
 	// FS is the UUID of the file system that the volume has already: it is never made, and
 	// another is refused. Empty: it may be made.
 	FS        string
@@ -36,7 +38,12 @@ const MaxInodes = 1 << 40
 func ParseInodes(field, s string) (int64, error) { return parseCount(field, s, MaxInodes) }
 
 // ParseReadOnly parses whether a volume is read-only. The error is a *FieldError.
-func ParseReadOnly(field, s string) (bool, error) {
+func ParseReadOnly(field, s string) (bool, error) { return parseBool(field, s) }
+
+// ParseEncrypted parses whether a volume is encrypted. The error is a *FieldError.
+func ParseEncrypted(field, s string) (bool, error) { return parseBool(field, s) }
+
+func parseBool(field, s string) (bool, error) {
 	switch s {
 	case "true":
 		return true, nil
@@ -126,6 +133,8 @@ func (s Spec) Validate() error {
 		return invalid(OptionSize, "", "is required")
 	case s.ReadOnly && s.Kind != Dataset:
 		return invalid(OptionReadOnly, "true", "belongs to kind %s, and the kind is %s; remove it, and let pods ask for readOnly", Dataset, s.Kind)
+	case s.Encrypted && s.Kind == Dataset:
+		return invalid(OptionEncrypted, "true", "does not belong to kind %s, whose readers have no key; remove it", Dataset)
 	}
 	if err := s.validateLayout(); err != nil {
 		return err

@@ -56,6 +56,7 @@ func TestValidate(t *testing.T) {
 		OptionMirrors:   func(s *Spec) { s.Layout, s.Mirrors = Striped, 1 },
 		OptionThinPool:  func(s *Spec) { s.ThinPool = "thinpool" },
 		OptionReadOnly:  func(s *Spec) { s.ReadOnly = true }, // of a claim's volume
+		OptionEncrypted: func(s *Spec) { s.Encrypted, s.Kind = true, Dataset },
 	} {
 		s := whole
 		spoil(&s)

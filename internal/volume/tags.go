@@ -18,6 +18,7 @@ const (
 	tagReclaim   = "flexlvm.reclaim="
 	tagWipe      = "flexlvm.wipe="
 	tagClone     = "flexlvm.clone="
+	tagLUKS      = "flexlvm.luks="
 )
 
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
@@ -38,6 +39,9 @@ type Tags struct {
 	// holds that file system, perhaps still with its UUID, and is neither formatted nor
 	// given to a pod.
 	Clone string
+	// LUKS is the UUID of the container that the file system lies in, chosen before it is
+	// made; empty if the volume is not encrypted.
+	LUKS string
 }
 
 // Owned reports whether a logical volume with these tags is ours at all.
@@ -65,6 +69,9 @@ func (t Tags) Strings() []string {
 	}
 	if t.Clone != "" {
 		out = append(out, CloneTag(t.Clone))
+	}
+	if t.LUKS != "" {
+		out = append(out, tagLUKS+t.LUKS)
 	}
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
@@ -159,6 +166,11 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 	if clone, ok := take(tagClone); ok {
 		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
 			return Tags{}, invalid(tagClone, clone, "is not the UUID of another file system")
+		}
+	}
+	if luks, ok := take(tagLUKS); ok {
+		if t.LUKS = luks; !fsUUID(luks) {
+			return Tags{}, invalid(tagLUKS, luks, "is not the UUID of an encrypted volume")
 		}
 	}
 	for key := range found {

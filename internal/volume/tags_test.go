@@ -19,7 +19,10 @@ func TestTagsRoundTrip(t *testing.T) {
 	without.Cluster, without.Reclaim, without.Wipe = "", ReclaimLazy, WipeNone
 	half := good
 	half.State, half.Clone = Creating, "1d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
-	for _, want := range []Tags{good, without, half} {
+	half.LUKS = "2d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+	encrypted := good
+	encrypted.LUKS = half.LUKS
+	for _, want := range []Tags{good, without, half, encrypted} {
 		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -59,6 +62,8 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		"a copy of none":   append(good.Strings(), "flexlvm.clone="),
 		"a copy of a name": append(good.Strings(), "flexlvm.clone=pvc-1"),
 		"a copy of itself": append(good.Strings(), "flexlvm.clone="+good.FS),
+		"in no container":  append(good.Strings(), "flexlvm.luks="),
+		"in a name":        append(good.Strings(), "flexlvm.luks=pvc-1"),
 		"of a later day":   append(good.Strings(), "flexlvm.colour=red"),
 		"no value at all":  append(good.Strings(), "flexlvm.colour"),
 	} {

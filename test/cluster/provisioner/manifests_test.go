@@ -162,6 +162,7 @@ func (b *bed) testRights(t *testing.T) {
 			return err
 		})
 	}
+	b.testStolenSecrets(t, stolen)
 	ours := volumeOfHand("evil", corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver}})
 	ours.Annotations = map[string]string{pv.AnnotationUndelete: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"}
 	b.refusedSoon(t, "may not bring volumes back", func(dryRun []string) error {

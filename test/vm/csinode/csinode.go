@@ -28,6 +28,10 @@ type Node struct {
 	conn   *grpc.ClientConn
 	stop   context.CancelFunc
 	ended  chan error
+
+	// Secrets go with every mount and growth, as kubelet reads them of the Secret that a
+	// PersistentVolume names.
+	Secrets map[string]string
 }
 
 // Start starts the driver on a socket. It must be closed.
@@ -80,7 +84,7 @@ func (n *Node) Mount(ctx context.Context, s volume.Spec, target string) error {
 	attributes := pv.Attributes(s.Options(), s.Namespace)
 	attributes["csi.storage.k8s.io/pod.namespace"] = s.Namespace
 	_, err := n.client.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-		VolumeId: handle(s), TargetPath: target, VolumeContext: attributes,
+		VolumeId: handle(s), TargetPath: target, VolumeContext: attributes, Secrets: n.Secrets,
 		VolumeCapability: &csi.VolumeCapability{
 			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: pv.FSType}},
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
@@ -98,7 +102,7 @@ func (n *Node) Unmount(ctx context.Context, s volume.Spec, target string) error 
 // Expand grows a volume that is mounted on target.
 func (n *Node) Expand(ctx context.Context, s volume.Spec, target string, size volume.Bytes) error {
 	r, err := n.client.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
-		VolumeId: handle(s), VolumePath: target, CapacityRange: &csi.CapacityRange{RequiredBytes: int64(size)},
+		VolumeId: handle(s), VolumePath: target, CapacityRange: &csi.CapacityRange{RequiredBytes: int64(size)}, Secrets: n.Secrets,
 	})
 	if err == nil && r.GetCapacityBytes() < int64(size) {
 		return fmt.Errorf("the driver answers %d bytes for a growth to %d", r.GetCapacityBytes(), size)

@@ -178,13 +178,19 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
 }
 
-// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step.
+// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step,
+// and those of encrypted volumes, which that driver alone mounts. FLEXLVM_CSIDOOR_TESTS names
+// those to run alone.
 func TestCSIDriverKilled(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
+	tests := "Killed|Encrypted"
+	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {
+		tests = some
+	}
 	m := start(t, vm.Config{Disks: disks()[:2], Files: map[string]string{"/csidoor.test": binary}})
 	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
-	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", "Killed")
+	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
 }
 
 // TestHostNamespaces runs the tests of internal/hostns, which need root.

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// headerUUID is that of the header in luks' testdata.
+const headerUUID = "5f0b2c1e-6a39-4c5f-9d3f-2f7b3f1f8a01"
+
+func encryptedTags(state volume.State, uuid string) volume.Tags {
+	return volume.Tags{State: state, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", LUKS: uuid, Size: volume.GiB, Namespace: "n", Kind: volume.Claim}
+}
+
+// A container is made only where none was finished, in state creating, of a volume that no pod
+// has had.
+func TestHeader(t *testing.T) {
+	written, err := os.ReadFile("../luks/testdata/header")
+	require.NoError(t, err)
+	device := func(content []byte) lvm.Device {
+		file := filepath.Join(t.TempDir(), "device")
+		require.NoError(t, os.WriteFile(file, content, 0o600))
+		return lvm.Device{Path: file}
+	}
+	const other = "2d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+	xfs := append([]byte("XFSB"), make([]byte, 64<<10)...)
+	for name, content := range map[string][]byte{"a header": written, "a file system": xfs, "nothing": make([]byte, 64<<10)} {
+		ours := headerUUID
+		if name == "a header" {
+			for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
+				for _, handed := range []bool{false, true} {
+					whole, err := header(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), handed)
+					require.NoError(t, err)
+					require.True(t, whole, "it is this one's, %s", state)
+				}
+			}
+			ours = other
+		}
+		for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
+			for _, handed := range []bool{false, true} {
+				whole, err := header(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), handed)
+				require.False(t, whole)
+				if state == volume.Creating && !handed {
+					require.NoError(t, err, name)
+					continue
+				}
+				require.ErrorIs(t, err, ErrDamaged, "%s, %s, handed out: %t", name, state, handed)
+				require.ErrorContains(t, err, "is not formatted again")
+			}
+		}
+		half := encryptedTags(volume.Creating, ours)
+		half.Clone = other
+		_, err := header(lvm.LogicalVolume{}, half, device(content), false)
+		require.ErrorIs(t, err, ErrDamaged, "a copy is never formatted")
+	}
+
+	// What cannot be read says nothing.
+	for _, unreadable := range []lvm.Device{device([]byte("short")), {Path: "/nowhere"}} {
+		whole, err := header(lvm.LogicalVolume{}, encryptedTags(volume.Creating, other), unreadable, false)
+		require.False(t, whole)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, ErrDamaged)
+	}
+}
+
+// Without a key nothing is looked up, and no program runs.
+func TestNoKey(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	spec := volume.Spec{Group: "g", Name: "a", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "n", Encrypted: true}
+	target := t.TempDir()
+	require.ErrorIs(t, e.Mount(t.Context(), spec, target, false), ErrNoKey)
+	copied := cloneSpec()
+	copied.Encrypted = true
+	require.ErrorIs(t, e.MakeClone(t.Context(), copied), ErrNoKey)
+	_, err = e.open(t.Context(), lvm.Device{Path: "/dev/null"}, encryptedTags(volume.Ready, headerUUID), luks.Key{})
+	require.ErrorIs(t, err, ErrNoKey)
+	c, err := e.open(t.Context(), lvm.Device{Path: "/dev/null", Number: 7}, encryptedTags(volume.Ready, ""), luks.Key{})
+	require.NoError(t, err)
+	require.Equal(t, "/dev/null", c.path, "it is not encrypted")
+	require.EqualValues(t, 7, c.number)
+}
+
+// Who asks for an encrypted volume gets one, and who does not, none.
+func TestAdmitEncrypted(t *testing.T) {
+	spec := volume.Spec{Group: "g", Name: "a", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "n", Encrypted: true}
+	require.NoError(t, admit(spec, encryptedTags(volume.Ready, headerUUID), ""))
+	require.ErrorContains(t, admit(spec, encryptedTags(volume.Ready, ""), ""), "is not encrypted, so this is not the volume")
+	spec.Encrypted = false
+	require.NoError(t, admit(spec, encryptedTags(volume.Ready, ""), ""))
+	require.ErrorContains(t, admit(spec, encryptedTags(volume.Ready, headerUUID), ""), "only the CSI driver mounts it")
+}
+
+// The record keeps what finds the container without LVM.
+func TestRecordOfAnEncryptedVolume(t *testing.T) {
+	tags := encryptedTags(volume.Ready, headerUUID)
+	d := records(t.TempDir())
+	require.NoError(t, d.write("g", "a", newRecord("uuid", tags)))
+	rec, err := d.read("g", "a")
+	require.NoError(t, err)
+	require.Equal(t, tags, rec.tags())
+}

@@ -1,0 +1,79 @@
+//go:build cluster
+
+package cluster_test
+
+// Encrypted volumes, whose key kubelet reads from a Secret at each mount and growth.
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// The example of docs/encryption.md, as it stands there: a pod without its Secret, with a
+// wrong one, and with the right one; growth, limits on IO and the end.
+func TestEncryptedVolume(t *testing.T) {
+	t.Parallel()
+	n := newCSITenant(t, "encrypted")
+	n.kubectl("apply", "-f", shipped(t, "examples/storageclass-encrypted.yaml"))
+	const right, wrong = "the right key of 32 bytes or more, in a Secret", "another key of 32 bytes or more, of somebody"
+	setKey := func(key string) {
+		kubectl(n.ctx, t, "-n", "flexlvm-keys", "delete", "secret", "disk-key", "--ignore-not-found")
+		kubectl(n.ctx, t, "-n", "flexlvm-keys", "create", "secret", "generic", "disk-key", "--from-literal=key="+key)
+	}
+	// told waits for an event FailedMount of the pod that says so.
+	told := func(says string) {
+		t.Helper()
+		await.Until(t, patience, func() string {
+			events := n.kubectl("get", "events", "--field-selector=involvedObject.name=main,reason=FailedMount", "-o", "jsonpath={.items[*].message}")
+			return await.Missing(strings.Contains(events, says), "the pod is told %q", events)
+		})
+	}
+	main := pod{name: "main", claim: "data", node: "node1"}.manifest()
+	require.NoError(t, n.apply(claimOf("flexlvm-encrypted", "data", "200Mi")+"\n---\n"+main))
+	told(`secrets "disk-key" not found`)
+	setKey(right)
+	n.run(main)
+	total, used := n.df("main")
+	require.EqualValues(t, 200<<20, total)
+	require.Zero(t, used)
+	sum := n.exec("main", "for i in $(seq 2000); do echo a-pattern-in-an-encrypted-volume; done > /data/f; sync; md5sum /data/f")
+	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+	require.Equal(t, "flexlvm-keys/disk-key flexlvm-keys/disk-key", n.kubectl("get", "pv", volume, "-o",
+		"jsonpath={.spec.csi.nodePublishSecretRef.namespace}/{.spec.csi.nodePublishSecretRef.name} {.spec.csi.nodeExpandSecretRef.namespace}/{.spec.csi.nodeExpandSecretRef.name}"))
+	device := "/dev/mapper/flexlvm-" + strings.ReplaceAll(volume, "-", "--")
+	require.Equal(t, "0\n", onNode(n.ctx, t, "node1", "echo 3 > /proc/sys/vm/drop_caches; grep -c -a -F a-pattern-in-an-encrypted-volume "+device+" || true"))
+	require.Contains(t, onNode(n.ctx, t, "node1", driver+" volumes show "+volume), "Encrypted:      yes")
+
+	n.kubectl("patch", "pv", volume, "--type=merge", "-p", `{"metadata":{"annotations":{"flexlvm.io/io-limits":"rbps=max wbps=10485760 riops=max wiops=max"}}}`)
+	n.limitsAre("main", "data", "rbps=max wbps=10485760 riops=max wiops=max")
+
+	n.ask("data", "500Mi")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=500Mi", "--timeout=240s")
+	total, _ = n.df("main")
+	require.EqualValues(t, 500<<20, total)
+	require.Equal(t, "0", n.kubectl("get", "pod", "main", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
+
+	n.kubectl("delete", "pod", "main")
+	setKey(wrong)
+	require.NoError(t, n.apply(main))
+	told("the key of volume flexlvm/" + volume + " is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key")
+	require.NotContains(t, n.kubectl("get", "events", "-o", "yaml"), wrong)
+	setKey(right)
+	n.run(main)
+	require.Equal(t, sum, n.exec("main", "md5sum /data/f"))
+
+	// Nothing that a node keeps of all that holds a key.
+	for _, key := range []string{right, wrong} {
+		require.Empty(t, onNode(n.ctx, t, "node1", "grep -r -l -F -e '"+key+"' /var/log /var/lib/flexlvm 2>/dev/null || true"))
+		require.NotContains(t, kubectl(n.ctx, t, "-n", "flexlvm-system", "logs", "daemonset/flexlvm-csi", "--tail=-1"), key)
+	}
+	n.kubectl("delete", "pod", "main")
+	await.Until(t, patience, func() string {
+		open := onNode(n.ctx, t, "node1", "dmsetup ls --target crypt")
+		return await.Missing(!strings.Contains(open, "flexlvm-crypt-"), "still open: %s", open)
+	})
+}

@@ -1,0 +1,58 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// testStolenSecrets: a stolen token points no kubelet at a Secret that the class does not say.
+func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
+	t.Helper()
+	class := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "secretive"}, Provisioner: pv.Provisioner,
+		Parameters: map[string]string{
+			"encrypted": "true", "door": "csi",
+			"csi.storage.k8s.io/node-publish-secret-name":      "${pvc.namespace}.${pvc.name}",
+			"csi.storage.k8s.io/node-publish-secret-namespace": "keys",
+		},
+	}
+	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{}))
+	})
+	secret := func(namespace, name string) *corev1.SecretReference {
+		return &corev1.SecretReference{Namespace: namespace, Name: name}
+	}
+	try := func(publish, expand *corev1.SecretReference, encrypted string) func([]string) error {
+		object := volumeOfHand("evil", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: pv.Provisioner, VolumeHandle: "flexlvm/x", VolumeAttributes: map[string]string{"encrypted": encrypted},
+			NodePublishSecretRef: publish, NodeExpandSecretRef: expand,
+		}})
+		object.Spec.StorageClassName = class.Name
+		object.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data"}
+		return func(dryRun []string) error {
+			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		}
+	}
+	right := secret("keys", "shop.data")
+	const says = "may only name the Secrets that StorageClass secretive says"
+	b.refusedSoon(t, says, try(secret("keys", "other.data"), right, "true"))
+	b.refusedSoon(t, says, try(right, secret("default", "shop.data"), "true"))
+	const only = "may only create PersistentVolumes of the driver"
+	b.refusedSoon(t, only, try(secret("kube-system", "shop.data"), right, "true"))
+	b.refusedSoon(t, only, try(right, nil, "true"))
+	b.refusedSoon(t, only, try(right, right, "false"))
+	require.NoError(t, try(right, right, "true")([]string{metav1.DryRunAll}), "as the class says")
+}
