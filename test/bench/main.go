@@ -32,7 +32,7 @@ import (
 
 var (
 	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
-	rounds  = flag.Int("rounds", 3, "how often each side of the parts room and fetch runs")
+	rounds  = flag.Int("rounds", 3, "how often each side of the parts room, busy and fetch runs")
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
@@ -58,7 +58,9 @@ var parts = []struct {
 	{name: "room", take: func(ctx context.Context, _ string) error {
 		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.Measure(ctx, *pods, *rounds) })
 	}},
-	{name: "busy", take: func(ctx context.Context, _ string) error { return ofRoom(ctx, room.MeasureBusy) }},
+	{name: "busy", take: func(ctx context.Context, _ string) error {
+		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.MeasureBusy(ctx, *rounds) })
+	}},
 	{name: "doors", take: ofDoors},
 	{name: "rates", take: ofRates, of: "control"},
 	{name: "limits", take: ofLimits, of: "control"},

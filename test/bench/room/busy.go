@@ -43,7 +43,7 @@ func (b *bench) hold(ctx context.Context, signal string) error {
 // processors busy: as shipped, and with the least share of them there is, LVM's programs in
 // the daemon's own group, as it was before they had one. No headroom is kept, so that room has
 // to be made.
-func (b *bench) busy(ctx context.Context) ([]string, error) {
+func (b *bench) busy(ctx context.Context, rounds int) ([]string, error) {
 	var pods strings.Builder
 	for i := range 2 {
 		fmt.Fprintf(&pods, spinning, i, cluster.BusyboxImage)
@@ -56,15 +56,14 @@ func (b *bench) busy(ctx context.Context) ([]string, error) {
 	}
 	var lines []string
 	medians := map[bool][2]time.Duration{}
-	const rounds = 3
-	for _, before := range []bool{false, true} {
-		cpu, what := "100m", "as shipped"
+	for _, before := range []bool{true, false} {
+		// No process may be in a group that hands a controller on.
+		cpu, what, group := "100m", "as shipped", "echo -memory >cgroup.subtree_control; rmdir none"
 		if before {
-			cpu, what = "10m", "with 10m and LVM in the daemon's group"
-			// No process may be in a group that hands a controller on.
-			if out, err := b.Node(ctx, node, "sh", "-c", "mkdir -p /sys/fs/cgroup/flexlvm/none; until echo +memory >/sys/fs/cgroup/flexlvm/cgroup.subtree_control; do sleep .1; done"); err != nil {
-				return lines, fmt.Errorf("close the group of LVM's programs: %w: %s", err, out)
-			}
+			cpu, what, group = "10m", "with 10m and LVM in the daemon's group", "mkdir none; until echo +memory >cgroup.subtree_control; do sleep .1; done"
+		}
+		if out, err := b.Node(ctx, node, "sh", "-c", "cd /sys/fs/cgroup/flexlvm; "+group); err != nil {
+			return lines, fmt.Errorf("open or close the group of LVM's programs: %w: %s", err, out)
 		}
 		if err := b.configure(ctx, cpu, "--headroom=0"); err != nil {
 			return lines, err

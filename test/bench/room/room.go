@@ -34,9 +34,9 @@ func Measure(ctx context.Context, pods, rounds int) (lines []string, err error) 
 }
 
 // MeasureBusy is Measure for one pod while the processors of the node have something else to do.
-func MeasureBusy(ctx context.Context) (lines []string, err error) {
+func MeasureBusy(ctx context.Context, rounds int) (lines []string, err error) {
 	err = withBench(ctx, func(b *bench) error {
-		lines, err = b.busy(ctx)
+		lines, err = b.busy(ctx, rounds)
 		return err
 	})
 	return lines, err
