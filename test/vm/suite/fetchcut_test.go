@@ -33,10 +33,10 @@ const (
 // rest.
 func TestPowerCutDuringFetch(t *testing.T) {
 	t.Parallel()
-	m := powered{start(t, vm.Config{
+	m := &powered{Machine: start(t, vm.Config{
 		Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}, {Size: 1 << 30}},
-		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/fetch": build(t, "fetch", "build", "-ldflags", "-s -w")},
-	}), t, "linear"}
+		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/csicall": build(t, "csicall", "build"), "/fetch": build(t, "fetch", "build", "-ldflags", "-s -w")},
+	}), t: t, layout: "linear"}
 	m.sh("/flexlvm vg create /dev/vda /dev/vdb && " + makeSource)
 	up := func() {
 		t.Helper()
@@ -76,7 +76,7 @@ func TestPowerCutDuringFetch(t *testing.T) {
 
 // cutWhenListed starts to fetch, cuts the power when so many files are in the
 // manifest, and tells which were.
-func (m powered) cutWhenListed(lines int) (seen string) {
+func (m *powered) cutWhenListed(lines int) (seen string) {
 	m.t.Helper()
 	ctx, cancel := context.WithCancel(m.t.Context())
 	defer cancel()
@@ -96,7 +96,7 @@ func (m powered) cutWhenListed(lines int) (seen string) {
 	return seen
 }
 
-func (m powered) requireComplete() {
+func (m *powered) requireComplete() {
 	m.t.Helper()
 	m.sh("test -e " + dataset + "/.flexlvm/complete && diff -r --exclude=.flexlvm /mnt " + dataset)
 	require.Equal(m.t, strconv.Itoa(401), m.sh("{ "+listed+"; } | sort -u | wc -l"))

@@ -23,31 +23,33 @@ const (
 		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default","layout":LAYOUT}`
 )
 
-// powered is a node whose power can fail, and the layout of its volume.
+// powered is a node whose power can fail, the layout of its volume, and how many calls it has
+// had: they go through both drivers in turns.
 type powered struct {
 	*vm.Machine
 	t      *testing.T
 	layout string
+	calls  int
 }
 
 // eachLayout runs a test on nodes of their own: of volumes of some layouts, and of all
 // where time does not matter (`make campaign`).
-func eachLayout(t *testing.T, test func(t *testing.T, m powered), layouts ...string) {
+func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...string) {
 	t.Helper()
 	t.Parallel()
 	if inFull() {
 		layouts = []string{"linear", "thin", "striped", "raid1"}
 	}
-	binary := build(t, "flexlvm", "build")
+	flex, csi := build(t, "flexlvm", "build"), build(t, "csicall", "build")
 	for _, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {
 			t.Parallel() // each node does one thing at a time
-			m := powered{start(t, vm.Config{
+			m := &powered{Machine: start(t, vm.Config{
 				// Raw images with flushes honoured: what the guest has flushed is there
 				// after the cut.
 				Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}},
-				Files: map[string]string{"/flexlvm": binary},
-			}), t, layout}
+				Files: map[string]string{"/flexlvm": flex, "/csicall": csi},
+			}), t: t, layout: layout}
 			m.sh("/flexlvm vg create " + m.groupFlags() + " /dev/vda /dev/vdb")
 			test(t, m)
 		})
@@ -57,7 +59,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m powered), layouts ...str
 // inFull reports whether time does not matter.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
-func (m powered) options() string {
+func (m *powered) options() string {
 	layout := `"` + m.layout + `"`
 	if m.layout == "thin" {
 		layout += `,"thinPool":"thinpool"`
@@ -66,33 +68,44 @@ func (m powered) options() string {
 }
 
 // groupFlags are what the layout's group is made with.
-func (m powered) groupFlags() string {
+func (m *powered) groupFlags() string {
 	if m.layout == "thin" {
 		return "--thin"
 	}
 	return ""
 }
 
-// mount is the command that kubelet runs.
-func (m powered) mount() string {
-	return "mkdir -p " + target + " && /flexlvm mount " + target + " '" + m.options() + "'"
+// mount is a command that mounts the volume: what kubelet runs, or one that calls the CSI driver.
+func (m *powered) mount() string {
+	m.calls++
+	call := "/flexlvm mount"
+	if m.calls%2 == 0 {
+		call = "/csicall mount"
+	}
+	return "mkdir -p " + target + " && " + call + " " + target + " '" + m.options() + "'"
 }
 
-func (m powered) try(script string) (string, bool) {
+// mounts mounts the volume through the driver whose turn it is.
+func (m *powered) mounts() {
+	m.t.Helper()
+	require.Contains(m.t, []string{`{"status":"Success"}`, ""}, m.sh(m.mount()))
+}
+
+func (m *powered) try(script string) (string, bool) {
 	m.t.Helper()
 	res, err := m.Exec(m.t.Context(), vm.Command{Args: []string{"sh", "-c", script}})
 	require.NoError(m.t, err)
 	return strings.TrimSpace(string(res.Stdout) + string(res.Stderr)), res.ExitCode == 0
 }
 
-func (m powered) sh(script string) string {
+func (m *powered) sh(script string) string {
 	m.t.Helper()
 	out, ok := m.try(script)
 	require.True(m.t, ok, "%s: %s", script, out)
 	return out
 }
 
-func (m powered) boot() {
+func (m *powered) boot() {
 	m.t.Helper()
 	require.NoError(m.t, m.Boot(m.t.Context()))
 }
@@ -103,9 +116,9 @@ func TestPowerCutDuringFirstMount(t *testing.T) {
 	eachLayout(t, testPowerCutDuringFirstMount, "linear", "thin")
 }
 
-func testPowerCutDuringFirstMount(t *testing.T, m powered) {
+func testPowerCutDuringFirstMount(t *testing.T, m *powered) {
 	begin := time.Now()
-	m.sh(m.mount())
+	m.mounts()
 	whole := time.Since(begin)
 	states := map[string]int{}
 	rounds := 2
@@ -116,9 +129,13 @@ func testPowerCutDuringFirstMount(t *testing.T, m powered) {
 		m.sh("umount " + target + " 2>/dev/null; lvremove -q -y flexlvm/pvc-1 && rm -rf /var/lib/flexlvm && sync")
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
+		mount := m.mount()
+		if i%2 == 1 {
+			mount = m.mount() // by the other driver than in the round before
+		}
 		go func() {
 			defer close(ended)
-			_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", m.mount()}})
+			_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", mount}})
 		}()
 		<-time.After(time.Duration(rand.Int63n(int64(whole))))
 		m.PowerCut()
@@ -127,7 +144,7 @@ func testPowerCutDuringFirstMount(t *testing.T, m powered) {
 		m.boot()
 		states[m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")]++
 
-		require.Contains(t, m.sh(m.mount()), `"status":"Success"`, "round %d", i)
+		m.mounts()
 		require.Equal(t, "pvc-1", m.sh("lvs --noheadings -o lv_name -S 'lv_name!=thinpool' flexlvm | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
@@ -140,8 +157,8 @@ func TestPowerCutKeepsWhatWasSynced(t *testing.T) {
 	eachLayout(t, testPowerCutKeepsWhatWasSynced, "linear")
 }
 
-func testPowerCutKeepsWhatWasSynced(t *testing.T, m powered) {
-	m.sh(m.mount())
+func testPowerCutKeepsWhatWasSynced(t *testing.T, m *powered) {
+	m.mounts()
 	sum := m.sh("cd " + target + " && dd if=/dev/urandom of=db bs=1M count=16 conv=fsync 2>/dev/null && sync db . && md5sum db")
 	go func() {
 		// More is being written when the power fails.
@@ -150,7 +167,7 @@ func testPowerCutKeepsWhatWasSynced(t *testing.T, m powered) {
 	<-time.After(time.Second)
 	m.PowerCut()
 	m.boot()
-	m.sh(m.mount())
+	m.mounts()
 	require.Equal(t, sum, m.sh("cd "+target+" && md5sum db"))
 	require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 }
@@ -158,14 +175,22 @@ func testPowerCutKeepsWhatWasSynced(t *testing.T, m powered) {
 // A growth that kubelet was told of is there after a power cut.
 func TestPowerCutAfterGrowth(t *testing.T) { eachLayout(t, testPowerCutAfterGrowth, "thin") }
 
-func testPowerCutAfterGrowth(t *testing.T, m powered) {
-	m.sh(m.mount())
-	const grown = "104857600"
-	expand := strings.Replace(m.options(), `,"kubernetes.io/pod.namespace":"default"`, "", 1)
-	require.Contains(t, m.sh("/flexlvm expandfs '"+expand+"' '' "+target+" "+grown+" 67108864"), `"status":"Success"`)
-	m.PowerCut()
-	m.boot()
-	m.sh(m.mount())
-	require.Equal(t, grown, m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
-	require.Equal(t, grown, m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
+func testPowerCutAfterGrowth(t *testing.T, m *powered) {
+	m.mounts()
+	grow := func(to string) {
+		if m.calls%2 == 0 {
+			m.sh("/csicall expand " + target + " '" + m.options() + "' " + to)
+			return
+		}
+		expand := strings.Replace(m.options(), `,"kubernetes.io/pod.namespace":"default"`, "", 1)
+		require.Contains(t, m.sh("/flexlvm expandfs '"+expand+"' '' "+target+" "+to+" 67108864"), `"status":"Success"`)
+	}
+	for _, grown := range []string{"104857600", "157286400"} { // through either driver
+		grow(grown)
+		m.PowerCut()
+		m.boot()
+		m.mounts()
+		require.Equal(t, grown, m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
+		require.Equal(t, grown, m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func build(t *testing.T, name string, args ...string) string {
 }
 
 func pkg(name string) string {
-	if name == "crash" || name == "csicontroller" {
+	if slices.Contains([]string{"crash", "csicall", "csicontroller"}, name) {
 		return "test/vm/" + name
 	}
 	if tested, ok := strings.CutSuffix(name, ".test"); ok {
