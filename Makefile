@@ -137,7 +137,7 @@ ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 test-cluster: setup kubernetes $(BEFORE_CLUSTER) ## test everything on a real Kubernetes with virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
 	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
-	@$(SUITE) test-soak $(CLUSTER_TEST) ./test/cluster/soak
+	@$(SUITE) test-soak $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
 
 test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real Kubernetes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -run '^TestNodeDaemon$$' ./test/cluster/gc
