@@ -19,7 +19,7 @@ import (
 func TestPowerCutOfEncryptedVolume(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
-	m := powered{start(t, vm.Config{Disks: []vm.Disk{{Size: 2 << 30}}, Files: map[string]string{"/csidoor.test": binary}}), t, "linear"}
+	m := &powered{Machine: start(t, vm.Config{Disks: []vm.Disk{{Size: 2 << 30}}, Files: map[string]string{"/csidoor.test": binary}}), t: t, layout: "linear"}
 	m.sh("vgcreate --yes -q flexlvm-test /dev/vda")
 	const dir = "/var/lib/flexlvm-test"
 	mount := fmt.Sprintf(`mkdir -p %[1]s && FLEXLVM_TEST_CSI_CALL='{"Dir":"%[1]s","Verb":"mount","Target":"%[1]s/pods/a","Key":"a key of more than thirty-two bytes",
