@@ -109,3 +109,15 @@ func (n *Node) Expand(ctx context.Context, s volume.Spec, target string, size vo
 	}
 	return err
 }
+
+// Health asks for what is wrong with a volume.
+func (n *Node) Health(ctx context.Context, s volume.Spec) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
+	r, err := n.client.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: handle(s)})
+	return r.GetVolumeHealth().GetHealthStatuses(), err
+}
+
+// StorageHealth asks for what is wrong with the node's pools.
+func (n *Node) StorageHealth(ctx context.Context) ([]*csi.NodeGetStorageHealthResponse_StorageBackendHealth, error) {
+	r, err := n.client.NodeGetStorageHealth(ctx, &csi.NodeGetStorageHealthRequest{})
+	return r.GetBackendHealth(), err
+}

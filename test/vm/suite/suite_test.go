@@ -180,16 +180,16 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 }
 
 // TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step,
-// and those of encrypted volumes, which that driver alone mounts. FLEXLVM_CSIDOOR_TESTS names
-// those to run alone.
+// those of encrypted volumes, which that driver alone mounts, and those of health, for which one
+// disk is there to fail. FLEXLVM_CSIDOOR_TESTS names those to run alone.
 func TestCSIDriverKilled(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
-	tests := "Killed|Encrypted"
+	tests := "Killed|Encrypted|HealthOf"
 	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {
 		tests = some
 	}
-	m := start(t, vm.Config{Disks: disks()[:2], Files: map[string]string{"/csidoor.test": binary}})
+	m := start(t, vm.Config{Disks: disks()[:3], Files: map[string]string{"/csidoor.test": binary}})
 	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
 	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
 }
