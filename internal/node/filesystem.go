@@ -83,5 +83,5 @@ func (noFilesystem) Is(target error) bool { return target == errNoFilesystem }
 
 // contentOf returns what a volume with these tags holds, on its device d.
 func (e *Engine) contentOf(d lvm.Device, _ volume.Tags) content {
-	return content{filesystem: xfsKind{run: e.host.Killable}, path: d.Path, number: d.Number}
+	return content{filesystem: xfsKind{host: e.host}, path: d.Path, number: d.Number}
 }

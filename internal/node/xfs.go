@@ -6,22 +6,21 @@ import (
 	"fmt"
 	"os"
 
-	"k8s.io/utils/exec"
-
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // xfsKind is XFS.
-type xfsKind struct{ run exec.Interface }
+type xfsKind struct{ host command.Programs }
 
 func (xfsKind) words() words {
 	return words{mount: mount.XFS, title: "XFS", check: "xfs_repair -n"}
 }
 
 func (k xfsKind) format(ctx context.Context, path string, tags volume.Tags, inodes int64) error {
-	return xfs.Mkfs(ctx, k.run, xfs.Format{Device: path, UUID: tags.FS, Size: tags.Size, Inodes: inodes})
+	return xfs.Mkfs(ctx, k.host.Killable, xfs.Format{Device: path, UUID: tags.FS, Size: tags.Size, Inodes: inodes})
 }
 
 func (xfsKind) uuid(path string) (string, error) {
@@ -38,7 +37,7 @@ func (xfsKind) uuid(path string) (string, error) {
 }
 
 func (k xfsKind) setUUID(ctx context.Context, path, uuid string) error {
-	return xfs.SetUUID(ctx, k.run, path, uuid)
+	return xfs.SetUUID(ctx, k.host.Killable, path, uuid)
 }
 
 // usedAt goes by the copies of the superblock that only a mounted file system writes.
