@@ -34,12 +34,12 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	secret := func(namespace, name string) *corev1.SecretReference {
 		return &corev1.SecretReference{Namespace: namespace, Name: name}
 	}
-	try := func(publish, expand *corev1.SecretReference, encrypted string) func([]string) error {
+	try := func(of string, publish, expand *corev1.SecretReference, encrypted string) func([]string) error {
 		object := volumeOfHand("evil", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 			Driver: pv.Provisioner, VolumeHandle: "flexlvm/x", VolumeAttributes: map[string]string{"encrypted": encrypted},
 			NodePublishSecretRef: publish, NodeExpandSecretRef: expand,
 		}})
-		object.Spec.StorageClassName = class.Name
+		object.Spec.StorageClassName = of
 		object.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data"}
 		return func(dryRun []string) error {
 			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun})
@@ -48,11 +48,12 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	}
 	right := secret("keys", "shop.data")
 	const says = "may only name the Secrets that StorageClass secretive says"
-	b.refusedSoon(t, says, try(secret("keys", "other.data"), right, "true"))
-	b.refusedSoon(t, says, try(right, secret("default", "shop.data"), "true"))
-	const only = "may only create PersistentVolumes of the driver"
-	b.refusedSoon(t, only, try(secret("kube-system", "shop.data"), right, "true"))
-	b.refusedSoon(t, only, try(right, nil, "true"))
-	b.refusedSoon(t, only, try(right, right, "false"))
-	require.NoError(t, try(right, right, "true")([]string{metav1.DryRunAll}), "as the class says")
+	b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
+	b.refusedSoon(t, says, try(class.Name, right, secret("default", "shop.data"), "true"))
+	// Whatever the class: here there is none of that name, about which the other policy says nothing.
+	const none, only = "nonexistent", "may only create PersistentVolumes of the driver"
+	b.refusedSoon(t, only, try(none, secret("kube-system", "shop.data"), right, "true"))
+	b.refusedSoon(t, only, try(none, right, nil, "true"))
+	b.refusedSoon(t, only, try(none, right, right, "false"))
+	require.NoError(t, try(class.Name, right, right, "true")([]string{metav1.DryRunAll}), "as the class says")
 }
