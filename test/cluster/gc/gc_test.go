@@ -46,7 +46,7 @@ func startTest(t *testing.T, args ...string) *daemonTest {
 	return &daemonTest{t, b, b.strangers(t), true}
 }
 
-// together runs parts side by side with such a daemon; none disturbs another.
+// together runs parts side by side with such a daemon.
 func (d *daemonTest) together(name string, args []string, parts map[string]func(*testing.T)) {
 	d.then(name, args, func(t *testing.T) {
 		for name, part := range parts {
@@ -78,27 +78,24 @@ func (d *daemonTest) end() {
 func TestNodeDaemon(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, calm...)
-	parts := map[string]func(*testing.T){
+	d.together("released", calm, map[string]func(*testing.T){
 		"released":                         d.testReleased,
 		"undeleted":                        d.testUndeleted,
 		"plugin":                           d.testPlugin,
 		"removed at once":                  d.testRemovedAtOnce,
 		"retained":                         d.testRetained,
 		"PersistentVolume deleted by hand": d.testDeletedByHand,
-		// Each in a group of its own.
-		"pressure": d.testPressure, "copied": d.testCopied,
-	}
-	for layout, c := range layoutCases {
-		parts[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
-	}
-	d.together("calm", calm, parts)
-	d.then("IO limits", idle, d.testIOLimits)
-	// A minute passes until something is trimmed.
-	d.together("trimming", trimming, map[string]func(*testing.T){
-		"trimmed":         d.testTrimmed,
-		"declared groups": d.testDeclaredGroups,
-		"control group":   d.testControlGroup,
 	})
+	// Each in a group of its own.
+	groups := map[string]func(*testing.T){"pressure": d.testPressure, "copied": d.testCopied}
+	for layout, c := range layoutCases {
+		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
+	}
+	d.together("groups", calm, groups)
+	d.then("trimmed", trimming, d.testTrimmed)
+	d.then("IO limits", idle, d.testIOLimits)
+	d.then("declared groups", watchful, d.testDeclaredGroups)
+	d.then("control group", watchful, d.testControlGroup)
 	d.end()
 }
 
