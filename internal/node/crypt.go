@@ -24,7 +24,7 @@ func noKey(g volume.Group, n volume.Name) error {
 // header reports whether the device holds the container of the tags. Like checkFilesystem it
 // returns false without an error only for a volume that may be formatted: one in state
 // creating that was never handed out, on whose device no container was finished, which gets
-// its UUID last.
+// its UUID last. In that state no pod has had it, whatever became of this node's records (handOut).
 func header(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, handedOut bool) (bool, error) {
 	h, err := readHeader(d.Path)
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -106,4 +107,37 @@ func TestRecordOfAnEncryptedVolume(t *testing.T) {
 	rec, err := d.read("g", "a")
 	require.NoError(t, err)
 	require.Equal(t, tags, rec.tags())
+}
+
+// A lost record and a lost header leave nothing that would tell an encrypted volume which a pod
+// has written to from one that was never finished, so its tags say ready before it is handed out.
+func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
+	for name, uuid := range map[string]string{"encrypted": headerUUID, "not encrypted": ""} {
+		t.Run(name, func(t *testing.T) {
+			disk := filepath.Join(t.TempDir(), "disk")
+			require.NoError(t, os.WriteFile(disk, nil, 0o600))
+			group, tagged := &fakeGroup{device: disk}, 0
+			host := noPrograms(t)
+			host.Unkillable = commandtest.Func(func(argv ...string) (string, error) {
+				if argv[0] == "lvchange" {
+					require.Contains(t, argv, "flexlvm.state=ready")
+					tagged++
+				}
+				return group.run(argv...)
+			})
+			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
+			require.NoError(t, err)
+			f := found{device: lvm.Device{Group: "flexlvm", Name: "a", VolumeUUID: "uuid"}, tags: encryptedTags(volume.Creating, uuid)}
+			require.NoError(t, e.handOut(t.Context(), f))
+			rec, err := e.records.read("flexlvm", "a")
+			require.NoError(t, err)
+			if uuid == "" {
+				require.Zero(t, tagged, "that is done behind the call")
+				require.Equal(t, volume.Creating, rec.State)
+				return
+			}
+			require.Equal(t, 1, tagged)
+			require.Equal(t, volume.Ready, rec.State)
+		})
+	}
 }

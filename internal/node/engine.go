@@ -44,7 +44,7 @@ type Config struct {
 	WipeRate volume.Bytes
 	// Settle is called after a volume's first mount and arranges for Engine.Settle to be
 	// called soon, so that kubelet need not wait for that. If it is nil, Mount settles
-	// the volume itself before handing it out.
+	// the volume itself before handing it out, as it always does one that is encrypted.
 	Settle func(volume.Group, volume.Name)
 	// RoomPatience is how long Mount and Expand wait for the node daemon to evict what
 	// keeps them from the room they need, if one is at work; 0 is not at all.

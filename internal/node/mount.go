@@ -174,6 +174,9 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 // Only while the tags say creating does anything hang on the record: it alone keeps
 // the volume from being formatted once more. One that is ready is handed out all the
 // same where the directory of the records is full, or read-only.
+//
+// One that is encrypted is always settled first: were its record and its header lost, nothing
+// on its device would show that a pod has had it, as neverServed finds for others.
 func (e *Engine) handOut(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
@@ -188,7 +191,7 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 			e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
 		}
 	}
-	if f.tags.State == volume.Creating && e.settle == nil {
+	if f.tags.State == volume.Creating && (e.settle == nil || f.tags.LUKS != "") {
 		return e.makeReady(ctx, lvm.LogicalVolume{Group: g, Name: n, UUID: f.device.VolumeUUID}, f.tags)
 	}
 	return nil
