@@ -193,6 +193,7 @@ const (
 	ReplicaComplete  ReplicaState = "Complete"
 	ReplicaFailed    ReplicaState = "Failed"
 	ReplicaUploading ReplicaState = "Uploading" // to outputURL
+	ReplicaDisplaced ReplicaState = "Displaced" // by another dataset, until a pod wants it
 	ReplicaLeaving   ReplicaState = "Leaving"   // evicted, surplus, outdated, or released
 )
 

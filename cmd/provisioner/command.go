@@ -123,7 +123,7 @@ func (o options) datasets(config *rest.Config, cluster string, door pv.Door, met
 	}
 	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
 		return dataset.Work(ctx, dataset.Config{
-			REST: config, Image: o.loader, Cluster: cluster, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares, Metrics: metrics,
+			REST: config, Image: o.loader, Cluster: cluster, Namespace: o.lease.Namespace, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares, Metrics: metrics,
 		})
 	}
 }

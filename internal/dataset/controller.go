@@ -58,6 +58,8 @@ type Config struct {
 	REST    *rest.Config
 	Image   string // of the loader
 	Cluster string // UID of the kube-system namespace
+	// Namespace has the capacities that the provisioner publishes.
+	Namespace string
 	// Door is that of classes that name none; empty: Flex.
 	Door    pv.Door
 	Nodes   corelisters.NodeLister

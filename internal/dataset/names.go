@@ -54,6 +54,19 @@ const (
 	finalizerMirror = "flexlvm.io/mirror"
 	// annotationNode on a claim names the node that the replica is for, with replicas: All.
 	annotationNode = "flexlvm.io/for-node"
+	// annotationDisplaceable on the claim of a complete replica: other datasets may displace it.
+	annotationDisplaceable = "flexlvm.io/displaceable"
+	// annotationLastRead on such a claim is about when a pod read it last, in RFC 3339.
+	annotationLastRead = "flexlvm.io/last-read"
+	// annotationDisplacedBy on such a claim names the dataset that asks for its room; empty or
+	// missing if none does.
+	annotationDisplacedBy = "flexlvm.io/displaced-by"
+	// annotationDisplacing on such a claim is when its node was seen without the label.
+	annotationDisplacing = "flexlvm.io/displacing-since"
+	// annotationMakesRoom on a claim is when others were asked to make way for it.
+	annotationMakesRoom = "flexlvm.io/makes-room"
+	// annotationWasDisplaced on a claim is when it was made in place of one that was displaced.
+	annotationWasDisplaced = "flexlvm.io/was-displaced"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.

@@ -244,9 +244,10 @@ func (r *reconciler) consumers(ctx context.Context, observed *Observed, each fun
 	return nil
 }
 
-// addConsumers adds which pods use replicas that are to leave their nodes, or to go.
+// addConsumers adds which pods use replicas that are to leave their nodes, or to go, or that
+// may be displaced.
 func (r *reconciler) addConsumers(ctx context.Context, observed *Observed) error {
-	leaves := false
+	leaves := observed.mayDisplace()
 	for _, rep := range observed.Replicas {
 		leaves = leaves || observed.astray(rep) != "" || isGoingUnsent(rep)
 	}

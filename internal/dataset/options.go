@@ -52,6 +52,24 @@ func isFalse(text string) bool {
 	return err == nil && !on
 }
 
+// readDisplacing reads whether the dataset displaces others, and may be displaced.
+func (s *Source) readDisplacing(options map[string]string) (err error) {
+	if s.Displaceable, err = boolean(options, "displaceable"); err != nil {
+		return err
+	}
+	if s.Displaceable && s.Writable() {
+		return fmt.Errorf("displaceable %s: what consumers write to a volume of sourceType %s is nowhere else; leave it out", options["displaceable"], s.Type)
+	}
+	switch options["displaces"] {
+	case "", "None":
+	case "Idle":
+		s.Displaces = true
+	default:
+		return fmt.Errorf("displaces %q has to be Idle, which displaces datasets that no pod reads and that say displaceable, or None", options["displaces"])
+	}
+	return nil
+}
+
 // checkBounds reads what the loader gets as it is, as the loader reads it: what it
 // cannot read it ends over without a word.
 func checkBounds(options map[string]string) error {

@@ -24,8 +24,8 @@ type place struct {
 // placesOf are the replicas that replicas: All wants, by their numbers: those that lie on a
 // node, which leave it by the rules of any other replica, and one more for each node that
 // may have a replica and has none. A replica keeps its number for as long as there is
-// anything of it, and that of a load that failed stays with its node, so that the failure
-// is not forgotten.
+// anything of it, and that of a load that failed, or was displaced, stays with its node, so
+// that this is not forgotten.
 func placesOf(s *Observed) map[int]place {
 	out, covered := map[int]place{}, map[string]bool{}
 	unknown := s.lying(out, covered)
@@ -36,7 +36,7 @@ func placesOf(s *Observed) map[int]place {
 		}
 	}
 	for _, r := range s.before().Nodes {
-		if r.State == flexlvmv1.ReplicaFailed {
+		if r.State == flexlvmv1.ReplicaFailed || r.State == flexlvmv1.ReplicaDisplaced {
 			s.reserve(out, covered, s.indexOf(r.Claim), r.Node)
 		}
 	}

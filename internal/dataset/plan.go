@@ -33,6 +33,7 @@ type Outcome struct {
 	Loaded  int32         // replicas that are complete
 	Advice  []string      // what people should know
 	Again   time.Duration // when to look again
+	Starved []int         // replicas for which others may be displaced
 }
 
 // Plan returns what to do next. Actions are carried out in order, and none after one that
@@ -58,38 +59,6 @@ func Plan(observed *Observed) Outcome {
 	}
 	p.Advice = append(p.Advice, observed.Source.Advice...)
 	return p.Outcome
-}
-
-// Evict returns what to do next for evictions that have begun, and nothing else. It is
-// for a volume whose spec cannot be parsed: room was promised in reliance on these
-// evictions.
-func Evict(observed *Observed) []Action {
-	p := &planner{Observed: observed}
-	for _, index := range p.indexes() {
-		r := p.Replicas[index]
-		if r == nil || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] == "" ||
-			r.Claim == nil || r.Claim.Annotations[replica.AnnotationWritable] != "" {
-			continue
-		}
-		switch {
-		case slices.Contains(p.Labelled, r.Node):
-			p.do(Action{Verb: Unlabel, Node: r.Node, Key: p.label()})
-		case r.Volume.Annotations[replica.AnnotationEvictable] != "":
-			p.delete(r, "ReplicaReleased", evicted)
-		default:
-			p.unlabelled(r)
-		}
-	}
-	return p.Actions
-}
-
-const evicted = "it was evicted, as its node needs the room"
-
-// unlabelled tells the daemon that no pod is sent to the node of a replica any more.
-func (p *planner) unlabelled(r *Replica) {
-	if r.Volume.Annotations[replica.AnnotationUnlabelled] == "" && !slices.Contains(p.Labelled, r.Node) {
-		p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationUnlabelled: p.Now.UTC().Format(time.RFC3339)}})
-	}
 }
 
 // planner is one call of Plan.
@@ -185,11 +154,11 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 		if !p.readOn(r, &status) {
 			p.leave(r, &status, p.outdated(index, r))
 		}
+	case p.staysAway(index, r, &status):
 	case r.Claim == nil || going(r.Claim):
 		p.absent(index, r, &status)
 	case p.isComplete(index, r):
-		p.complete(r, &status)
-		p.refresh(index, r, &status)
+		p.whole(index, r, &status)
 	default:
 		p.loading(index, r, &status)
 	}
@@ -264,7 +233,11 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		status.Message = "there is no node for it, and others wait for nodes already"
 	default:
 		status.Message = "its claim is made"
-		p.do(Action{Verb: Create, Object: replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)})
+		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)
+		if p.remembered(index, claim.Name).State == flexlvmv1.ReplicaDisplaced {
+			claim.Annotations[annotationWasDisplaced] = p.Now.UTC().Format(time.RFC3339)
+		}
+		p.do(Action{Verb: Create, Object: claim})
 	}
 }
 
@@ -322,6 +295,9 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.Status.ReadyReplicas++
 		}
 	}
+	if p.starves(r) {
+		p.Starved = append(p.Starved, index)
+	}
 	p.watchProgress(index, status)
 }
 
@@ -378,6 +354,7 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.unlabelled(r)
 		return
 	}
+	p.noteUse(r)
 	report := loadedReport(r.Claim)
 	status.Checked, status.Revision, status.TimeToReady = report.Checks, report.Revision, timeToReady(r.Claim)
 	for _, note := range report.Notes {

@@ -152,6 +152,11 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		r.askLoaders(ctx, observed)
 	}
 	out := Plan(observed)
+	if len(out.Starved) > 0 && len(out.Actions) == 0 {
+		if err := r.displace(ctx, observed, out.Starved[0], s); err != nil {
+			return Outcome{}, err
+		}
+	}
 	err := r.applyAll(ctx, observed, out.Actions)
 	switch stranger := (*notOursError)(nil); {
 	case err == nil || apierrors.IsConflict(err):

@@ -53,6 +53,8 @@ type Source struct {
 	OutputURL      string
 	Mirror         bool          // what changes is uploaded, to OutputURL or to where it came from
 	Advice         []string      // what whoever wrote the volume should know
+	Displaceable   bool          // another dataset may displace it while no pod reads it
+	Displaces      bool          // it may displace such others
 	Grace          time.Duration // how long a replica stays on a node that does not match nodeAffinity
 }
 
@@ -124,7 +126,7 @@ func digest(parts ...any) string {
 var (
 	optionsOfReads = []string{"evictionPolicy", "storageClass", "dataPath", "nodeAffinityGrace"}
 	optionsOfAll   = slices.Concat(optionsOfReads, []string{"outputURL"})
-	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum"}
+	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum", "displaceable", "displaces"}
 )
 
 // A sourceKind is what a sourceType has of its own.
@@ -288,6 +290,9 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 	}
 	s.Bandwidth = options["bandwidth"]
 	if err := checkBounds(options); err != nil {
+		return err
+	}
+	if err := s.readDisplacing(options); err != nil {
 		return err
 	}
 	if err := s.readRefresh(replicas, options["refresh"]); err != nil {

@@ -162,7 +162,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 // holds reports whether a replica in this state has data, or may have. Others name the node
 // that they are for.
 func holds(state flexlvmv1.ReplicaState) bool {
-	return state != flexlvmv1.ReplicaWaiting && state != flexlvmv1.ReplicaFailed
+	return state != flexlvmv1.ReplicaWaiting && state != flexlvmv1.ReplicaFailed && state != flexlvmv1.ReplicaDisplaced
 }
 
 func readable(bytes int64) string { return strings.ReplaceAll(volume.Bytes(bytes).String(), " ", "") }

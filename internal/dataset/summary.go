@@ -62,7 +62,7 @@ func (p *planner) message() string {
 		p.Failed = true
 		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.count, p.nodes)
 	}
-	for _, state := range []flexlvmv1.ReplicaState{flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLeaving, flexlvmv1.ReplicaLoading} {
+	for _, state := range []flexlvmv1.ReplicaState{flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLeaving, flexlvmv1.ReplicaDisplaced, flexlvmv1.ReplicaLoading} {
 		for _, r := range p.Status.Nodes {
 			if r.State == state && r.Message != "" {
 				return p.named(r) + ": " + r.Message

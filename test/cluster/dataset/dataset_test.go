@@ -45,6 +45,7 @@ func TestDatasets(t *testing.T) {
 	t.Run("too few nodes", k.testTooFewNodes)
 	t.Run("labels that flap", k.testKept)
 	t.Run("every matching node", k.testEveryNode)
+	t.Run("displacing", k.testDisplacing)
 	t.Run("quota", k.testQuota)
 	t.Run("many replicas", k.testMany)
 	t.Run("edits", k.testEdited)

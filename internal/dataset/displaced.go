@@ -1,0 +1,111 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	// schedulerLags is how long a scheduler may still have a label in its cache.
+	schedulerLags = 10 * time.Second
+	// betweenReads is how exactly it is known when a dataset was read last.
+	betweenReads = 5 * time.Minute
+)
+
+// mayDisplace reports whether it matters for displacing which pods use the volume.
+func (s *Observed) mayDisplace() bool {
+	for _, r := range s.Replicas {
+		if r.Claim == nil {
+			continue
+		}
+		a := r.Claim.Annotations
+		if a[annotationDisplacedBy] != "" || a[annotationWasDisplaced] != "" || s.Source.Displaceable && a[replica.AnnotationComplete] != "" {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.before().Nodes, func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaDisplaced })
+}
+
+// whole plans a replica that is complete.
+func (p *planner) whole(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	if !p.makesWay(index, r, status) {
+		p.complete(r, status)
+		p.refresh(index, r, status)
+	}
+}
+
+// makesWay plans a complete replica that another dataset asks to go: first its node's label
+// goes, then, once no scheduler can have it any more and no pod reads or wants the dataset,
+// the status says so, and then its claim goes. Until then any pod, any edit and any doubt
+// keeps it.
+func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+	by := r.Claim.Annotations[annotationDisplacedBy]
+	if by == "" {
+		return false
+	}
+	if !p.Source.Displaceable || p.ReadOn == nil || len(p.InUse) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" {
+		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacedBy: "", annotationDisplacing: ""}})
+		return false
+	}
+	why := fmt.Sprintf("dataset %s needs its room on node %s, and no pod reads it", by, r.Node)
+	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
+	p.soon(whileLoading)
+	since := timeOf(r.Claim, annotationDisplacing)
+	switch {
+	case slices.Contains(p.Labelled, r.Node): // it goes in this plan
+		if !since.IsZero() {
+			p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacing: ""}})
+		}
+	case since.IsZero():
+		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacing: p.Now.UTC().Format(time.RFC3339)}})
+	case p.Now.Sub(since) < schedulerLags:
+	case p.remembered(index, status.Claim).State != flexlvmv1.ReplicaDisplaced:
+		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
+		p.soon(afterAction)
+	default:
+		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
+		p.delete(r, "ReplicaDisplaced", why)
+	}
+	return true
+}
+
+func (p *planner) displacedBy(by, node string) string {
+	return fmt.Sprintf("dataset %s has its room on node %s since %s; it is loaded again as soon as a pod wants it", by, node, p.Now.UTC().Format(time.RFC3339))
+}
+
+// staysAway keeps a replica that was displaced from coming back before a pod wants it.
+func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+	old := p.remembered(index, status.Claim)
+	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.InUse) > 0 || r.Claim != nil && !going(r.Claim) {
+		return false
+	}
+	status.State, status.Message, status.Node = flexlvmv1.ReplicaDisplaced, old.Message, old.Node
+	if r.Job != nil && !going(r.Job) {
+		p.do(Action{Verb: Delete, Object: r.Job})
+	}
+	p.soon(whileMirroring)
+	return true
+}
+
+// noteUse keeps on the claim of a complete replica whether it may be displaced, and about
+// when its dataset was read last.
+func (p *planner) noteUse(r *Replica) {
+	told, is := map[string]string{}, ""
+	if p.Source.Displaceable {
+		is = strconv.FormatBool(true)
+	}
+	if r.Claim.Annotations[annotationDisplaceable] != is {
+		told[annotationDisplaceable] = is
+	}
+	if p.Source.Displaceable && len(p.InUse) > 0 && p.Now.Sub(timeOf(r.Claim, annotationLastRead)) >= betweenReads {
+		told[annotationLastRead] = p.Now.UTC().Format(time.RFC3339)
+	}
+	if len(told) > 0 {
+		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
+	}
+}

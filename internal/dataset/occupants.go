@@ -1,0 +1,187 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// displace asks replicas of other datasets to make way for one. That it was asked is
+// written on its own claim first: it bounds how often this is done.
+func (r *reconciler) displace(ctx context.Context, observed *Observed, index int, s *snapshot) error {
+	claim := observed.Replicas[index].Claim
+	free, err := r.freeFor(ctx, observed, claim, s.nodes)
+	if err != nil {
+		return err
+	}
+	all, err := r.occupants(ctx, observed, s.nodes)
+	if err != nil {
+		return err
+	}
+	chosen := victims(appeal{need: observed.Source.Capacity.Value(), free: free}, all)
+	if len(chosen) == 0 {
+		return nil
+	}
+	name := fmt.Sprintf("%s/%s/%s", observed.Owner.Namespace, observed.Owner.Name, observed.Config.ID)
+	if err := r.annotate(ctx, claim, map[string]string{annotationMakesRoom: observed.Now.UTC().Format(time.RFC3339)}); err != nil {
+		return err
+	}
+	for _, o := range chosen {
+		if err := r.annotate(ctx, o.claim, map[string]string{annotationDisplacedBy: name}); err != nil {
+			return err
+		}
+		r.event(observed.Owner, corev1.EventTypeNormal, "Displaces", fmt.Sprintf("no node has room for claim %s; on node %s claim %s of dataset %s is asked to go, which no pod reads", claim.Name, o.node, o.claim.GetName(), o.of))
+	}
+	return nil
+}
+
+// annotate the very object that was seen.
+func (r *reconciler) annotate(ctx context.Context, object client.Object, annotations map[string]string) error {
+	return r.patch(ctx, object, map[string]any{"metadata": map[string]any{
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": annotations,
+	}})
+}
+
+// freeFor is what can still be promised to a replica on each node that it may lie on, as
+// the scheduler sees it.
+func (r *reconciler) freeFor(ctx context.Context, observed *Observed, claim *corev1.PersistentVolumeClaim, nodes []*corev1.Node) (map[string]int64, error) {
+	capacities := &storagev1.CSIStorageCapacityList{}
+	if err := r.live.List(ctx, capacities, client.InNamespace(r.Namespace)); err != nil {
+		return nil, fmt.Errorf("list capacities: %w", err)
+	}
+	out := map[string]int64{}
+	for _, node := range nodes {
+		only := claim.Annotations[annotationNode]
+		_, has := node.Labels[observed.label()]
+		if has || !observed.Fitting[node.Name] || only != "" && only != node.Name {
+			continue
+		}
+		for i := range capacities.Items {
+			c := &capacities.Items[i]
+			selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+			if err != nil || c.StorageClassName != observed.Source.Class || c.Capacity == nil || !selector.Matches(labels.Set(node.Labels)) {
+				continue
+			}
+			out[node.Name] = c.Capacity.Value()
+		}
+	}
+	return out, nil
+}
+
+// occupants are the replicas of other datasets that may be displaced. Whatever is not known
+// of one leaves it out.
+func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []*corev1.Node) ([]occupant, error) {
+	claims, volumes := &corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolumeList{}
+	if err := r.cached.List(ctx, claims); err != nil {
+		return nil, fmt.Errorf("list claims of datasets: %w", err)
+	}
+	if err := r.cached.List(ctx, volumes); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes of datasets: %w", err)
+	}
+	byClaim := map[string]*corev1.PersistentVolume{}
+	for i := range volumes.Items {
+		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil {
+			byClaim[string(ref.UID)] = &volumes.Items[i]
+		}
+	}
+	wanted := map[string]map[string]bool{} // claims that pods of a namespace name
+	var out []occupant
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if !mayMakeWay(claim, observed) {
+			continue
+		}
+		volume := byClaim[string(claim.UID)]
+		node := nodeOf(volume, nodes)
+		if node == "" || volume.Annotations[replica.AnnotationEvict] != "" {
+			continue
+		}
+		owner, known, err := r.completeOf(ctx, claim)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			continue
+		}
+		if wanted[claim.Namespace] == nil {
+			if wanted[claim.Namespace], err = r.claimsOfPods(ctx, claim.Namespace); err != nil {
+				return nil, err
+			}
+		}
+		id := claim.Annotations[replica.AnnotationVolumeID]
+		if wanted[claim.Namespace][claim.Name] || wanted[claim.Namespace][replica.ReadersClaim(owner, id)] {
+			continue
+		}
+		size := claim.Status.Capacity[corev1.ResourceStorage]
+		read := timeOf(claim, annotationLastRead)
+		if read.IsZero() {
+			read = claim.CreationTimestamp.Time
+		}
+		out = append(out, occupant{claim: claim, of: fmt.Sprintf("%s/%s/%s", claim.Namespace, owner, id), node: node, size: size.Value(), lastRead: read})
+	}
+	return out, nil
+}
+
+// mayMakeWay reports whether a claim is that of a complete replica of another dataset that
+// may be displaced and is not yet, in the same class and so on the same disks.
+func mayMakeWay(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
+	a := claim.Annotations
+	return a[annotationDisplaceable] != "" && a[annotationDisplacedBy] == "" && a[replica.AnnotationComplete] != "" && a[replica.AnnotationWritable] == "" &&
+		claim.Status.Phase == corev1.ClaimBound && !going(claim) && claim.Labels[replica.LabelDataset] != observed.hash() &&
+		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == observed.Source.Class
+}
+
+// completeOf is the name of the VolumeManager of a claim, if its status names the claim as
+// that of a complete replica: what it does not name it would not remember.
+func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
+	ref := metav1.GetControllerOf(claim)
+	if ref == nil {
+		return "", false, nil
+	}
+	owner := &flexlvmv1.VolumeManager{}
+	if err := r.cached.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: ref.Name}, owner); err != nil {
+		return "", false, client.IgnoreNotFound(err)
+	}
+	if owner.UID != ref.UID || going(owner) {
+		return "", false, nil
+	}
+	for _, v := range owner.Status.Volumes {
+		for _, n := range v.Nodes {
+			if n.Claim == claim.Name && n.State == flexlvmv1.ReplicaComplete {
+				return owner.Name, true, nil
+			}
+		}
+	}
+	return "", false, nil
+}
+
+// claimsOfPods are the claims that pods of a namespace name which have not ended, as the
+// API server has them: also pods that wait for a node.
+func (r *reconciler) claimsOfPods(ctx context.Context, namespace string) (map[string]bool, error) {
+	pods := &corev1.PodList{}
+	if err := r.live.List(ctx, pods, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list pods of namespace %s: %w", namespace, err)
+	}
+	out := map[string]bool{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil {
+				out[v.PersistentVolumeClaim.ClaimName] = true
+			}
+		}
+	}
+	return out, nil
+}
