@@ -226,9 +226,9 @@ func TestFindings(t *testing.T) {
 		"no lvm": {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
 		"old cryptsetup": {func(_ *testing.T, p *patient) {
 			tools := goodTools()
-			tools["cryptsetup --version"] = "cryptsetup 2.0.6\n"
+			tools["cryptsetup --version"] = "cryptsetup 2.1.0\n"
 			p.host.Tools = tools
-		}, Fail, "cryptsetup", "version 2.0.6 lacks headers of a fixed size", "2.1 or later"},
+		}, Fail, "cryptsetup", "version 2.1.0 lacks deriving one key at a time", "2.2 or later"},
 		"no xfsprogs": {tool("mkfs.xfs", ""), Fail, "mkfs.xfs", "xfsprogs", "on the host itself"},
 		"old lvm":     {tool("lvs", "LVM version: 2.02.98(2)"), Fail, "lvs", "version 2.02.98 lacks reports in JSON", "2.02.158"},
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},

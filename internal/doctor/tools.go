@@ -30,7 +30,7 @@ func tools() []tool {
 		{name: "xfs_db", ask: "-V", least: "4.3", why: "another UUID for the copy of a volume"},
 		{name: "wipefs", ask: "--version"},
 		{name: "blkid", ask: "--version"},
-		{name: "cryptsetup", ask: "--version", least: "2.1", why: "headers of a fixed size", only: "encrypted volumes"},
+		{name: "cryptsetup", ask: "--version", least: "2.2", why: "deriving one key at a time", only: "encrypted volumes"},
 	}
 }
 

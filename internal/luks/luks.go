@@ -31,11 +31,15 @@ const (
 	metadataSize = 16 << 10
 	sector       = 512
 
-	// One key is derived at a time, and this is what it takes: the host's programs share
-	// the node's memory with the pods. The key of a Secret is a random one, which nobody
-	// guesses however cheap a guess is.
+	// What it takes to derive a key: the host's programs share the node's memory with the
+	// pods. The key of a Secret is a random one, which nobody guesses however cheap a guess
+	// is.
 	pbkdfMemory     = 64 << 10 // KiB
 	pbkdfIterations = 4        // the least that argon2id has
+
+	// Of the containers that are opened at the same time, as after a boot, one has its key
+	// derived at a time.
+	oneAtATime = "--serialize-memory-hard-pbkdf"
 )
 
 // A Key is the content of a Secret. Printing it prints nothing of it, not even in a field
@@ -106,7 +110,7 @@ func SetUUID(ctx context.Context, run exec.Interface, device, uuid string) error
 
 // CheckKey fails with ErrWrongKey if the key does not open the container on device.
 func CheckKey(ctx context.Context, run exec.Interface, device string, key Key) error {
-	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", "--test-passphrase", "--key-file=-", "--", device); err != nil {
+	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", oneAtATime, "--test-passphrase", "--key-file=-", "--", device); err != nil {
 		return fmt.Errorf("check the key of %s: %w", device, err)
 	}
 	return nil
@@ -117,7 +121,7 @@ func CheckKey(ctx context.Context, run exec.Interface, device string, key Key) e
 //
 // Discards are not passed on: they would show whoever reads the disk which blocks are free.
 func Open(ctx context.Context, run exec.Interface, device, name string, key Key) error {
-	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", "--key-file=-", "--", device, name); err != nil {
+	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", oneAtATime, "--key-file=-", "--", device, name); err != nil {
 		return fmt.Errorf("open the encrypted volume on %s: %w", device, err)
 	}
 	return nil

@@ -50,8 +50,8 @@ func TestCommands(t *testing.T) {
 			" --pbkdf=argon2id --pbkdf-force-iterations=4 --pbkdf-memory=65536 --pbkdf-parallel=1" +
 			" --sector-size=512 --offset=32768 --luks2-metadata-size=16384 --luks2-keyslots-size=16744448 --key-file=- -- " + device, secret},
 		{"cryptsetup luksUUID --batch-mode --uuid=" + id + " -- " + device, ""},
-		{"cryptsetup open --batch-mode --type=luks2 --key-file=- -- " + device + " flexlvm-crypt-x", secret},
-		{"cryptsetup open --batch-mode --type=luks2 --test-passphrase --key-file=- -- " + device, secret},
+		{"cryptsetup open --batch-mode --type=luks2 --serialize-memory-hard-pbkdf --key-file=- -- " + device + " flexlvm-crypt-x", secret},
+		{"cryptsetup open --batch-mode --type=luks2 --serialize-memory-hard-pbkdf --test-passphrase --key-file=- -- " + device, secret},
 		{"cryptsetup resize --batch-mode --key-file=- -- flexlvm-crypt-x", secret},
 		{"cryptsetup close -- flexlvm-crypt-x", ""},
 	}, runs)
