@@ -65,7 +65,8 @@ func On(sys string, device uint64) (Mapping, error) {
 	return Mapping{}, ErrNoMapping
 }
 
-// Mappings returns all of this host.
+// Mappings returns all of this host. The error is about those that cannot be read, and comes
+// beside the others.
 func Mappings(sys string) ([]Mapping, error) {
 	dir := filepath.Join(sys, "block")
 	entries, err := os.ReadDir(dir)
@@ -73,6 +74,7 @@ func Mappings(sys string) ([]Mapping, error) {
 		return nil, fmt.Errorf("list block devices: %w", err)
 	}
 	var all []Mapping
+	var failed error
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry.Name(), "dm-") {
 			continue
@@ -82,11 +84,12 @@ func Mappings(sys string) ([]Mapping, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			failed = errors.Join(failed, err)
+			continue
 		}
 		all = append(all, m)
 	}
-	return all, nil
+	return all, failed
 }
 
 // inDir reads the mapping of a directory of sysfs.

@@ -91,4 +91,13 @@ func TestMappingOnNothing(t *testing.T) {
 	_, err := ByNumber(s.dir, dm(1))
 	require.ErrorContains(t, err, "dmsetup remove "+name)
 	require.NotErrorIs(t, err, ErrNoMapping)
+
+	// Nor does it hide the others.
+	whole := MappingName(strings.ToUpper(lv))
+	s.device(2, "flexlvm-a", "LVM-xyz")
+	s.device(3, whole, uuidPrefix+strings.ReplaceAll(id, "-", "")+"-"+whole, 2)
+	all, err := Mappings(s.dir)
+	require.ErrorContains(t, err, "dmsetup remove "+name)
+	require.Len(t, all, 1)
+	require.Equal(t, whole, all[0].Name)
 }
