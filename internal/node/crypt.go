@@ -128,7 +128,10 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 			return content{}, wrongKey(d, err)
 		}
 	}
-	c := e.contentOn(m, tags)
+	c, err := e.contentOn(m, tags)
+	if err != nil {
+		return content{}, err
+	}
 	if err := awaitMapping(ctx, d); err != nil {
 		return content{}, err
 	}
@@ -152,12 +155,30 @@ func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (co
 	if err != nil {
 		return content{}, err
 	}
-	return e.contentOn(m, tags), awaitMapping(ctx, d)
+	c, err := e.contentOn(m, tags)
+	if err != nil {
+		return content{}, err
+	}
+	return c, awaitMapping(ctx, d)
 }
 
 // contentOn is contentOf on the mapping of an encrypted volume.
-func (e *Engine) contentOn(m luks.Mapping, tags volume.Tags) content {
-	return e.contentOf(lvm.Device{Path: m.Path, Number: m.Number}, tags)
+func (e *Engine) contentOn(m luks.Mapping, tags volume.Tags) (content, error) {
+	return e.contentOf(lvm.Device{Path: m.Path, Number: m.Number}, tags), checkNode(m)
+}
+
+// checkNode makes sure that the path of a mapping leads to it: a stale node in /dev could lead
+// to another volume's. lvm.FindDevice checks that of the logical volume.
+func checkNode(m luks.Mapping) error {
+	var st unix.Stat_t
+	if err := unix.Stat(m.Path, &st); err != nil {
+		return fmt.Errorf("find device %s: %w; run `dmsetup mknodes %s`", m.Path, err, m.Name)
+	}
+	if st.Rdev != m.Number {
+		return fmt.Errorf("find device %s: it leads to device %d:%d, and the mapping is %d:%d; run `dmsetup mknodes %s`", m.Path,
+			unix.Major(st.Rdev), unix.Minor(st.Rdev), unix.Major(m.Number), unix.Minor(m.Number), m.Name)
+	}
+	return nil
 }
 
 // mappingOf returns the mapping of the container of the tags, whoever has opened it.
@@ -277,6 +298,9 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 		return nil // somebody else's
 	}
 	if err := (lvm.Device{Path: m.Path, Number: m.Number}).CheckResumed(); err != nil {
+		return err
+	}
+	if err := checkNode(m); err != nil {
 		return err
 	}
 	// Exclusively: the kernel refuses a device that is mounted, in whichever namespace.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/luks"
@@ -140,4 +141,26 @@ func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 			require.Equal(t, volume.Ready, rec.State)
 		})
 	}
+}
+
+// A stale node in /dev would lead to another volume's content, which would be formatted.
+func TestMappingByAStaleNode(t *testing.T) {
+	var null unix.Stat_t
+	require.NoError(t, unix.Stat("/dev/null", &null))
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	tags, link := encryptedTags(volume.Creating, headerUUID), filepath.Join(t.TempDir(), "mapping")
+	require.NoError(t, os.Symlink("/dev/null", link))
+	c, err := e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
+	require.NoError(t, err)
+	require.Equal(t, link, c.path)
+	require.Equal(t, null.Rdev, c.number)
+
+	require.NoError(t, os.Remove(link))
+	require.NoError(t, os.Symlink("/dev/zero", link))
+	_, err = e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
+	require.ErrorContains(t, err, "it leads to device 1:5, and the mapping is 1:3; run `dmsetup mknodes mapping`")
+	require.NoError(t, os.Remove(link))
+	_, err = e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
+	require.ErrorContains(t, err, "dmsetup mknodes mapping")
 }
