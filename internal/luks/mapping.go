@@ -95,7 +95,7 @@ func Mappings(sys string) ([]Mapping, error) {
 // inDir reads the mapping of a directory of sysfs.
 func inDir(dir string) (Mapping, error) {
 	number, err := readNumber(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	if gone(err) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
@@ -106,14 +106,14 @@ func inDir(dir string) (Mapping, error) {
 
 func read(dir string, number uint64) (Mapping, error) {
 	name, err := readLine(filepath.Join(dir, "dm/name"))
-	if err == nil && !strings.HasPrefix(name, namePrefix) || errors.Is(err, os.ErrNotExist) {
+	if err == nil && !strings.HasPrefix(name, namePrefix) || gone(err) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
 		return Mapping{}, fmt.Errorf("identify mapping: %w", err)
 	}
 	uuid, err := readLine(filepath.Join(dir, "dm/uuid"))
-	if errors.Is(err, os.ErrNotExist) {
+	if gone(err) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
@@ -124,7 +124,7 @@ func read(dir string, number uint64) (Mapping, error) {
 		return Mapping{}, ErrNoMapping
 	}
 	below, err := os.ReadDir(filepath.Join(dir, "slaves"))
-	if errors.Is(err, os.ErrNotExist) {
+	if gone(err) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
@@ -138,6 +138,12 @@ func read(dir string, number uint64) (Mapping, error) {
 		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
 	}
 	return Mapping{Name: name, Path: mapperDir + name, Number: number, UUID: container, Device: device}, nil
+}
+
+// gone reports whether sysfs has failed to tell of a device because that is no more, or is
+// just being removed.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV)
 }
 
 // splitUUID takes the container's UUID out of device-mapper's, and puts its hyphens back.

@@ -83,6 +83,15 @@ func TestMappings(t *testing.T) {
 	}
 }
 
+// The kernel refuses to tell of a device that is just being removed (EINVAL),
+// or has nothing to tell any more.
+func TestMappingThatIsGoing(t *testing.T) {
+	for _, err := range []error{unix.EINVAL, unix.ENODEV, unix.ENOENT} {
+		require.True(t, gone(&os.PathError{Op: "read", Path: "dm/name", Err: err}), err)
+	}
+	require.False(t, gone(&os.PathError{Op: "read", Path: "dm/name", Err: unix.EIO}))
+}
+
 // What cryptsetup has left half-made is told of, and is not taken for one that is closed.
 func TestMappingOnNothing(t *testing.T) {
 	name := MappingName(lv)
