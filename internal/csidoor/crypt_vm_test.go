@@ -327,7 +327,7 @@ func TestEncryptedRemovalAfterUnmountKilled(t *testing.T) {
 // A copy is opened by its source's key, and has a container and a file system of its own.
 func TestEncryptedCopyKilledAfterEveryStep(t *testing.T) {
 	b := newEncryptedBed(t)
-	b.sh("lvcreate --yes -q --type thin-pool -Zy -L 2G -n thinpool flexlvm-test")
+	b.sh("lvcreate --yes -q --thin --size 2G --zero y --errorwhenfull y --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool flexlvm-test")
 	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/thinpool") })
 	b.Spec.Layout, b.Spec.ThinPool = volume.Thin, "thinpool"
 	t.Cleanup(b.clear) // before the pool
