@@ -89,7 +89,8 @@ func TestPlanForesees(t *testing.T) {
 	most := slices.IndexFunc(asked, func(f overview.Fit) bool { return !f.Fits })
 	require.Positive(t, most)
 	require.Contains(t, asked[most].Why, "has no room")
-	require.Equal(t, []string{"Promised old", "Promised newer", "Promised last"}, foreseen(asked[most-1].Evictions))
+	require.Equal(t, []string{"Promised old", "Promised newer", "Promised last", "Promised young"}, foreseen(asked[most-1].Evictions), "it waits until that one may go")
+	require.False(t, asked[most-1].After.IsZero())
 	require.True(t, slices.ContainsFunc(asked, func(f overview.Fit) bool { return len(f.Then) > 0 }), "none fills the pool beyond its threshold")
 }
 

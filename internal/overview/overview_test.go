@@ -141,6 +141,10 @@ func TestFitsLater(t *testing.T) {
 			s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 100, LowThresholdPercent: 80, MinAge: metav1.Duration{Duration: 2 * time.Minute}}
 			for i, age := range ages {
 				s.Released[i].Released = metav1.NewTime(now.Add(-age))
+				if age < 2*time.Minute { // nor is it reported as reclaimable yet
+					s.Pools[0].Reclaimable.Sub(s.Released[i].Room)
+					s.Pools[0].Allocatable.Sub(s.Released[i].Room)
+				}
 			}
 		}
 	}

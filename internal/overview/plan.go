@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -68,8 +69,15 @@ func FitsOf(o Objects, spec volume.Spec, now time.Time) []Fit {
 	for i := range o.Storages {
 		s := &o.Storages[i]
 		one := Fit{Node: s.Name}
-		_, err := books.Reserve(s.Name, []ledger.Want{{PV: wanted, Claim: "claim", Spec: spec}})
+		want := []ledger.Want{{PV: wanted, Claim: "claim", Spec: spec}}
+		_, err := books.Reserve(s.Name, want)
 		var noRoom *ledger.NoRoom
+		if later, changes := oncePast(s, now); changes && errors.As(err, &noRoom) {
+			books.Report(later)
+			if _, waited := books.Reserve(s.Name, want); waited == nil {
+				err = nil
+			}
+		}
 		switch {
 		case errors.As(err, &noRoom):
 			one.Why = noRoom.Why
@@ -150,6 +158,39 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	for _, e := range eviction.Plan(view, policy).Evictions {
 		f.Then = append(f.Then, evictionOf(s.Name, e))
 	}
+}
+
+// oncePast is what a node will report once the volumes that were released a moment ago may go:
+// until then they are not reclaimable. changes is false if there are none.
+func oncePast(s *flexlvmv1.NodeStorage, now time.Time) (later *flexlvmv1.NodeStorage, changes bool) {
+	view, policy := viewOf(s, now)
+	ages := comingOfAge(view, policy)
+	if len(ages) == 0 {
+		return nil, false
+	}
+	before := reclaimable(view, policy)
+	view.Now = ages[len(ages)-1]
+	after := reclaimable(view, policy)
+	later = s.DeepCopy()
+	for i := range later.Status.Pools {
+		p := &later.Status.Pools[i]
+		more := resource.NewQuantity(int64(after[volume.PoolName(p.Name)]-before[volume.PoolName(p.Name)]), resource.BinarySI)
+		p.Reclaimable.Add(*more)
+		p.Allocatable.Add(*more)
+	}
+	return later, true
+}
+
+// reclaimable is what may be evicted in each pool, or is evicted at once.
+func reclaimable(view eviction.View, policy eviction.Policy) map[volume.PoolName]volume.Bytes {
+	plan, out := eviction.Plan(view, policy), map[volume.PoolName]volume.Bytes{}
+	for _, p := range plan.Pools {
+		out[p.Pool.Name] += p.Reclaimable
+	}
+	for _, e := range plan.Evictions {
+		out[e.Volume.Pool()] += e.Volume.Device
+	}
+	return out
 }
 
 // planFor is what a node would evict, and how much of that comes from a pool.
