@@ -2,7 +2,6 @@ package luks
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,25 +23,20 @@ const (
 	offMagic   = 0
 	offVersion = 6
 	offSize    = 8
-	offSumName = 72 // of the algorithm of the checksum
-	lenSumName = 32
 	offUUID    = 168
 	lenUUID    = 40
 	offOffset  = 256 // of this header from the device's beginning
-	offSum     = 448 // of all metadataSize bytes, with zeros in its own place
-	lenSum     = 64
+	lenHeader  = 512
 
 	version2     = 2
 	magicFirst   = "LUKS\xba\xbe"
 	magicSecond  = "SKUL\xba\xbe"
-	sumName      = "sha256"     // the one that cryptsetup writes
 	secondHeader = metadataSize // where it begins
 )
 
 // ReadHeader reads the header, or its second copy where the first is none: cryptsetup
 // repairs that as it opens the container. It returns ErrNoHeader if neither is one, another
-// error if reading fails. A copy with a wrong checksum is none: cryptsetup writes it first
-// without, and once more when the rest is there, so that a UUID in it may not last.
+// error if reading fails. Checksums are cryptsetup's to check.
 func ReadHeader(r io.ReaderAt) (Header, error) {
 	first, err := readCopy(r, 0, magicFirst)
 	if err == nil || !errors.Is(err, ErrNoHeader) {
@@ -52,7 +46,7 @@ func ReadHeader(r io.ReaderAt) (Header, error) {
 }
 
 func readCopy(r io.ReaderAt, at int64, magic string) (Header, error) {
-	b := make([]byte, metadataSize)
+	b := make([]byte, lenHeader)
 	if _, err := r.ReadAt(b, at); err != nil {
 		return Header{}, fmt.Errorf("read LUKS2 header at byte %d: %w", at, err)
 	}
@@ -62,30 +56,9 @@ func readCopy(r io.ReaderAt, at int64, magic string) (Header, error) {
 		binary.BigEndian.Uint64(b[offOffset:]) != uint64(at) {
 		return Header{}, ErrNoHeader
 	}
-	if err := checkSum(b); err != nil {
-		return Header{}, err
-	}
-	id, terminated := textIn(b[offUUID : offUUID+lenUUID])
-	if !terminated || id == "" {
+	id, _, terminated := bytes.Cut(b[offUUID:offUUID+lenUUID], []byte{0})
+	if !terminated || len(id) == 0 {
 		return Header{}, fmt.Errorf("%w: it has no UUID", ErrNoHeader)
 	}
-	return Header{UUID: strings.ToLower(id)}, nil
-}
-
-func checkSum(b []byte) error {
-	if name, _ := textIn(b[offSumName : offSumName+lenSumName]); name != sumName {
-		return fmt.Errorf("%w: its checksum is a %q, and not a %s", ErrNoHeader, name, sumName)
-	}
-	whole := bytes.Clone(b)
-	clear(whole[offSum : offSum+lenSum])
-	if sum := sha256.Sum256(whole); !bytes.HasPrefix(b[offSum:], sum[:]) {
-		return fmt.Errorf("%w: its checksum is wrong", ErrNoHeader)
-	}
-	return nil
-}
-
-// textIn returns the text in a field that it does not fill.
-func textIn(field []byte) (text string, terminated bool) {
-	b, _, terminated := bytes.Cut(field, []byte{0})
-	return string(b), terminated
+	return Header{UUID: strings.ToLower(string(id))}, nil
 }

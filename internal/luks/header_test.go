@@ -2,7 +2,6 @@ package luks
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"os"
@@ -11,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// written is what cryptsetup 2.6.1 wrote with the arguments of Format, up to the key slots.
+// written is what cryptsetup 2.6.1 wrote with the arguments of Format, up to the second
+// copy's first sector.
 func written(t testing.TB) []byte {
 	t.Helper()
 	b, err := os.ReadFile("testdata/header")
@@ -34,9 +34,6 @@ func TestReadHeader(t *testing.T) {
 		"overwritten":     spoilt(0, string(make([]byte, 4096))),
 		"another version": spoilt(6, "\x00\x01"),
 		"another offset":  spoilt(offOffset, "\xff"),
-		"another sum":     spoilt(offSumName, "sha512"),
-		"half a UUID":     spoilt(offUUID, "ffffffff"), // SetUUID was cut short
-		"torn":            spoilt(secondHeader-1, "x"),
 	} {
 		h, err := ReadHeader(bytes.NewReader(b))
 		require.NoError(t, err, "the second copy counts: %s", name)
@@ -47,20 +44,11 @@ func TestReadHeader(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"blank":   make([]byte, 1<<20),
-		"no UUID": append(make([]byte, secondHeader), sealed(spoilt(secondHeader+offUUID, string(make([]byte, lenUUID)))[secondHeader:])...),
-		"torn":    append(make([]byte, secondHeader), spoilt(secondHeader+offUUID, "ffffffff")[secondHeader:]...),
+		"no UUID": append(make([]byte, secondHeader), spoilt(secondHeader+offUUID, string(make([]byte, lenUUID)))[secondHeader:]...),
 	} {
 		_, err := ReadHeader(bytes.NewReader(b))
 		require.ErrorIs(t, err, ErrNoHeader, name)
 	}
-}
-
-// sealed gives a copy the checksum of what it holds.
-func sealed(b []byte) []byte {
-	copy(b[offSum:], make([]byte, lenSum))
-	sum := sha256.Sum256(b)
-	copy(b[offSum:], sum[:])
-	return b
 }
 
 // A device that cannot be read says nothing about what is on it.
@@ -68,7 +56,7 @@ func TestUnreadableIsNotBlank(t *testing.T) {
 	_, err := ReadHeader(broken{})
 	require.Error(t, err)
 	require.NotErrorIs(t, err, ErrNoHeader)
-	_, err = ReadHeader(bytes.NewReader(make([]byte, metadataSize)))
+	_, err = ReadHeader(bytes.NewReader(make([]byte, lenHeader)))
 	require.ErrorIs(t, err, io.EOF, "it ends before the second copy")
 	require.NotErrorIs(t, err, ErrNoHeader)
 }
