@@ -43,66 +43,81 @@ func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (strin
 	}
 }
 
-// testPlugin: what the plugin does beside what TestUsersWay of test/cluster goes through.
+// testPlugin: a deleted claim is brought back by the plugin alone, without a shell on the
+// node.
 func (b *bed) testPlugin(t *testing.T) {
 	s := b.space(t, "plugin")
 	flexlvm := b.plugin(t, s.name)
+	ask := func(args ...string) string {
+		said, err := flexlvm(args...)
+		require.NoError(t, err, said)
+		return said
+	}
 	b.testDoctor(t, flexlvm)
-	s.claim(lazy, "data", "late")
-	s.pod("main", "data", "late")
+	s.claim(lazy, "data")
+	s.pod("main", "data")
 	s.running("main")
-	name, late := s.volumeOf("data"), s.volumeOf("late")
+	name, sum := s.volumeOf("data"), s.sums("main")
 	s.end("main")
-	said, err := flexlvm("forget", "data")
-	require.Error(t, err, "its claim is there")
-	require.Contains(t, said, "no node reports a released volume")
-	s.deleteClaims("data", "late")
+	s.deleteClaims("data")
+	b.persistentVolumeGone(t, name)
 	s.reported(flexlvm, name, "unreferenced")
-	s.reported(flexlvm, late, "unreferenced")
+
 	b.testCompletion(t, s.name)
 
 	// Whoever may not create PersistentVolumes cannot.
 	b.kubectl(t, "create", "serviceaccount", "reader", "-n", s.name)
 	b.kubectl(t, "create", "clusterrole", "plugin-reader", "--verb=get,list", "--resource=nodestorages.flexlvm.io,nodes,namespaces,persistentvolumeclaims")
 	b.kubectl(t, "create", "clusterrolebinding", "plugin-reader", "--clusterrole=plugin-reader", "--serviceaccount="+s.name+":reader")
-	said, err = flexlvm("undelete", "data", "--as=system:serviceaccount:"+s.name+":reader")
+	said, err := flexlvm("undelete", "data", "--as=system:serviceaccount:"+s.name+":reader")
 	require.Error(t, err)
 	require.Contains(t, said, "forbidden")
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
 
-	s.testEvictedMeanwhile(flexlvm, late)
+	require.Contains(t, ask("undelete", "data", "--dry-run"), "flexlvm.io/undelete: ")
+	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "--dry-run changes nothing")
+	require.Equal(t, "volume "+name+" is ready again, for claim plugin/data\n", ask("undelete", "data"))
+	require.Equal(t, volume.Ready, b.stateOf(t, name))
+	s.pod("main", "data")
+	s.running("main")
+	require.Equal(t, sum, s.sums("main"), "the pod finds its file")
+	require.Contains(t, b.kubectl(t, "get", "events", "-n", "default", "--field-selector=reason=VolumeUndeleted"), name)
+	require.Contains(t, ask("undelete", "data"), "is ready again", "once more changes nothing")
+	s.end("main")
+	b.say(t, "the plugin has brought the claim back")
+
+	s.testEvictedMeanwhile(flexlvm)
 	s.testRetainAndForget(flexlvm, name)
 }
 
-// testRetainAndForget: the volume of a deleted claim is kept, given up and brought back through
-// the API.
+// testRetainAndForget: the volume of a deleted claim is kept and given up through the API, and
+// one that has an owner is not.
 func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), name string) {
 	t := s.t
-	ask := func(args ...string) string {
-		said, err := flexlvm(args...)
-		require.NoError(t, err, said)
-		return said
-	}
+	said, err := flexlvm("forget", "data")
+	require.Error(t, err, "its claim is there")
+	require.Contains(t, said, "no node reports a released volume")
+	s.deleteClaims("data")
+	s.kubectl(t, "delete", "pv", name, "--timeout=240s")
+	s.reported(flexlvm, name, "retained")
 	for _, step := range []struct {
 		verb, says string
 		state      volume.State
 	}{
-		{"retain", "is retained now (it was unreferenced)", volume.Retained},
 		{"retain", "is retained already", volume.Retained},
 		{"forget", "is unreferenced now (it was retained)", volume.Unreferenced},
 		{"retain", "is retained now (it was unreferenced)", volume.Retained},
 	} {
-		require.Contains(t, ask(step.verb, "data"), step.says)
+		said, err := flexlvm(step.verb, "data")
+		require.NoError(t, err, said)
+		require.Contains(t, said, step.says)
 		require.Equal(t, step.state, s.stateOf(t, name))
 	}
-	require.Contains(t, ask("undelete", "data", "--dry-run"), "flexlvm.io/undelete: ")
-	require.Equal(t, volume.Retained, s.stateOf(t, name), "--dry-run changes nothing")
-	ask("undelete", "data")
+	said, err = flexlvm("undelete", "data")
+	require.NoError(t, err, said)
 	require.Equal(t, volume.Ready, s.stateOf(t, name))
-	require.Contains(t, s.kubectl(t, "get", "events", "-n", "default", "--field-selector=reason=VolumeUndeleted"), name)
-	require.Contains(t, ask("undelete", "data"), "is ready again", "once more changes nothing")
 	require.Empty(t, s.kubectl(t, "get", "nodestorage", node, "-o", "jsonpath={.spec.requests}"), "requests are taken out again")
-	s.say(t, "retained, forgotten, retained and brought back through the API")
+	s.say(t, "retained, forgotten and retained through the API")
 }
 
 // testCompletion asks kubectl as a shell does: it finds the plugin, and the link that
@@ -166,8 +181,16 @@ func (s *space) reported(flexlvm func(...string) (string, error), name, state st
 }
 
 // testEvictedMeanwhile: the volume goes while its claim is made, and nothing takes its place.
-func (s *space) testEvictedMeanwhile(flexlvm func(...string) (string, error), name string) {
+func (s *space) testEvictedMeanwhile(flexlvm func(...string) (string, error)) {
 	t := s.t
+	s.claim(lazy, "late")
+	s.pod("first", "late")
+	s.running("first")
+	name := s.volumeOf("late")
+	s.end("first")
+	s.deleteClaims("late")
+	s.persistentVolumeGone(t, name)
+	s.reported(flexlvm, name, "unreferenced")
 	manifests, err := flexlvm("undelete", "late", "--dry-run")
 	require.NoError(t, err, manifests)
 	s.onNode(t, "lvremove -qq -y "+wide+"/"+name+"; rm -f /var/lib/flexlvm/volumes/"+wide+"/"+name)
