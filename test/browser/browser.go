@@ -117,7 +117,7 @@ func (w *Window) Visit(url string) {
 func (w *Window) Until(text string) {
 	w.t.Helper()
 	await.Until(w.t, patience, func() string {
-		has := Eval[string](w, "document.body.innerText")
+		has := Eval[string](w, `document.body?.innerText ?? ""`) // a page that is just loading has no body
 		return await.Missing(regexp.MustCompile(text).MatchString(has), "%q is not on the page: %s", text, has)
 	})
 }
