@@ -95,7 +95,7 @@ func (s *Observed) indexOf(claim string) int {
 	return -1
 }
 
-// isPending tells of a claim that has no volume yet.
+// isPending reports whether a claim has no volume yet.
 func isPending(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Status.Phase == corev1.ClaimPending || claim.Status.Phase == ""
 }

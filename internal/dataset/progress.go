@@ -43,7 +43,7 @@ func (p *planner) watchProgress(index int, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// isLoading tells of a replica whose loader runs.
+// isLoading reports whether a replica's loader runs.
 func isLoading(state flexlvmv1.ReplicaState) bool {
 	return state == flexlvmv1.ReplicaLoading || state == flexlvmv1.ReplicaStreaming
 }
@@ -72,7 +72,7 @@ const mostTimeLeft = 10000 * time.Hour
 type note struct{ kind, reason, message string }
 
 // notesOf are the events between two statuses of a volume: loaders that began, that stalled,
-// and that went on. That a replica is complete or has failed is told by what is done then.
+// and that went on. What completes or fails a replica reports that itself.
 func notesOf(before, after flexlvmv1.VolumeStatus) []note {
 	was := map[string]flexlvmv1.ReplicaStatus{}
 	for _, r := range before.Nodes {

@@ -36,7 +36,7 @@ type Mapping struct {
 	Device uint64 // the number of the device that the container is on
 }
 
-// ErrNoMapping: the device is no mapping of ours, or there is none.
+// ErrNoMapping: the device is none of flexlvm's mappings, or does not exist.
 var ErrNoMapping = errors.New("no such mapping")
 
 // ByNumber returns the mapping that a device is. The error is ErrNoMapping if the device is

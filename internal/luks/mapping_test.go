@@ -92,7 +92,7 @@ func TestMappingThatIsGoing(t *testing.T) {
 	require.False(t, gone(&os.PathError{Op: "read", Path: "dm/name", Err: unix.EIO}))
 }
 
-// What cryptsetup has left half-made is told of, and is not taken for one that is closed.
+// A mapping that cryptsetup has left half-made is reported, and does not count as closed.
 func TestMappingOnNothing(t *testing.T) {
 	name := MappingName(lv)
 	s := sysfs{t, t.TempDir()}
