@@ -4,28 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/luks/lukstest"
 )
 
-// written is what cryptsetup 2.6.1 wrote with the arguments of Format, up to the second
-// copy's first sector.
-func written(t testing.TB) []byte {
-	t.Helper()
-	b, err := os.ReadFile("testdata/header")
-	require.NoError(t, err)
-	return b
-}
-
 func TestReadHeader(t *testing.T) {
-	h, err := ReadHeader(bytes.NewReader(written(t)))
+	h, err := ReadHeader(bytes.NewReader(lukstest.Header()))
 	require.NoError(t, err)
 	require.Equal(t, id, h.UUID)
 
 	spoilt := func(at int, with string) []byte {
-		b := written(t)
+		b := lukstest.Header()
 		copy(b[at:], with)
 		return b
 	}
@@ -66,7 +58,7 @@ type broken struct{}
 func (broken) ReadAt([]byte, int64) (int, error) { return 0, errors.New("input/output error") }
 
 func FuzzHeader(f *testing.F) {
-	f.Add(written(f))
+	f.Add(lukstest.Header())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := ReadHeader(bytes.NewReader(b)); err == nil {
 			require.NotEmpty(t, h.UUID)

@@ -10,11 +10,12 @@ import (
 	testingexec "k8s.io/utils/exec/testing"
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+	"github.com/flexlvm/flexlvm/internal/luks/lukstest"
 )
 
 const (
 	secret = "0123456789abcdef0123456789abcdef"
-	id     = "5f0b2c1e-6a39-4c5f-9d3f-2f7b3f1f8a01"
+	id     = lukstest.UUID
 	device = "/dev/mapper/flexlvm-a"
 )
 

@@ -10,12 +10,10 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/luks/lukstest"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// headerUUID is that of the header in luks' testdata.
-const headerUUID = "5f0b2c1e-6a39-4c5f-9d3f-2f7b3f1f8a01"
 
 func encryptedTags(state volume.State, uuid string) volume.Tags {
 	return volume.Tags{State: state, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", LUKS: uuid, Size: volume.GiB, Namespace: "n", Kind: volume.Claim}
@@ -24,8 +22,6 @@ func encryptedTags(state volume.State, uuid string) volume.Tags {
 // A container is made only where none was finished, in state creating, of a volume that no pod
 // has had.
 func TestHeader(t *testing.T) {
-	written, err := os.ReadFile("../luks/testdata/header")
-	require.NoError(t, err)
 	device := func(content []byte) lvm.Device {
 		file := filepath.Join(t.TempDir(), "device")
 		require.NoError(t, os.WriteFile(file, content, 0o600))
@@ -33,8 +29,8 @@ func TestHeader(t *testing.T) {
 	}
 	const other = "2d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
 	xfs := append([]byte("XFSB"), make([]byte, 64<<10)...)
-	for name, content := range map[string][]byte{"a header": written, "a file system": xfs, "nothing": make([]byte, 64<<10)} {
-		ours := headerUUID
+	for name, content := range map[string][]byte{"a header": lukstest.Header(), "a file system": xfs, "nothing": make([]byte, 64<<10)} {
+		ours := lukstest.UUID
 		if name == "a header" {
 			for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
 				for _, handed := range []bool{false, true} {
@@ -82,7 +78,7 @@ func TestNoKey(t *testing.T) {
 	copied := cloneSpec()
 	copied.Encrypted = true
 	require.ErrorIs(t, e.MakeClone(t.Context(), copied), ErrNoKey)
-	_, err = e.open(t.Context(), lvm.Device{Path: "/dev/null"}, encryptedTags(volume.Ready, headerUUID), luks.Key{})
+	_, err = e.open(t.Context(), lvm.Device{Path: "/dev/null"}, encryptedTags(volume.Ready, lukstest.UUID), luks.Key{})
 	require.ErrorIs(t, err, ErrNoKey)
 	c, err := e.open(t.Context(), lvm.Device{Path: "/dev/null", Number: 7}, encryptedTags(volume.Ready, ""), luks.Key{})
 	require.NoError(t, err)
@@ -93,16 +89,16 @@ func TestNoKey(t *testing.T) {
 // Who asks for an encrypted volume gets one, and who does not, none.
 func TestAdmitEncrypted(t *testing.T) {
 	spec := volume.Spec{Group: "g", Name: "a", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "n", Encrypted: true}
-	require.NoError(t, admit(spec, encryptedTags(volume.Ready, headerUUID), ""))
+	require.NoError(t, admit(spec, encryptedTags(volume.Ready, lukstest.UUID), ""))
 	require.ErrorContains(t, admit(spec, encryptedTags(volume.Ready, ""), ""), "is not encrypted, so this is not the volume")
 	spec.Encrypted = false
 	require.NoError(t, admit(spec, encryptedTags(volume.Ready, ""), ""))
-	require.ErrorContains(t, admit(spec, encryptedTags(volume.Ready, headerUUID), ""), "only the CSI driver mounts it")
+	require.ErrorContains(t, admit(spec, encryptedTags(volume.Ready, lukstest.UUID), ""), "only the CSI driver mounts it")
 }
 
 // The record keeps what finds the container without LVM.
 func TestRecordOfAnEncryptedVolume(t *testing.T) {
-	tags := encryptedTags(volume.Ready, headerUUID)
+	tags := encryptedTags(volume.Ready, lukstest.UUID)
 	d := records(t.TempDir())
 	require.NoError(t, d.write("g", "a", newRecord("uuid", tags)))
 	rec, err := d.read("g", "a")
@@ -113,7 +109,7 @@ func TestRecordOfAnEncryptedVolume(t *testing.T) {
 // A lost record and a lost header leave nothing that would tell an encrypted volume which a pod
 // has written to from one that was never finished, so its tags say ready before it is handed out.
 func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
-	for name, uuid := range map[string]string{"encrypted": headerUUID, "not encrypted": ""} {
+	for name, uuid := range map[string]string{"encrypted": lukstest.UUID, "not encrypted": ""} {
 		t.Run(name, func(t *testing.T) {
 			disk := filepath.Join(t.TempDir(), "disk")
 			require.NoError(t, os.WriteFile(disk, nil, 0o600))
@@ -149,7 +145,7 @@ func TestMappingByAStaleNode(t *testing.T) {
 	require.NoError(t, unix.Stat("/dev/null", &null))
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	tags, link := encryptedTags(volume.Creating, headerUUID), filepath.Join(t.TempDir(), "mapping")
+	tags, link := encryptedTags(volume.Creating, lukstest.UUID), filepath.Join(t.TempDir(), "mapping")
 	require.NoError(t, os.Symlink("/dev/null", link))
 	c, err := e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
 	require.NoError(t, err)
