@@ -48,8 +48,8 @@ func (d *daemon) flags(cmd *cobra.Command) {
 	f.DurationVar(&d.lease.Renew, "lease-renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it ends itself; less than --lease-duration")
 	f.DurationVar(&d.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
 	f.IntVar(&d.workers, "workers", 10, "how many claims to work on at the same time")
-	f.Float32Var(&d.qps, "kube-api-qps", 100, "most requests per second to the API server, on average")
-	f.IntVar(&d.burst, "kube-api-burst", 200, "most requests to the API server at once")
+	f.Float32Var(&d.qps, "kube-api-qps", 200, "most requests per second to the API server, on average")
+	f.IntVar(&d.burst, "kube-api-burst", 400, "most requests to the API server at once")
 	f.StringVar(&d.logLevel, "log-level", "info", "error, warning, info, debug or trace")
 	f.StringVar(&d.logFormat, "log-format", "json", "json or text")
 }

@@ -27,7 +27,7 @@ func RunLimits(ctx context.Context, binary, dir string, log io.Writer) (lines []
 // second, and what API priority and fairness makes of them.
 func (b *bed) limits(ctx context.Context) (lines []string, err error) {
 	defer func() { b.flags = nil }()
-	for _, qps := range []int{defaultQPS, 2 * defaultQPS, 4 * defaultQPS} {
+	for _, qps := range []int{defaultQPS / 2, defaultQPS, 2 * defaultQPS} {
 		b.flags = []string{fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", 2*qps)}
 		before, err := b.fairness(ctx)
 		if err != nil {

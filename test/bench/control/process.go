@@ -22,8 +22,8 @@ import (
 // What the provisioner has where it is not told otherwise, see its --help.
 const (
 	defaultWorkers = 10
-	defaultQPS     = 100
-	defaultBurst   = 200
+	defaultQPS     = 200
+	defaultBurst   = 400
 )
 
 const address = "127.0.0.1:8099"
