@@ -227,16 +227,17 @@ func (p *planner) standing(v *inventory.Volume, in *pool) standing {
 		return standingBusy
 	case v.Reclaim == volume.ReclaimImmediate:
 		return standingFree
-	case v.Released.IsZero() || p.view.Now.Sub(v.Released) < p.policy.MinAge:
+	case v.Released.IsZero() || p.view.Now.Sub(ReleasedAt(v)) < p.policy.MinAge:
 		return standingYoung
 	}
 	return standingFree
 }
 
-// evictionOrder is least recently used first, then larger first, then by name.
+// evictionOrder is least recently used first, by the second, as the NodeStorage says it, then
+// larger first, then by name.
 func evictionOrder(a, b *inventory.Volume) int {
 	return cmp.Or(
-		a.LastUsed.Compare(b.LastUsed),
+		a.LastUsed.Truncate(time.Second).Compare(b.LastUsed.Truncate(time.Second)),
 		cmp.Compare(b.Device, a.Device),
 		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.UUID, b.UUID),

@@ -193,6 +193,24 @@ func TestPlanAges(t *testing.T) {
 	require.ElementsMatch(t, []string{"Immediate now", "Immediate old and now", "MaxAge old"}, evictiontest.Evicted(s.Plan()))
 }
 
+// The NodeStorage has whole seconds, and so has the plan: what was released in one second may go
+// at one time, and what was used last in one second goes by size and name.
+func TestPlanGoesByWholeSeconds(t *testing.T) {
+	s := evictiontest.New()
+	s.Policy.MinAge = time.Minute
+	for i, name := range []string{"c", "b", "a"} {
+		at := s.View.Now.Add(-time.Minute + time.Duration(i)*300*time.Millisecond + 100*time.Millisecond)
+		s.Volume(name, unreferenced, 1, func(v *inventory.Volume) { v.LastUsed, v.Released = at, at })
+	}
+	s.Claim("promised", 98)
+	s.View.Now = s.View.Now.Add(time.Second - 1)
+	require.Empty(t, evictiontest.Evicted(s.Plan()), "the seconds of their release are not over")
+	due := eviction.NextOfAge(s.View, s.Policy.MinAge)
+	require.Equal(t, evictiontest.Now.Add(time.Second), due)
+	s.View.Now = due
+	require.Equal(t, []string{"Promised a", "Promised b"}, evictiontest.Evicted(s.Plan()))
+}
+
 // A volume goes for one reason only, and what it gives counts for the next.
 func TestPlanReasonsInTurn(t *testing.T) {
 	s := evictiontest.New()

@@ -57,7 +57,7 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	v := &r.Volume
 	out := flexlvmv1.ReleasedVolume{
 		Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(v.Released),
+		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)),
 		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS, Encrypted: v.Encrypted,
 	}
 	if v.Kind != volume.Claim {
