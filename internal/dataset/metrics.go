@@ -20,7 +20,14 @@ const mostSeries = 2000
 // the VolumeManagers are there.
 type Metrics struct {
 	mu    sync.Mutex
-	known map[types.NamespacedName][]flexlvmv1.VolumeStatus
+	known map[types.NamespacedName]shown
+}
+
+// shown are the volumes of a VolumeManager; failed are the ids of those that wait for a
+// person.
+type shown struct {
+	volumes []flexlvmv1.VolumeStatus
+	failed  []string
 }
 
 // The labels begin with dataset, as Prometheus has namespace and node for the provisioner's
@@ -31,6 +38,7 @@ var (
 
 	descReplicas   = prometheus.NewDesc("flexlvm_dataset_replicas", "Replicas of a dataset that are asked for.", labelsOfVolume, nil)
 	descReady      = prometheus.NewDesc("flexlvm_dataset_ready_replicas", "Replicas of a dataset that can be used.", labelsOfVolume, nil)
+	descFailed     = prometheus.NewDesc("flexlvm_dataset_failed", "1 where a person has to do something for a dataset: a load or an upload failed for good, or what is asked for cannot be.", labelsOfVolume, nil)
 	descUnlisted   = prometheus.NewDesc("flexlvm_dataset_unlisted_replicas", "Replicas of all datasets that have no series of their own, as there are too many.", nil, nil)
 	descFiles      = prometheus.NewDesc("flexlvm_dataset_files", "Files (objects of the source) that are loaded on a node.", labelsOfNode, nil)
 	descAllFiles   = prometheus.NewDesc("flexlvm_dataset_expected_files", "Files that a node is to have, as far as the source was listed.", labelsOfNode, nil)
@@ -43,11 +51,12 @@ var (
 
 // NewMetrics returns metrics of no dataset.
 func NewMetrics() *Metrics {
-	return &Metrics{known: map[types.NamespacedName][]flexlvmv1.VolumeStatus{}}
+	return &Metrics{known: map[types.NamespacedName]shown{}}
 }
 
-// Show shows the volumes of a VolumeManager; none takes their series away.
-func (m *Metrics) Show(name types.NamespacedName, volumes []flexlvmv1.VolumeStatus) {
+// Show shows the volumes of a VolumeManager, of which those with these ids have failed; no
+// volumes take their series away.
+func (m *Metrics) Show(name types.NamespacedName, volumes []flexlvmv1.VolumeStatus, failed ...string) {
 	if m == nil {
 		return
 	}
@@ -57,7 +66,7 @@ func (m *Metrics) Show(name types.NamespacedName, volumes []flexlvmv1.VolumeStat
 		delete(m.known, name)
 		return
 	}
-	m.known[name] = volumes
+	m.known[name] = shown{volumes, failed}
 }
 
 // clear takes all series away: another process shows them now.
@@ -72,7 +81,7 @@ func (m *Metrics) clear() {
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReplicas, descReady, descUnlisted, descFiles, descAllFiles, descBytes, descAllBytes, descThroughput, descStalled, descTook} {
+	for _, d := range []*prometheus.Desc{descReplicas, descReady, descFailed, descUnlisted, descFiles, descAllFiles, descBytes, descAllBytes, descThroughput, descStalled, descTook} {
 		to <- d
 	}
 }
@@ -90,11 +99,12 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	})
 	listed, volumes, unlisted := 0, 0, int64(0)
 	for _, name := range names {
-		for _, v := range m.known[name] {
+		for _, v := range m.known[name].volumes {
 			of := []string{name.Namespace, name.Name, v.ID}
 			if volumes++; volumes <= mostSeries {
 				gauge(descReplicas, float64(v.Replicas), of...)
 				gauge(descReady, float64(v.ReadyReplicas), of...)
+				gauge(descFailed, oneIf(slices.Contains(m.known[name].failed, v.ID)), of...)
 			}
 			nodes := nodesOf(v)
 			nodes = nodes[:min(len(nodes), mostSeries-listed)]
@@ -127,13 +137,16 @@ func ofReplica(r flexlvmv1.ReplicaStatus, gauge func(*prometheus.Desc, float64))
 	gauge(descAllBytes, float64(r.Progress.BytesTotal))
 	if isLoading(r.State) {
 		gauge(descThroughput, float64(r.Progress.BytesPerSecond))
-		stalled := 0.0
-		if r.StalledSince != nil {
-			stalled = 1
-		}
-		gauge(descStalled, stalled)
+		gauge(descStalled, oneIf(r.StalledSince != nil))
 	}
 	if r.TimeToReady != nil {
 		gauge(descTook, r.TimeToReady.Seconds())
 	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

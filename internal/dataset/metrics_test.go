@@ -24,13 +24,14 @@ func TestMetricsOfADataset(t *testing.T) {
 		{Claim: "v-a-2", State: flexlvmv1.ReplicaWaiting},
 	}}, {ID: "b", Replicas: 1, Nodes: []flexlvmv1.ReplicaStatus{
 		{Claim: "v-b-0", Node: "node-0", State: flexlvmv1.ReplicaLoading, Progress: &flexlvmv1.Progress{}, StalledSince: &at},
-	}}})
+	}}}, "b")
 	got := gathered(t, m)
 	for series, value := range map[string]float64{
 		"load_stalled ns v a node-1": 0, "load_stalled ns v b node-0": 1,
 		"loaded_bytes ns v a node-0": 30, "loaded_bytes ns v a node-1": 10, "loaded_bytes ns v b node-0": 0,
 		"expected_bytes ns v a node-1": 30, "files ns v a node-1": 1, "expected_files ns v a node-1": 3,
 		"replicas ns v a": 3, "ready_replicas ns v a": 1, "ready_replicas ns v b": 0,
+		"failed ns v a": 0, "failed ns v b": 1,
 		"throughput_bytes_per_second ns v a node-1": 5, "time_to_ready_seconds ns v a node-0": 90,
 		"unlisted_replicas": 1,
 	} {
@@ -41,7 +42,7 @@ func TestMetricsOfADataset(t *testing.T) {
 	require.NotContains(t, got, "throughput_bytes_per_second ns v a node-0")
 	require.NotContains(t, got, "load_stalled ns v a node-0")
 	require.NotContains(t, got, "time_to_ready_seconds ns v a node-1")
-	require.Len(t, got, 22)
+	require.Len(t, got, 24)
 
 	// They go with the dataset.
 	m.Show(name, nil)

@@ -204,7 +204,7 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 	if released {
 		shown = nil
 	}
-	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown)
+	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown, failed(outcomes)...)
 	if equality.Semantic.DeepEqual(next.Status, owner.Status) {
 		return nil
 	}
@@ -228,6 +228,16 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 		r.event(owner, kind, string(next.Status.State), next.Status.Message+why(next.Status))
 	}
 	return nil
+}
+
+// failed are the ids of the volumes that wait for a person.
+func failed(volumes []Outcome) (ids []string) {
+	for _, v := range volumes {
+		if v.Failed {
+			ids = append(ids, v.Status.ID)
+		}
+	}
+	return ids
 }
 
 func why(status flexlvmv1.VolumeManagerStatus) string {
