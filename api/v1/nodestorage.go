@@ -196,6 +196,12 @@ type Pool struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	DeviceReclaimable []resource.Quantity `json:"deviceReclaimable,omitempty"`
+	// RecentVolumes are those in use that were made last, the newest first: what
+	// --headroom=auto keeps free goes by them. At most 8.
+	// +listType=atomic
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	RecentVolumes []RecentVolume `json:"recentVolumes,omitempty"`
 	// ExtentSize is the grain in which the pool gives space.
 	// +optional
 	ExtentSize resource.Quantity `json:"extentSize,omitzero"`
@@ -224,6 +230,14 @@ type Pool struct {
 	// MissingDevices of the volume group; with any missing, nothing is evicted.
 	// +optional
 	MissingDevices int32 `json:"missingDevices,omitempty"`
+}
+
+// RecentVolume is a volume that was made lately.
+type RecentVolume struct {
+	// Room that it takes from its pool.
+	Room resource.Quantity `json:"room"`
+	// Created is when it was made.
+	Created metav1.Time `json:"created"`
 }
 
 // Check is what an examination of the node has found.

@@ -27,6 +27,9 @@ type ReleasedVolume struct {
 	// Released is the time of its release.
 	// +optional
 	Released metav1.Time `json:"released,omitzero"`
+	// Created is when it was made.
+	// +optional
+	Created metav1.Time `json:"created,omitzero"`
 	// EvictionOrder is its place among those of its pool that may be evicted, from 1; 0 if
 	// it may not.
 	// +optional
@@ -134,4 +137,8 @@ type EvictionPolicy struct {
 	MinAge metav1.Duration `json:"minAge"`
 	// MaxAge is how long a volume may be unreferenced; 0 means no limit.
 	MaxAge metav1.Duration `json:"maxAge"`
+	// Headroom is how much of each volume group is kept free for claims to come, as
+	// --headroom says it.
+	// +optional
+	Headroom string `json:"headroom,omitempty"`
 }

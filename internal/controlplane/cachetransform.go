@@ -28,6 +28,9 @@ func Transform(obj any) (any, error) {
 	case *flexlvmv1.NodeStorage:
 		o.Spec = flexlvmv1.NodeStorageSpec{}
 		o.Status.Evictions, o.Status.Released, o.Status.EvictionPolicy, o.Status.Answers, o.Status.Checks = nil, nil, nil, nil, nil
+		for i := range o.Status.Pools {
+			o.Status.Pools[i].RecentVolumes = nil
+		}
 		o.Status.Orphans = slices.DeleteFunc(o.Status.Orphans, func(orphan flexlvmv1.Orphan) bool { return !replica.IsVolumeName(orphan.Name) })
 	case *corev1.PersistentVolumeClaim:
 		return leanClaim(o), nil

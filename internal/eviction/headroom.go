@@ -94,7 +94,7 @@ func (p *planner) evictForHeadroom(in *pool) []Eviction {
 	}
 	now := in.comingRoom()
 	spare := now.total - in.goalWithin(in.demands, now).target
-	made := p.madeLately(in)
+	made := slices.DeleteFunc(madeLately(p.view, in.Pool), func(v *inventory.Volume) bool { return in.evicted[v] })
 	n := 0
 	for ; n < len(in.queue) && in.queue[n].State == volume.Unreferenced; n++ {
 		v := in.queue[n]
@@ -125,17 +125,38 @@ func (p *planner) headroom(in *pool, made []*inventory.Volume) volume.Bytes {
 	for _, v := range made[:min(len(made), lastMade)] {
 		sum += v.Device
 	}
-	return min(sum, in.Size/100*mostAuto)
+	return min(sum, mostKept(in.Pool))
+}
+
+// mostKept is the most that HeadroomAuto keeps free in a pool.
+func mostKept(in inventory.Pool) volume.Bytes { return in.Size / 100 * mostAuto }
+
+// RecentInUse are the volumes of a pool by which HeadroomAuto goes, the last one made first:
+// those that Result.Released does not have, and no more than make a difference, whatever is
+// made or evicted.
+func RecentInUse(view View, in inventory.Pool) (out []inventory.Volume) {
+	var sum volume.Bytes
+	for _, v := range madeLately(view, in) {
+		if v.State == volume.Unreferenced || v.State == volume.Retained {
+			continue
+		}
+		if len(out) == lastMade || sum >= mostKept(in) {
+			break
+		}
+		out = append(out, *v)
+		sum += v.Device
+	}
+	return out
 }
 
 // madeLately are the volumes of a pool that were made of late, the last first, whoever
 // wants them still.
-func (p *planner) madeLately(in *pool) []*inventory.Volume {
+func madeLately(view View, in inventory.Pool) []*inventory.Volume {
 	var out []*inventory.Volume
-	for i := range p.view.Volumes {
-		v := &p.view.Volumes[i]
-		ours := v.Pool() == in.Name && v.GroupUUID == in.GroupUUID() && v.Cluster == p.view.Cluster && v.State != "" && v.State != volume.Doomed
-		if ours && !in.evicted[v] && v.Kind != volume.Dataset && p.view.Now.Sub(v.Created) < recent {
+	for i := range view.Volumes {
+		v := &view.Volumes[i]
+		ours := v.Pool() == in.Name && v.GroupUUID == in.GroupUUID() && v.Cluster == view.Cluster && v.State != "" && v.State != volume.Doomed
+		if ours && v.Kind != volume.Dataset && view.Now.Sub(v.Created) < recent {
 			out = append(out, v)
 		}
 	}

@@ -10,8 +10,8 @@ const (
 	// startTime is how long a start counts: a pod that has not started by then waits for
 	// something else.
 	startTime = time.Minute
-	// mostStarts is how long starts that follow one another hold up what can wait.
-	mostStarts = time.Minute
+	// MostStarts is how long starts that follow one another hold up what can wait.
+	MostStarts = time.Minute
 )
 
 // Starts remembers what has been about to start on a node: pods with volumes, and volumes
@@ -48,7 +48,7 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 	if s.since.IsZero() || s.since.After(view.Now) {
 		s.since = view.Now
 	}
-	if bound := s.since.Add(mostStarts); bound.Before(last) {
+	if bound := s.since.Add(MostStarts); bound.Before(last) {
 		return bound
 	}
 	return last

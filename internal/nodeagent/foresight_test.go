@@ -22,9 +22,11 @@ import (
 )
 
 // pressed is a node with volumes of every standing, and a claim that waits for its volume.
-func pressed() *evictiontest.Scene {
+func pressed(headroom string) *evictiontest.Scene {
 	s := evictiontest.New()
-	s.Policy.Headroom = eviction.Headroom{} // depends on what no report has
+	if err := s.Policy.Headroom.Set(headroom); err != nil {
+		panic(err)
+	}
 	s.Policy.HighPercent, s.Policy.LowPercent = 70, 60
 	s.Others(1, 10)
 	s.Volume("old", volume.Unreferenced, 12, evictiontest.LastUsed(100))
@@ -35,6 +37,29 @@ func pressed() *evictiontest.Scene {
 	s.Volume("kept", volume.Retained, 2)
 	s.Volume("odd", volume.Unreferenced, 2, evictiontest.Odd)
 	s.Claim("waiting", 5)
+	return s
+}
+
+// unhurried is one that no threshold matters to, whose volumes were made one hour after the
+// other, and used last and released within seconds.
+func unhurried(headroom string) *evictiontest.Scene {
+	s := evictiontest.New()
+	if err := s.Policy.Headroom.Set(headroom); err != nil {
+		panic(err)
+	}
+	s.Policy.HighPercent = 100
+	s.Others(1, 50)
+	for i, size := range []int{1, 3, 2, 4, 2, 1} {
+		at := evictiontest.HoursAgo(5).Add(time.Duration(7-i) * 300 * time.Millisecond)
+		s.Volume(fmt.Sprintf("released-%d", i), volume.Unreferenced, size, func(v *inventory.Volume) {
+			v.LastUsed, v.Released, v.Created = at, evictiontest.Now.Add(time.Duration(i)*300*time.Millisecond-90*time.Second), evictiontest.HoursAgo(float64(10+2*i))
+		})
+	}
+	for i, size := range []int{1, 2, 1, 1, 1} {
+		name := fmt.Sprintf("used-%d", i)
+		s.Volume(name, volume.Ready, size, func(v *inventory.Volume) { v.Created = evictiontest.HoursAgo(float64(11 + 2*i)) })
+		s.Claim(name, size)
+	}
 	return s
 }
 
@@ -49,49 +74,64 @@ func reported(s *evictiontest.Scene) flexlvmv1.NodeStorage {
 // What people are told from a report alone is what the daemon then does: for claims from a
 // small one to one that does not fit.
 func TestPlanForesees(t *testing.T) {
-	asked := []overview.Fit{}
-	for size := range 90 {
-		s := pressed()
-		spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: volume.Bytes(size+1) * volume.GiB}
-		objects := overview.Objects{Storages: []flexlvmv1.NodeStorage{reported(s)}}
-		for _, c := range s.View.PersistentVolumes {
-			object := ledgertest.PersistentVolume("node-1", ledgertest.Want(c.PV, c.Size), func(p *corev1.PersistentVolume) {
-				p.Annotations["flexlvm.io/charged"] = fmt.Sprint(int64(c.Charged))
+	for _, headroom := range []string{"0", "auto", "5%", "3Gi"} {
+		for name, scene := range map[string]func(string) *evictiontest.Scene{"pressed": pressed, "unhurried": unhurried} {
+			t.Run(name+", headroom "+headroom, func(t *testing.T) {
+				asked := []overview.Fit{}
+				for size := range 90 {
+					asked = append(asked, checkForesight(t, scene(headroom), volume.Bytes(size+1)*volume.GiB))
+				}
+				require.True(t, asked[0].Fits)
+				most := slices.IndexFunc(asked, func(f overview.Fit) bool { return !f.Fits })
+				require.Positive(t, most)
+				require.Contains(t, asked[most].Why, "has no room")
+				require.False(t, asked[most-1].After.IsZero(), "it waits until the last one may go")
+				then := slices.ContainsFunc(asked, func(f overview.Fit) bool { return len(f.Then) > 0 })
+				require.Equal(t, name == "pressed" || headroom != "0", then, "what goes once it is there")
+				if name == "pressed" && headroom == "0" {
+					require.Empty(t, asked[0].Evictions)
+					require.Equal(t, []string{"Promised old", "Promised newer", "Promised last", "Promised young"}, foreseen(asked[most-1].Evictions))
+				}
 			})
-			objects.Volumes = append(objects.Volumes, *object)
 		}
-		fit := overview.FitsOf(objects, spec, s.View.Now)[0]
-		asked = append(asked, fit)
-		if !fit.Fits {
-			continue
-		}
-		s.Claim("new", 1, func(c *persistentvolume.Volume) { c.Size, c.Charged, c.Shape = spec.Size, spec.Charge(), spec.Shape() })
-		if !fit.After.IsZero() {
-			s.View.Now = fit.After.Time
-		}
-		does := s.Plan()
-		require.Equal(t, evictiontest.Evicted(does), foreseen(fit.Evictions), "a claim of %s", spec.Size)
-
-		for _, e := range does.Evictions {
-			s.View.Volumes = slices.DeleteFunc(s.View.Volumes, func(v inventory.Volume) bool { return v.Name == e.Volume.Name })
-			s.Group("flexlvm").Free += e.Volume.Device
-		}
-		s.View.Volumes = append(s.View.Volumes, inventory.Volume{
-			Group: "flexlvm", GroupUUID: evictiontest.GroupUUID, Name: "new", UUID: "new", State: volume.Ready,
-			Size: spec.Size, Device: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
-		})
-		s.Group("flexlvm").Free -= spec.Charge()
-		s.View.Now = s.View.Now.Add(s.Policy.MinAge) // what was released just now may go by then
-		require.Equal(t, evictiontest.Evicted(s.Plan()), foreseen(fit.Then), "after a claim of %s", spec.Size)
 	}
-	require.True(t, asked[0].Fits)
-	require.Empty(t, asked[0].Evictions)
-	most := slices.IndexFunc(asked, func(f overview.Fit) bool { return !f.Fits })
-	require.Positive(t, most)
-	require.Contains(t, asked[most].Why, "has no room")
-	require.Equal(t, []string{"Promised old", "Promised newer", "Promised last", "Promised young"}, foreseen(asked[most-1].Evictions), "it waits until that one may go")
-	require.False(t, asked[most-1].After.IsZero())
-	require.True(t, slices.ContainsFunc(asked, func(f overview.Fit) bool { return len(f.Then) > 0 }), "none fills the pool beyond its threshold")
+}
+
+// checkForesight asks about a claim, and has the daemon do what it then does.
+func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) overview.Fit {
+	t.Helper()
+	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: size}
+	objects := overview.Objects{Storages: []flexlvmv1.NodeStorage{reported(s)}}
+	for _, c := range s.View.PersistentVolumes {
+		object := ledgertest.PersistentVolume("node-1", ledgertest.Want(c.PV, c.Size), func(p *corev1.PersistentVolume) {
+			p.Annotations["flexlvm.io/charged"] = fmt.Sprint(int64(c.Charged))
+		})
+		objects.Volumes = append(objects.Volumes, *object)
+	}
+	fit := overview.FitsOf(objects, spec, s.View.Now)[0]
+	if !fit.Fits {
+		return fit
+	}
+	s.Claim("new", 1, func(c *persistentvolume.Volume) { c.Size, c.Charged, c.Shape = spec.Size, spec.Charge(), spec.Shape() })
+	s.View.StartsUntil = s.View.Now.Add(time.Minute)
+	if !fit.After.IsZero() {
+		s.View.Now = fit.After.Time
+	}
+	does := s.Plan()
+	require.Equal(t, evictiontest.Evicted(does), foreseen(fit.Evictions), "a claim of %s", spec.Size)
+
+	for _, e := range does.Evictions {
+		s.View.Volumes = slices.DeleteFunc(s.View.Volumes, func(v inventory.Volume) bool { return v.Name == e.Volume.Name })
+		s.Group("flexlvm").Free += e.Volume.Device
+	}
+	s.View.Volumes = append(s.View.Volumes, inventory.Volume{
+		Group: "flexlvm", GroupUUID: evictiontest.GroupUUID, Name: "new", UUID: "new", State: volume.Ready, Created: s.View.Now,
+		Size: spec.Size, Device: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
+	})
+	s.Group("flexlvm").Free -= spec.Charge()
+	s.View.Now = s.View.Now.Add(s.Policy.MinAge) // what was released just now may go by then
+	require.Equal(t, evictiontest.Evicted(s.Plan()), foreseen(fit.Then), "after a claim of %s", spec.Size)
+	return fit
 }
 
 func foreseen(all []overview.Eviction) []string {
@@ -103,7 +143,7 @@ func foreseen(all []overview.Eviction) []string {
 }
 
 func TestReleasedAreReported(t *testing.T) {
-	storage := reported(pressed())
+	storage := reported(pressed("0"))
 	got := map[string]string{}
 	for _, r := range storage.Status.Released {
 		got[r.Name] = fmt.Sprint(r.EvictionOrder, r.Kept)

@@ -57,7 +57,7 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	v := &r.Volume
 	out := flexlvmv1.ReleasedVolume{
 		Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)),
+		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)), Created: second(v.Created),
 		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS, Encrypted: v.Encrypted,
 	}
 	if v.Kind != volume.Claim {
@@ -81,6 +81,6 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 func policyStatus(p eviction.Policy) *flexlvmv1.EvictionPolicy {
 	return &flexlvmv1.EvictionPolicy{
 		HighThresholdPercent: int32(p.HighPercent), LowThresholdPercent: int32(p.LowPercent),
-		MinAge: metav1.Duration{Duration: p.MinAge}, MaxAge: metav1.Duration{Duration: p.MaxAge},
+		MinAge: metav1.Duration{Duration: p.MinAge}, MaxAge: metav1.Duration{Duration: p.MaxAge}, Headroom: p.Headroom.String(),
 	}
 }

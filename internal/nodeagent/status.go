@@ -69,6 +69,11 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	for _, p := range f.result.Pools {
 		one := poolStatus(p)
 		one.BusyPercent = int32(f.busy[p.Pool.Name])
+		if r.policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
+			for _, v := range eviction.RecentInUse(f.view, p.Pool) {
+				one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.Device), Created: second(v.Created)})
+			}
+		}
 		is.Pools = append(is.Pools, one)
 		if p.Pressure {
 			pressed = append(pressed, p.PressureMessage)

@@ -184,6 +184,20 @@ func TestThenLater(t *testing.T) {
 	require.Equal(t, "released-0", f.Then[0].Name, "the least recently used first")
 }
 
+// What goes at once as soon as it is old enough is counted once, too.
+func TestYoungVolumesCountOnce(t *testing.T) {
+	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
+	f := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) {
+		s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: metav1.Duration{Duration: 2 * time.Minute}}
+		s.Pools[0].Free, s.Pools[0].Reclaimable, s.Pools[0].Allocatable = resource.MustParse("10Gi"), resource.Quantity{}, resource.MustParse("10Gi")
+		for i := range s.Released {
+			s.Released[i].Released, s.Released[i].Kept = metav1.NewTime(now), flexlvmv1.KeptTooYoung
+		}
+	})}}, spec, now)[0]
+	require.False(t, f.Fits, "10 GiB are free, and 20 will be reclaimable: %+v", f)
+	require.Contains(t, f.Why, "has no room")
+}
+
 func TestFitsOrder(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
 	blocked := condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonEvictionBlocked, "the API server seems to have lost its memory")

@@ -119,6 +119,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	i := slices.IndexFunc(view.Pools, func(p poolView) bool { return p.Name == spec.Pool() })
 	need := claim.Charge().In(view.Pools[i].Extent)
 	view.PersistentVolumes = append(view.PersistentVolumes, claim)
+	view.StartsUntil = now.Add(eviction.MostStarts) // its pod starts now
 	plan, freed := planFor(view, policy, spec.Pool())
 	if view.Pools[i].Thin == nil {
 		missing := need + bytesOf(s.Status.Pools[i].Promised) - view.Pools[i].Free
@@ -152,6 +153,8 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	}
 	view.PersistentVolumes = view.PersistentVolumes[:len(view.PersistentVolumes)-1]
 	view.Volumes = slices.DeleteFunc(view.Volumes, func(v volumeView) bool { return gone[v.Name] })
+	view.Volumes = append(view.Volumes, inUse(wanted, &view.Pools[i], need, view.Now))
+	view.StartsUntil = time.Time{}
 	if ages := comingOfAge(view, policy); len(ages) > 0 {
 		view.Now = ages[len(ages)-1] // a pool that is too full waits for all of them
 	}
@@ -181,14 +184,11 @@ func oncePast(s *flexlvmv1.NodeStorage, now time.Time) (later *flexlvmv1.NodeSto
 	return later, true
 }
 
-// reclaimable is what may be evicted in each pool, or is evicted at once.
+// reclaimable is what may be evicted in each pool, what is evicted at once included.
 func reclaimable(view eviction.View, policy eviction.Policy) map[volume.PoolName]volume.Bytes {
-	plan, out := eviction.Plan(view, policy), map[volume.PoolName]volume.Bytes{}
-	for _, p := range plan.Pools {
-		out[p.Pool.Name] += p.Reclaimable
-	}
-	for _, e := range plan.Evictions {
-		out[e.Volume.Pool()] += e.Volume.Device
+	out := map[volume.PoolName]volume.Bytes{}
+	for _, p := range eviction.Plan(view, policy).Pools {
+		out[p.Pool.Name] = p.Reclaimable
 	}
 	return out
 }

@@ -24,9 +24,8 @@ type (
 )
 
 // viewOf is a node's report as the planner sees the node. Of the volumes in use it has only
-// what they take, and what is promised is one PersistentVolume for each pool. What the
-// daemon keeps free ahead of need (--headroom) depends on volumes that are in no report, and
-// is left out.
+// what they take, and those that were made lately; what is promised is one PersistentVolume
+// for each pool.
 func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Policy) {
 	view := eviction.View{Now: now, Cluster: here, PodsKnown: true}
 	groups := map[volume.Group]string{}
@@ -47,6 +46,9 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 			one.Devices = append(one.Devices, strconv.Itoa(n))
 		}
 		view.Pools = append(view.Pools, one)
+		for n, r := range p.RecentVolumes {
+			view.Volumes = append(view.Volumes, inUse(volume.Name("what-if/recent-"+strconv.Itoa(n)), &one, bytesOf(r.Room), r.Created.Time))
+		}
 		if promised := bytesOf(p.Promised); promised > 0 {
 			view.PersistentVolumes = append(view.PersistentVolumes, persistentvolume.Volume{
 				PV: "what-if/promised-" + strconv.Itoa(i), Group: name.Group(), Volume: volume.Name("what-if/promised-" + strconv.Itoa(i)), Cluster: here,
@@ -65,6 +67,15 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 	return view, policyOf(s)
 }
 
+// inUse is a volume in use as far as headroom goes by it. It is retained, as nothing is decided
+// about such a volume, which no PersistentVolume has to explain.
+func inUse(name volume.Name, in *poolView, room volume.Bytes, created time.Time) volumeView {
+	return volumeView{
+		Group: in.Name.Group(), GroupUUID: in.GroupUUID(), Name: name, UUID: string(in.Name) + "/" + string(name), State: volume.Retained,
+		Device: room, Cluster: here, Kind: volume.Claim, Shape: shapeIn(in.Name), Created: created,
+	}
+}
+
 func thinOf(p flexlvmv1.Pool, group string) *inventory.ThinPool {
 	out := &inventory.ThinPool{GroupUUID: group, Known: p.ThinDataPercent != nil, Unfit: p.Closed}
 	if p.ThinMetadataPercent != nil {
@@ -79,7 +90,7 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	v := volumeView{
 		Group: pool.Group(), Name: volume.Name(r.Name), UUID: r.Pool + "/" + r.Name, State: volume.State(r.State),
 		Size: bytesOf(r.Size), Device: bytesOf(r.Room), Full: bytesOf(r.Room), Namespace: r.Namespace, Cluster: here, Kind: volume.Claim,
-		LastUsed: r.LastUsed.Time, Released: r.Released.Time, Reclaim: volume.ReclaimLazy,
+		LastUsed: r.LastUsed.Time, Released: r.Released.Time, Created: r.Created.Time, Reclaim: volume.ReclaimLazy,
 		Open: r.Kept == flexlvmv1.KeptInUse,
 	}
 	v.Shape = shapeIn(pool)
@@ -108,6 +119,7 @@ func policyOf(s *flexlvmv1.NodeStorage) eviction.Policy {
 	policy := eviction.DefaultPolicy()
 	policy.Headroom = eviction.Headroom{}
 	if p := s.Status.EvictionPolicy; p != nil {
+		_ = policy.Headroom.Set(p.Headroom) // none, where an older daemon does not report it
 		policy.HighPercent, policy.LowPercent = int(p.HighThresholdPercent), int(p.LowThresholdPercent)
 		policy.MinAge, policy.MaxAge = p.MinAge.Duration, p.MaxAge.Duration
 	}
