@@ -106,10 +106,18 @@ func (o *datasetOptions) datasetsIn(ctx context.Context, c client.Client, namesp
 	}
 	for _, name := range o.names {
 		if !slices.ContainsFunc(managers, func(m flexlvmv1.VolumeManager) bool { return m.Name == name }) {
-			return nil, fmt.Errorf("there is no VolumeManager %s in namespace %q", name, namespace)
+			return nil, fmt.Errorf("there is no VolumeManager %s in %s", name, in(namespace))
 		}
 	}
 	return overview.DatasetsOf(managers), nil
+}
+
+// in names a namespace; empty stands for all.
+func in(namespace string) string {
+	if namespace == "" {
+		return "any namespace"
+	}
+	return "namespace " + namespace
 }
 
 // show prints the datasets, with --watch again whenever something changes.

@@ -44,7 +44,11 @@ what else they report. The exit code is 1 if anything is FAIL.`,
 			}
 			now := time.Now()
 			found := overview.ExaminationsOf(reports, now)
-			if err := o.print(cmd.OutOrStdout(), found, func(to io.Writer) { printExaminations(to, found, now) }); err != nil {
+			if err := o.print(cmd.OutOrStdout(), found, func(to io.Writer) {
+				if printReported(to, reports) {
+					printExaminations(to, found, now)
+				}
+			}); err != nil {
 				return err
 			}
 			if len(found) > 0 && found[0].Worst() == overview.LevelFail {

@@ -65,6 +65,9 @@ func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(claims) == 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "no claim of StorageClass %s has a volume in %s\n", o.class, in(s.overrides.Context.Namespace))
+	}
 	return o.moveAll(cmd, &migration.Mover{Client: c, Patience: o.wait}, claims)
 }
 

@@ -9,7 +9,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/provision"
@@ -64,11 +63,15 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 	now := time.Now()
 	if o.claim == "" {
 		next := overview.NextOf(objects.Storages, o.next, now)
-		return o.print(cmd.OutOrStdout(), next, func(to io.Writer) { printNext(to, next, now) })
+		return o.print(cmd.OutOrStdout(), next, func(to io.Writer) {
+			if printReported(to, objects.Storages) {
+				printNext(to, next, now)
+			}
+		})
 	}
-	class := &storagev1.StorageClass{}
-	if err := c.Get(cmd.Context(), client.ObjectKey{Name: o.class}, class); err != nil {
-		return fmt.Errorf("read StorageClass %s: %w", o.class, err)
+	class, err := storageClass(cmd.Context(), c, o.class)
+	if err != nil {
+		return err
 	}
 	spec, err := specOf(o.claim, class)
 	if err != nil {
@@ -78,7 +81,11 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 		return err
 	}
 	fits := overview.FitsOf(objects, spec, now)
-	return o.print(cmd.OutOrStdout(), fits, func(to io.Writer) { o.printFits(to, fits, now) })
+	return o.print(cmd.OutOrStdout(), fits, func(to io.Writer) {
+		if printReported(to, objects.Storages) {
+			o.printFits(to, fits, now)
+		}
+	})
 }
 
 // checkClaim refuses what cannot be, and what would be ignored.

@@ -5,16 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -40,10 +46,21 @@ func (s *session) namespace() (string, error) {
 	return namespace, nil
 }
 
-func (s *session) client() (client.WithWatch, error) {
+func (s *session) restConfig() (*rest.Config, error) {
 	config, err := s.config().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("there is no kubeconfig, or it names no cluster; give one with --kubeconfig, or in KUBECONFIG")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+func (s *session) client() (client.WithWatch, error) {
+	config, err := s.restConfig()
+	if err != nil {
+		return nil, err
 	}
 	config.QPS, config.Burst = 50, 100
 	kinds, err := scheme()
@@ -59,9 +76,9 @@ func (s *session) client() (client.WithWatch, error) {
 
 // kubernetes is the way for what is not read as objects: logs.
 func (s *session) kubernetes() (kubernetes.Interface, error) {
-	config, err := s.config().ClientConfig()
+	config, err := s.restConfig()
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
+		return nil, err
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -90,7 +107,8 @@ func list[T any, L interface {
 	for {
 		page := L(new(T))
 		if err := c.List(ctx, page, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, options...)...); err != nil {
-			return unreachable(fmt.Errorf("list: %w", err))
+			kinds := strings.TrimSuffix(reflect.TypeFor[T]().Name(), "List") + "s"
+			return advised(fmt.Errorf("list %s: %w", kinds, err))
 		}
 		each(page)
 		if next = page.GetContinue(); next == "" {
@@ -99,13 +117,42 @@ func list[T any, L interface {
 	}
 }
 
-// unreachable says what to do where the API server does not answer at all.
-func unreachable(err error) error {
+// advised says what to do about an error of the API.
+func advised(err error) error {
 	var failed net.Error
-	if !errors.As(err, &failed) {
-		return err
+	switch {
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("%w; flexlvm is not installed in this cluster: see whether --kubeconfig and --context name the right one", err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; docs/kubectl-plugin.md has the rights that each command needs", err)
+	case errors.As(err, &failed):
+		return fmt.Errorf("%w; see whether kubectl version reaches the server, and --kubeconfig and --context name the right one", err)
 	}
-	return fmt.Errorf("%w; see whether kubectl version reaches the server, and --kubeconfig and --context name the right one", err)
+	return err
+}
+
+// storageClass reads a class. Where there is none of the name, the error names those of flexlvm.
+func storageClass(ctx context.Context, c client.Client, name string) (*storagev1.StorageClass, error) {
+	class := &storagev1.StorageClass{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, class)
+	if err == nil {
+		return class, nil
+	}
+	err = advised(fmt.Errorf("read StorageClass %s: %w", name, err))
+	if !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	var ours []string
+	if list(ctx, c, func(l *storagev1.StorageClassList) {
+		for i := range l.Items {
+			if l.Items[i].Provisioner == pv.Provisioner {
+				ours = append(ours, l.Items[i].Name)
+			}
+		}
+	}) == nil && len(ours) > 0 {
+		return nil, fmt.Errorf("%w; those of flexlvm are %s", err, strings.Join(ours, ", "))
+	}
+	return nil, err
 }
 
 func storages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage, err error) {

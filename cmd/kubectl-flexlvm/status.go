@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -43,9 +44,19 @@ func statusCommand(s *session) *cobra.Command {
 	return cmd
 }
 
+const noReport = "no node has reported: look at kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc"
+
+// printReported says so where no node has reported, and returns whether any has.
+func printReported(to io.Writer, reports []flexlvmv1.NodeStorage) bool {
+	if len(reports) == 0 {
+		fmt.Fprintln(to, noReport)
+	}
+	return len(reports) > 0
+}
+
 func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time) {
 	if len(s.Nodes) == 0 {
-		fmt.Fprintln(to, "no node has reported: look at kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc")
+		fmt.Fprintln(to, noReport)
 		return
 	}
 	fmt.Fprintf(to, "%s with %s: %s in use, %s reclaimable, %s free, %s promised. %s attention.\n\n",

@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/exec"
@@ -90,9 +89,9 @@ func (u uiSource) Pods(ctx context.Context, namespace string) ([]corev1.Pod, err
 }
 
 func (u uiSource) Spec(ctx context.Context, size, name string) (volume.Spec, error) {
-	class := &storagev1.StorageClass{}
-	if err := u.client.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
-		return volume.Spec{}, fmt.Errorf("read StorageClass %s: %w", name, err)
+	class, err := storageClass(ctx, u.client, name)
+	if err != nil {
+		return volume.Spec{}, err
 	}
 	return specOf(size, class)
 }

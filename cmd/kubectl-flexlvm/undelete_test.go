@@ -94,7 +94,9 @@ func TestUndelete(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	storage.Status.Released = nil
 	require.NoError(t, c.Update(t.Context(), storage))
+	out.Reset()
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
+	require.Equal(t, "claim shop/data is there, and its volume pvc-3 is ready: nothing is to be brought back\n", out.String())
 	require.ErrorContains(t, asked(func(o *undeleteOptions) { o.wanted.Namespace = "thief" }).undelete(t.Context(), c, &out), "no node reports")
 }
 

@@ -99,6 +99,11 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 			Resources: corev1.VolumeResourceRequirements{Requests: object.Spec.Capacity},
 		},
 	}
+	there := &corev1.PersistentVolumeClaim{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(claim), there); err == nil && there.Spec.VolumeName == object.Name && object.Annotations[pv.AnnotationUndelete] == "" {
+		fmt.Fprintf(out, "claim %s/%s is there, and its volume %s is ready: nothing is to be brought back\n", ref.Namespace, ref.Name, object.Name)
+		return nil
+	}
 	if err := free(ctx, c, claim); err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func volumesCommand(s *session) *cobra.Command {
 		Short: "List volumes with claim, pod, state, last use and place in the order of eviction",
 		Long: `volumes lists the volumes of all namespaces, or of that which --namespace names. Of those
 that were released it knows what the nodes report: the last that were released, and those
-that go next. A volume without EVICTION is not to go.`,
+that go next. CLAIM is the claim that a volume has, or had before it was released. A volume
+without EVICTION is not to go.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -34,6 +35,11 @@ that go next. A volume without EVICTION is not to go.`,
 			if objects.Storages, err = storages(cmd.Context(), c); err != nil {
 				return err
 			}
+			if filter.Node != "" {
+				if _, err := only(objects.Storages, filter.Node); err != nil {
+					return err
+				}
+			}
 			if objects.Volumes, err = persistentVolumes(cmd.Context(), c); err != nil {
 				return err
 			}
@@ -41,20 +47,33 @@ that go next. A volume without EVICTION is not to go.`,
 				return err
 			}
 			volumes := overview.VolumesOf(objects, filter)
-			return o.print(cmd.OutOrStdout(), volumes, func(to io.Writer) { printVolumes(to, volumes, o.wide(), time.Now()) })
+			return o.print(cmd.OutOrStdout(), volumes, func(to io.Writer) {
+				if len(volumes) == 0 {
+					fmt.Fprintln(to, none(filter))
+					return
+				}
+				printVolumes(to, volumes, o.wide(), time.Now())
+			})
 		},
 	}
 	outputFlag(cmd, &o)
 	cmd.Flags().StringVar(&filter.Node, "node", "", "those of this node alone")
-	cmd.Flags().StringVar(&filter.Claim, "pvc", "", "those of claims of this name alone")
+	cmd.Flags().StringVar(&filter.Claim, "pvc", "", "those of claims of this name alone, deleted ones too")
 	return cmd
 }
 
-func printVolumes(to io.Writer, volumes []overview.Volume, wide bool, now time.Time) {
-	if len(volumes) == 0 {
-		fmt.Fprintln(to, "no volumes")
-		return
+// none says that there are no such volumes, and what was looked for.
+func none(f overview.Filter) string {
+	out := "no volumes"
+	for _, part := range []struct{ what, name string }{{"of claim", f.Claim}, {"in namespace", f.Namespace}, {"on node", f.Node}} {
+		if part.name != "" {
+			out += " " + part.what + " " + part.name
+		}
 	}
+	return out
+}
+
+func printVolumes(to io.Writer, volumes []overview.Volume, wide bool, now time.Time) {
 	head := []string{"NODE", "POOL", "NAMESPACE", "CLAIM", "POD", "SIZE", "STATE", "LAST-USED", "EVICTION"}
 	if wide {
 		head = append(head, "RELEASED", "VOLUME")

@@ -103,7 +103,7 @@ func boundTo(claim string) func(*corev1.PersistentVolume) {
 
 func TestVolumes(t *testing.T) {
 	objects := overview.Objects{
-		Storages: []flexlvmv1.NodeStorage{node("node-1"), node("node-2", func(s *flexlvmv1.NodeStorageStatus) { s.Released = nil })},
+		Storages: []flexlvmv1.NodeStorage{node("node-1", deleted("lost")), node("node-2", func(s *flexlvmv1.NodeStorageStatus) { s.Released = nil })},
 		Volumes: []corev1.PersistentVolume{
 			*ledgertest.PersistentVolume("node-1", ledgertest.Want("pvc-1", volume.GiB), boundTo("data")),
 			*ledgertest.PersistentVolume("node-2", ledgertest.Want("pvc-2", volume.GiB), boundTo("logs")),
@@ -123,13 +123,14 @@ func TestVolumes(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"node-1 pvc-1 data Bound 0 [db-0]",
-		"node-1 released-0  unreferenced 1 []",
+		"node-1 released-0 lost unreferenced 1 []",
 		"node-1 released-1 gone unreferenced 2 []",
 		"node-2 pvc-3  Unreadable 0 []",
 		"node-2 pvc-2 logs Bound 0 []",
 	}, line(overview.Filter{}))
 	require.Equal(t, []string{"node-2 pvc-2 logs Bound 0 []"}, line(overview.Filter{Namespace: "shop", Node: "node-2"}))
 	require.Len(t, line(overview.Filter{Claim: "data"}), 1)
+	require.Len(t, line(overview.Filter{Claim: "lost"}), 1, "one that was deleted")
 	require.Empty(t, overview.VolumesOf(overview.Objects{}, overview.Filter{}))
 }
 

@@ -70,7 +70,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	if len(found) > 1 {
 		return Candidate{}, fmt.Errorf("%d released volumes %s are there; say which:%s", len(found), what, listed(found))
 	}
-	err := fmt.Errorf("no node reports a released volume %s: it was evicted, its claim's deletion is not over yet (kubectl get pv), or it is not among those that the nodes list", what)
+	err := fmt.Errorf("no node reports a released volume %s: it was in another namespace (-n), it was evicted, its claim's deletion is not over yet (kubectl get pv), or it is not among those that the nodes list", what)
 	if len(others) > 0 {
 		err = fmt.Errorf("%w. In this namespace there are:%s", err, listed(others))
 	}

@@ -74,6 +74,9 @@ func VolumesOf(o Objects, f Filter) []Volume {
 			one, there := known[place{o.Storages[i].Name, r.Name}]
 			if !there {
 				one = &Volume{Node: o.Storages[i].Name, Name: r.Name, Namespace: r.Namespace, Size: bytesOf(r.Size)}
+				if r.Origin != nil {
+					one.Claim = r.Origin.Claim
+				}
 				all = append(all, one)
 			}
 			one.Pool, one.State, one.LastUsed, one.Released, one.EvictionOrder, one.Kept = r.Pool, r.State, r.LastUsed, r.Released, r.EvictionOrder, r.Kept

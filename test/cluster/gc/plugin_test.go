@@ -82,7 +82,7 @@ func (b *bed) testPlugin(t *testing.T) {
 	s.running("main")
 	require.Equal(t, sum, s.sums("main"), "the pod finds its file")
 	require.Contains(t, b.kubectl(t, "get", "events", "-n", "default", "--field-selector=reason=VolumeUndeleted"), name)
-	require.Contains(t, ask("undelete", "data"), "is ready again", "once more changes nothing")
+	require.Contains(t, ask("undelete", "data"), "is ready", "once more changes nothing")
 	s.end("main")
 	b.say(t, "the plugin has brought the claim back")
 
