@@ -50,14 +50,20 @@ func arguments(argv []string) []string {
 func command() *cobra.Command {
 	s := &session{rules: clientcmd.NewDefaultClientConfigLoadingRules()}
 	cmd := &cobra.Command{
-		Use:           "kubectl-flexlvm",
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flexlvm"},
-		Short:         "Look at the volumes of flexlvm, and ask what would happen if",
-		Long:          long,
+		Use:         "kubectl-flexlvm",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flexlvm"},
+		Short:       "Look at the volumes of flexlvm, and ask what would happen if",
+		Long:        long,
+		Example: `  kubectl flexlvm status
+  kubectl flexlvm volumes -n shop
+  kubectl flexlvm plan --claim 500Gi --nodes 3`,
 		Version:       version.String,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	cmd.SetFlagErrorFunc(func(of *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, of.CommandPath())
+	})
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))

@@ -34,6 +34,8 @@ func planCommand(s *session) *cobra.Command {
 it asks every node about a claim of that size: whether it has the room, as the provisioner
 reckons, which volumes it would evict for it, in their order, and what is in the way where
 it does not fit. It reckons with what the nodes reported last, and changes nothing.`,
+		Example: `  kubectl flexlvm plan --next 10
+  kubectl flexlvm plan --claim 500Gi --class flexlvm --nodes 3`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, s) },
 	}

@@ -24,6 +24,7 @@ func TestRefusals(t *testing.T) {
 		{`--output "xml": give one of table, wide, json, yaml`, []string{"dataset", "-o", "xml"}},
 		{`--output "xml": give one of table, wide, json, yaml`, []string{"doctor", "-o", "xml"}},
 		{`--output "xml": give one of table, wide, json, yaml`, []string{"job", "ls", "-o", "xml"}},
+		{`unknown flag: --clam; see kubectl flexlvm plan --help`, []string{"plan", "--clam", "5Gi"}},
 		{`--claim "5XB"`, []string{"plan", "--claim", "5XB"}},
 		{`--claim "0": give a size of more than 0 and at most 500 TiB`, []string{"plan", "--claim", "0"}},
 		{`--nodes 0: give 1 or more`, []string{"plan", "--claim", "1Gi", "--nodes", "0"}},
