@@ -67,14 +67,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = nil
 	var pressed, short, inUse []string
 	for _, p := range f.result.Pools {
-		one := poolStatus(p)
-		one.BusyPercent = int32(f.busy[p.Pool.Name])
-		if r.policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
-			for _, v := range eviction.RecentInUse(f.view, p.Pool) {
-				one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.Device), Created: second(v.Created)})
-			}
-		}
-		is.Pools = append(is.Pools, one)
+		is.Pools = append(is.Pools, observedPool(p, f, r.policy))
 		if p.Pressure {
 			pressed = append(pressed, p.PressureMessage)
 		}
@@ -102,6 +95,19 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 		set(flexlvmv1.ConditionShortfall, false, "NoShortfall", "")
 	}
 	return is
+}
+
+// observedPool adds to a pool's status what the round has observed of its devices and,
+// where the headroom is chosen automatically, the recent volumes by which it is chosen.
+func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy) flexlvmv1.Pool {
+	one := poolStatus(p)
+	one.BusyPercent = int32(f.busy[p.Pool.Name])
+	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
+		for _, v := range eviction.RecentInUse(f.view, p.Pool) {
+			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.Device), Created: second(v.Created)})
+		}
+	}
+	return one
 }
 
 func either(yes bool, a, b string) string {
