@@ -43,6 +43,8 @@ type options struct {
 	progress      string
 	listen        string
 	readyAfter    string
+	index         bool
+	peers         peerOptions
 	result        string
 	logLevel      string
 }
@@ -87,7 +89,7 @@ func command() *cobra.Command {
 	}
 	o.shared(cmd)
 	o.fetching(cmd)
-	cmd.AddCommand(putCommand(), mirrorCommand(), prepareCommand())
+	cmd.AddCommand(putCommand(), mirrorCommand(), prepareCommand(), serveCommand())
 	return cmd
 }
 
@@ -108,6 +110,10 @@ func (o *options) fetching(cmd *cobra.Command) {
 	f.StringVar(&o.orderFile, "order-file", "", "file of paths, one a line, in the order of --order=list")
 	f.BoolVar(&o.capacityCheck, "capacity-check", true, "fail at once where DEST has too little room")
 	f.StringVar(&o.readyAfter, "ready-after", "", "when /ready is 200: a count of files such as 10, or bytes with a unit such as 100Mi; empty: when complete")
+	f.BoolVar(&o.index, "index", false, "compute the SHA-256 of each file at the end, and say the digest of all, by which others can copy from DEST; see serve")
+	f.StringArrayVar(&o.peers.addresses, "peer", nil, "HOST:PORT of a fetch serve that has all of SOURCE: copy from there, and ask SOURCE for nothing; may be repeated")
+	f.StringVar(&o.peers.digest, "peer-index", "", "digest of what is copied with --peer, from the status of the run that fetched it with --index")
+	o.peers.identify(cmd)
 }
 
 // shared are the flags of every verb.

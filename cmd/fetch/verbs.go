@@ -27,17 +27,21 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	endpoint := s.s3.Endpoint // as it was given: it distinguishes datasets
-	s.settle(ctx)
-	store, err := fetch.OpenSource(source, s.s3)
+	config := fetch.Config{
+		Source: source, Endpoint: s.s3.Endpoint, Version: s.s3.Version, Dest: dest, Index: s.index, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync,
+		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
+		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
+	}
+	if s.peers.wanted() {
+		config, err = s.fromPeers(config)
+	} else {
+		s.settle(ctx)
+		config.Store, err = fetch.OpenSource(source, s.s3)
+	}
 	if err != nil {
 		return err
 	}
-	refused, err := fetch.Run(ctx, fetch.Config{
-		Source: source, Endpoint: endpoint, Version: s.s3.Version, Dest: dest, Store: store, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync,
-		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
-		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
-	}, s.progress)
+	refused, err := fetch.Run(ctx, config, s.progress)
 	return s.outcome(refused, err)
 }
 

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -65,7 +66,13 @@ func (r *run) summary() complete {
 }
 
 // finish says that all is there, once it is.
-func (r *run) finish() error {
+func (r *run) finish(ctx context.Context) error {
+	if r.Index {
+		r.progress.set(protocol.StateFetching, "computing the SHA-256 of what was fetched")
+	}
+	if err := r.makeIndex(ctx); err != nil {
+		return err
+	}
 	data, err := json.Marshal(r.summary())
 	if err != nil {
 		return err

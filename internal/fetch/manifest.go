@@ -27,7 +27,10 @@ type Entry struct {
 	Checksum  string    `json:"checksum,omitempty"`
 	// CRC64 is the CRC64NVME of what was received, whatever the source says of it, as S3
 	// writes it. Manifests of earlier versions have none.
-	CRC64     string    `json:"crc64,omitempty"`
+	CRC64 string `json:"crc64,omitempty"`
+	// SHA256 is that of the content, as S3 writes it, if it was asked for and is not the
+	// Checksum.
+	SHA256    string    `json:"sha256,omitempty"`
 	FetchedAt time.Time `json:"fetchedAt"`
 	Deleted   bool      `json:"deleted,omitempty"`
 }
@@ -160,5 +163,10 @@ func present(d *destination.Dir, e Entry) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look at %s: %w", e.Path, err)
 	}
-	return info.Mode().IsRegular() && info.Size() == e.Bytes && !info.ModTime().After(e.FetchedAt), nil
+	return e.describes(info), nil
+}
+
+// describes reports whether a file may be the one that e was written for.
+func (e Entry) describes(info fs.FileInfo) bool {
+	return info.Mode().IsRegular() && info.Size() == e.Bytes && !info.ModTime().After(e.FetchedAt)
 }

@@ -41,6 +41,7 @@ type Progress struct {
 	id, run   string
 	checks    string
 	revision  string
+	index     string
 	passes    atomic.Int64
 	// asked is the last upload that somebody asked for, and final the one that is done.
 	asked, final string
@@ -132,6 +133,13 @@ func (p *Progress) revised(revision string) {
 	p.revision = revision
 }
 
+// indexed sets the digest of what a complete directory holds.
+func (p *Progress) indexed(digest string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.index = digest
+}
+
 // synced sets how many of a directory's files are uploaded as they are.
 func (p *Progress) synced(files, bytes int64) {
 	p.filesDone.Store(files)
@@ -174,7 +182,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
-		Notes: slices.Clone(p.notes), Checks: p.checks, Revision: p.revision, ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
+		Notes: slices.Clone(p.notes), Checks: p.checks, Revision: p.revision, Index: p.index, ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
 	}
 	if p.state != protocol.StateFetching {
 		return s

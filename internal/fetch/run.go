@@ -50,6 +50,9 @@ type Config struct {
 	Attempts int
 	// Stall is how long a source may take for the next 64 KiB.
 	Stall time.Duration
+	// Index computes the SHA-256 of each file once all are there, by which others can copy
+	// them.
+	Index bool
 	Log   logrus.FieldLogger
 }
 
@@ -121,14 +124,17 @@ func (r *run) run(ctx context.Context) error {
 	}
 	defer r.manifest.Close()
 	if !r.Sync && r.completeAlready() {
-		return nil
+		return r.makeIndex(ctx)
 	}
 	if r.journal, r.remains, err = openJournal(r.dest); err != nil {
 		return err
 	}
 	defer r.journal.log.Close()
-	if done, err := r.unpack(ctx); done || err != nil {
+	switch done, err := r.unpack(ctx); {
+	case err != nil:
 		return err
+	case done:
+		return r.makeIndex(ctx)
 	}
 	placed, err := r.list(ctx)
 	if err != nil {
@@ -267,7 +273,7 @@ func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
 	if len(r.failures) > 0 {
 		return r.failure()
 	}
-	return r.finish()
+	return r.finish(ctx)
 }
 
 // prepare makes the destination ready for what was planned: it is not complete

@@ -64,6 +64,9 @@ type Status struct {
 	Checks string `json:"checks,omitempty"`
 	// Revision names the state of the source that is fetched: a commit, or a digest.
 	Revision string `json:"revision,omitempty"`
+	// Index is the digest of what a complete directory holds, if it was asked for: it says
+	// to others what they copy from it.
+	Index string `json:"index,omitempty"`
 	// ID is what the caller gave the run, and Run names the process: an address says
 	// nothing about who answers.
 	ID  string `json:"id,omitempty"`

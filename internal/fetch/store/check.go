@@ -39,7 +39,7 @@ const (
 	CheckCRC64     = "crc64nvme"
 	checkCRC32C    = "crc32c"
 	checkCRC32     = "crc32"
-	checkSHA256    = "sha256"
+	CheckSHA256    = "sha256"
 	checkSHA1      = "sha1"
 	CheckMD5       = "md5"
 	checkGit       = "git-sha1"
@@ -75,7 +75,7 @@ func ChooseCheck(sums Sums, etag string) Check {
 		{Kind: CheckCRC64, Want: sums.CRC64NVME},
 		{Kind: checkCRC32C, Want: sums.CRC32C},
 		{Kind: checkCRC32, Want: sums.CRC32},
-		{Kind: checkSHA256, Want: sums.SHA256},
+		{Kind: CheckSHA256, Want: sums.SHA256},
 		{Kind: checkSHA1, Want: sums.SHA1},
 		{Kind: CheckMD5, Want: sums.MD5, Told: true},
 		{Kind: checkGit, Want: sums.GitSHA1, size: sums.GitSize},
@@ -112,7 +112,7 @@ var types = map[string]minio.ChecksumType{
 	CheckCRC64:  minio.ChecksumCRC64NVME,
 	checkCRC32C: minio.ChecksumCRC32C,
 	checkCRC32:  minio.ChecksumCRC32,
-	checkSHA256: minio.ChecksumSHA256,
+	CheckSHA256: minio.ChecksumSHA256,
 	checkSHA1:   minio.ChecksumSHA1,
 }
 

@@ -21,7 +21,7 @@ func TestChooseCheck(t *testing.T) {
 		"crc64 first":       {Sums{CRC64NVME: "a", SHA256: "b"}, simple, CheckCRC64},
 		"crc32c":            {Sums{CRC32C: "a", CRC32: "b"}, simple, checkCRC32C},
 		"crc32":             {Sums{CRC32: "a", SHA1: "b"}, simple, checkCRC32},
-		"sha256":            {Sums{SHA256: "a", SHA1: "b"}, simple, checkSHA256},
+		"sha256":            {Sums{SHA256: "a", SHA1: "b"}, simple, CheckSHA256},
 		"sha1":              {Sums{SHA1: "b"}, simple, checkSHA1},
 		"md5":               {Sums{}, simple, CheckMD5},
 		"encrypted":         {Sums{Opaque: true}, simple, CheckSize},

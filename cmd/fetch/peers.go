@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/fetch"
+	"github.com/flexlvm/flexlvm/internal/fetch/peer"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// peerOptions are the flags about peers.
+type peerOptions struct {
+	addresses    []string
+	digest       string
+	dir, dataset string
+}
+
+// identify adds the flags by which peers know each other.
+func (o *peerOptions) identify(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "peers-dir", "", "directory with a file token, which all peers have")
+	f.StringVar(&o.dataset, "peers-dataset", "", "name of the dataset, for which alone the token is good")
+}
+
+func (o *peerOptions) wanted() bool { return len(o.addresses) > 0 || o.digest != "" }
+
+func (o *peerOptions) identity() (*peer.Identity, error) {
+	if o.dir == "" {
+		return nil, usageError{errors.New("--peers-dir has to name the directory with the token of peers")}
+	}
+	identity, err := peer.ReadIdentity(o.dir, o.dataset)
+	if err != nil {
+		return nil, store.Failure(err, false)
+	}
+	return identity, nil
+}
+
+// fromPeers makes a run copy from peers.
+func (s *session) fromPeers(config fetch.Config) (fetch.Config, error) {
+	identity, err := s.peers.identity()
+	if err != nil {
+		return config, err
+	}
+	from, err := peer.New(peer.Config{Peers: s.peers.addresses, Index: s.peers.digest, Identity: identity, Stall: s.stall})
+	if err != nil {
+		return config, err
+	}
+	return fetch.FromPeers(config, from), nil
+}
+
+func serveCommand() *cobra.Command {
+	o, address := &options{}, ""
+	cmd := &cobra.Command{
+		Use:   "serve [flags] DIR",
+		Short: "Serve a directory that is complete to others, until it is ended",
+		Long: `serve gives the files of DIR, which a run with --index has fetched, to runs with
+--peer that have the same token. Nothing in DIR is changed.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.do(cmd, func(ctx context.Context, s *session) error { return s.serve(ctx, args[0], address) })
+		},
+	}
+	o.shared(cmd)
+	o.peers.identify(cmd)
+	cmd.Flags().StringVar(&address, "address", ":8091", "where to listen for peers")
+	cmd.Flags().StringVar(&o.bandwidth, "bandwidth", "0", "bytes a second at most, such as 100Mi; 0 is no bound")
+	return cmd
+}
+
+func (s *session) serve(ctx context.Context, dir, address string) error {
+	identity, err := s.peers.identity()
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return store.Failure(fmt.Errorf("listen on --address %s: %w", address, err), false)
+	}
+	s.log.WithField("address", listener.Addr().String()).Info("Peers are served")
+	return fetch.Share(ctx, fetch.ShareConfig{Dir: dir, Listener: listener, Identity: identity, Bandwidth: s.bandwidth, Stall: s.stall, Log: s.log}, s.progress)
+}

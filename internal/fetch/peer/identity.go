@@ -1,0 +1,87 @@
+package peer
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// TokenFile is the file of a directory that holds the token.
+const TokenFile = "token"
+
+// leastToken is how long a token has to be, in bytes. Whoever connects to a peer sees its
+// public key, and could find a token that is easy to guess.
+const leastToken = 32
+
+// errStranger: the other side does not have the token of the dataset.
+var errStranger = errors.New("the other side does not have the token of this dataset")
+
+// Identity is what the peers of one dataset have in common.
+type Identity struct {
+	certificate tls.Certificate
+	public      ed25519.PublicKey
+}
+
+// ReadIdentity returns the identity of a dataset by the token in a directory.
+func ReadIdentity(dir, dataset string) (*Identity, error) {
+	token, err := os.ReadFile(filepath.Join(dir, TokenFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no file %q in %s; the Secret that peersSecretName names needs the entry %q", TokenFile, dir, TokenFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the token of peers: %w", err)
+	}
+	return NewIdentity(bytes.TrimSpace(token), dataset)
+}
+
+// NewIdentity returns the identity of a dataset: a token is another for each.
+func NewIdentity(token []byte, dataset string) (*Identity, error) {
+	if len(token) < leastToken {
+		return nil, fmt.Errorf("the token of peers has %d bytes; give %d or more that nobody can guess, such as from openssl rand -hex 32", len(token), leastToken)
+	}
+	seed, err := hkdf.Key(sha256.New, token, nil, "flexlvm peers of dataset "+dataset, ed25519.SeedSize)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of peers: %w", err)
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	public := key.Public().(ed25519.PublicKey)
+	// Nobody looks at anything in it but the key.
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of peers: %w", err)
+	}
+	return &Identity{certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, public: public}, nil
+}
+
+// tls is the configuration of both sides. Names and authorities mean nothing to peers:
+// TLS proves that the other side has the key of its certificate, and verify that the key is
+// the dataset's.
+func (i *Identity) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.certificate}, SessionTicketsDisabled: true,
+		ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true, VerifyConnection: i.verify,
+	}
+}
+
+func (i *Identity) verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) != 1 {
+		return errStranger
+	}
+	public, is := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
+	if !is || subtle.ConstantTimeCompare(public, i.public) != 1 {
+		return errStranger
+	}
+	return nil
+}

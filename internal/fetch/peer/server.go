@@ -1,0 +1,132 @@
+package peer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Paths of a peer's server.
+const (
+	indexPath = "/index"
+	filePath  = "/file"
+	pathQuery = "path"
+)
+
+const (
+	// mostRequests bounds the requests that a peer answers at once; for more it says to
+	// come again.
+	mostRequests = 256
+	headerTime   = 5 * time.Second // for TLS and the request
+	idleTime     = time.Minute
+	mostHeader   = 16 << 10 // bytes
+)
+
+// Server serves a directory that is complete to other nodes. It writes nothing.
+type Server struct {
+	// Index is the encoded index of the directory.
+	Index []byte
+	// Open opens a file of the index; it fails for any other path, and for a file that is
+	// not as it was fetched.
+	Open func(path string) (*os.File, error)
+	// Take waits until so many bytes may be sent.
+	Take func(ctx context.Context, bytes int64) error
+	// Stall is how long a client may take for the next 64 KiB; 0 is no bound.
+	Stall time.Duration
+	Log   logrus.FieldLogger
+	// Most is how many requests are answered at once; 0 is mostRequests.
+	Most int
+
+	requests chan struct{}
+}
+
+// Serve serves on a listener until ctx ends, for those with the same identity alone.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, identity *Identity) error {
+	silent := stdlog.New(io.Discard, "", 0) // of strangers that connect there is no end
+	server := &http.Server{
+		Handler: s.handler(), ErrorLog: silent,
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(tls.NewListener(listener, identity.tls())); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve peers: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) handler() http.Handler {
+	s.requests = make(chan struct{}, cmp.Or(s.Most, mostRequests))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+indexPath, s.bounded(s.index))
+	mux.HandleFunc("GET "+filePath, s.bounded(s.file))
+	return mux
+}
+
+// bounded refuses a request while too many others are answered.
+func (s *Server) bounded(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.requests <- struct{}{}:
+			defer func() { <-s.requests }()
+			next(w, r)
+		default:
+			http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+		}
+	}
+}
+
+func (s *Server) index(w http.ResponseWriter, r *http.Request) {
+	s.send(w, r, bytes.NewReader(s.Index))
+}
+
+func (s *Server) file(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Query().Get(pathQuery)
+	file, err := s.Open(path)
+	if err != nil {
+		s.Log.WithError(err).WithField("path", path).Warn("A peer asked for a file that cannot be served")
+		http.Error(w, "there is no such file", http.StatusNotFound)
+		return
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	s.send(w, r, file)
+}
+
+// send answers with content, or with the range of it that is asked for.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, content io.ReadSeeker) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", time.Time{}, &paced{content, r.Context(), http.NewResponseController(w), s})
+}
+
+// paced is content that is read no faster than it may be sent, and whose reader has a
+// deadline for each portion.
+type paced struct {
+	io.ReadSeeker
+	ctx    context.Context
+	answer *http.ResponseController
+	server *Server
+}
+
+func (p *paced) Read(data []byte) (int, error) {
+	if p.server.Take != nil {
+		if err := p.server.Take(p.ctx, int64(len(data))); err != nil {
+			return 0, err
+		}
+	}
+	if p.server.Stall > 0 {
+		if err := p.answer.SetWriteDeadline(time.Now().Add(p.server.Stall)); err != nil {
+			return 0, fmt.Errorf("set deadline: %w", err)
+		}
+	}
+	return p.ReadSeeker.Read(data)
+}

@@ -1,0 +1,283 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// Config says whom to copy from.
+type Config struct {
+	// Peers are their addresses, HOST:PORT.
+	Peers []string
+	// Index is the digest of the index that is wanted.
+	Index    string
+	Identity *Identity
+	// Stall is how long a peer may take to answer; 0 is no bound.
+	Stall time.Duration
+}
+
+// Store reads from peers. A file that is asked for once more was broken off, or is not
+// what the index says: it then comes from another peer, if there is one.
+type Store struct {
+	client *http.Client
+	digest string
+	stall  time.Duration
+	index  Index
+	files  map[string]File
+
+	mu     sync.Mutex
+	peers  []*source
+	given  map[string]*gift // by path
+	rounds int
+}
+
+// A source is one peer, as this store has known it so far.
+type source struct {
+	address string
+	faults  int // requests that failed, and files that did not match
+	open    int
+}
+
+// A gift is a file that was given to a peer to send.
+type gift struct {
+	to    *source
+	asked bool // the peer was asked for it
+}
+
+const dialTime = 5 * time.Second
+
+// New returns a Store that asks peers. It sends nothing yet.
+func New(c Config) (*Store, error) {
+	s := &Store{digest: c.Index, stall: c.Stall, given: map[string]*gift{}}
+	for _, address := range c.Peers {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, store.Usage(fmt.Errorf("peer %q is no HOST:PORT: %w", address, err))
+		}
+		s.peers = append(s.peers, &source{address: address})
+	}
+	if len(s.peers) == 0 || c.Index == "" {
+		return nil, store.Usage(errors.New("peers and the digest of their index go together; give both"))
+	}
+	// Directly, whatever proxy the environment names.
+	s.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, TLSClientConfig: c.Identity.tls(), TLSHandshakeTimeout: dialTime,
+			ResponseHeaderTimeout: c.Stall, MaxIdleConnsPerHost: mostRequests, IdleConnTimeout: idleTime / 2, DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s, nil
+}
+
+// List implements store.Store: it takes the index from the first peer that has it.
+func (s *Store) List(ctx context.Context, each func(store.Object) error) error {
+	err := errors.New("there is no peer")
+	for range s.peers {
+		if err = s.readIndex(ctx, s.next("")); err == nil || context.Cause(ctx) != nil {
+			break
+		}
+	}
+	if err != nil {
+		return &store.Error{Retryable: true, Err: fmt.Errorf("no peer gives the index %s: %w", s.digest, err)}
+	}
+	s.files = make(map[string]File, len(s.index.Files))
+	for _, f := range s.index.Files {
+		s.files[f.Path] = f
+		if err := each(f.object()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f File) object() store.Object {
+	return store.Object{Key: f.Path, Size: f.Bytes, ETag: f.ETag, Version: f.VersionID, Modified: f.Modified}
+}
+
+func (s *Store) readIndex(ctx context.Context, from *source) error {
+	ctx, dog, stop := store.WatchStall(ctx, s.stall)
+	defer stop()
+	body, err := s.get(ctx, from, indexPath, nil, nil)
+	if err != nil {
+		return store.Cause(ctx, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(dog.Feed(body), MostIndex+1))
+	_ = body.Close() // it was only read
+	err = store.Cause(ctx, err)
+	if err == nil {
+		s.index, err = parseIndex(data, s.digest)
+	}
+	if err != nil {
+		s.blame(from)
+		return fmt.Errorf("peer %s: %w", from.address, err)
+	}
+	return nil
+}
+
+// Revision implements store.Revised.
+func (s *Store) Revision() string { return s.index.Revision }
+
+// Stat implements store.Store. The run asks for it whenever it begins a large file.
+func (s *Store) Stat(_ context.Context, key, _ string) (store.Object, store.Sums, error) {
+	f, known := s.files[key]
+	if !known {
+		return store.Object{}, store.Sums{}, store.ErrGone
+	}
+	s.next(key)
+	return f.object(), f.sums(), nil
+}
+
+func (f File) sums() store.Sums { return store.Sums{SHA256: f.SHA256, Opaque: true} }
+
+// Open implements store.Store.
+func (s *Store) Open(ctx context.Context, object store.Object, part store.Span) (store.Stream, error) {
+	f, known := s.files[object.Key]
+	if !known {
+		return store.Stream{}, store.ErrGone
+	}
+	out := store.Stream{Size: f.Bytes, Sums: f.sums(), Body: http.NoBody}
+	if part.Length == 0 {
+		return out, nil
+	}
+	from := s.ask(f.Path, part.Length == f.Bytes)
+	body, err := s.get(ctx, from, filePath, url.Values{pathQuery: {f.Path}}, &part)
+	if err != nil {
+		s.forget(f.Path, from)
+		return store.Stream{}, err
+	}
+	s.mu.Lock()
+	from.open++
+	s.mu.Unlock()
+	out.Body = &watched{ReadCloser: body, store: s, from: from, path: f.Path}
+	return out, nil
+}
+
+// Parts implements store.Store: the index has the checksum of the whole.
+func (s *Store) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
+
+// get asks one peer, for a span if there is one. An answer of another length is none.
+func (s *Store) get(ctx context.Context, from *source, path string, query url.Values, part *store.Span) (io.ReadCloser, error) {
+	address := url.URL{Scheme: "https", Host: from.address, Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask peer %s: %w", from.address, err)
+	}
+	wanted := http.StatusOK
+	if part != nil {
+		wanted = http.StatusPartialContent
+		request.Header.Set("Range", "bytes="+strconv.FormatInt(part.Offset, 10)+"-"+strconv.FormatInt(part.End()-1, 10))
+	}
+	answer, err := s.client.Do(request)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("ask peer: %w", err)
+	case answer.StatusCode == http.StatusServiceUnavailable:
+		err = &store.HTTPError{Status: answer.StatusCode, Host: "peer " + from.address}
+	case answer.StatusCode != wanted:
+		err = fmt.Errorf("peer %s answers %s", from.address, answer.Status)
+	case part != nil && answer.ContentLength != part.Length:
+		err = fmt.Errorf("peer %s sends %d bytes of %d", from.address, answer.ContentLength, part.Length)
+	default:
+		return answer.Body, nil
+	}
+	if answer != nil {
+		_ = answer.Body.Close() // what it says does not matter
+	}
+	s.blame(from)
+	return nil, err
+}
+
+// next returns a peer with the fewest faults, and of these one with the least to do. A file
+// that its last peer was asked for already is a fault of that.
+func (s *Store) next(path string) *source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nextLocked(path)
+}
+
+func (s *Store) nextLocked(path string) *source {
+	if last := s.given[path]; last != nil {
+		if !last.asked {
+			return last.to
+		}
+		last.to.faults++
+	}
+	s.rounds++
+	var best *source
+	for i := range s.peers {
+		p := s.peers[(i+s.rounds)%len(s.peers)]
+		if best == nil || p.faults < best.faults || p.faults == best.faults && p.open < best.open {
+			best = p
+		}
+	}
+	if path != "" {
+		s.given[path] = &gift{to: best}
+	}
+	return best
+}
+
+// ask returns the peer to ask for a file, or for one more span of it.
+func (s *Store) ask(path string, whole bool) *source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if whole || s.given[path] == nil {
+		s.nextLocked(path)
+	}
+	s.given[path].asked = true
+	return s.given[path].to
+}
+
+// forget gives a file to another peer the next time; whose fault it was is known already.
+func (s *Store) forget(path string, from *source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := s.given[path]; last != nil && last.to == from {
+		delete(s.given, path)
+	}
+}
+
+func (s *Store) blame(p *source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.faults++
+}
+
+// watched is the content of a file, or of a span of it. If it breaks off, the next span
+// comes from another peer.
+type watched struct {
+	io.ReadCloser
+	store *Store
+	from  *source
+	path  string
+	done  sync.Once
+}
+
+// Close implements io.Closer.
+func (w *watched) Close() error {
+	w.done.Do(func() {
+		w.store.mu.Lock()
+		defer w.store.mu.Unlock()
+		w.from.open--
+	})
+	return w.ReadCloser.Close()
+}
+
+func (w *watched) Read(data []byte) (int, error) {
+	n, err := w.ReadCloser.Read(data)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.store.blame(w.from)
+		w.store.forget(w.path, w.from)
+		err = fmt.Errorf("peer %s: %w", w.from.address, err)
+	}
+	return n, err
+}
