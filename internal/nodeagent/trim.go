@@ -14,6 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -104,6 +105,15 @@ func lastTrim(v inventory.Volume, since, now time.Time) time.Time {
 	return since
 }
 
+// notTrimmed says why a volume is not trimmed although its PersistentVolume says how often.
+func notTrimmed(v *persistentvolume.Volume) error {
+	trim, err := volume.ParseTrim(pv.AnnotationTrim, v.Trim)
+	if err == nil && v.Encrypted && trim.Regular() {
+		err = &volume.FieldError{Field: pv.AnnotationTrim, Value: v.Trim, Reason: "does nothing for an encrypted volume, which passes no discards on; remove the annotation"}
+	}
+	return err
+}
+
 // enqueueTrims hands those that are due to their queue, which trims one at a time.
 func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	t := d.cfg.Trim
@@ -124,7 +134,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 			continue // the volume's own says it
 		}
 		classes[eviction.KeyOfPersistentVolume(c)] = c.Trim
-		if _, err := volume.ParseTrim(pv.AnnotationTrim, c.Trim); err != nil && d.dedupe.fresh("trim of "+c.PV, c.Trim, f.at) {
+		if err := notTrimmed(c); err != nil && d.dedupe.fresh("trim of "+c.PV, c.Trim, f.at) {
 			klog.FromContext(ctx).Error(err, "A volume is not trimmed", "persistentVolume", c.PV)
 		}
 	}

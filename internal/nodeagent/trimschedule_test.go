@@ -9,6 +9,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -128,4 +129,17 @@ func TestOrderOfTrims(t *testing.T) {
 		names = append(names, string(v.Name))
 	}
 	require.Equal(t, []string{"v1", "v2", "v0"}, names)
+}
+
+// What a PersistentVolume says of trimming and cannot be had is told.
+func TestWhyAVolumeIsNotTrimmed(t *testing.T) {
+	for says, v := range map[string]persistentvolume.Volume{
+		`flexlvm.io/trim "daily": does nothing for an encrypted volume`: {Trim: "daily", Encrypted: true},
+		`flexlvm.io/trim "hourly": `:                                    {Trim: "hourly"},
+	} {
+		require.ErrorContains(t, notTrimmed(&v), says)
+	}
+	for _, v := range []persistentvolume.Volume{{Trim: "daily"}, {Encrypted: true}, {Trim: "never", Encrypted: true}} {
+		require.NoError(t, notTrimmed(&v))
+	}
 }

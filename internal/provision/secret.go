@@ -93,6 +93,9 @@ func checkEncrypted(p *Parameters, wrong *controlplane.Problems) {
 	if p.Kind == volume.Dataset {
 		wrong.Add(fmt.Sprintf("%s: is not supported with %s %q, whose readers have no key; leave it out", volume.OptionEncrypted, volume.OptionKind, volume.Dataset))
 	}
+	if p.Trim.Regular() {
+		wrong.Add(fmt.Sprintf("%s %q: does nothing with %s %q, which passes no discards on: they would show on the disk which blocks are free; use %q, or leave it out", parameterTrim, p.Trim, volume.OptionEncrypted, "true", volume.TrimNever))
+	}
 	if p.publishSecret.name == "" || p.publishSecret.namespace == "" {
 		wrong.Add(fmt.Sprintf("%s: needs %s and %s, which name the Secret with the key", volume.OptionEncrypted, parameterPublishName, parameterPublishNamespace))
 	}

@@ -88,6 +88,10 @@ func TestEncryptedClassesThatAreRefused(t *testing.T) {
 		`the Secret for growth of StorageClass flexlvm "a/b": is not`:   {secret + "expand-secret-name": "x", secret + "expand-secret-namespace": "a/b"},
 		`namespace "kube-system" is not for keys`:                       {secret + "publish-secret-namespace": "kube-system"},
 		`encrypted: is not supported with kind "dataset"`:               {"kind": "dataset"},
+		`trim "daily": does nothing with encrypted "true", which passes no discards on: they would show on the disk which blocks are free; use "never", or leave it out`: {
+			"trim": "daily",
+		},
+		`trim "weekly": does nothing with encrypted`:                    {"trim": "weekly"},
 		`unknown parameter "csi.storage.k8s.io/node-stage-secret-name"`: {secret + "stage-secret-name": "x"},
 	} {
 		_, _, err := encrypted(parameters).Check()
@@ -99,4 +103,8 @@ func TestEncryptedClassesThatAreRefused(t *testing.T) {
 	byDefault.Door = pv.CSI
 	_, _, err = byDefault.Check()
 	require.NoError(t, err)
+	for _, trim := range []string{"auto", "never"} {
+		_, _, err = encrypted(map[string]string{"trim": trim}).Check()
+		require.NoError(t, err, trim)
+	}
 }

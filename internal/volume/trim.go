@@ -18,3 +18,6 @@ const (
 func ParseTrim(field, s string) (Trim, error) {
 	return oneOf(field, s, TrimAuto, TrimDaily, TrimWeekly, TrimNever)
 }
+
+// Regular reports whether the volume itself asks to be trimmed from time to time.
+func (t Trim) Regular() bool { return t == TrimDaily || t == TrimWeekly }
