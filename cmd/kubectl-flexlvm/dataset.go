@@ -49,6 +49,7 @@ func datasetCommand(s *session) *cobra.Command {
 		Long: `dataset shows the VolumeManagers of a namespace, or those that are named, and how far each node
 has loaded them. With --watch it goes on until they are loaded, which ends with exit code 0,
 or one has failed.`,
+		Example: `  kubectl flexlvm dataset books -n shop --watch`,
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			c, err := s.client()
 			if err != nil {

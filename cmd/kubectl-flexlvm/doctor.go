@@ -24,7 +24,7 @@ func doctorCommand(s *session) *cobra.Command {
 		Long: `doctor shows what is wrong with the nodes and what to do about it, the worst first: what their
 daemons have found with the checks of flexlvm doctor, which they make every ten minutes, and
 what else they report. The exit code is 1 if anything is FAIL.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err

@@ -34,6 +34,8 @@ with the CSI driver (csi) or the FlexVolume driver (flex). Nothing is copied; cl
 data stay as they are. No pod may use the claim meanwhile: what is in use is left as it is.
 Where it was interrupted, say it again. It needs the right to create, patch and delete
 PersistentVolumes. See docs/doors.md.`,
+		Example: `  kubectl flexlvm door csi data -n shop
+  kubectl flexlvm door csi --all-of-class flexlvm --dry-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the door, csi or flex, and the claims whose volumes are to go through it")
@@ -55,7 +57,7 @@ func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
 		return err
 	}
 	if names := args[1:]; (len(names) == 0) == (o.class == "") {
-		return errors.New("name the claims, or give --all-of-class")
+		return fmt.Errorf("%q: name the claims, or give --all-of-class, and not both", names)
 	}
 	c, err := s.client()
 	if err != nil {

@@ -22,7 +22,16 @@ import (
 )
 
 func jobCommand(s *session) *cobra.Command {
-	cmd := &cobra.Command{Use: "job", Short: "Start jobs of many workers on one volume, and look at them"}
+	cmd := &cobra.Command{
+		Use: "job", Short: "Start jobs of many workers on one volume, and look at them",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return fmt.Errorf("unknown command %q for %q; see %[2]s --help", args[0], cmd.CommandPath())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(submitCommand(s), jobListCommand(s), jobLogsCommand(s))
 	return cmd
 }
@@ -63,7 +72,7 @@ func jobListCommand(s *session) *cobra.Command {
 	var o output
 	var all bool
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the jobs that submit has started", Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List the jobs that submit has started", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -97,7 +106,7 @@ func (s *session) jobs(ctx context.Context, all bool) ([]job, error) {
 func jobsIn(ctx context.Context, kube kubernetes.Interface, namespace string) ([]job, error) {
 	list, err := kube.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{LabelSelector: recipe.Component})
 	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
+		return nil, advised(fmt.Errorf("list jobs: %w", err))
 	}
 	out := []job{}
 	for i := range list.Items {
@@ -142,6 +151,7 @@ func jobLogsCommand(s *session) *cobra.Command {
 		Short: "Show what the workers of a job print",
 		Long: `logs shows what the workers of a job print, each line with the number of its worker; of a
 worker that was replaced, what the last of its pods prints.`,
+		Example: `  kubectl flexlvm job logs count --worker 3 --follow`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("%q: name one job; kubectl flexlvm job ls lists them", args)
@@ -185,7 +195,7 @@ func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namesp
 	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
 	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err)
+		return advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
 	}
 	last := lastPods(list.Items)
 	if o.worker >= 0 {

@@ -33,7 +33,8 @@ StorageClass to say. docs/jobs.md explains it all.
 
 Called again with the same settings, it makes what an earlier call could not; a job of that
 name with other settings is left as it is, and submit says in what they differ.`,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
+		Example: `  kubectl flexlvm job submit --name count --workers 4 --image busybox:1.36 -- sh -c 'cd $(/flexlvm/flexlvm-job worker-dir) && date >part'`,
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -71,7 +72,7 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 	}
 	job, err := recipe.Start(cmd.Context(), kube, o.Settings)
 	if err != nil {
-		return err
+		return advised(err)
 	}
 	if how, ended := recipe.Ended(job); ended {
 		fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s is not started: it is there with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)

@@ -20,7 +20,10 @@ const long = `kubectl flexlvm answers what people ask of a whole cluster: how it
 volumes there are, and what would happen if a claim came.
 
 It uses the API as the user that your kubeconfig names. Only undelete,
-retain, forget, door and job submit change anything.`
+retain, forget, door and job submit change anything.
+
+Beside the flags that are shown it takes all of kubectl's that say how to reach the API
+server, such as --cluster, --server, --token and --request-timeout.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -33,6 +36,20 @@ func main() {
 		fmt.Fprintln(plain{os.Stderr}, "kubectl flexlvm:", err)
 		os.Exit(1)
 	}
+}
+
+// hiddenFlags are those of kubectl's that the help does not show, of which they would be most.
+var hiddenFlags = []string{
+	"as-uid", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression", "insecure-skip-tls-verify",
+	"password", "proxy-url", "request-timeout", "server", "tls-server-name", "token", "user", "username",
+}
+
+// noArguments refuses arguments of a command that takes flags alone.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q: %s takes flags alone; see %[2]s --help", args[0], cmd.CommandPath())
 }
 
 // completer begins the name of the program that kubectl asks what completes the words of a
@@ -67,6 +84,9 @@ func command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	for _, name := range hiddenFlags {
+		_ = flags.MarkHidden(name) // fails only for a flag that is not there
+	}
 	cmd.AddCommand(
 		statusCommand(s),
 		volumesCommand(s),

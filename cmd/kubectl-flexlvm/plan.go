@@ -36,7 +36,7 @@ reckons, which volumes it would evict for it, in their order, and what is in the
 it does not fit. It reckons with what the nodes reported last, and changes nothing.`,
 		Example: `  kubectl flexlvm plan --next 10
   kubectl flexlvm plan --claim 500Gi --class flexlvm --nodes 3`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, s) },
 	}
 	outputFlag(cmd, &o.output)
@@ -98,6 +98,9 @@ func (o *planOptions) checkClaim(cmd *cobra.Command) error {
 		}
 	}
 	if o.claim != "" {
+		if f := cmd.Flags().Lookup("next"); f.Changed {
+			return fmt.Errorf("--next %s: is for plan without --claim, which names all that go; leave it out", f.Value)
+		}
 		_, err := sizeOf(o.claim)
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,21 @@ func TestRefusals(t *testing.T) {
 		{`--class "fast": asks about a claim; give its size, as in --claim 500Gi`, []string{"plan", "--class", "fast"}},
 		{`--nodes "3": asks about a claim; give its size, as in --claim 500Gi`, []string{"plan", "--nodes", "3"}},
 		{`--claim "": asks about a claim; give its size, as in --claim 500Gi`, []string{"plan", "--claim="}},
+		{`--next 5: is for plan without --claim`, []string{"plan", "--claim", "1Gi", "--next", "5"}},
+		{`"500Gi": kubectl flexlvm plan takes flags alone; see kubectl flexlvm plan --help`, []string{"plan", "500Gi"}},
+		{`"node-1": kubectl flexlvm status takes flags alone`, []string{"status", "node-1"}},
+		{`"data": kubectl flexlvm volumes takes flags alone`, []string{"volumes", "data"}},
+		{`"x": kubectl flexlvm job ls takes flags alone`, []string{"job", "ls", "x"}},
+		{`unknown command "sumbit" for "kubectl flexlvm job"; see kubectl flexlvm job --help`, []string{"job", "sumbit"}},
+		{`--port 99999: give 1 to 65535, or 0 for one that is free`, []string{"ui", "--port", "99999"}},
+		{`["a" "b"]: name the claim that was deleted, or its volume with --volume`, []string{"undelete", "a", "b"}},
+		{`--wait -1s: give 0 or more`, []string{"undelete", "data", "--wait=-1s"}},
+		{`--door "x": `, []string{"undelete", "data", "--door", "x"}},
+		{`--secret "x": `, []string{"undelete", "data", "--secret", "x"}},
+		{`--reclaim-policy "keep": give Retain or Delete`, []string{"undelete", "data", "--reclaim-policy", "keep"}},
+		{`["data"]: name the claims, or give --all-of-class, and not both`, []string{"door", "csi", "data", "--all-of-class", "flexlvm"}},
+		{`see whether kubectl version reaches the server`, []string{"job", "ls"}},
+		{`see whether kubectl version reaches the server`, []string{"job", "logs", "count"}},
 		{"name the claim that was deleted, or its volume with --volume", []string{"undelete"}},
 		{"name either the claim that was deleted, or the volume with --volume", []string{"retain"}},
 		{"--wait 0s: give more than 0, as in 1m", []string{"forget", "data", "--wait=0s"}},
@@ -50,4 +66,19 @@ func TestRefusals(t *testing.T) {
 		cmd.SetArgs(append([]string{"--kubeconfig=" + kubeconfig}, tt.args...))
 		require.ErrorContains(t, cmd.Execute(), tt.says, "%v", tt.args)
 	}
+}
+
+// The help of a command is about that command: of kubectl's own flags it shows a few.
+func TestHelpIsShort(t *testing.T) {
+	cmd := command()
+	for _, name := range hiddenFlags {
+		require.NotNil(t, cmd.PersistentFlags().Lookup(name), name)
+	}
+	var help strings.Builder
+	cmd.SetOut(&help)
+	cmd.SetArgs([]string{"plan", "--help"})
+	require.NoError(t, cmd.Execute())
+	require.NotContains(t, help.String(), "tls-server-name")
+	require.Contains(t, help.String(), "--kubeconfig")
+	require.Less(t, strings.Count(help.String(), "\n"), 40, help.String())
 }

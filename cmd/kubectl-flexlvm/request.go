@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -61,7 +60,7 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 		if len(args) == 1 && o.wanted.Volume == "" || len(args) == 0 && o.wanted.Volume != "" {
 			return nil
 		}
-		return errors.New("name either the claim that was deleted, or the volume with --volume")
+		return fmt.Errorf("%q: name either the claim that was deleted, or the volume with --volume", args)
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return s.completeReleased(cmd, args)

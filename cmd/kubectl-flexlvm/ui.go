@@ -30,8 +30,11 @@ func uiCommand(s *session) *cobra.Command {
 		Long: `ui serves a page on 127.0.0.1 until it is interrupted, and opens it in your browser. The
 page shows what status, volumes and plan print, and follows the cluster. It reads the API as
 you, and changes nothing. Its address has a random token: who has it sees what you see.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if port < 0 || port > 65535 {
+				return fmt.Errorf("--port %d: give 1 to 65535, or 0 for one that is free", port)
+			}
 			c, err := s.client()
 			if err != nil {
 				return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -53,7 +52,7 @@ volume takes its place.`,
 			if len(args) == 1 || len(args) == 0 && o.wanted.Volume != "" {
 				return nil
 			}
-			return errors.New("name the claim that was deleted, or its volume with --volume")
+			return fmt.Errorf("%q: name the claim that was deleted, or its volume with --volume", args)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return s.completeReleased(cmd, args)
@@ -83,6 +82,12 @@ volume takes its place.`,
 func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 	if p := corev1.PersistentVolumeReclaimPolicy(o.policy); p != corev1.PersistentVolumeReclaimRetain && p != corev1.PersistentVolumeReclaimDelete {
 		return fmt.Errorf("--reclaim-policy %q: give Retain or Delete", o.policy)
+	}
+	if o.wait < 0 {
+		return fmt.Errorf("--wait %s: give 0 or more, as in 1m", o.wait)
+	}
+	if err := o.apply(&undelete.Wish{}); err != nil { // before the cluster is asked
+		return err
 	}
 	c, err := s.client()
 	if err != nil {
@@ -151,6 +156,14 @@ func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found o
 	if w.Hostname == "" {
 		w.Hostname = node.Name
 	}
+	if err := o.apply(&w); err != nil {
+		return pv.Manifest{}, err
+	}
+	return undelete.Manifest(v, w)
+}
+
+// apply puts what the flags say into a wish.
+func (o *undeleteOptions) apply(w *undelete.Wish) (err error) {
 	for _, given := range []struct {
 		what string
 		into *string
@@ -161,15 +174,15 @@ func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found o
 	}
 	if o.door != "" {
 		if w.Door, err = pv.ParseDoor("--door", o.door); err != nil {
-			return pv.Manifest{}, err
+			return err
 		}
 	}
 	if o.secret != "" {
 		if w.Secret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
-			return pv.Manifest{}, err
+			return err
 		}
 	}
-	return undelete.Manifest(v, w)
+	return nil
 }
 
 func modesOf(found overview.Candidate) (out []corev1.PersistentVolumeAccessMode) {

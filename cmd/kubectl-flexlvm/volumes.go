@@ -21,7 +21,9 @@ func volumesCommand(s *session) *cobra.Command {
 that were released it knows what the nodes report: the last that were released, and those
 that go next. CLAIM is the claim that a volume has, or had before it was released. A volume
 without EVICTION is not to go.`,
-		Args: cobra.NoArgs,
+		Example: `  kubectl flexlvm volumes --node node-1
+  kubectl flexlvm volumes -n shop --pvc data -o wide`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
