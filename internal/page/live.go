@@ -129,7 +129,11 @@ func headline(d *digest) string {
 	case d.status.Ailing == 0:
 		return volume.Counted(len(d.status.Nodes), "node, and it needs no attention.", "nodes, and none needs attention.")
 	}
-	return fmt.Sprintf("%d of %s attention.", d.status.Ailing, volume.Counted(len(d.status.Nodes), "node needs", "nodes need"))
+	verb := "need"
+	if d.status.Ailing == 1 {
+		verb = "needs"
+	}
+	return fmt.Sprintf("%d of %s %s attention.", d.status.Ailing, volume.Counted(len(d.status.Nodes), "node", "nodes"), verb)
 }
 
 func total(s overview.Status) overview.Pool {

@@ -150,7 +150,7 @@ func TestPageWithEverything(t *testing.T) {
 	}, Lacks: []string{"VolumeManagers cannot be read: forbidden"}})
 	body := s.get(s.path("?q=data&claim=45Gi&nodes=3&node=a")).Body.String()
 	for _, want := range []string{
-		"1 of 2 nodes need attention.", "LVM does not find 1 of its devices", "look at pvs on the node", "VolumeManagers cannot be read: forbidden",
+		"1 of 2 nodes needs attention.", "LVM does not find 1 of its devices", "look at pvs on the node", "VolumeManagers cannot be read: forbidden",
 		"A claim of 45 GiB of class flexlvm fits on", "shop/data-0", "Released on a", "number 1 of its pool when room is needed",
 		`aria-label="flexlvm of 100 GiB: 40 GiB in use (40 %), 5 GiB promised, 20 GiB reclaimable, 40 GiB free"`, `aria-label="thin data of flexlvm"`, "Thin data 70 %",
 	} {
@@ -191,7 +191,7 @@ func TestEvents(t *testing.T) {
 	changed := many(4)
 	missing(&changed.Storages[3].Status)
 	source.set(changed)
-	require.Contains(t, <-events, "1 of 4 nodes need attention.")
+	require.Contains(t, <-events, "1 of 4 nodes needs attention.")
 
 	_, err = Listen(t.Context(), l.Addr().(*net.TCPAddr).Port)
 	require.ErrorContains(t, err, "--port takes another")
