@@ -137,7 +137,8 @@ func TestInstallerIsReadyWhenTheDriverIsThere(t *testing.T) {
 		}
 	}
 	require.NotNil(t, installer)
-	dir := installer.Command[2]
+	require.Equal(t, "/installer", installer.Command[0])
+	dir := installer.Command[1]
 	require.Contains(t, dir, "--plugin-dir=")
 	for _, probe := range []*corev1.Probe{installer.StartupProbe, installer.ReadinessProbe} {
 		require.NotNil(t, probe)

@@ -5,12 +5,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flexlvm/flexlvm/internal/csidoor"
 )
@@ -82,4 +88,59 @@ func TestHealth(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.Equal(t, http.StatusServiceUnavailable, ask())
+}
+
+// What answers on the socket may be something else, or be about to end.
+func TestProbeOfSomethingElse(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	require.ErrorContains(t, probe(t.Context(), socket), "no such file")
+
+	serve := func(register func(*grpc.Server)) {
+		listener, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		server := grpc.NewServer()
+		register(server)
+		go func() { _ = server.Serve(listener) }()
+		t.Cleanup(server.Stop)
+	}
+	serve(func(*grpc.Server) {})
+	require.ErrorContains(t, probe(t.Context(), socket), `gRPC's status "12": unknown service csi.v1.Identity`)
+
+	require.NoError(t, os.Remove(socket))
+	serve(func(s *grpc.Server) { csi.RegisterIdentityServer(s, unready{}) })
+	require.ErrorContains(t, probe(t.Context(), socket), `gRPC's status "9": not now`)
+
+	require.NoError(t, os.Remove(socket))
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	require.Error(t, probe(t.Context(), socket))
+	require.NoError(t, listener.Close())
+}
+
+type unready struct {
+	csi.UnimplementedIdentityServer
+}
+
+func (unready) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return nil, status.Error(codes.FailedPrecondition, "not now")
+}
+
+// A driver that accepts connections and says nothing is not ready.
+func TestProbeOfWhatSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		require.NoError(t, ours.SetDeadline(time.Now().Add(probePatience)))
+		require.ErrorIs(t, call(ours, csi.Identity_Probe_FullMethodName), os.ErrDeadlineExceeded)
+		require.NoError(t, theirs.Close())
+	})
 }

@@ -9,17 +9,12 @@ import (
 	"net"
 	"strings"
 	"time"
-
-	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Limits of one health check.
 const (
-	probePatience = 5 * time.Second // within which the driver has to say that it is there
-	mostRequest   = 16 << 10        // bytes of a request that are read
-	acceptPause   = 100 * time.Millisecond
+	mostRequest = 16 << 10 // bytes of a request that are read
+	acceptPause = 100 * time.Millisecond
 )
 
 // serveHealth answers /healthz on an address: whether the driver answers on its socket, as
@@ -71,19 +66,4 @@ func answerHealth(ctx context.Context, conn net.Conn, socket string) {
 		status, body = "503 Service Unavailable", err.Error()
 	}
 	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", status, len(body)+1, body)
-}
-
-// probe asks the driver that serves the socket whether it is ready.
-func probe(ctx context.Context, socket string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return fmt.Errorf("probe: %w", err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	if _, err := csi.NewIdentityClient(conn).Probe(ctx, &csi.ProbeRequest{}); err != nil {
-		return fmt.Errorf("probe %s: %w", socket, err)
-	}
-	return nil
 }

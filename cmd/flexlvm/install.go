@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -35,8 +34,8 @@ looks for it. The driver appears whole or not at all, pods that run do not notic
 and a driver that is the same already is left alone.
 
 With --wait it stays until it is told to end (SIGTERM), and puts the driver back
-if it goes or is damaged. That is for a DaemonSet. A driver that another
-installation has put in its place is left there.
+if it goes or is damaged. A driver that another installation has put in its place is
+left there. The DaemonSet has a smaller program for that, /installer of the image.
 
 With --verify it changes nothing, and fails unless the driver that is in place is
 this program and answers kubelet's first call. That is for the DaemonSet's readiness.`,
@@ -83,24 +82,15 @@ func (o *installOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	what := "is installed already"
-	if changed {
-		what = "installed"
-	}
-	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "flexlvm %s %s: %s\n", version.String, what, place.Driver()); err != nil {
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), place.Report(changed)); err != nil {
 		return err
 	}
 	if !o.wait {
 		return nil
 	}
-	guard, err := place.Guard(self)
-	if err != nil {
-		return err
-	}
 	log := logrus.New()
 	log.SetOutput(cmd.ErrOrStderr())
-	install.Every(cmd.Context(), o.interval, func() { o.check(cmd.Context(), guard, log) })
-	return nil
+	return place.Keep(cmd.Context(), self, o.interval, log)
 }
 
 func (o *installOptions) verifyDriver(ctx context.Context, cmd *cobra.Command, place install.Place) error {
@@ -111,18 +101,4 @@ func (o *installOptions) verifyDriver(ctx context.Context, cmd *cobra.Command, p
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "flexlvm %s is installed and answers: %s\n", version.String, place.Driver())
 	return err
-}
-
-func (o *installOptions) check(ctx context.Context, guard *install.Guard, log logrus.FieldLogger) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	changed, err := guard.Check(ctx)
-	switch {
-	case errors.Is(err, install.ErrReplaced):
-		log.Debug(err)
-	case err != nil:
-		log.WithError(err).Error("cannot look after the driver; it is tried again")
-	case changed:
-		log.Warn("the driver had gone or was damaged; it is installed again")
-	}
 }

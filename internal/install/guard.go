@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,6 +53,32 @@ func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 		return changed, fmt.Errorf("look at the driver: %w", err)
 	}
 	return changed, nil
+}
+
+// checkPatience bounds one Check: another installer may hold the lock.
+const checkPatience = 2 * time.Minute
+
+// Keep looks after the driver, which Install has just made a copy of binary, until ctx
+// ends: now and then at each interval it puts back what has gone or was damaged.
+func (p Place) Keep(ctx context.Context, binary string, interval time.Duration, log logrus.FieldLogger) error {
+	guard, err := p.Guard(binary)
+	if err != nil {
+		return err
+	}
+	Every(ctx, interval, func() {
+		bounded, cancel := context.WithTimeout(ctx, checkPatience)
+		defer cancel()
+		changed, err := guard.Check(bounded)
+		switch {
+		case errors.Is(err, ErrReplaced):
+			log.Debug(err)
+		case err != nil:
+			log.WithError(err).Error("cannot look after the driver; it is tried again")
+		case changed:
+			log.Warn("the driver had gone or was damaged; it is installed again")
+		}
+	})
+	return nil
 }
 
 func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }

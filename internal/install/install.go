@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/version"
 )
 
 const (
@@ -93,6 +95,15 @@ func (p Place) Install(ctx context.Context, binary string) (changed bool, err er
 	return true, err
 }
 
+// Report says what Install did.
+func (p Place) Report(changed bool) string {
+	what := "is installed already"
+	if changed {
+		what = "installed"
+	}
+	return fmt.Sprintf("flexlvm %s %s: %s", version.String, what, p.Driver())
+}
+
 // lock keeps two installers on one node apart. It is on the directory itself, so
 // that no lock file is needed, and the kernel drops it with its holder.
 func (p Place) lock(ctx context.Context) (release func(), err error) {
@@ -154,7 +165,7 @@ func sameContent(path string, source *os.File) (bool, error) {
 		return false, fmt.Errorf("look at the driver: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	const chunk = 128 << 10
+	const chunk = 32 << 10 // whoever looks after the driver stays small
 	a, b := make([]byte, chunk), make([]byte, chunk)
 	for at := int64(0); ; at += chunk {
 		n, err := readChunk(f, a, at)

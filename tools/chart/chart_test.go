@@ -166,7 +166,7 @@ installer:
 	require.Equal(t, "high", pod("DaemonSet flexlvm-gc")["priorityClassName"])
 	require.EqualValues(t, 1, lookup(got["DaemonSet flexlvm-gc"], "spec", "updateStrategy", "rollingUpdate", "maxUnavailable"))
 	require.Equal(t, map[string]any{"example.org/a": "b"}, lookup(got["DaemonSet flexlvm-gc"], "spec", "template", "metadata", "annotations"))
-	require.Equal(t, []any{"/flexlvm", "install", "--plugin-dir=/plugins", "--wait", "--interval=5m"}, container(pod("DaemonSet flexlvm-installer"))["command"])
+	require.Equal(t, []any{"/installer", "--plugin-dir=/plugins", "--interval=5m"}, container(pod("DaemonSet flexlvm-installer"))["command"])
 
 	got = rendered(t, "--set", "gc.install=false,installer.install=false")
 	require.NotContains(t, got, "DaemonSet flexlvm-gc")

@@ -10,7 +10,7 @@ import (
 )
 
 // programs are the folders of cmd/ that the image holds.
-var programs = []string{"flexlvm", "provisioner", "gc", "csi", "fetch", "flexlvm-job"}
+var programs = []string{"flexlvm", "provisioner", "gc", "csi", "installer", "fetch", "flexlvm-job"}
 
 const module = "github.com/flexlvm/flexlvm"
 

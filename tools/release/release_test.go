@@ -151,7 +151,9 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 		require.NoError(t, err, name)
 		require.Contains(t, strings.Fields(string(out)), version, name)
 	}
-	require.Less(t, len(files[folder+"/csi"]), 11<<20, "nearly all of the CSI driver's program is resident on every node")
+	for program, most := range map[string]int{"csi": 9 << 20, "installer": 9 << 18} {
+		require.Less(t, len(files[folder+"/"+program]), most, "nearly all of %s is resident on every node", program)
+	}
 	tagged := regexp.MustCompile(`"org\.opencontainers\.image\.ref\.name": *"` + regexp.QuoteMeta(version) + `"`)
 	require.True(t, tagged.MatchString(read(t, filepath.Join(dir, "flexlvm-"+version+"-image.tar"))), "the image is of another version")
 

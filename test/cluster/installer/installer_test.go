@@ -184,7 +184,7 @@ func (b *bed) next(t *testing.T) {
 	require.NoError(t, err)
 	dir := b.world(t)
 	edit(t, filepath.Join(dir, "installer/settings/kustomization.yaml"), "    newTag: "+shipped+"\n\n", "    newTag: "+next+"\n\n")
-	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "--wait]", "--wait, --interval=2s]")
+	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "[/installer, --plugin-dir=/plugins]", "[/installer, --plugin-dir=/plugins, --interval=2s]")
 	b.install.dir = dir
 }
 
@@ -200,7 +200,7 @@ func (b *bed) testRights(t *testing.T) {
 	require.Contains(t, provisioner, "CapEff:\t0000000000000000")
 	require.Contains(t, provisioner, "NoNewPrivs:\t1")
 	require.Contains(t, provisioner, "Seccomp:\t2")
-	installer := status("/flexlvm install")
+	installer := status("/installer")
 	require.Contains(t, installer, "Uid:\t0\t0\t0\t0")
 	require.Contains(t, installer, "CapEff:\t0000000000000000")
 	require.Contains(t, installer, "NoNewPrivs:\t1")

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// output is what a program says while it runs.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// As in a DaemonSet: it installs the driver, puts it back, and ends when it is told to.
+func TestKeepsTheDriver(t *testing.T) {
+	driver := filepath.Join(t.TempDir(), "flexlvm")
+	require.NoError(t, os.WriteFile(driver, []byte("driver"), 0o600))
+	dir := filepath.Join(t.TempDir(), "exec")
+	installed := filepath.Join(dir, "flexlvm.io~flexlvm", "flexlvm")
+	isThere := func() bool { content, err := os.ReadFile(installed); return err == nil && string(content) == "driver" }
+	ctx, cancel := context.WithCancel(t.Context())
+	var stdout, stderr output
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, []string{"--driver=" + driver, "--plugin-dir=" + dir, "--interval=20ms"}, &stdout, &stderr)
+	}()
+	require.Eventually(t, isThere, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return stdout.String() == "flexlvm unreleased installed: "+installed+"\n" }, time.Minute, 5*time.Millisecond)
+	require.NoError(t, os.Remove(installed))
+	require.Eventually(t, isThere, time.Minute, 5*time.Millisecond)
+	require.NoError(t, os.WriteFile(installed, []byte("hurt"), 0o600))
+	require.Eventually(t, isThere, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Count(stderr.String(), "had gone or was damaged") == 2 }, time.Minute, 5*time.Millisecond)
+	cancel()
+	require.Zero(t, <-ended)
+	require.True(t, isThere())
+}
+
+func TestArguments(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		"version":       {[]string{"--version"}, 0, "installer unreleased\n", ""},
+		"help":          {[]string{"--help"}, 0, "", "usage: installer"},
+		"unknown flag":  {[]string{"--wait"}, 2, "", "-wait"},
+		"a word":        {[]string{"now"}, 2, "", `unknown argument "now"`},
+		"no interval":   {[]string{"--interval=0s"}, 2, "", "--interval 0s: must be more than 0"},
+		"relative":      {[]string{"--plugin-dir=exec"}, 1, "", "--plugin-dir: "},
+		"driver absent": {[]string{"--plugin-dir=" + t.TempDir(), "--driver=/nowhere/flexlvm"}, 1, "", "/nowhere/flexlvm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr output
+			require.Equal(t, tt.code, run(t.Context(), tt.args, &stdout, &stderr))
+			require.Equal(t, tt.stdout, stdout.String())
+			require.Contains(t, stderr.String(), tt.stderr)
+		})
+	}
+}
+
+// Nearly all of the program is resident on every node: it links none of what would make it
+// many times as large.
+func TestLeanBinary(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "installer")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	b, err := os.ReadFile(program)
+	require.NoError(t, err)
+	require.True(t, bytes.Contains(b, []byte("internal/install.Place.Keep")), "the binary holds no names, so this test finds none")
+	for _, heavy := range []string{"net/http.", "net.", "text/template.", "github.com/spf13/", "google.golang.org/", "crypto/internal/fips140"} {
+		require.False(t, bytes.Contains(b, []byte("\x00"+heavy)), heavy)
+	}
+}
