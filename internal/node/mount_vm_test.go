@@ -52,6 +52,18 @@ func testMountOfExistingVolumeForksNothing(t *testing.T, m *machine) {
 	require.ErrorIs(t, err, exec.ErrExecutableNotFound, "the bare host must really have nothing")
 }
 
+// A pod that starts waits for each command of LVM's: before the reply there are two, of which
+// the first tells whether the group is the one that the volume was promised in.
+func TestFirstMountRunsThreePrograms(t *testing.T) {
+	m := newMachine(t)
+	m.settle = func(volume.Group, volume.Name) {}
+	s := m.volume("data", 64*volume.MiB)
+	s.GroupUUID = m.shell("vgs --noheadings -o vg_uuid %s", group)
+	before := m.commands()
+	m.unmount(m.mount(s, "a"))
+	require.Equal(t, 3, m.commands()-before, "vgs, lvcreate, mkfs.xfs")
+}
+
 func TestSharedAndReadOnlyMounts(t *testing.T) { linearAndThin(t, testSharedAndReadOnlyMounts) }
 
 func testSharedAndReadOnlyMounts(t *testing.T, m *machine) {
