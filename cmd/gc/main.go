@@ -21,7 +21,7 @@ func main() {
 // time: it collects early, and does not take the memory that a thread on each of
 // many processors would.
 func bound() {
-	const processors, percent = 4, 50
+	const processors, percent = 4, 25
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(min(runtime.NumCPU(), processors))
 	}
