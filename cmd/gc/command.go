@@ -231,6 +231,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 			logger.Error(err, "Health checks that were being answered are cut off")
 		}
 	}()
+	go giveBack(ctx)
 	logger.Info("flexlvm node daemon starts", "version", version.String, "node", o.node, "address", at.Metrics, "health", at.Health, "interval", o.interval.String(), "dryRun", o.dryRun)
 	if err := daemon.Run(ctx); err != nil {
 		return err

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"time"
 )
 
 func main() {
@@ -14,6 +16,23 @@ func main() {
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "gc:", err)
 		os.Exit(1)
+	}
+}
+
+// giveBackPeriod is rarer than rounds may be: each time is a whole garbage collection.
+const giveBackPeriod = time.Minute
+
+// giveBack returns to the node, now and then until ctx ends, the memory that rounds took.
+func giveBack(ctx context.Context) {
+	ticker := time.NewTicker(giveBackPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			debug.FreeOSMemory()
+		}
 	}
 }
 
