@@ -41,6 +41,9 @@ type ReleasedVolume struct {
 	// FilesystemUUID is the UUID of its file system: what undelete, retain and forget mean.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`
+	// FSType is the kind of its file system, if it is not xfs.
+	// +optional
+	FSType string `json:"fsType,omitempty"`
 	// Encrypted: it comes back with the Secret that holds its key.
 	// +optional
 	Encrypted bool `json:"encrypted,omitempty"`

@@ -63,6 +63,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 		{"Cluster", dash(v.Cluster)},
 		{"Kind", dash(string(v.Kind))},
 		{"File system", dash(v.FS)},
+		{"File system type", fsType(v)},
 		{"Encrypted", yes(v.Encrypted)},
 		{"Created", stamp(v.Created)},
 		{"Last used", stamp(v.LastUsed)},
@@ -115,4 +116,13 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// fsType is the kind of a volume's file system; a volume whose tags cannot be read says
+// nothing of it.
+func fsType(v inventory.Volume) string {
+	if v.FS == "" {
+		return dash("")
+	}
+	return v.FSType.String()
 }

@@ -115,7 +115,7 @@ func TestFailureSaysWhatItSaid(t *testing.T) {
 
 func TestMissingProgramNamesItsPackage(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
-	for program, pkg := range map[string]string{"mkfs.xfs": "xfsprogs", "lvcreate": "lvm2", "wipefs": "util-linux", "cryptsetup": "cryptsetup-bin"} {
+	for program, pkg := range map[string]string{"mkfs.xfs": "xfsprogs", "lvcreate": "lvm2", "wipefs": "util-linux", "cryptsetup": "cryptsetup-bin", "mke2fs": "e2fsprogs"} {
 		host := New(t.TempDir(), log).Unkillable
 		err := host.Command(program).Run()
 		require.ErrorIs(t, err, exec.ErrExecutableNotFound)

@@ -156,6 +156,8 @@ func packageOf(program string) string {
 	switch program {
 	case "wipefs", "blkid", "lsblk":
 		return "util-linux"
+	case "mke2fs", "tune2fs":
+		return "e2fsprogs"
 	case "cryptsetup":
 		return "cryptsetup, or cryptsetup-bin"
 	}

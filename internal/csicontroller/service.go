@@ -132,11 +132,13 @@ func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validat
 	case len(r.GetVolumeCapabilities()) == 0:
 		return nil, missing(fieldCapabilities)
 	}
-	if _, err := s.find(ctx, r.GetVolumeId(), ""); err != nil {
+	object, err := s.find(ctx, r.GetVolumeId(), "")
+	if err != nil {
 		return nil, err
 	}
+	fsType := persistentvolume.FSType(object)
 	for _, c := range r.GetVolumeCapabilities() {
-		if why := unfit(c); why != "" {
+		if why := unfit(c, fsType); why != "" {
 			return &csi.ValidateVolumeCapabilitiesResponse{Message: why}, nil
 		}
 	}
@@ -145,11 +147,12 @@ func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validat
 	}}, nil
 }
 
-// unfit says why a volume cannot be used in some way; empty where it can.
-func unfit(c *csi.VolumeCapability) string {
+// unfit says why a volume with this kind of file system cannot be used in some way; empty
+// where it can.
+func unfit(c *csi.VolumeCapability, fsType string) string {
 	m := c.GetMount()
-	if m == nil || m.GetFsType() != "" && m.GetFsType() != pv.FSType {
-		return "flexlvm makes file systems, and those of type " + pv.FSType
+	if m == nil || m.GetFsType() != "" && m.GetFsType() != fsType {
+		return "the volume holds a file system, and that of type " + fsType
 	}
 	switch c.GetAccessMode().GetMode() {
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_UNKNOWN:

@@ -222,8 +222,8 @@ func TestValidate(t *testing.T) {
 	}{
 		"as claims have it": {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs", "noatime"), codes.OK, ""},
 		"for one pod":       {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, ""), codes.OK, ""},
-		"block":             {"flexlvm/pvc-1", block, codes.OK, "makes file systems"},
-		"ext4":              {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "ext4"), codes.OK, "of type xfs"},
+		"block":             {"flexlvm/pvc-1", block, codes.OK, "holds a file system"},
+		"ext4":              {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "ext4"), codes.OK, "that of type xfs"},
 		"shared":            {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, "xfs"), codes.OK, "the disk of one node"},
 		"options":           {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs", "suid"), codes.OK, "suid"},
 		"not there":         {"flexlvm/pvc-9", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs"), codes.NotFound, ""},

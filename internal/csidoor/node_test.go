@@ -110,9 +110,10 @@ func TestPublishIsRefused(t *testing.T) {
 		"a block volume": {func(r *csi.NodePublishVolumeRequest) {
 			r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 		}, codes.InvalidArgument, "flexlvm makes file systems"},
-		"another file system": {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().FsType = "ext4" }, codes.InvalidArgument, `fsType "ext4"`},
-		"an unsafe option":    {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().MountFlags = []string{"noquota"} }, codes.InvalidArgument, `mountOptions "noquota"`},
-		"a mount group":       {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().VolumeMountGroup = "7" }, codes.InvalidArgument, "fsGroup"},
+		"another file system":   {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().FsType = "ext4" }, codes.InvalidArgument, `fsType "ext4": is not what the options of the PersistentVolume say: fsType is xfs`},
+		"another than is meant": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["fsType"] = "ext4" }, codes.InvalidArgument, `fsType "xfs": is not what the options`},
+		"an unsafe option":      {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().MountFlags = []string{"noquota"} }, codes.InvalidArgument, `mountOptions "noquota"`},
+		"a mount group":         {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().VolumeMountGroup = "7" }, codes.InvalidArgument, "fsGroup"},
 		"many writers": {func(r *csi.NodePublishVolumeRequest) {
 			r.VolumeCapability.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 		}, codes.InvalidArgument, "on the disk of one node"},

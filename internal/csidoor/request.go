@@ -81,6 +81,9 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if p.spec, err = parseAttributes(h, r.GetVolumeContext()); err != nil {
 		return publication{}, err
 	}
+	if err := p.spec.CheckFSType("fsType", r.GetVolumeCapability().GetMount().GetFsType()); err != nil {
+		return publication{}, err
+	}
 	if err := checkPod(r.GetTargetPath(), r.GetVolumeContext()[keyUID]); err != nil {
 		return publication{}, err
 	}
@@ -158,8 +161,6 @@ func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 		return &volume.FieldError{Field: "volumeMode", Value: "Block", Reason: "is not supported: flexlvm makes file systems; use volumeMode Filesystem"}
 	case m == nil:
 		return &volume.FieldError{Field: fieldCapability, Reason: "says neither mount nor block"}
-	case m.GetFsType() != "" && m.GetFsType() != pv.FSType:
-		return &volume.FieldError{Field: "fsType", Value: m.GetFsType(), Reason: "is not a file system that flexlvm makes; leave fsType out of the PersistentVolume, or set it to xfs"}
 	case m.GetVolumeMountGroup() != "":
 		return &volume.FieldError{Field: "volume_mount_group", Value: m.GetVolumeMountGroup(), Reason: "is not supported: kubelet itself gives the files to the pod's fsGroup"}
 	}

@@ -102,7 +102,8 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s S
 	return out
 }
 
-// readersOptions are those of the replicas' own volumes, which their class has set.
+// readersOptions are those of the replicas' own volumes, which their class has set. The file
+// system is the same for all.
 func readersOptions(hash string, s Source, class map[string]string, cluster string) map[string]string {
 	out := map[string]string{
 		volume.OptionGroup:    string(volume.DefaultGroup),
@@ -113,7 +114,7 @@ func readersOptions(hash string, s Source, class map[string]string, cluster stri
 		volume.OptionReadOnly: "true",
 	}
 	for _, o := range volume.Options() {
-		if value, given := class[o.Name]; given && o.Class && o.Name != volume.OptionKind {
+		if value, given := class[o.Name]; given && o.Class && o.Name != volume.OptionKind && o.Name != volume.OptionFSType {
 			out[o.Name] = value
 		}
 	}

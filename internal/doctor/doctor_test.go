@@ -331,11 +331,12 @@ func TestWorst(t *testing.T) {
 
 func TestFindVersion(t *testing.T) {
 	for text, want := range map[string]string{
-		"LVM version:     2.03.16(2) (2022-05-18)": "2.03.16",
-		"mkfs.xfs version 6.1.0":                   "6.1.0",
-		"blkid from util-linux 2.38.1  (x)":        "2.38.1",
-		"no version. 7 at all...":                  "",
-		"":                                         "",
+		"LVM version:     2.03.16(2) (2022-05-18)":                          "2.03.16",
+		"mkfs.xfs version 6.1.0":                                            "6.1.0",
+		"mke2fs 1.47.0 (5-Feb-2023)\n\tUsing EXT2FS Library version 1.47.0": "1.47.0",
+		"blkid from util-linux 2.38.1  (x)":                                 "2.38.1",
+		"no version. 7 at all...":                                           "",
+		"":                                                                  "",
 	} {
 		require.Equal(t, want, findVersion(text), text)
 	}

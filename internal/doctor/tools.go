@@ -30,6 +30,7 @@ func tools() []tool {
 		{name: "xfs_db", ask: "-V", least: "4.3", why: "another UUID for the copy of a volume"},
 		{name: "wipefs", ask: "--version"},
 		{name: "blkid", ask: "--version"},
+		{name: "mke2fs", ask: "-V", least: "1.43", why: "project quota, and checksums that allow another UUID", only: "volumes with ext4"},
 		{name: "cryptsetup", ask: "--version", least: "2.2", why: "deriving one key at a time", only: "encrypted volumes"},
 	}
 }

@@ -45,10 +45,10 @@ func parseRequest(text string, needed ...string) (request, error) {
 	if r.readOnly, err = parseReadOnly(object); err != nil {
 		return request{}, err
 	}
-	if fs := object[keyFSType]; fs != "" && fs != "xfs" {
-		return request{}, &volume.FieldError{Field: keyFSType, Value: fs, Reason: "is not a file system that flexlvm makes; leave fsType out of the PersistentVolume, or set it to xfs"}
-	}
 	if r.spec, err = parseSpec(object); err != nil {
+		return request{}, err
+	}
+	if err := r.spec.CheckFSType(keyFSType, object[keyFSType]); err != nil {
 		return request{}, err
 	}
 	if r.spec.Encrypted {

@@ -66,6 +66,8 @@ func TestParseRequestUnderstands(t *testing.T) {
 	}
 	clone := thin
 	clone.CloneOf = "pvc-1"
+	ext4 := spec
+	ext4.FSType = volume.Ext4
 	for name, c := range map[string]struct {
 		options string
 		want    request
@@ -73,6 +75,7 @@ func TestParseRequestUnderstands(t *testing.T) {
 		"only what is required": {with(nil), request{spec: spec, pod: "web-0"}},
 		"read-only":             {with(map[string]string{"kubernetes.io/readwrite": "ro"}), request{spec: spec, pod: "web-0", readOnly: true}},
 		"xfs by name":           {with(map[string]string{"kubernetes.io/fsType": "xfs"}), request{spec: spec, pod: "web-0"}},
+		"ext4":                  {with(map[string]string{"kubernetes.io/fsType": "ext4", "fsType": "ext4"}), request{spec: ext4, pod: "web-0"}},
 		"a key of kubelet's that is new": {
 			with(map[string]string{"kubernetes.io/mounterArgs.FsGroup": "2000", "kubernetes.io/mounterArgs.New": "x"}),
 			request{spec: spec, pod: "web-0"},
@@ -166,34 +169,36 @@ func TestParseRequestRefuses(t *testing.T) {
 		"name of 300 letters":     {with(map[string]string{"kubernetes.io/pvOrVolumeName": strings.Repeat("a", 300)}), "kubernetes.io/pvOrVolumeName", "300 characters"},
 		"names too long together": {with(map[string]string{"volumeGroup": strings.Repeat("g", 60), "volume": strings.Repeat("v", 90)}), "volume", "too long"},
 
-		"thin, no pool":        {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
-		"thin, a path":         {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
-		"clone in linear":      {with(map[string]string{"cloneOf": "pvc-1"}), `cloneOf "pvc-1"`, "belongs to layout thin"},
-		"clone, a path":        {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "../x"}), `cloneOf "../x"`, "holds '/'"},
-		"clone of the pool":    {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "p"}), `cloneOf "p"`, "its thin pool"},
-		"clone of doomed":      {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "doomed_x"}), `cloneOf "doomed_x"`, "being removed"},
-		"clone, a replica":     {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "x", "kind": "dataset"}), `cloneOf "x"`, "filled from its source"},
-		"stripes in thin":      {with(map[string]string{"layout": "thin", "thinPool": "p", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
-		"layout unknown":       {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
-		"stripes in raid1":     {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
-		"one stripe":           {with(map[string]string{"layout": "striped", "stripes": "1"}), `stripes "1"`, "fewest devices"},
-		"stripe of 3 KiB":      {with(map[string]string{"layout": "striped", "stripeSizeKiB": "3"}), `stripeSizeKiB "3"`, "power of two"},
-		"no mirrors":           {with(map[string]string{"layout": "raid1", "mirrors": "0"}), `mirrors "0"`, "greater than 0"},
-		"stripes in linear":    {with(map[string]string{"stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
-		"encrypted":            {with(map[string]string{"encrypted": "true"}), `encrypted "true"`, "is for the CSI driver alone"},
-		"mirrors in linear":    {with(map[string]string{"mirrors": "1"}), `mirrors "1"`, "belongs to layout raid1"},
-		"thinPool in linear":   {with(map[string]string{"thinPool": "p"}), `thinPool "p"`, "belongs to layout thin"},
-		"group UUID":           {with(map[string]string{"volumeGroupUUID": "x"}), `volumeGroupUUID "x"`, "not an LVM UUID"},
-		"group UUID empty":     {`{"volumeGroupUUID":"","volumeGroup":"a","size":"1","kubernetes.io/readwrite":"rw","kubernetes.io/pvOrVolumeName":"a","kubernetes.io/pod.namespace":"a"}`, "volumeGroupUUID", "not an LVM UUID"},
-		"inodes":               {with(map[string]string{"inodes": "many"}), `inodes "many"`, "whole decimal number"},
-		"kind":                 {with(map[string]string{"kind": "cache"}), `kind "cache"`, "claim or dataset"},
-		"readOnly":             {with(map[string]string{"kind": "dataset", "readOnly": "yes"}), `readOnly "yes"`, "neither true nor false"},
-		"readOnly in capitals": {with(map[string]string{"kind": "dataset", "readOnly": "True"}), `readOnly "True"`, "neither true nor false"},
-		"readOnly of a claim":  {with(map[string]string{"readOnly": "true"}), `readOnly "true"`, "belongs to kind dataset"},
-		"cluster":              {with(map[string]string{"clusterUID": "a b"}), `clusterUID "a b"`, "not a UID"},
-		"readwrite":            {with(map[string]string{"kubernetes.io/readwrite": "RW"}), `kubernetes.io/readwrite "RW"`, "neither"},
-		"fsType":               {with(map[string]string{"kubernetes.io/fsType": "ext4"}), `kubernetes.io/fsType "ext4"`, "set it to xfs"},
-		"namespace":            {with(map[string]string{"kubernetes.io/pod.namespace": "a/b"}), `kubernetes.io/pod.namespace "a/b"`, "not the name of a namespace"},
+		"thin, no pool":            {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
+		"thin, a path":             {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
+		"clone in linear":          {with(map[string]string{"cloneOf": "pvc-1"}), `cloneOf "pvc-1"`, "belongs to layout thin"},
+		"clone, a path":            {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "../x"}), `cloneOf "../x"`, "holds '/'"},
+		"clone of the pool":        {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "p"}), `cloneOf "p"`, "its thin pool"},
+		"clone of doomed":          {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "doomed_x"}), `cloneOf "doomed_x"`, "being removed"},
+		"clone, a replica":         {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "x", "kind": "dataset"}), `cloneOf "x"`, "filled from its source"},
+		"stripes in thin":          {with(map[string]string{"layout": "thin", "thinPool": "p", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"layout unknown":           {with(map[string]string{"layout": "raid9"}), `layout "raid9"`, "linear, striped"},
+		"stripes in raid1":         {with(map[string]string{"layout": "raid1", "stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"one stripe":               {with(map[string]string{"layout": "striped", "stripes": "1"}), `stripes "1"`, "fewest devices"},
+		"stripe of 3 KiB":          {with(map[string]string{"layout": "striped", "stripeSizeKiB": "3"}), `stripeSizeKiB "3"`, "power of two"},
+		"no mirrors":               {with(map[string]string{"layout": "raid1", "mirrors": "0"}), `mirrors "0"`, "greater than 0"},
+		"stripes in linear":        {with(map[string]string{"stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
+		"encrypted":                {with(map[string]string{"encrypted": "true"}), `encrypted "true"`, "is for the CSI driver alone"},
+		"mirrors in linear":        {with(map[string]string{"mirrors": "1"}), `mirrors "1"`, "belongs to layout raid1"},
+		"thinPool in linear":       {with(map[string]string{"thinPool": "p"}), `thinPool "p"`, "belongs to layout thin"},
+		"group UUID":               {with(map[string]string{"volumeGroupUUID": "x"}), `volumeGroupUUID "x"`, "not an LVM UUID"},
+		"group UUID empty":         {`{"volumeGroupUUID":"","volumeGroup":"a","size":"1","kubernetes.io/readwrite":"rw","kubernetes.io/pvOrVolumeName":"a","kubernetes.io/pod.namespace":"a"}`, "volumeGroupUUID", "not an LVM UUID"},
+		"inodes":                   {with(map[string]string{"inodes": "many"}), `inodes "many"`, "whole decimal number"},
+		"kind":                     {with(map[string]string{"kind": "cache"}), `kind "cache"`, "claim or dataset"},
+		"readOnly":                 {with(map[string]string{"kind": "dataset", "readOnly": "yes"}), `readOnly "yes"`, "neither true nor false"},
+		"readOnly in capitals":     {with(map[string]string{"kind": "dataset", "readOnly": "True"}), `readOnly "True"`, "neither true nor false"},
+		"readOnly of a claim":      {with(map[string]string{"readOnly": "true"}), `readOnly "true"`, "belongs to kind dataset"},
+		"cluster":                  {with(map[string]string{"clusterUID": "a b"}), `clusterUID "a b"`, "not a UID"},
+		"readwrite":                {with(map[string]string{"kubernetes.io/readwrite": "RW"}), `kubernetes.io/readwrite "RW"`, "neither"},
+		"fsType":                   {with(map[string]string{"kubernetes.io/fsType": "ext4"}), `kubernetes.io/fsType "ext4"`, "fsType is xfs; let both say the same"},
+		"fsType of another driver": {with(map[string]string{"kubernetes.io/fsType": "btrfs"}), `kubernetes.io/fsType "btrfs"`, "it is xfs or ext4"},
+		"fsType as option":         {with(map[string]string{"fsType": "ext4", "kubernetes.io/fsType": "xfs"}), `kubernetes.io/fsType "xfs"`, "fsType is ext4"},
+		"namespace":                {with(map[string]string{"kubernetes.io/pod.namespace": "a/b"}), `kubernetes.io/pod.namespace "a/b"`, "not the name of a namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseRequest(c.options, mountNeeds...)

@@ -74,6 +74,8 @@ type Volume struct {
 	Cluster   string      `json:"cluster,omitempty"`
 	Kind      volume.Kind `json:"kind,omitempty"`
 	FS        string      `json:"filesystemUUID,omitempty"`
+	// FSType is the kind of its file system.
+	FSType volume.FSType `json:"fsType,omitempty"`
 	// Clone is the UUID of the file system that the volume is an unfinished copy of.
 	Clone string `json:"cloneOfFilesystemUUID,omitempty"`
 	// Encrypted: its file system lies in a LUKS2 container.

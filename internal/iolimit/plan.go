@@ -47,7 +47,7 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 	for device, points := range mounts {
 		for _, p := range points {
 			pod, name, is := podPath(p.Path)
-			if _, ours := limits[name]; is && ours && p.Type == pv.FSType {
+			if _, ours := limits[name]; is && ours && ofVolumes(p.Type) {
 				out = append(out, podVolume{pod: pod, pv: name, device: device})
 			}
 		}
@@ -56,6 +56,12 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 		return cmp.Or(cmp.Compare(a.pod, b.pod), cmp.Compare(a.pv, b.pv), cmp.Compare(a.device, b.device))
 	})
 	return slices.Compact(out)
+}
+
+// ofVolumes reports whether volumes are made with this kind of file system.
+func ofVolumes(fsType string) bool {
+	_, err := volume.ParseFSType("the kind of a file system", fsType)
+	return err == nil
 }
 
 // podPath takes a path apart where the kubelet may have a flexlvm volume mounted:

@@ -34,6 +34,8 @@ type Type struct {
 	options map[string]string // an empty value is a flag
 	// twin allows that another file system with the same UUID is mounted.
 	twin map[string]string
+	// needs is what a kernel may lack that refuses to mount it.
+	needs string
 }
 
 // XFS is mounted with project quota.
@@ -41,6 +43,14 @@ var XFS = Type{
 	name:    "xfs",
 	options: map[string]string{"prjquota": ""},
 	twin:    map[string]string{"nouuid": ""},
+}
+
+// Ext4 is mounted with project quota, and becomes read-only once the kernel finds that it is
+// damaged. To the kernel, its UUID makes no difference.
+var Ext4 = Type{
+	name:    "ext4",
+	options: map[string]string{"prjquota": "", "errors": "remount-ro"},
+	needs:   "; quota on ext4 takes a kernel with CONFIG_QUOTA and CONFIG_QFMT_V2",
 }
 
 // Attach mounts the file system on device. readOnly makes this
@@ -94,7 +104,7 @@ func attach(t Type, device string, attributes int, options ...map[string]string)
 		if errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("mount %s: %w: a formatter or another program holds the device%s", device, ErrBusy, why)
 		}
-		return nil, fmt.Errorf("mount %s: %w%s", device, err, why)
+		return nil, fmt.Errorf("mount %s: %w%s%s", device, err, why, t.needs)
 	}
 	fd, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attributes)
 	if err != nil {

@@ -73,6 +73,8 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 		return refused("%s %q: volume %s/%s is not encrypted, so this is not the volume that the PersistentVolume was made for", volume.OptionEncrypted, "true", spec.Group, spec.Name)
 	case !spec.Encrypted && t.LUKS != "":
 		return refused("volume %s/%s is encrypted, and its PersistentVolume does not say so (%s); only the CSI driver mounts it", spec.Group, spec.Name, volume.OptionEncrypted)
+	case spec.FSType != t.FSType:
+		return refused("%s %q: volume %s/%s was made with %s, so this is not the volume that the PersistentVolume was made for", volume.OptionFSType, spec.FSType, spec.Group, spec.Name, t.FSType)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
 	// Half a copy is taken anew, in the size that is asked for; who only reads is promised none.

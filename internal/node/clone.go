@@ -196,6 +196,8 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s belongs to namespace %q, not to %q", what, t.Namespace, spec.Namespace)
 	case (t.LUKS != "") != spec.Encrypted:
 		return refused("%s and its copy must both be encrypted, or neither: a copy is encrypted with the key of what it is copied from; use a class like that of the other", what)
+	case t.FSType != spec.FSType:
+		return refused("%s was made with %s, and a copy of it cannot be %s; use a class like that of the other", what, t.FSType, spec.FSType)
 	case t.Kind != spec.Kind:
 		return refused("%s is of kind %q, not %q", what, t.Kind, spec.Kind)
 	case lv.Shape.Layout != volume.Thin || lv.Shape.ThinPool != spec.ThinPool:

@@ -25,14 +25,18 @@ type filesystem interface {
 	// format makes it, with the UUID and the size of the tags. inodes is the limit on
 	// them, 0 for none. The caller must be sure that the volume is in state creating.
 	format(ctx context.Context, path string, tags volume.Tags, inodes int64) error
-	// uuid reads the superblock. The error wraps errNoFilesystem if there is no valid one.
+	// uuid reads the superblock. The error wraps errNoFilesystem if there is no valid one,
+	// and ErrDamaged if it says that the file system is damaged.
 	uuid(path string) (string, error)
 	// setUUID changes the UUID of one that is not mounted and needs no recovery. Killed, it
 	// may leave it broken, so it is for copies that can be made again. Whether it succeeded
 	// is for the caller to read.
 	setUUID(ctx context.Context, path, uuid string) error
 	// mounted is what can be done to it while it is mounted.
-	mounted() mountedFilesystem
+	mounted(path string) mountedFilesystem
+	// mark makes sure that usedAt finds one that nobody has mounted yet from now on, unless
+	// growing it does that. It reports whether it has changed anything.
+	mark(path string, tags volume.Tags) (bool, error)
 	// usedAt looks, on a device without a valid superblock, for what shows that it was in
 	// use as the volume of these tags, and returns at which byte; the error wraps
 	// errNoFilesystem if nothing shows that.
@@ -42,15 +46,17 @@ type filesystem interface {
 // A mountedFilesystem does what takes a mount. root is any directory of that.
 type mountedFilesystem interface {
 	// grow makes it as large as its device, which has that size. It may be called again,
-	// and never shrinks. Afterwards usedAt finds that it was in use.
+	// and never shrinks. Afterwards usedAt finds that it was in use, if mark has come before.
 	grow(root *os.File, device volume.Bytes) error
 	// free is how much it has for data, whatever quotas say.
 	free(root *os.File) (volume.Bytes, error)
 	// boundRetries makes it give up on a device that takes no more writes, instead of trying
 	// for ever.
 	boundRetries(device uint64) error
-	// trimmable returns its size, and that of its parts that no free extent reaches beyond.
-	trimmable(root *os.File) (size, part volume.Bytes, err error)
+	// trimmable returns what of it can be trimmed.
+	trimmable(root *os.File) (trimming, error)
+	// check looks for damage that the kernel noted as it mounted it.
+	check() error
 }
 
 // words are what a file system is called.
@@ -82,6 +88,10 @@ func (e noFilesystem) Unwrap() error      { return e.error }
 func (noFilesystem) Is(target error) bool { return target == errNoFilesystem }
 
 // contentOf returns what a volume with these tags holds, on its device d.
-func (e *Engine) contentOf(d lvm.Device, _ volume.Tags) content {
-	return content{filesystem: xfsKind{host: e.host}, path: d.Path, number: d.Number}
+func (e *Engine) contentOf(d lvm.Device, tags volume.Tags) content {
+	c := content{filesystem: xfsKind{host: e.host}, path: d.Path, number: d.Number}
+	if tags.FSType == volume.Ext4 {
+		c.filesystem = ext4Kind{host: e.host}
+	}
+	return c
 }

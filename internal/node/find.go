@@ -7,8 +7,8 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/ondisk"
 	"github.com/flexlvm/flexlvm/internal/volume"
-	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // found is a volume that may be mounted: it is ours, it is the caller's, its
@@ -153,10 +153,10 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 func newTags(spec volume.Spec) (t volume.Tags, err error) {
 	t = volume.Tags{
 		State: volume.Creating, Size: spec.Size,
-		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind,
+		Namespace: spec.Namespace, Cluster: spec.Cluster, Kind: spec.Kind, FSType: spec.FSType,
 	}
-	if t.FS, err = xfs.NewUUID(); err == nil && spec.Encrypted {
-		t.LUKS, err = xfs.NewUUID()
+	if t.FS, err = ondisk.NewUUID(); err == nil && spec.Encrypted {
+		t.LUKS, err = ondisk.NewUUID()
 	}
 	return t, err
 }
@@ -196,6 +196,9 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
 	if whole {
+		if tags.State == volume.Creating && !handed {
+			return f, e.mark(f) // the call that made it may have been killed before that
+		}
 		return f, nil
 	}
 	if spec.FS != "" {
@@ -233,7 +236,7 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 // checkFilesystem reports whether the device holds the file system of the tags. It
 // returns false without an error only for a volume that may be formatted: one in
 // state creating that was never handed out, on whose device no file system was
-// finished. A valid superblock wins over the state: mkfs clears sb_inprogress
+// finished. A valid superblock wins over the state: mkfs completes it
 // last, and a crash may have come before the state could move on.
 func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOut bool) (bool, error) {
 	id, err := c.uuid(c.path)
@@ -251,11 +254,11 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOu
 // neverServed is the last look before a volume in state creating is formatted of which
 // there is no record: the records of this node may be lost, and the superblock as well.
 //
-// Before a volume is handed out it was mounted, and grown, if only by nothing (setQuota),
-// which leaves copies of its superblock that mkfs never does (usedAt): with one, the
-// volume is damaged and may hold data. Without one, no pod has had it, whatever a killed
+// Before a volume is handed out it was marked, or mounted and grown, if only by nothing
+// (setQuota), which leaves copies of its superblock that mkfs never does (usedAt): with one,
+// the volume is damaged and may hold data. Without one, no pod has had it, whatever a killed
 // mkfs has left. A crash alone never leads here: the superblock is on the disk before the
-// kernel writes the first of those copies.
+// first of those copies is written.
 func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found) error {
 	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {
@@ -288,6 +291,19 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 		return err
 	}
 	e.after("mkfs")
+	return e.mark(f)
+}
+
+// mark is the last step before a new file system is mounted for the first time: from here on
+// neverServed recognises it.
+func (e *Engine) mark(f found) error {
+	written, err := f.content.mark(f.content.path, f.tags)
+	if err != nil {
+		return err
+	}
+	if written {
+		e.after("mark")
+	}
 	return nil
 }
 

@@ -63,7 +63,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 		return v
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
-	v.Reclaim, v.Wipe, v.Clone, v.Encrypted = t.Reclaim, t.Wipe, t.Clone, t.LUKS != ""
+	v.Reclaim, v.Wipe, v.Clone, v.Encrypted, v.FSType = t.Reclaim, t.Wipe, t.Clone, t.LUKS != "", t.FSType
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}

@@ -102,7 +102,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	// The layout stays empty: LVM extends a volume whatever its layout.
 	spec := volume.Spec{
 		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: usage.Limit.Inodes,
-		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace, Encrypted: tags.LUKS != "",
+		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace, Encrypted: tags.LUKS != "", FSType: tags.FSType,
 	}
 	return e.expandLocked(ctx, spec, size, key)
 }

@@ -23,7 +23,7 @@ func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mou
 		return nil, err
 	}
 	e.after("attach")
-	if err := e.boundRetries(f); err != nil {
+	if err := errors.Join(e.boundRetries(f), f.content.mounted(f.content.path).check()); err != nil {
 		return nil, errors.Join(err, fs.Close())
 	}
 	if err := e.setQuota(ctx, fs.Root(), f, spec.Inodes); err != nil {
@@ -77,7 +77,7 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found) error {
 	if err != nil {
 		return err
 	}
-	if err := f.content.mounted().grow(root, device); err != nil {
+	if err := f.content.mounted(f.content.path).grow(root, device); err != nil {
 		return err
 	}
 	if err := e.lvm.Flush(ctx, f.device.Group, f.device.Name); err != nil {
@@ -96,7 +96,7 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found) error {
 // space of the group that nobody charged.
 func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
 	for range 3 {
-		free, err := f.content.mounted().free(root)
+		free, err := f.content.mounted(f.content.path).free(root)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func deviceSize(path string) (volume.Bytes, error) {
 }
 
 // Expand makes the volume hold at least size bytes, mounted or not. One that is larger
-// already stays as it is, because XFS does not shrink: Kubernetes lets users ask for less
+// already stays as it is, because volumes do not shrink: Kubernetes lets users ask for less
 // after an expansion that did not finish here, and repeats the call with the smaller size
 // until it succeeds. If the group is full, Expand waits for room as Config.RoomPatience
 // says; then the error wraps lvm.ErrNoSpace and nothing has changed.

@@ -33,16 +33,18 @@ type record struct {
 	Cluster    string       `json:"cluster,omitempty"`
 	Kind       volume.Kind  `json:"kind"`
 	LUKS       string       `json:"luks,omitempty"`
+	// FSType is XFS in records of releases that made nothing else.
+	FSType volume.FSType `json:"fsType,omitempty"`
 	// Wiped is how much of a doomed volume's device has been wiped.
 	Wiped volume.Bytes `json:"wiped,omitempty"`
 }
 
 func newRecord(uuid string, t volume.Tags) record {
-	return record{State: t.State, VolumeUUID: uuid, FS: t.FS, Size: t.Size, Namespace: t.Namespace, Cluster: t.Cluster, Kind: t.Kind, LUKS: t.LUKS}
+	return record{State: t.State, VolumeUUID: uuid, FS: t.FS, Size: t.Size, Namespace: t.Namespace, Cluster: t.Cluster, Kind: t.Kind, LUKS: t.LUKS, FSType: t.FSType}
 }
 
 func (r record) tags() volume.Tags {
-	return volume.Tags{State: r.State, FS: r.FS, Size: r.Size, Namespace: r.Namespace, Cluster: r.Cluster, Kind: r.Kind, LUKS: r.LUKS}
+	return volume.Tags{State: r.State, FS: r.FS, Size: r.Size, Namespace: r.Namespace, Cluster: r.Cluster, Kind: r.Kind, LUKS: r.LUKS, FSType: r.FSType}
 }
 
 // records is the directory that holds them: one file a volume, in one directory

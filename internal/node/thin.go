@@ -17,7 +17,7 @@ func (e *Engine) boundRetries(f found) error {
 	if err != nil || !thin {
 		return err
 	}
-	return f.content.mounted().boundRetries(f.content.number)
+	return f.content.mounted(f.content.path).boundRetries(f.content.number)
 }
 
 // deliver makes LVM tell a thin pool of a volume that it has noted in its metadata

@@ -43,15 +43,16 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 		return 0, refused("volume %s is %s; only one that is ready is trimmed", ref, tags.State)
 	}
 	ref.UUID = lv.UUID
-	var size, part volume.Bytes
+	var of trimming
 	err = e.whileMounted(ctx, ref, tags, func(c content, fs *mount.Attached) (err error) {
-		size, part, err = c.mounted().trimmable(fs.Root())
+		of, err = c.mounted(c.path).trimmable(fs.Root())
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	sum, err := e.trimAll(ctx, ref, tags, trimming{size: size, part: part, rate: rate})
+	of.rate = rate
+	sum, err := e.trimAll(ctx, ref, tags, of)
 	if err != nil {
 		return sum, err
 	}
@@ -61,8 +62,11 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 
 // trimming is what is trimmed, and how fast.
 type trimming struct {
-	size, part volume.Bytes // as mountedFilesystem.trimmable gives them
-	rate       volume.Bytes // 0 is no bound
+	size volume.Bytes // of the file system
+	part volume.Bytes // no free extent reaches beyond a part of this size
+	// whole: no step may end within a part.
+	whole bool
+	rate  volume.Bytes // 0 is no bound
 }
 
 // trimAll trims step after step, none across the parts of the file system.
@@ -70,6 +74,9 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trim
 	step := mostTrimStep
 	if of.rate > 0 {
 		step = min(step, max(of.rate.RoundUp(volume.MiB), leastTrimStep))
+	}
+	if of.whole {
+		step = of.part
 	}
 	for at := volume.Bytes(0); at < of.size; {
 		start := time.Now()

@@ -62,7 +62,10 @@ func (xfsKind) usedAt(path string, u use) (volume.Bytes, error) {
 	return at, err
 }
 
-func (xfsKind) mounted() mountedFilesystem { return mountedXFS{} }
+func (xfsKind) mounted(string) mountedFilesystem { return mountedXFS{} }
+
+// mark has nothing to do: growing it, if only by nothing, does that.
+func (xfsKind) mark(string, volume.Tags) (bool, error) { return false, nil }
 
 // mountedXFS is XFS that is mounted.
 type mountedXFS struct{}
@@ -78,7 +81,11 @@ func (mountedXFS) free(root *os.File) (volume.Bytes, error) {
 func (mountedXFS) boundRetries(device uint64) error { return xfs.BoundRetries(device) }
 
 // trimmable: the parts are allocation groups.
-func (mountedXFS) trimmable(root *os.File) (size, part volume.Bytes, err error) {
+func (mountedXFS) trimmable(root *os.File) (trimming, error) {
 	extent, err := xfs.ReadExtent(root)
-	return extent.Size, extent.Group, err
+	return trimming{size: extent.Size, part: extent.Group}, err
 }
+
+// check has nothing to do: the kernel does not mount it where its log cannot be replayed,
+// and notes nothing.
+func (mountedXFS) check() error { return nil }

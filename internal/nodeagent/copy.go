@@ -36,7 +36,7 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.claim, klog.FromContext(ctx)
 	err := d.engine.MakeClone(ctx, volume.Spec{
 		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,
-		CloneOf: c.CloneOf, Inodes: c.Inodes, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace,
+		CloneOf: c.CloneOf, Inodes: c.Inodes, FSType: c.FSType, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace,
 	})
 	if ctx.Err() != nil {
 		return // told to end; the next process, or the first mount, makes it

@@ -58,7 +58,7 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	out := flexlvmv1.ReleasedVolume{
 		Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
 		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)), Created: second(v.Created),
-		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS, Encrypted: v.Encrypted,
+		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS, FSType: string(v.FSType), Encrypted: v.Encrypted,
 	}
 	if v.Kind != volume.Claim {
 		out.Kind = string(v.Kind)

@@ -122,7 +122,7 @@ func object(name string, size int, change ...func(*corev1.PersistentVolume)) *co
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
 			ClaimRef:                      &corev1.ObjectReference{Namespace: "db", Name: "data-" + name, UID: types.UID("uid-of-data-" + name)},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
-				Driver: pv.Driver, FSType: pv.FSType, Options: map[string]string{
+				Driver: pv.Driver, FSType: "xfs", Options: map[string]string{
 					volume.OptionGroup: "flexlvm", volume.OptionSize: strconv.FormatInt(int64(bytes), 10), volume.OptionCluster: evictiontest.Cluster,
 				},
 			}},

@@ -197,7 +197,7 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 	for _, v := range all {
 		out = append(out, flexlvmv1.Orphan{
 			Pool: string(v.Group), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-			Size: quantity(v.Size), FilesystemUUID: v.FS, Encrypted: v.Encrypted, Created: second(v.Created), LastUsed: second(v.LastUsed),
+			Size: quantity(v.Size), FilesystemUUID: v.FS, FSType: string(v.FSType), Encrypted: v.Encrypted, Created: second(v.Created), LastUsed: second(v.LastUsed),
 			Problem: clip(v.Problem, mostMessage),
 		})
 	}

@@ -113,7 +113,7 @@ func (f *Fit) gives() (sum volume.Bytes) {
 func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time) {
 	view, policy := viewOf(s, now)
 	claim := persistentvolume.Volume{
-		PV: wanted, Group: spec.Group, Volume: wanted, Cluster: here, Kind: spec.Kind, Size: spec.Size, Inodes: spec.Inodes, Encrypted: spec.Encrypted,
+		PV: wanted, Group: spec.Group, Volume: wanted, Cluster: here, Kind: spec.Kind, Size: spec.Size, Inodes: spec.Inodes, FSType: spec.FSType, Encrypted: spec.Encrypted,
 		Shape: spec.Shape(), Charged: spec.Charge(), Phase: corev1.VolumeBound, HasFinalizer: true,
 	}
 	i := slices.IndexFunc(view.Pools, func(p poolView) bool { return p.Name == spec.Pool() })

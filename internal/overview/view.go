@@ -97,7 +97,7 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	if r.Layout != "" {
 		v.Shape = volume.Shape{Layout: volume.Layout(r.Layout), Stripes: int(r.Stripes), StripeKiB: int(r.StripeSizeKiB), Mirrors: int(r.Mirrors)}
 	}
-	v.Encrypted = r.Encrypted
+	v.FSType, v.Encrypted = volume.FSType(r.FSType), r.Encrypted
 	v.FS, v.Kind = r.FilesystemUUID, cmp.Or(volume.Kind(r.Kind), volume.Claim)
 	v.Full = max(v.Device, bytesOf(r.FullSize))
 	if r.Kept == flexlvmv1.KeptProblem {

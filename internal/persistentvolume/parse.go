@@ -33,7 +33,8 @@ type Volume struct {
 	// to grow to is not in it, but in Charge.
 	Charged volume.Bytes
 	// FS is the file system that the volume holds already; empty where it may be made.
-	FS string
+	FS     string
+	FSType volume.FSType
 	// Encrypted: its file system lies in a container, whose key each mount brings.
 	Encrypted bool
 	// Undelete: the volume is to be made ready again if it was released.
@@ -89,7 +90,7 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 	c := Volume{
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
-		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, FS: spec.FS, Encrypted: spec.Encrypted,
+		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, FS: spec.FS, FSType: spec.FSType, Encrypted: spec.Encrypted,
 		Deleting: object.DeletionTimestamp != nil, HasFinalizer: slices.Contains(object.Finalizers, pv.Finalizer), IOLimits: object.Annotations[pv.AnnotationIOLimits],
 		Trim:        object.Annotations[pv.AnnotationTrim],
 		Replica:     replicaOf(object, spec),

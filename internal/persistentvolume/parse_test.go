@@ -36,7 +36,7 @@ func persistentVolume() *corev1.PersistentVolume {
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
 			ClaimRef:                      &corev1.ObjectReference{Namespace: "db", Name: "data-0"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
-				Driver: pv.Driver, FSType: pv.FSType, Options: map[string]string{
+				Driver: pv.Driver, FSType: "xfs", Options: map[string]string{
 					volume.OptionGroup: "flexlvm", volume.OptionSize: "1073741824", volume.OptionLayout: "linear",
 					volume.OptionCluster: sceneCluster, volume.OptionKind: "claim", volume.OptionInodes: "1000",
 					volume.OptionGroupUUID: sceneUUID,

@@ -84,14 +84,22 @@ func secretRef(r pv.SecretRef) *corev1.SecretReference {
 
 func flexSource(options map[string]string, readOnly bool) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{
-		FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: pv.FSType, ReadOnly: readOnly, Options: options},
+		FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, FSType: fsType(options), ReadOnly: readOnly, Options: options},
 	}
 }
 
 func csiSource(handle string, attributes map[string]string, readOnly bool) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{
-		CSI: &corev1.CSIPersistentVolumeSource{Driver: pv.Provisioner, VolumeHandle: handle, FSType: pv.FSType, ReadOnly: readOnly, VolumeAttributes: attributes},
+		CSI: &corev1.CSIPersistentVolumeSource{Driver: pv.Provisioner, VolumeHandle: handle, FSType: fsType(attributes), ReadOnly: readOnly, VolumeAttributes: attributes},
 	}
+}
+
+// FSType returns the kind of the file system that a volume is made with.
+func FSType(object *corev1.PersistentVolume) string { return fsType(Options(object)) }
+
+// fsType is what a volume source says of the file system, which the options say as well.
+func fsType(options map[string]string) string {
+	return cmp.Or(options[volume.OptionFSType], volume.XFS.String())
 }
 
 // named returns the options with the name of the volume, and checks that what tells it twice

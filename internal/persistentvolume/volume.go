@@ -53,7 +53,7 @@ type Charge struct {
 
 // DeviceSize returns the size of the logical volume that holds so much of this volume.
 func (v *Volume) DeviceSize(size volume.Bytes) volume.Bytes {
-	return volume.Spec{Size: size, Inodes: v.Inodes, Encrypted: v.Encrypted}.DeviceSize()
+	return volume.Spec{Size: size, Inodes: v.Inodes, FSType: v.FSType, Encrypted: v.Encrypted}.DeviceSize()
 }
 
 // Promised returns the size that the volume has, or is promised to grow to.

@@ -131,6 +131,9 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"in another pool": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionThinPool] = "other"
 		}, `lies in thin pool "flexlvm/other", and StorageClass "flexlvm" is of "flexlvm/thinpool"`, true, controller.ProvisioningFinished},
+		"with another file system": {func(c *cast, _ *controller.ProvisionOptions) {
+			c.volumes[0].Spec.FlexVolume.Options[volume.OptionFSType] = "ext4"
+		}, `was made with ext4, and StorageClass "flexlvm" makes xfs; a copy holds what its source does`, true, controller.ProvisioningFinished},
 		"of another cluster": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionCluster] = "x"
 		}, `was made for cluster "x"`, true, controller.ProvisioningFinished},

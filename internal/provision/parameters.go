@@ -18,9 +18,9 @@ const (
 	parameterTrim       = "trim"
 	parameterOnNodeLoss = "onNodeLoss"
 	parameterRatio      = "overprovisionRatio"
-	parameterFSType     = "fsType"
-	// parameterCSIFSType is how classes of CSI drivers name the file system; it is
-	// taken so that a class can be moved over by changing its provisioner.
+	// parameterCSIFSType is how classes of CSI drivers name the file system
+	// (volume.OptionFSType); it is taken so that a class can be moved over by changing its
+	// provisioner.
 	parameterCSIFSType = "csi.storage.k8s.io/fstype"
 )
 
@@ -62,8 +62,7 @@ var classParameters = [...]parameter{
 	{parameterPublishNamespace, "", into(func(p *Parameters) *string { return &p.publishSecret.namespace }, parseTemplate(inNamespace))},
 	{parameterExpandName, "", into(func(p *Parameters) *string { return &p.expandSecret.name }, parseTemplate(inName))},
 	{parameterExpandNamespace, "", into(func(p *Parameters) *string { return &p.expandSecret.namespace }, parseTemplate(inNamespace))},
-	{parameterFSType, "", parseFSType},
-	{parameterCSIFSType, "", parseFSType},
+	{parameterCSIFSType, "", into(func(p *Parameters) *volume.FSType { return &p.FSType }, volume.ParseFSType)},
 }
 
 // into makes the parse function of a parameter that is one field of Parameters.
@@ -107,6 +106,7 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	if _, err := volume.ParseLayout(volume.OptionLayout, given[volume.OptionLayout]); err == nil {
 		checkLayoutOptions(out.Layout, known, given, &wrong)
 	}
+	checkFSType(given, &wrong)
 	checkThin(out, given, &wrong)
 	checkEncrypted(&out, &wrong)
 	if err := wrong.Refusal(); err != nil {
@@ -153,13 +153,16 @@ func checkLayoutOptions(layout volume.Layout, known []parameter, given map[strin
 	}
 }
 
-func parseFSType(_ *Parameters, field, fsType string) error {
-	if fsType == "" || fsType == pv.FSType {
-		return nil
+// checkFSType refuses a class that names two file systems.
+func checkFSType(given map[string]string, wrong *controlplane.Problems) {
+	ours, there := given[volume.OptionFSType]
+	csi, too := given[parameterCSIFSType]
+	if !there || !too {
+		return
 	}
-	return &volume.FieldError{
-		Field:  field,
-		Value:  fsType,
-		Reason: fmt.Sprintf("is not supported; use %q or leave it out: sizes are exact because of its project quota", pv.FSType),
+	a, err := volume.ParseFSType(volume.OptionFSType, ours)
+	b, other := volume.ParseFSType(parameterCSIFSType, csi)
+	if err == nil && other == nil && a != b {
+		wrong.Add(fmt.Sprintf("%s %q and %s %q: name two file systems; leave one of them out", volume.OptionFSType, ours, parameterCSIFSType, csi))
 	}
 }

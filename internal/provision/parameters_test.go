@@ -13,15 +13,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, kind, encrypted, overprovisionRatio, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, " +
+const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, fsType, kind, encrypted, overprovisionRatio, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, " +
 	"csi.storage.k8s.io/node-publish-secret-name, csi.storage.k8s.io/node-publish-secret-namespace, " +
-	"csi.storage.k8s.io/node-expand-secret-name, csi.storage.k8s.io/node-expand-secret-namespace, fsType, csi.storage.k8s.io/fstype"
+	"csi.storage.k8s.io/node-expand-secret-name, csi.storage.k8s.io/node-expand-secret-namespace, csi.storage.k8s.io/fstype"
 
 func TestParseParameters(t *testing.T) {
 	defaults := provision.Parameters{
 		Spec:    volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim},
 		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 	}
+	ext4 := defaults
+	ext4.FSType = volume.Ext4
 	tests := map[string]struct {
 		given map[string]string
 		want  provision.Parameters
@@ -137,13 +139,20 @@ func TestParseParameters(t *testing.T) {
 			given: map[string]string{"inodes": ""},
 			err:   `inodes: is empty; give a whole decimal number greater than 0`,
 		},
+		"ext4":                        {given: map[string]string{"fsType": "ext4"}, want: ext4},
+		"ext4, as CSI classes say it": {given: map[string]string{"csi.storage.k8s.io/fstype": "ext4"}, want: ext4},
+		"ext4 twice":                  {given: map[string]string{"csi.storage.k8s.io/fstype": "ext4", "fsType": "ext4"}, want: ext4},
+		"two file systems": {
+			given: map[string]string{"csi.storage.k8s.io/fstype": "ext4", "fsType": "xfs"},
+			err:   `fsType "xfs" and csi.storage.k8s.io/fstype "ext4": name two file systems; leave one of them out`,
+		},
 		"another file system": {
-			given: map[string]string{"fsType": "ext4"},
-			err:   `fsType "ext4": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota`,
+			given: map[string]string{"fsType": "ext3"},
+			err:   `fsType "ext3": is not a file system that flexlvm makes; it is xfs or ext4`,
 		},
 		"another file system, as CSI classes say it": {
 			given: map[string]string{"csi.storage.k8s.io/fstype": "btrfs"},
-			err:   `csi.storage.k8s.io/fstype "btrfs": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota`,
+			err:   `csi.storage.k8s.io/fstype "btrfs": is not a file system that flexlvm makes; it is xfs or ext4`,
 		},
 		"limits on IO": {
 			given: map[string]string{"readBps": "0", "writeBps": "fast", "readIops": "", "writeIops": "1k"},

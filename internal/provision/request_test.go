@@ -158,8 +158,8 @@ func TestCheckRefuses(t *testing.T) {
 			err:   `mountOptions of StorageClass "flexlvm" are not supported: FlexVolumes cannot have any; create the class again without them, or with door: csi`,
 		},
 		"parameters": {
-			class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"fsType": "ext4"} },
-			err:   `StorageClass "flexlvm": fsType "ext4": is not supported; use "xfs" or leave it out: sizes are exact because of its project quota; a class cannot be changed, create it again`,
+			class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"fsType": "zfs"} },
+			err:   `StorageClass "flexlvm": fsType "zfs": is not a file system that flexlvm makes; it is xfs or ext4; a class cannot be changed, create it again`,
 		},
 		"names too long together": {
 			class: func(c *storagev1.StorageClass) {
@@ -277,6 +277,30 @@ func TestPersistentVolumeOfCSI(t *testing.T) {
 		request.PVName, request.Claim, request.Cluster = pvName, claim(once), ledgertest.Cluster
 		_, _, err := request.Check()
 		require.ErrorContains(t, err, says)
+	}
+}
+
+// Both say which file system it is, and the pool is charged for that one.
+func TestPersistentVolumeWithExt4(t *testing.T) {
+	for door, parameter := range map[pv.Door]string{pv.Flex: "fsType", pv.CSI: "csi.storage.k8s.io/fstype"} {
+		request := provision.Request{PVName: pvName, Claim: claim(nil), Cluster: ledgertest.Cluster, Door: door, Class: class(func(c *storagev1.StorageClass) {
+			c.Parameters = map[string]string{parameter: "ext4"}
+		})}
+		spec, parameters, err := request.Check()
+		require.NoError(t, err)
+		got := request.PersistentVolume(spec, parameters, provision.Node{Name: "node-1", Hostname: "host-1"})
+		require.Equal(t, decimal(volume.Spec{Size: volume.GiB, FSType: volume.Ext4}.DeviceSize()), got.Annotations["flexlvm.io/charged-bytes"])
+		if door == pv.CSI {
+			require.Equal(t, "ext4", got.Spec.CSI.FSType)
+			require.Equal(t, "ext4", got.Spec.CSI.VolumeAttributes["fsType"])
+		} else {
+			require.Equal(t, "ext4", got.Spec.FlexVolume.FSType)
+			require.Equal(t, "ext4", got.Spec.FlexVolume.Options["fsType"])
+		}
+		parsed, err := persistentvolume.Parse(got)
+		require.NoError(t, err)
+		require.Equal(t, volume.Ext4, parsed.FSType)
+		require.Equal(t, volume.Spec{Size: 3 * volume.GiB, FSType: volume.Ext4}.DeviceSize(), parsed.DeviceSize(3*volume.GiB), "what it takes when it grows")
 	}
 }
 

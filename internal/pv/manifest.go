@@ -75,12 +75,12 @@ spec:
 const (
 	flexTemplate = `  flexVolume:
     driver: ` + Driver + `
-    fsType: ` + FSType + `
+    fsType: %s
     options:
 `
 	csiTemplate = `  csi:
     driver: ` + Provisioner + `
-    fsType: ` + FSType + `
+    fsType: %s
     volumeHandle: %s
 %s    volumeAttributes:
 `
@@ -91,9 +91,9 @@ func (m Manifest) source() string {
 	const indent = "      "
 	if m.Door == CSI {
 		secrets := m.Secrets.Publish.lines("    ", "nodePublishSecretRef") + m.Secrets.Expand.lines("    ", "nodeExpandSecretRef")
-		return fmt.Sprintf(csiTemplate, strconv.QuoteToASCII(m.Handle()), secrets) + entries(indent, m.Attributes())
+		return fmt.Sprintf(csiTemplate, m.Spec.FSType, strconv.QuoteToASCII(m.Handle()), secrets) + entries(indent, m.Attributes())
 	}
-	return flexTemplate + entries(indent, m.Options())
+	return fmt.Sprintf(flexTemplate, m.Spec.FSType) + entries(indent, m.Options())
 }
 
 // YAML returns the two objects as the provisioner and the user would have written them.

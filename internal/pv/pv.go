@@ -8,8 +8,6 @@ const (
 	Driver = "flexlvm.io/flexlvm"
 	// Provisioner is what a StorageClass names to get its volumes from us.
 	Provisioner = "flexlvm.io"
-	// FSType is the only file system that the driver makes.
-	FSType = "xfs"
 
 	// LabelNode holds NodeLabelValue of the node that carries the volume, so that
 	// a node can watch its own PersistentVolumes and no others.

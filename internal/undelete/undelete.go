@@ -44,7 +44,7 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 		// Of a layout that is not flexlvm's, linear is as good as any: what exists is
 		// mounted as it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
-		Ratio: w.Ratio, Inodes: w.Inodes, Encrypted: v.Encrypted,
+		Ratio: w.Ratio, Inodes: w.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
 	}
 	if err := checkSecret(v, w); err != nil {
 		return pv.Manifest{}, err

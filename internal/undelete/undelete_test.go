@@ -63,6 +63,18 @@ func TestManifestOfAnEncryptedVolume(t *testing.T) {
 	require.Equal(t, pv.Secrets{Publish: secret, Expand: secret}, m.Secrets)
 }
 
+func TestManifestOfAnExt4Volume(t *testing.T) {
+	v := released()
+	v.FSType = volume.Ext4
+	for _, door := range []pv.Door{pv.Flex, pv.CSI} {
+		m, err := undelete.Manifest(v, undelete.Wish{Door: door})
+		require.NoError(t, err)
+		require.Equal(t, "ext4", m.Options()[volume.OptionFSType])
+		require.Contains(t, m.YAML(), "    fsType: ext4\n")
+		require.Contains(t, m.YAML(), `      fsType: "ext4"`)
+	}
+}
+
 func TestMayReturn(t *testing.T) {
 	require.NoError(t, undelete.MayReturn(released()))
 	for says, change := range map[string]func(*inventory.Volume){

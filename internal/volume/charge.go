@@ -20,7 +20,12 @@ func (s Spec) Header() Bytes {
 }
 
 // DeviceSize returns the size of the logical volume that holds a volume of this spec.
-func (s Spec) DeviceSize() Bytes { return s.Header() + DeviceSize(s.Size, s.Inodes) }
+func (s Spec) DeviceSize() Bytes {
+	if s.FSType == Ext4 {
+		return s.Header() + ext4DeviceSize(s.Size)
+	}
+	return s.Header() + DeviceSize(s.Size, s.Inodes)
+}
 
 // ChargeIn is Charge in a group with extents of this size.
 func (s Spec) ChargeIn(extent Bytes) Bytes {

@@ -27,6 +27,7 @@ const (
 	OptionVolume    = "volume"
 	OptionFS        = "filesystemUUID"
 	OptionEncrypted = "encrypted"
+	OptionFSType    = "fsType"
 )
 
 // An Option is a field of a Spec as it appears in a PersistentVolume's
@@ -82,6 +83,9 @@ var options = [...]Option{
 	{Name: OptionInodes, Class: true,
 		parse: into(func(s *Spec) *int64 { return &s.Inodes }, ParseInodes),
 		print: func(s *Spec) string { return number(s.Inodes) }},
+	{Name: OptionFSType, Class: true,
+		parse: into(func(s *Spec) *FSType { return &s.FSType }, ParseFSType),
+		print: func(s *Spec) string { return string(s.FSType) }}, // XFS is not written out
 	{Name: OptionKind, Class: true,
 		parse: into(func(s *Spec) *Kind { return &s.Kind }, ParseKind),
 		print: func(s *Spec) string { return string(s.Kind) }},

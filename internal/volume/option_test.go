@@ -24,6 +24,7 @@ func TestOptionsAreReadBack(t *testing.T) {
 		with(func(s *Spec) { s.Layout, s.Mirrors = Raid1, 2 }),
 		with(func(s *Spec) { s.Layout, s.ThinPool, s.CloneOf = Thin, "thinpool", "pvc-0" }),
 		with(func(s *Spec) { s.Kind, s.ReadOnly, s.Encrypted = Claim, false, true }),
+		with(func(s *Spec) { s.Kind, s.ReadOnly, s.FSType = Claim, false, Ext4 }),
 		with(func(s *Spec) { s.FS = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01" }),
 	} {
 		written := want.Options()

@@ -38,11 +38,11 @@ func LogSize(size Bytes) Bytes {
 	return min(max(size/logShare, minLog), maxLog).RoundUp(Block)
 }
 
-// DeviceSize returns the size of the logical volume that holds a volume of this size: the
+// DeviceSize returns the size of the logical volume that holds an XFS volume of this size: the
 // data, and XFS's log, metadata and reserves on top, rounded up to extents. inodes is the
 // limit on inodes, 0 for none.
 //
-// It is the only place where the overhead of the file system is computed, for the
+// It is the only place where the overhead of XFS is computed (ext4DeviceSize has that of ext4), for the
 // provisioner's charge and for the driver alike. It errs on the large side; after mkfs
 // the driver checks on the file system itself that size really fits.
 func DeviceSize(size Bytes, inodes int64) Bytes {

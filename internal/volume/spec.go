@@ -19,6 +19,7 @@ type Spec struct {
 	// and it is not an option: it makes no difference to the volume on the node.
 	Ratio    Ratio
 	Inodes   int64 // hard limit on inodes; 0 means none
+	FSType   FSType
 	Kind     Kind
 	ReadOnly bool // for the readers of a replica: it is mounted where it is, and never made
 	// Encrypted: its file system lies in a LUKS2 container, whose key each mount brings.
@@ -135,6 +136,9 @@ func (s Spec) Validate() error {
 		return invalid(OptionReadOnly, "true", "belongs to kind %s, and the kind is %s; remove it, and let pods ask for readOnly", Dataset, s.Kind)
 	case s.Encrypted && s.Kind == Dataset:
 		return invalid(OptionEncrypted, "true", "does not belong to kind %s, whose readers have no key; remove it", Dataset)
+	}
+	if err := s.validateFSType(); err != nil {
+		return err
 	}
 	if err := s.validateLayout(); err != nil {
 		return err

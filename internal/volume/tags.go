@@ -19,6 +19,7 @@ const (
 	tagWipe      = "flexlvm.wipe="
 	tagClone     = "flexlvm.clone="
 	tagLUKS      = "flexlvm.luks="
+	tagFSType    = "flexlvm.fstype="
 )
 
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
@@ -42,6 +43,9 @@ type Tags struct {
 	// LUKS is the UUID of the container that the file system lies in, chosen before it is
 	// made; empty if the volume is not encrypted.
 	LUKS string
+	// FSType takes no tag where it is XFS. A release that knows only that refuses the
+	// others.
+	FSType FSType
 }
 
 // Owned reports whether a logical volume with these tags is ours at all.
@@ -72,6 +76,9 @@ func (t Tags) Strings() []string {
 	}
 	if t.LUKS != "" {
 		out = append(out, tagLUKS+t.LUKS)
+	}
+	if t.FSType != XFS {
+		out = append(out, tagFSType+t.FSType.String())
 	}
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
@@ -163,20 +170,33 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 	if t.Wipe, err = ParseWipe(tagWipe, wipe); err != nil {
 		return Tags{}, err
 	}
-	if clone, ok := take(tagClone); ok {
-		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
-			return Tags{}, invalid(tagClone, clone, "is not the UUID of another file system")
-		}
-	}
-	if luks, ok := take(tagLUKS); ok {
-		if t.LUKS = luks; !fsUUID(luks) {
-			return Tags{}, invalid(tagLUKS, luks, "is not the UUID of an encrypted volume")
-		}
+	if err := t.takeContent(take); err != nil {
+		return Tags{}, err
 	}
 	for key := range found {
 		return Tags{}, invalid("tag", key, "is not known to this release")
 	}
 	return t, nil
+}
+
+// takeContent reads those tags about what is on the volume's device that not every volume has.
+func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
+	if clone, ok := take(tagClone); ok {
+		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
+			return invalid(tagClone, clone, "is not the UUID of another file system")
+		}
+	}
+	if luks, ok := take(tagLUKS); ok {
+		if t.LUKS = luks; !fsUUID(luks) {
+			return invalid(tagLUKS, luks, "is not the UUID of an encrypted volume")
+		}
+	}
+	if fsType, ok := take(tagFSType); ok {
+		if t.FSType, err = ParseFSType(tagFSType, fsType); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fsUUID reports whether s is a UUID in its canonical form: 8-4-4-4-12 lower-case

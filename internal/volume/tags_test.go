@@ -22,7 +22,11 @@ func TestTagsRoundTrip(t *testing.T) {
 	half.LUKS = "2d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
 	encrypted := good
 	encrypted.LUKS = half.LUKS
-	for _, want := range []Tags{good, without, half, encrypted} {
+	ext4 := good
+	ext4.FSType = Ext4
+	require.Contains(t, ext4.Strings(), "flexlvm.fstype=ext4")
+	require.NotContains(t, strings.Join(good.Strings(), " "), "fstype")
+	for _, want := range []Tags{good, without, half, encrypted, ext4} {
 		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -48,6 +52,7 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		"only the mark":    {TagOwned},
 		"no state":         replace("flexlvm.state=", ""),
 		"unknown state":    replace("flexlvm.state=", "flexlvm.state=happy"),
+		"file system":      append(good.Strings(), "flexlvm.fstype=zfs"),
 		"two states":       append(good.Strings(), "flexlvm.state=creating"),
 		"no fs":            replace("flexlvm.fs=", ""),
 		"fs upper case":    replace("flexlvm.fs=", "flexlvm.fs=0D9EE5BA-5B9B-4C8E-8D7E-0F4B8F0C6A11"),

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/flexlvm/flexlvm/internal/ondisk"
 )
 
 // ErrNoFilesystem: what was read is not the superblock of a whole XFS file system. This
@@ -72,27 +74,13 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 	if sector[offInProgress] != 0 {
 		return Superblock{}, fmt.Errorf("%w: mkfs did not come to its end", ErrNoFilesystem)
 	}
-	id := formatUUID([16]byte(sector[offUUID : offUUID+16]))
+	id := ondisk.FormatUUID([16]byte(sector[offUUID : offUUID+16]))
 	return Superblock{UUID: id}, nil
 }
 
 // checksum is CRC-32C over the sector with the CRC itself taken as zero.
 func checksum(sector []byte) uint32 {
-	crc := crc32c(^uint32(0), sector[:offCRC])
-	crc = crc32c(crc, make([]byte, 4))
-	return ^crc32c(crc, sector[offCRC+4:])
-}
-
-// crc32c continues a CRC-32C bit by bit. hash/crc32 is made for long inputs: at
-// its first use it works through 1.5 MiB to prepare its tables, which is longer
-// than anything else a mount does here, and a flexlvm process needs one sector.
-func crc32c(crc uint32, p []byte) uint32 {
-	const castagnoli = 0x82f63b78 // reversed, as hash/crc32 has it
-	for _, b := range p {
-		crc ^= uint32(b)
-		for range 8 {
-			crc = crc>>1 ^ castagnoli&-(crc&1)
-		}
-	}
-	return crc
+	crc := ondisk.CRC32C(^uint32(0), sector[:offCRC])
+	crc = ondisk.CRC32C(crc, make([]byte, 4))
+	return ^ondisk.CRC32C(crc, sector[offCRC+4:])
 }

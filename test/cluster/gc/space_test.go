@@ -174,7 +174,7 @@ func (s *space) promise(class, group, name string) {
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 			}}}},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
-				Driver: pv.Driver, FSType: pv.FSType, Options: map[string]string{"volumeGroup": group, "size": "67108864", "clusterUID": s.uid},
+				Driver: pv.Driver, FSType: "xfs", Options: map[string]string{"volumeGroup": group, "size": "67108864", "clusterUID": s.uid},
 			}},
 		},
 	}, metav1.CreateOptions{})

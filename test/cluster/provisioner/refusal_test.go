@@ -81,9 +81,11 @@ var refusals = map[string]struct {
 		},
 		event: []string{`thinPool: is required with layout "thin"`, `overprovisionRatio "0.5": is less than 1`},
 	},
-	"ext4": {
-		class: func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "ext4"} },
-		event: []string{`csi.storage.k8s.io/fstype "ext4": is not supported; use "xfs"`},
+	"file system": {
+		class: func(c *storagev1.StorageClass) {
+			c.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "btrfs"}
+		},
+		event: []string{`csi.storage.k8s.io/fstype "btrfs": is not a file system that flexlvm makes; it is xfs or ext4`},
 	},
 }
 

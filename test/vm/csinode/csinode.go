@@ -86,7 +86,7 @@ func (n *Node) Mount(ctx context.Context, s volume.Spec, target string) error {
 	_, err := n.client.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
 		VolumeId: handle(s), TargetPath: target, VolumeContext: attributes, Secrets: n.Secrets,
 		VolumeCapability: &csi.VolumeCapability{
-			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: pv.FSType}},
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: s.FSType.String()}},
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
 		},
 	})

@@ -1,4 +1,4 @@
-package xfs
+package ondisk
 
 import (
 	"fmt"
@@ -19,10 +19,10 @@ func NewUUID() (string, error) {
 	}
 	b[6] = b[6]&0x0f | 4<<4 // the version
 	b[8] = b[8]&0x3f | 2<<6 // the variant
-	return formatUUID(b), nil
+	return FormatUUID(b), nil
 }
 
-// formatUUID gives a UUID its canonical form.
-func formatUUID(b [16]byte) string {
+// FormatUUID gives a UUID its canonical form.
+func FormatUUID(b [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
