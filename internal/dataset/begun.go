@@ -55,7 +55,7 @@ func (r *Replica) begun() (first time.Time, ran bool) {
 // first loader began; empty otherwise. A loader ends itself in time; this is for a
 // sequence of them, of which each failed early.
 func (p *planner) overdue(r *Replica) string {
-	if p.Source.Timeout == 0 || r.Job == nil || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
+	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
 		return ""
 	}
 	first, _ := r.begun()
@@ -85,11 +85,12 @@ func couldNotRun(pod *corev1.Pod) string {
 }
 
 // loadFailedFor reports whether a Job that has failed says something of its load. One
-// whose loader never ran is made anew, for ever: nodes come, and room.
+// whose loader never ran is made anew, for ever: nodes come, and room. One that copied from
+// peers says nothing of the source.
 func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 	_, failed, why = end(r.Job)
 	_, ran := r.begun()
-	return failed && ran && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
+	return failed && ran && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
 }
 
 // again makes a Job anew whose loader never ran, some time after it ended.

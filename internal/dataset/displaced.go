@@ -35,7 +35,9 @@ func (s *Observed) mayDisplace() bool {
 func (p *planner) whole(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !p.makesWay(index, r, status) {
 		p.complete(r, status)
-		p.refresh(index, r, status)
+		if !p.servesPeers(index, r, status) {
+			p.refresh(index, r, status)
+		}
 	}
 }
 

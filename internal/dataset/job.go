@@ -50,6 +50,7 @@ type task struct {
 	index   int
 	claim   *corev1.PersistentVolumeClaim
 	attempt string
+	from    *copying // peers, in place of the source; may be nil
 }
 
 // attempt names a load as it was asked for: one that failed is not tried again until
@@ -141,6 +142,7 @@ func (t task) loadArgs(sync bool) []string {
 	if sync {
 		args = append(args, "--sync")
 	}
+	args = append(args, t.peerArgs()...)
 	return append(args, "--", t.source.URL, t.dest())
 }
 
@@ -272,6 +274,9 @@ func (t task) mountFiles(spec *corev1.PodSpec) {
 	}
 	if name := t.source.Secret; name != "" {
 		add("credentials", credentialsDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: &yes, DefaultMode: &mode}})
+	}
+	if name := t.source.Peers; name != "" && t.from != nil {
+		add("peers", peersDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: &yes, DefaultMode: &mode}})
 	}
 	if name := t.source.CAConfigMap; name != "" {
 		add("authority", authorityDir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{

@@ -67,6 +67,11 @@ const (
 	annotationMakesRoom = "flexlvm.io/makes-room"
 	// annotationWasDisplaced on a claim is when it was made in place of one that was displaced.
 	annotationWasDisplaced = "flexlvm.io/was-displaced"
+	// annotationPeersFailed on a claim is when copying it from peers failed: from then on it
+	// is loaded from its source.
+	annotationPeersFailed = "flexlvm.io/peers-failed"
+	// annotationPeers on a Job that copies from peers names their claims, with commas between.
+	annotationPeers = "flexlvm.io/peers"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.
@@ -78,6 +83,8 @@ const (
 	roleLoad  = "load"  // fills a replica
 	roleVisit = "visit" // mounts a complete replica, to let it grow or to look for news
 	rolePut   = "put"   // uploads
+	// roleServe serves a complete replica to the loaders of others.
+	roleServe = "serve"
 	// roleMirror uploads what changes, for ever.
 	roleMirror = "mirror"
 )

@@ -69,6 +69,7 @@ type planner struct {
 	nodes  int             // that there are for replicas
 	count  int32           // of replicas that are wanted
 	places map[int]place   // of replicas: All; nil for a number of them
+	peers  peering         // who copies from whom
 }
 
 func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }
@@ -106,6 +107,7 @@ func (p *planner) copies() {
 		p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
 	}
 	p.Status.NodeAffinity = withData(has(p.label()))
+	p.peers = p.peering()
 	var told []int
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
@@ -253,8 +255,9 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	case r.Job == nil && r.Busy:
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its last loader has not ended yet"
 	case r.Job == nil:
-		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is made"
-		p.do(Action{Verb: Create, Object: task.load()})
+		p.begin(index, r, status)
+	case p.peersFailed(r):
+		p.giveUpPeers(r, status)
 	case !current && !going(r.Job):
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
 		p.do(Action{Verb: Delete, Object: r.Job})

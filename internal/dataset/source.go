@@ -55,6 +55,8 @@ type Source struct {
 	Advice         []string      // what whoever wrote the volume should know
 	Displaceable   bool          // another dataset may displace it while no pod reads it
 	Displaces      bool          // it may displace such others
+	Peers          string        // Secret with the token by which replicas are copied from each other; empty: never
+	SourceLoaders  int           // how many loaders ask the source at once, with Peers; 0: any number
 	Grace          time.Duration // how long a replica stays on a node that does not match nodeAffinity
 }
 
@@ -126,7 +128,7 @@ func digest(parts ...any) string {
 var (
 	optionsOfReads = []string{"evictionPolicy", "storageClass", "dataPath", "nodeAffinityGrace"}
 	optionsOfAll   = slices.Concat(optionsOfReads, []string{"outputURL"})
-	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum", "displaceable", "displaces"}
+	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum", "displaceable", "displaces", "peersSecretName", "sourceLoaders"}
 )
 
 // A sourceKind is what a sourceType has of its own.
@@ -296,6 +298,9 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 		return err
 	}
 	if err := s.readRefresh(replicas, options["refresh"]); err != nil {
+		return err
+	}
+	if err := s.readPeers(options); err != nil {
 		return err
 	}
 	return s.readDistribution(replicas, options)

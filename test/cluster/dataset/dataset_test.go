@@ -46,6 +46,7 @@ func TestDatasets(t *testing.T) {
 	t.Run("labels that flap", k.testKept)
 	t.Run("every matching node", k.testEveryNode)
 	t.Run("displacing", k.testDisplacing)
+	t.Run("peers", k.testPeers)
 	t.Run("quota", k.testQuota)
 	t.Run("many replicas", k.testMany)
 	t.Run("edits", k.testEdited)

@@ -75,6 +75,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	}
 
 	k.testCopiedClaims(t, s, stolen)
+	k.testPeerJobs(t, s, stolen)
 	for message, changes := range jobsOfThieves {
 		for name, change := range changes {
 			// What several policies refuse, any of them may answer.

@@ -21,7 +21,7 @@ import (
 func (k *kubelets) testExamples(t *testing.T) {
 	s := k.namespace(t, "examples")
 	k.kubectl(t, "apply", "-n", s.name, "-f", filepath.Join(k.source, "examples/datasets"))
-	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-displaceable", "s3-displacing"} {
+	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-peers", "s3-displaceable", "s3-displacing"} {
 		s.status(name, flexlvmv1.StateRunning, "success")
 	}
 	// The training job goes where its data are, and names nothing but the claim.

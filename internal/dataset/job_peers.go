@@ -1,0 +1,71 @@
+package dataset
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	peersPort = 8091
+	peersDir  = "/peers"
+)
+
+// copying is what a loader copies from peers.
+type copying struct {
+	claims    []string // of the peers
+	addresses []string // of their pods
+	digest    string   // of what they have
+}
+
+// copies reports whether a Job copies from peers.
+func copies(job *batchv1.Job) bool { return job != nil && job.Annotations[annotationPeers] != "" }
+
+// copy fills a replica from peers. It sees nothing by which the source could be asked.
+func (t task) copy(from copying) *batchv1.Job {
+	t.from = &from
+	t.source.Secret, t.source.CAConfigMap, t.source.Claim = "", "", ""
+	job := t.load()
+	job.Annotations[annotationPeers] = strings.Join(from.claims, ",")
+	return job
+}
+
+// serve serves a complete replica to loaders that copy it, until it is deleted. It cannot
+// write to the replica.
+func (t task) serve() *batchv1.Job {
+	t.from = &copying{}
+	t.source.Secret, t.source.CAConfigMap, t.source.Claim, t.source.Access = "", "", "", nil
+	args := append([]string{"serve", "--address=:" + strconv.Itoa(peersPort)}, t.flags()...)
+	args = append(args, t.identity()...)
+	if t.source.Bandwidth != "" {
+		args = append(args, "--bandwidth="+t.source.Bandwidth)
+	}
+	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleServe, append(args, "--", t.dest()))
+	c := &job.Spec.Template.Spec.Containers[0]
+	c.Ports = append(c.Ports, corev1.ContainerPort{Name: "peers", ContainerPort: peersPort})
+	c.VolumeMounts[0].ReadOnly = true
+	return job
+}
+
+// identity is by which peers know each other.
+func (t task) identity() []string {
+	return []string{"--peers-dir=" + peersDir, "--peers-dataset=" + hash(t.owner, t.config.ID)}
+}
+
+// peerArgs are the flags of a loader whose replica is copied, or can be.
+func (t task) peerArgs() []string {
+	switch {
+	case t.source.Peers == "":
+		return nil
+	case t.from == nil:
+		return []string{"--index"}
+	}
+	args := append(t.identity(), "--peer-index="+t.from.digest)
+	for _, address := range t.from.addresses {
+		args = append(args, "--peer="+net.JoinHostPort(address, strconv.Itoa(peersPort)))
+	}
+	return args
+}

@@ -1,0 +1,226 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const (
+	// mostPeers bounds from how many peers a replica is copied.
+	mostPeers = 8
+	// serverStarts is how long the server of a peer may take to begin. Then others are
+	// loaded from the source, as if it were not there.
+	serverStarts = 2 * time.Minute
+)
+
+// peering is who copies from whom. A replica copies from all that serve, and as many copy
+// at once as serve: so their number doubles with each round.
+type peering struct {
+	digest    string       // of what is copied; empty if nothing can be
+	ready     []int        // replicas that serve
+	coming    bool         // others are about to
+	servers   map[int]bool // replicas that are to serve
+	copying   int          // loaders that copy
+	atSource  int          // loaders that may ask the source
+	rotations int
+}
+
+// peering looks at all replicas of a volume.
+func (p *planner) peering() peering {
+	out := peering{servers: map[int]bool{}}
+	if p.Source.Peers == "" {
+		return out
+	}
+	named, wanting := map[string]bool{}, 0
+	for _, index := range p.indexes() {
+		r := p.Replicas[index]
+		if p.wantsPeers(index, r) {
+			wanting++
+		}
+		if r == nil || stuck(r, p.Now) {
+			continue
+		}
+		working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && ended(r.Job).IsZero()
+		switch {
+		case working && copies(r.Job):
+			out.copying++
+			for _, claim := range strings.Split(r.Job.Annotations[annotationPeers], ",") {
+				named[claim] = true
+			}
+		case working || r.Busy:
+			out.atSource++
+		}
+	}
+	var able []int
+	able, out.digest = p.ableToServe()
+	out.choose(p, able, named, wanting)
+	for _, index := range able {
+		r := p.Replicas[index]
+		if !out.servers[index] {
+			continue
+		}
+		serving := r.Job != nil && r.Job.Labels[labelRole] == roleServe && !going(r.Job) && ended(r.Job).IsZero()
+		switch {
+		case serving && ready(r.Pod) && r.Pod.Status.PodIP != "":
+			out.ready = append(out.ready, index)
+		case r.Job == nil || r.Job.Labels[labelRole] != roleServe || serving && p.Now.Sub(r.Job.CreationTimestamp.Time) < serverStarts:
+			out.coming = true
+		}
+	}
+	return out
+}
+
+// choose which replicas are to serve: those from which others copy, and else as many as
+// are wanted, first those that serve already.
+func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting int) {
+	for _, index := range able {
+		if named[p.Replicas[index].Claim.Name] {
+			o.servers[index] = true
+		}
+	}
+	for _, serving := range []bool{true, false} {
+		for _, index := range able {
+			job := p.Replicas[index].Job
+			if len(o.servers) < wanting && (job != nil && job.Labels[labelRole] == roleServe) == serving {
+				o.servers[index] = true
+			}
+		}
+	}
+}
+
+// wantsPeers reports whether a replica is to be copied, or is about to be.
+func (p *planner) wantsPeers(index int, r *Replica) bool {
+	if !p.isWanted(index) || p.places == nil && index >= p.nodes+mostAhead {
+		return false
+	}
+	claim := replicaName(p.Owner.Name, p.Config.ID, index)
+	switch p.remembered(index, claim).State {
+	case flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaDisplaced:
+		return false
+	}
+	if r == nil || r.Claim == nil {
+		return true
+	}
+	return !p.isComplete(index, r) && r.Claim.Annotations[annotationPeersFailed] == "" && !stuck(r, p.Now)
+}
+
+// stuck reports whether no node takes a replica's loader: it may never begin, and does not
+// keep others from beginning.
+func stuck(r *Replica, now time.Time) bool {
+	if r.Pod == nil || r.Job == nil {
+		return false
+	}
+	return now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing && slices.ContainsFunc(r.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
+	})
+}
+
+// ableToServe are the complete replicas that stay and hold the same: what most of them hold,
+// if the source changed meanwhile.
+func (p *planner) ableToServe() (able []int, digest string) {
+	holders := map[string][]int{}
+	for _, index := range p.indexes() {
+		r := p.Replicas[index]
+		if r == nil || !p.isWanted(index) || !p.isComplete(index, r) || going(r.Claim) || p.outdated(index, r) != "" ||
+			r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || r.Claim.Annotations[annotationDisplacedBy] != "" {
+			continue
+		}
+		held := loadedReport(r.Claim).Index
+		if held == "" {
+			continue
+		}
+		holders[held] = append(holders[held], index)
+		if len(holders[held]) > len(able) {
+			able, digest = holders[held], held
+		}
+	}
+	return able, digest
+}
+
+// begin makes a replica's loader when it is its turn: one that copies from peers, or one
+// that asks the source.
+func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is made"
+	task, o := p.task(index, r.Claim), &p.peers
+	alone := p.Source.Peers == "" || r.Claim.Annotations[annotationPeersFailed] != ""
+	switch {
+	case !alone && o.copying < len(o.ready):
+		o.copying++
+		p.do(Action{Verb: Create, Object: task.copy(p.copyFrom())})
+	case !alone && (len(o.ready) > 0 || o.coming):
+		status.Message = "it waits for a replica that it can be copied from"
+	case p.Source.Peers != "" && o.atSource >= p.Source.SourceLoaders:
+		status.Message = fmt.Sprintf("it waits for its turn: %d of its dataset's loaders ask the source, and sourceLoaders is %d", o.atSource, p.Source.SourceLoaders)
+	default:
+		o.atSource++
+		p.do(Action{Verb: Create, Object: task.load()})
+	}
+}
+
+// copyFrom are the peers of the next loader, another first each time.
+func (p *planner) copyFrom() copying {
+	o := &p.peers
+	out := copying{digest: o.digest}
+	for i := range min(len(o.ready), mostPeers) {
+		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
+		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
+	}
+	o.rotations++
+	return out
+}
+
+// peersFailed reports whether a replica's loader says that it could not copy it. One that
+// was killed says nothing, and is started again.
+func (p *planner) peersFailed(r *Replica) bool {
+	if !copies(r.Job) || going(r.Job) {
+		return false
+	}
+	_, failed, _ := end(r.Job)
+	_, ran := r.begun()
+	return ran && (failed || r.Pod != nil && r.Pod.Status.Phase == corev1.PodFailed && reportOf(r.Pod) != nil)
+}
+
+// giveUpPeers has a replica loaded from the source. What has come is kept.
+func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
+	_, _, why := end(r.Job)
+	message := "it could not be copied from other replicas, and is loaded from its source: " + failure(r.Pod, why)
+	status.State, status.Message = flexlvmv1.ReplicaWaiting, message
+	p.do(
+		Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationPeersFailed: p.Now.UTC().Format(time.RFC3339)},
+			Reason: "PeersFailed", Message: "claim " + r.Claim.Name + ": " + message},
+		Action{Verb: Delete, Object: r.Job},
+	)
+}
+
+// servesPeers plans the server of a complete replica, and reports whether its Job is for
+// that. While it serves, kubelet also lets it grow.
+func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+	serving := r.Job != nil && r.Job.Labels[labelRole] == roleServe
+	wanted := p.peers.servers[index] && status.State == flexlvmv1.ReplicaComplete
+	if !serving && !wanted {
+		return false
+	}
+	p.soon(whileLoading)
+	switch {
+	case serving && !wanted && !going(r.Job):
+		p.do(Action{Verb: Delete, Object: r.Job})
+	case !wanted || r.Busy && r.Job == nil:
+	case r.Job == nil:
+		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
+	case going(r.Job) || ended(r.Job).IsZero(): // it serves, or is not done
+	case serving:
+		_, _, why := end(r.Job)
+		status.Message = "it cannot be copied: " + failure(r.Pod, why)
+		p.again(Action{Verb: Delete, Object: r.Job}, ended(r.Job))
+	default:
+		p.do(Action{Verb: Delete, Object: r.Job})
+	}
+	return true
+}

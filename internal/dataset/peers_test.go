@@ -1,0 +1,288 @@
+package dataset
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+const indexed = `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30,"index":"sha256:a"}`
+
+// newRack wants replicas that are copied from each other.
+func newRack(t *testing.T, replicas int, options ...string) *stage {
+	t.Helper()
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+		v.Replicas = flexlvmv1.ReplicaCount(replicas)
+		v.Options["peersSecretName"] = "peers"
+		for i := 0; i < len(options); i += 2 {
+			v.Options[options[i]] = flexlvmv1.OptionValue(options[i+1])
+		}
+	})
+	s.Fitting = fitting(replicas)
+	return s
+}
+
+// indexed is complete and can be copied.
+func (s *stage) indexed(index int) *Replica {
+	r := s.completed(index)
+	r.Claim.Annotations[annotationLoaded] = indexed
+	return r
+}
+
+// serving is that, and serves.
+func (s *stage) serving(index int) *Replica {
+	r := s.indexed(index)
+	r.Job = s.task(index, r.Claim).serve()
+	r.Job.CreationTimestamp = metav1.NewTime(now)
+	r.Pod = &corev1.Pod{Status: corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: fmt.Sprintf("10.0.0.%d", index), Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}}
+	return r
+}
+
+// copying is a replica that is copied from another.
+func (s *stage) copying(index int, from ...int) *Replica {
+	r := s.claimed(index)
+	what := copying{digest: "sha256:a"}
+	for _, i := range from {
+		what.claims, what.addresses = append(what.claims, s.Replicas[i].Claim.Name), append(what.addresses, s.Replicas[i].Pod.Status.PodIP)
+	}
+	r.Job = s.task(index, r.Claim).copy(what)
+	r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: loader, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now)}},
+	}}}}
+	return r
+}
+
+func created(out Outcome) *batchv1.Job {
+	for _, a := range out.Actions {
+		if job, is := a.Object.(*batchv1.Job); is && a.Verb == Create {
+			return job
+		}
+	}
+	return nil
+}
+
+func TestPeersAskTheSourceInTurns(t *testing.T) {
+	s := newRack(t, 3)
+	for i := range 3 {
+		s.claimed(i)
+	}
+	out := s.requirePlan("create job v-a-0")
+	require.Contains(t, argsOf(created(out)), "--index")
+	require.NotContains(t, strings.Join(argsOf(created(out)), " "), "peer")
+	require.Contains(t, out.Status.Nodes[1].Message, "waits for its turn: 1 of its dataset's loaders ask the source")
+
+	s.loading(0, corev1.PodRunning)
+	s.requirePlan()
+	two := newRack(t, 3, "sourceLoaders", "2")
+	two.loading(0, corev1.PodRunning)
+	two.claimed(1)
+	two.claimed(2)
+	two.requirePlan("create job v-a-1")
+	// A pod of a Job that is gone still asks.
+	s.Replicas[0].Job, s.Replicas[0].Busy = nil, true
+	s.requirePlan()
+	// A loader that no node takes keeps nobody from loading.
+	r := s.loading(0, corev1.PodPending)
+	r.Pod.CreationTimestamp = metav1.NewTime(now.Add(-beforeDisplacing))
+	r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	s.requirePlan("create job v-a-1")
+}
+
+func argsOf(job *batchv1.Job) []string { return job.Spec.Template.Spec.Containers[0].Args }
+
+func TestPeersServeWhileOthersLoad(t *testing.T) {
+	s := newRack(t, 3)
+	s.indexed(0)
+	s.claimed(1)
+	s.claimed(2)
+	s.requirePlan("delete job v-a-0") // the load has ended
+	s.Replicas[0].Job = nil
+	out := s.requirePlan("create job v-a-0")
+	job := created(out)
+	require.Equal(t, roleServe, job.Labels[labelRole])
+	require.Equal(t, []string{"serve", "--address=:8091", "--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--peers-dir=/peers", "--peers-dataset=" + s.hash(), "--", "/data"}, argsOf(job))
+	pod := job.Spec.Template.Spec
+	require.Len(t, pod.Volumes, 2)
+	require.Equal(t, "peers", pod.Volumes[1].Secret.SecretName)
+	require.True(t, pod.Containers[0].VolumeMounts[0].ReadOnly)
+	require.Contains(t, out.Status.Nodes[1].Message, "waits for a replica that it can be copied from")
+
+	s.serving(0)
+	out = s.requirePlan("create job v-a-1")
+	job = created(out)
+	require.Equal(t, "v-a-0", job.Annotations[annotationPeers])
+	require.Contains(t, argsOf(job), "--peer=10.0.0.0:8091")
+	require.Contains(t, argsOf(job), "--peer-index=sha256:a")
+	require.Len(t, job.Spec.Template.Spec.Volumes, 2, "no credentials of the source")
+	require.Equal(t, "peers", job.Spec.Template.Spec.Volumes[1].Secret.SecretName)
+
+	s.copying(1, 0)
+	s.requirePlan() // one serves, and one copies
+	s.indexed(1).Job = nil
+	s.requirePlan("create job v-a-2")
+
+	s.copying(2, 0)
+	s.requirePlan()
+	s.indexed(2).Job = nil
+	s.requirePlan("delete job v-a-0") // nobody wants it any more
+}
+
+// The number of replicas doubles: seven rounds, the one of the source among them, are enough for 64.
+func TestPeersDouble(t *testing.T) {
+	const replicas = 64
+	s := newRack(t, replicas)
+	for i := range replicas {
+		s.claimed(i)
+	}
+	rounds, atSource := 0, 0
+	for len(s.Labelled) < replicas {
+		rounds++
+		require.LessOrEqual(t, rounds, 7)
+		_, out := s.plan()
+		for _, a := range out.Actions {
+			if job, is := a.Object.(*batchv1.Job); is && a.Verb == Create && job.Labels[labelRole] == roleLoad {
+				if !copies(job) {
+					atSource++
+				}
+				var index int
+				_, err := fmt.Sscanf(job.Name, "v-a-%d", &index)
+				require.NoError(t, err)
+				s.serving(index)
+			}
+		}
+	}
+	require.Equal(t, 1, atSource)
+	require.Equal(t, 7, rounds)
+}
+
+func TestPeersThatFailLeadToTheSource(t *testing.T) {
+	s := newRack(t, 2)
+	s.serving(0)
+	r := s.copying(1, 0)
+	fail := func(message string) {
+		r.Pod.Status.Phase = corev1.PodFailed
+		r.Pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: message, StartedAt: metav1.NewTime(now)}}
+	}
+	fail("")
+	s.requirePlan() // it was killed, and copies on
+	fail(`{"state":"failed","message":"no peer gives the index"}`)
+	out := s.requirePlan("annotate claim v-a-1", "delete job v-a-1")
+	require.False(t, out.Failed)
+	require.Equal(t, "PeersFailed", out.Actions[0].Reason)
+	require.Contains(t, out.Actions[0].Message, "no peer gives the index")
+	require.NotEmpty(t, out.Actions[0].Annotations[annotationPeersFailed])
+
+	// For good, too: the source may have what peers have not.
+	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+	s.requirePlan("annotate claim v-a-1", "delete job v-a-1")
+
+	maps.Copy(r.Claim.Annotations, out.Actions[0].Annotations)
+	r.Job, r.Pod = nil, nil
+	got, out := s.plan()
+	require.Equal(t, []string{"delete job v-a-0", "create job v-a-1"}, got) // nobody copies
+	require.False(t, copies(created(out)))
+
+	r = s.ended(1, batchv1.JobFailed, `{"message":"denied"}`)
+	r.Claim.Annotations[annotationPeersFailed] = "x"
+	r.Pod.Status.ContainerStatuses[0].State.Terminated.StartedAt = metav1.NewTime(now)
+	_, out = s.plan()
+	require.True(t, out.Failed, "the source has the last word")
+}
+
+// Servers that do not come about keep nobody from loading.
+func TestPeersThatDoNotServe(t *testing.T) {
+	s := newRack(t, 2)
+	r := s.serving(0)
+	s.claimed(1)
+	r.Pod = nil
+	s.requirePlan()
+	r.Job.CreationTimestamp = metav1.NewTime(now.Add(-serverStarts))
+	require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
+
+	r = s.serving(0)
+	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Second))}}
+	s.requirePlan("create job v-a-1")
+
+	// A replica of before has no index.
+	s.completed(0)
+	s.requirePlan("create job v-a-1")
+	require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
+}
+
+// Who is to go does not serve.
+func TestPeersThatGo(t *testing.T) {
+	s := newRack(t, 2)
+	r := s.serving(0)
+	s.claimed(1)
+	r.Volume.Annotations[replica.AnnotationEvict] = "x"
+	got, out := s.plan()
+	require.Equal(t, []string{"unlabel node-0", "delete job v-a-0", "create job v-a-1"}, withoutAnnotate(got))
+	require.False(t, copies(created(out)))
+}
+
+func withoutAnnotate(words []string) []string {
+	return slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "annotate") })
+}
+
+// What most replicas hold is copied, if the source changed between two loads.
+func TestPeersHoldTheSame(t *testing.T) {
+	s := newRack(t, 4)
+	s.serving(0).Claim.Annotations[annotationLoaded] = strings.Replace(indexed, "sha256:a", "sha256:b", 1)
+	s.serving(1)
+	s.serving(2)
+	s.claimed(3)
+	got, out := s.plan()
+	require.Contains(t, got, "create job v-a-3")
+	require.Contains(t, argsOf(created(out)), "--peer-index=sha256:a")
+	require.NotContains(t, created(out).Annotations[annotationPeers], "v-a-0")
+}
+
+func TestParsePeers(t *testing.T) {
+	base := func(options ...string) flexlvmv1.VolumeConfig {
+		v := flexlvmv1.VolumeConfig{
+			ID: "a", Replicas: 2, SourceType: flexlvmv1.SourceS3, Capacity: "1Gi", Labels: map[string]flexlvmv1.LabelValue{"k": "v"},
+			Options: map[string]flexlvmv1.OptionValue{"sourceURL": "s3://b/p/", "awsCredentialsSecretName": "s"},
+		}
+		for i := 0; i < len(options); i += 2 {
+			v.Options[options[i]] = flexlvmv1.OptionValue(options[i+1])
+		}
+		return v
+	}
+	got, err := ParseSource(base("peersSecretName", "p"))
+	require.NoError(t, err)
+	require.Equal(t, 1, got.SourceLoaders)
+	got, err = ParseSource(base("peersSecretName", "p", "sourceLoaders", "3"))
+	require.NoError(t, err)
+	require.Equal(t, 3, got.SourceLoaders)
+	without, err := ParseSource(base())
+	require.NoError(t, err)
+	require.Equal(t, without.Load(0), got.Load(0), "what is there stays")
+	for _, wrong := range [][]string{
+		{"sourceLoaders", "2"}, {"peersSecretName", "p", "sourceLoaders", "0"}, {"peersSecretName", "p", "sourceLoaders", "many"},
+		{"peersSecretName", "p", "distributionStrategy", `{"*":2}`},
+	} {
+		_, err := ParseSource(base(wrong...))
+		require.ErrorContains(t, err, wrong[len(wrong)-2])
+	}
+	v := base("peersSecretName", "p", "refresh", "true")
+	v.Replicas = 1
+	_, err = ParseSource(v)
+	require.ErrorContains(t, err, "refresh")
+	v = base("peersSecretName", "p")
+	v.Replicas, v.SourceType = 1, flexlvmv1.SourceS3Dev
+	_, err = ParseSource(v)
+	require.ErrorContains(t, err, "peersSecretName")
+}
