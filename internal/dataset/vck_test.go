@@ -193,8 +193,11 @@ func TestOptionsAreDocumented(t *testing.T) {
 	}, slices.Sorted(maps.Keys(told)))
 	ours, err := os.ReadFile("../../docs/datasets.md")
 	require.NoError(t, err)
+	definition, err := os.ReadFile("../../installer/base/crd/flexlvm.io_volumemanagers.yaml")
+	require.NoError(t, err)
 	for kind, source := range sources {
 		for _, option := range source.options {
+			require.Contains(t, string(definition), "'"+option+"'", kind)
 			if !told[option] {
 				require.Contains(t, string(ours), "`"+option+"`", kind)
 			}
