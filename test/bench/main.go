@@ -1,7 +1,7 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// busy, doors, control, fetch, nfs; the default is all. Those of control can be run alone, too: rates, limits,
+// busy, doors, control, fetch, peers, nfs; the default is all. Those of control can be run alone, too: rates, limits,
 // scale, memory.
 package main
 
@@ -32,7 +32,7 @@ import (
 
 var (
 	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
-	rounds  = flag.Int("rounds", 3, "how often each side of the parts room, busy and fetch runs")
+	rounds  = flag.Int("rounds", 3, "how often each side of the parts room, busy, fetch and peers runs")
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
@@ -67,6 +67,7 @@ var parts = []struct {
 	{name: "scale", take: ofScale, of: "control"},
 	{name: "memory", take: ofMemory, of: "control"},
 	{name: "fetch", take: ofFetch},
+	{name: "peers", take: ofPeers},
 	{name: "nfs", take: ofNFS},
 }
 
