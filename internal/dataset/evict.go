@@ -18,6 +18,9 @@ func Evict(observed *Observed) []Action {
 			r.Claim == nil || r.Claim.Annotations[replica.AnnotationWritable] != "" {
 			continue
 		}
+		if isServing(r) { // its daemon waits for those that mount it
+			p.do(Action{Verb: Delete, Object: r.Job})
+		}
 		switch {
 		case slices.Contains(p.Labelled, r.Node):
 			p.do(Action{Verb: Unlabel, Node: r.Node, Key: p.label()})

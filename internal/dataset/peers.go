@@ -66,7 +66,7 @@ func (p *planner) peering() peering {
 		if !out.servers[index] {
 			continue
 		}
-		serving := r.Job != nil && r.Job.Labels[labelRole] == roleServe && !going(r.Job) && ended(r.Job).IsZero()
+		serving := isServing(r) && ended(r.Job).IsZero()
 		switch {
 		case serving && ready(r.Pod) && r.Pod.Status.PodIP != "":
 			out.ready = append(out.ready, index)
@@ -75,6 +75,11 @@ func (p *planner) peering() peering {
 		}
 	}
 	return out
+}
+
+// isServing reports whether a replica's Job serves it.
+func isServing(r *Replica) bool {
+	return r.Job != nil && r.Job.Labels[labelRole] == roleServe && !going(r.Job)
 }
 
 // choose which replicas are to serve: those from which others copy, and else as many as
@@ -87,8 +92,7 @@ func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting 
 	}
 	for _, serving := range []bool{true, false} {
 		for _, index := range able {
-			job := p.Replicas[index].Job
-			if len(o.servers) < wanting && (job != nil && job.Labels[labelRole] == roleServe) == serving {
+			if len(o.servers) < wanting && isServing(p.Replicas[index]) == serving {
 				o.servers[index] = true
 			}
 		}
@@ -209,7 +213,7 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	}
 	p.soon(whileLoading)
 	switch {
-	case serving && !wanted && !going(r.Job):
+	case isServing(r) && !wanted:
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !wanted || r.Busy && r.Job == nil:
 	case r.Job == nil:

@@ -231,6 +231,14 @@ func TestPeersThatGo(t *testing.T) {
 	got, out := s.plan()
 	require.Equal(t, []string{"unlabel node-0", "delete job v-a-0", "create job v-a-1"}, withoutAnnotate(got))
 	require.False(t, copies(created(out)))
+
+	// Nor if the spec cannot be read.
+	s.Labelled = nil
+	words := []string{}
+	for _, a := range Evict(s.Observed) {
+		words = append(words, fmt.Sprintf("%s %s", a.Verb, a.Object.GetName()))
+	}
+	require.Equal(t, []string{"delete v-a-0", "annotate pvc-0"}, words)
 }
 
 func withoutAnnotate(words []string) []string {

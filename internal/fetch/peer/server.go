@@ -79,7 +79,10 @@ func (s *Server) bounded(next http.HandlerFunc) http.HandlerFunc {
 		select {
 		case s.requests <- struct{}{}:
 			defer func() { <-s.requests }()
-			next(w, r)
+			// That of the connection's last request may have passed.
+			if err := s.extend(http.NewResponseController(w)); err == nil {
+				next(w, r)
+			}
 		default:
 			http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
 		}
@@ -123,10 +126,19 @@ func (p *paced) Read(data []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if p.server.Stall > 0 {
-		if err := p.answer.SetWriteDeadline(time.Now().Add(p.server.Stall)); err != nil {
-			return 0, fmt.Errorf("set deadline: %w", err)
-		}
+	if err := p.server.extend(p.answer); err != nil {
+		return 0, err
 	}
 	return p.ReadSeeker.Read(data)
+}
+
+// extend gives a client the full time for its next portion.
+func (s *Server) extend(answer *http.ResponseController) error {
+	if s.Stall <= 0 {
+		return nil
+	}
+	if err := answer.SetWriteDeadline(time.Now().Add(s.Stall)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	return nil
 }

@@ -28,7 +28,7 @@ const (
 	size  = 1 * mib
 	// sourceRate is what the source sends in a second, to all together; peerRate is that of
 	// each node.
-	sourceRate = 4 * mib
+	sourceRate = 2 * mib
 	peerRate   = 4 * sourceRate
 	most       = 8 // from how many peers a node copies
 	target     = 3.0
