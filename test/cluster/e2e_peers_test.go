@@ -19,7 +19,7 @@ func TestDatasetFromAPeer(t *testing.T) {
 	l := newLibrary(t, "peers")
 	token := strings.Repeat("0123456789abcdef", 4)
 	require.NoError(t, l.apply(fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: peers}\nstringData: {token: %s}\n", token)))
-	l.bucket("paper", 40*mib, 1*mib, 100, 0)
+	l.bucket("paper", 40*mib, 1*mib, 100, 1)
 	manifest := func(replicas int) string {
 		return l.dataset("paper", "S3", "paper", replicas, "peersSecretName: peers")
 	}
