@@ -44,37 +44,44 @@ func (p *planner) peering() peering {
 		if p.wantsPeers(index, r) {
 			wanting++
 		}
-		if r == nil || stuck(r, p.Now) {
-			continue
-		}
-		working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && ended(r.Job).IsZero()
-		switch {
-		case working && copies(r.Job):
-			out.copying++
-			for _, claim := range strings.Split(r.Job.Annotations[annotationPeers], ",") {
-				named[claim] = true
-			}
-		case working || r.Busy:
-			out.atSource++
+		if r != nil && !stuck(r, p.Now) {
+			out.countLoader(r, named)
 		}
 	}
 	var able []int
 	able, out.digest = p.ableToServe()
 	out.choose(p, able, named, wanting)
 	for _, index := range able {
-		r := p.Replicas[index]
-		if !out.servers[index] {
-			continue
-		}
-		serving := isServing(r) && ended(r.Job).IsZero()
-		switch {
-		case serving && ready(r.Pod) && r.Pod.Status.PodIP != "":
-			out.ready = append(out.ready, index)
-		case r.Job == nil || r.Job.Labels[labelRole] != roleServe || serving && p.Now.Sub(r.Job.CreationTimestamp.Time) < serverStarts:
-			out.coming = true
+		if out.servers[index] {
+			out.countServer(index, p.Replicas[index], p.Now)
 		}
 	}
 	return out
+}
+
+// countLoader counts a loader at work, and adds the claims that it copies from to named.
+func (o *peering) countLoader(r *Replica, named map[string]bool) {
+	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && ended(r.Job).IsZero()
+	switch {
+	case working && copies(r.Job):
+		o.copying++
+		for _, claim := range strings.Split(r.Job.Annotations[annotationPeers], ",") {
+			named[claim] = true
+		}
+	case working || r.Busy:
+		o.atSource++
+	}
+}
+
+// countServer counts a replica that is to serve.
+func (o *peering) countServer(index int, r *Replica, now time.Time) {
+	serving := isServing(r) && ended(r.Job).IsZero()
+	switch {
+	case serving && ready(r.Pod) && r.Pod.Status.PodIP != "":
+		o.ready = append(o.ready, index)
+	case r.Job == nil || r.Job.Labels[labelRole] != roleServe, serving && now.Sub(r.Job.CreationTimestamp.Time) < serverStarts:
+		o.coming = true
+	}
 }
 
 // isServing reports whether a replica's Job serves it.

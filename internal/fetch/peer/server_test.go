@@ -87,7 +87,9 @@ func TestServerGivesItsFilesAlone(t *testing.T) {
 	for _, path := range []string{"/", "/a", "/file/a", "/.flexlvm/manifest.jsonl"} {
 		require.Equal(t, http.StatusNotFound, ask(path), path)
 	}
-	answer, err := client.Post("https://"+address+"/file?path=a", "text/plain", strings.NewReader("x"))
+	post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/file?path=a", strings.NewReader("x"))
+	require.NoError(t, err)
+	answer, err := client.Do(post)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusMethodNotAllowed, answer.StatusCode)
