@@ -2,17 +2,18 @@
 # Makes sure that this machine has the Debian packages that the test bed needs:
 # installs what is missing if it can, else names all of it.
 #
-# usage: setup.sh [kernel|arm64|browser]
+# usage: setup.sh [kernel|arm64|browser|prometheus]
 #   kernel  those that building a kernel needs, in place of the test bed's own
 #   arm64   those that guests for arm64 need
 #   browser those that looking at the page of kubectl flexlvm ui needs
+#   prometheus those that seeing an alert fire needs
 #
 # To add a package, add a line to a list: what apt calls it, then a path that
 # is there once it is installed.
 set -eu
 
 case "${1-}" in
-kernel | arm64 | browser) list=$1 ;;
+kernel | arm64 | browser | prometheus) list=$1 ;;
 *) list=bed ;;
 esac
 
@@ -41,6 +42,12 @@ browser() {
 	cat <<'LIST'
 chromium           /usr/bin/chromium
 fonts-dejavu-core  /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+LIST
+}
+
+prometheus() {
+	cat <<'LIST'
+prometheus         /usr/bin/prometheus
 LIST
 }
 
@@ -90,4 +97,8 @@ if ! install >/dev/null; then
 		echo "setup: apt-get could not install: $missing" >&2
 		exit 1
 	}
+fi
+# The tests start their own.
+if [ "$list" = prometheus ] && [ -d /run/systemd/system ]; then
+	systemctl --quiet disable --now prometheus
 fi

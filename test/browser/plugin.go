@@ -4,29 +4,18 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Serve runs kubectl flexlvm ui as a user does, until the test ends, and returns the address
-// of its page.
-func Serve(t *testing.T, kubeconfig string) string {
+// Serve runs the plugin's command ui as a user does, until the test ends, and returns the
+// address of its page.
+func Serve(t *testing.T, plugin, kubeconfig string) string {
 	t.Helper()
-	root, err := vm.SourceDir()
-	require.NoError(t, err)
-	binary := filepath.Join(t.TempDir(), "kubectl-flexlvm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/kubectl-flexlvm")
-	build.Dir = root
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
-
-	cmd := exec.Command(binary, "--kubeconfig="+kubeconfig, "ui", "--no-browser")
+	cmd := exec.Command(plugin, "--kubeconfig="+kubeconfig, "ui", "--no-browser")
 	cmd.Stderr = os.Stderr
 	said, err := cmd.StdoutPipe()
 	require.NoError(t, err)

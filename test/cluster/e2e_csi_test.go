@@ -23,6 +23,13 @@ var installCSIOnce sync.Once
 func newCSITenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	n := newTenant(t, namespace)
+	n.installCSI()
+	return n
+}
+
+func (n *tenant) installCSI() {
+	n.t.Helper()
+	t := n.t
 	installCSIOnce.Do(func() {
 		kubectl(n.ctx, t, "apply", "-k", shipped(t, "installer/csi"))
 		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", "--timeout=240s")
@@ -33,7 +40,6 @@ func newCSITenant(t *testing.T, namespace string) *tenant {
 			})
 		}
 	})
-	return n
 }
 
 // A claim through the CSI driver is all that one through the other is.

@@ -42,9 +42,6 @@ parameters: {volumeGroup: ` + datasetGroup + `}
 func TestDataset(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "library")
-	// Nothing is to be waited for that is evicted; this stays for the tests beside it.
-	kubectl(l.ctx, t, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
-		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
 	require.NoError(t, l.apply(datasetClasses))
 	t.Cleanup(func() {
 		out, err := shared.Kubectl(context.WithoutCancel(l.ctx), "delete", "storageclass", datasetGroup, datasetGroup+"-claims", "--ignore-not-found")

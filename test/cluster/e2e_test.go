@@ -34,6 +34,7 @@ const (
 	growthGroup    = "growth"    // of two devices of 5 GiB
 	thinGroup      = "thin"      // 3 GiB, with a thin pool
 	movesGroup     = "moves"     // 1 GiB
+	userGroup      = "user"      // 2 GiB, on node1 alone; as much is left on a partition beside it
 )
 
 // install does what a user does: applies the manifests, and makes volume groups on each
@@ -43,6 +44,9 @@ func install(t *testing.T) {
 	installOnce.Do(func() {
 		ctx := deadline(t, 2*patience)
 		kubectl(ctx, t, "apply", "-k", shipped(t, "installer"))
+		// What is released may go at once: none of these tests waits for the two minutes.
+		kubectl(ctx, t, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
+			`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
 		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
@@ -51,7 +55,7 @@ func install(t *testing.T) {
 		nodes := []string{"node1", "node2"}
 		for _, node := range nodes {
 			go func() {
-				out, err := shared.Node(ctx, node, "sh", "-c", fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 3G 1G; } | sfdisk -q /dev/vdb; udevadm settle
+				out, err := shared.Node(ctx, node, "sh", "-c", fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 3G 1G 2G 2G; } | sfdisk -q /dev/vdb; udevadm settle
 				%[1]s vg create /dev/vdb1; %[1]s vg create --name %[2]s /dev/vdb2; %[1]s vg create --name %[3]s /dev/vdb3
 				%[1]s vg create --name %[4]s /dev/vdb4 /dev/vdb5; %[1]s vg create --name %[5]s --thin /dev/vdb6; %[1]s vg create --name %[6]s /dev/vdb7
 				%[1]s doctor`,

@@ -3,47 +3,312 @@
 package cluster_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/browser"
 )
 
-// The page of kubectl flexlvm ui shows what happens in a cluster while somebody looks: a
-// dataset that fills, a claim that is deleted. It finds a claim, says where another would fit,
-// and can be read on every screen. The pictures in docs/ are of this test.
-func TestPage(t *testing.T) {
-	t.Parallel()
-	l := newLibrary(t, "page")
-	l.bucket("page", slices.Repeat([]int{mib}, 60)...)
-	l.run(claim("orders", "3Gi"), pod{name: "shop", claim: "orders", node: "node1"}.manifest(),
-		claim("archive", "2Gi"), pod{name: "old", claim: "archive", node: "node1"}.manifest())
-	archive := l.kubectl("get", "pvc", "archive", "-o", "jsonpath={.spec.volumeName}")
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, shared.OutsideKubeconfig(t.Context(), kubeconfig))
-	url := browser.Serve(t, kubeconfig)
+// A user has kubectl with the plugin, a namespace, and a class whose group node1 alone has,
+// for six of the smallest volumes.
+type user struct {
+	*library
+	program string // the plugin
+	bin     string // a folder for PATH
+}
 
-	w := browser.Open(t)
+const (
+	userClass = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: ` + userGroup + `}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+parameters: {volumeGroup: ` + userGroup + `}
+`
+	userDevice, spareDevice = "/dev/vdb8", "/dev/vdb9"
+)
+
+func newUser(t *testing.T) *user {
+	t.Helper()
+	program, err := buildPlugin()
+	require.NoError(t, err)
+	u := &user{newLibrary(t, "page"), program, t.TempDir()}
+	require.NoError(t, os.Symlink(program, filepath.Join(u.bin, "kubectl-flexlvm")))
+	require.NoError(t, os.Symlink(filepath.Join(filepath.Dir(shared.AdminKubeconfig()), "kubectl"), filepath.Join(u.bin, "kubectl")))
+	u.installCSI()
+	onNode(u.ctx, t, "node1", driver+" vg create --name "+userGroup+" "+userDevice)
+	require.NoError(t, u.apply(userClass))
+	u.addReport(thirdNode())
+	t.Cleanup(func() {
+		out, err := shared.Kubectl(context.WithoutCancel(u.ctx), "delete", "storageclass/"+userGroup, "nodestorage/node3")
+		require.NoError(t, err, out)
+	})
+	return u
+}
+
+// thirdNode is what node3 reports, which is no machine: a third virtual one would take memory
+// and processor from all tests beside this one. It lacks a disk, and no pod can go there.
+func thirdNode() *flexlvmv1.NodeStorage {
+	now, data, metadata := metav1.Now(), int32(35), int32(12)
+	return &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "node3"}, Status: flexlvmv1.NodeStorageStatus{
+		ObservedTime: now, Volumes: 9,
+		Conditions: []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Observed", LastTransitionTime: now}},
+		Pools: []flexlvmv1.Pool{
+			{Name: "flexlvm", UUID: "third-1", Layout: "linear", Size: resource.MustParse("16Gi"), Free: resource.MustParse("2Gi"), MissingDevices: 1},
+			{Name: "thin/thinpool", UUID: "third-2", Layout: "thin", Size: resource.MustParse("3Gi"), Free: resource.MustParse("2Gi"), ThinDataPercent: &data, ThinMetadataPercent: &metadata},
+		},
+	}}
+}
+
+// addReport adds a NodeStorage with its status.
+func (u *user) addReport(s *flexlvmv1.NodeStorage) {
+	u.t.Helper()
+	require.NoError(u.t, u.apply("{apiVersion: flexlvm.io/v1, kind: NodeStorage, metadata: {name: "+s.Name+"}}"))
+	patch, err := json.Marshal(map[string]any{"status": s.Status})
+	require.NoError(u.t, err)
+	u.kubectl("patch", "nodestorage", s.Name, "--subresource=status", "--type=merge", "-p", string(patch))
+}
+
+// shell runs a line as the user does, and logs what it says; it must succeed.
+func (u *user) shell(line string) string {
+	u.t.Helper()
+	out := u.quietly(line)
+	u.t.Logf("%s\n%s", line, out)
+	return out
+}
+
+// quietly runs a line as the user does; it must succeed.
+func (u *user) quietly(line string) string {
+	u.t.Helper()
+	cmd := shared.Command(u.ctx, "bash", "-euc", line)
+	cmd.Env = append(os.Environ(), "PATH="+u.bin+":"+os.Getenv("PATH"), "KUBECONFIG="+shared.AdminKubeconfig())
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	require.NoError(u.t, err, "%s: %s%s", line, out, &said)
+	return string(out)
+}
+
+// answer is what the plugin answers, as data.
+func answer[T any](u *user, line string) (out T) {
+	u.t.Helper()
+	require.NoError(u.t, json.Unmarshal([]byte(u.quietly("kubectl flexlvm "+line+" -o json")), &out))
+	return out
+}
+
+// released are the volumes of the user's group that were released.
+func (u *user) released() (names []string) {
+	u.t.Helper()
+	for _, v := range answer[[]overview.Volume](u, "volumes -n page") {
+		if v.Pool == userGroup && v.State == "unreferenced" {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
+// TestUsersWay goes the way of a user: looks at the cluster, brings a deleted claim back, asks
+// what would happen, watches it on the page, is alerted, and does what the alert's runbook
+// says. The pictures in docs/ are of it.
+func TestUsersWay(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	names := []string{"data", "old-1", "old-2", "old-3"}
+	pods := []string{
+		claim("orders", "3Gi"), pod{name: "shop", claim: "orders", node: "node1"}.manifest(),
+		claimOf("flexlvm-csi", "ledger", "1Gi"), pod{name: "books", claim: "ledger", node: "node1"}.manifest(),
+		claim("archive", "2Gi"), pod{name: "old", claim: "archive", node: "node1"}.manifest(),
+	}
+	for _, name := range names {
+		pods = append(pods, claimOf(userGroup, name, "64Mi"), pod{name: name, claim: name}.manifest())
+	}
+	u.run(pods...)
+	sum := u.exec("data", "dd if=/dev/urandom of=/data/proof bs=1M count=2 2>/dev/null; sync; md5sum /data/proof")
+	volume := u.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+	for _, name := range names { // one after the other, in which they are used last, and released
+		u.kubectl("delete", "pod/"+name, "pvc/"+name)
+	}
+	await.Until(t, patience, func() string {
+		return await.Missing(len(u.released()) == len(names), "not all of the claims' volumes are released")
+	})
+
+	u.looksAtStatus(len(names))
+	require.Equal(t, "volume "+volume+" is ready again, for claim page/data\n", u.shell("kubectl flexlvm undelete data -n page"))
+	require.NoError(t, u.apply(pod{name: "data", claim: "data"}.manifest()))
+	var waiting []string
+	await.Until(t, patience, func() string {
+		waiting = u.released()
+		return await.Missing(!slices.Contains(waiting, volume), "volume %s is still reported as released", volume)
+	})
+	require.Len(t, waiting, len(names)-1)
+
+	// The pod waits until there is room for it, and the user looks at the page meanwhile.
+	first := u.plans("800Mi")
+	require.NoError(t, u.apply(claimOf(userGroup, "first", "800Mi")+"\n---\n"+pod{name: "first", claim: "first"}.manifest()))
+	w, url := u.looksAtThePage()
+	u.kubectl("wait", "--for=condition=Ready", "pod/data", "pod/first", "--timeout=300s")
+	require.Equal(t, sum, u.exec("data", "md5sum /data/proof"), "the pod finds its file")
+	u.wentAsPlanned("first", first, waiting)
+
+	prometheus := u.startPrometheus()
+	prometheus.is("FlexlvmPoolAlmostFull", "")
+	second := u.plans("600Mi")
+	require.NoError(t, u.apply(claimOf(userGroup, "second", "600Mi")+"\n---\n"+pod{name: "second", claim: "second"}.manifest()))
+	u.kubectl("wait", "--for=condition=Ready", "pod/second", "--timeout=300s")
+	u.wentAsPlanned("second", second, slices.DeleteFunc(slices.Clone(waiting), func(v string) bool { return slices.Contains(first, v) }))
+	prometheus.is("FlexlvmPoolAlmostFull", "firing")
+	u.followsRunbook("FlexlvmPoolAlmostFull", "NODE", "node1", "POOL", userGroup, "DEVICE", spareDevice)
+	u.asksThePage(w, url) // the daemon finds the disk within a minute
+	prometheus.is("FlexlvmPoolAlmostFull", "")
+	u.readsStatistics(map[string]int64{"orders": 3 << 30, "ledger": 1 << 30})
+}
+
+// looksAtStatus: it says what is wrong and what to do, and that so many of the smallest volumes
+// can be taken back.
+func (u *user) looksAtStatus(released int) {
+	u.t.Helper()
+	said := u.shell("kubectl flexlvm status")
+	require.Regexp(u.t, `^3 nodes with .* reclaimable, `, said)
+	require.Contains(u.t, said, "critical node3 flexlvm: LVM does not find 1 of its devices\n  → look at pvs on the node")
+	for _, n := range answer[overview.Status](u, "status --all").Nodes {
+		i := slices.IndexFunc(n.Pools, func(p overview.Pool) bool { return p.Name == userGroup })
+		require.Equal(u.t, n.Name == "node1", i >= 0, n.Name)
+		if i >= 0 {
+			require.EqualValues(u.t, released*300*mib, n.Pools[i].Reclaimable)
+		}
+	}
+}
+
+// plans asks what would go for a claim: it fits on node1 alone. It returns the volumes.
+func (u *user) plans(size string) (goes []string) {
+	u.t.Helper()
+	fits := answer[[]overview.Fit](u, "plan --claim "+size+" --class "+userGroup)
+	require.Len(u.t, fits, 3)
+	require.Equal(u.t, "node1", fits[0].Node)
+	require.True(u.t, fits[0].Fits, fits[0].Why)
+	for _, other := range fits[1:] {
+		require.False(u.t, other.Fits, other.Node)
+		require.NotEmpty(u.t, other.Why, other.Node)
+	}
+	for _, e := range slices.Concat(fits[0].Evictions, fits[0].Then) {
+		require.Equal(u.t, userGroup, e.Pool)
+		goes = append(goes, e.Name)
+	}
+	require.NotEmpty(u.t, goes)
+	return goes
+}
+
+// wentAsPlanned: the claim is on the node that the plan named, and of the volumes that waited
+// those are gone that it named, and no others.
+func (u *user) wentAsPlanned(claim string, goes, waited []string) {
+	u.t.Helper()
+	name := u.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
+	require.Equal(u.t, "node1", u.kubectl("get", "pv", name, "-o", `jsonpath={.metadata.labels.flexlvm\.io/node}`))
+	there := func() (out []string) {
+		all := onNode(u.ctx, u.t, "node1", "lvs --noheadings -o lv_name "+userGroup)
+		for _, v := range waited {
+			if strings.Contains(all, v) {
+				out = append(out, v)
+			}
+		}
+		return out
+	}
+	await.Until(u.t, patience, func() string {
+		left := slices.DeleteFunc(there(), func(v string) bool { return !slices.Contains(goes, v) })
+		return await.Missing(len(left) == 0, "these were to go: %v", left)
+	})
+	// The daemon reports what it has left, and has nothing more in mind.
+	var stays []string
+	for _, v := range waited {
+		if !slices.Contains(goes, v) {
+			stays = append(stays, v)
+		}
+	}
+	await.Until(u.t, patience, func() string {
+		reported := u.released()
+		return await.Missing(len(reported) == len(stays), "%v is reported to wait, not %v", reported, stays)
+	})
+	require.ElementsMatch(u.t, stays, there())
+	for _, e := range answer[[]overview.Eviction](u, "plan") {
+		require.False(u.t, e.Pool == userGroup && e.Reason != "", "%+v", e)
+	}
+}
+
+// readsStatistics: kubelet knows how large the claims' volumes are, whichever driver mounts
+// them.
+func (u *user) readsStatistics(sizes map[string]int64) {
+	u.t.Helper()
+	await.Until(u.t, patience, func() string {
+		var summary struct {
+			Pods []struct {
+				Volume []struct {
+					PVCRef        struct{ Namespace, Name string }
+					CapacityBytes int64
+					UsedBytes     *int64
+				}
+			}
+		}
+		require.NoError(u.t, json.Unmarshal([]byte(kubectl(u.ctx, u.t, "get", "--raw", "/api/v1/nodes/node1/proxy/stats/summary")), &summary))
+		seen := map[string]int64{}
+		for _, p := range summary.Pods {
+			for _, v := range p.Volume {
+				if _, asked := sizes[v.PVCRef.Name]; asked && v.PVCRef.Namespace == "page" && v.UsedBytes != nil {
+					seen[v.PVCRef.Name] = v.CapacityBytes
+				}
+			}
+		}
+		return await.Missing(maps.Equal(seen, sizes), "kubelet says that claims have %v, not %v", seen, sizes)
+	})
+}
+
+// looksAtThePage: it shows what happens in the cluster meanwhile, a dataset that fills and a
+// claim that is deleted, and can be read on every screen.
+func (u *user) looksAtThePage() (w *browser.Window, url string) {
+	u.t.Helper()
+	u.bucket("page", slices.Repeat([]int{mib}, 60)...)
+	archive := u.kubectl("get", "pvc", "archive", "-o", "jsonpath={.spec.volumeName}")
+	kubeconfig := filepath.Join(u.t.TempDir(), "kubeconfig")
+	require.NoError(u.t, shared.OutsideKubeconfig(u.t.Context(), kubeconfig))
+	url = browser.Serve(u.t, u.program, kubeconfig)
+
+	w = browser.Open(u.t)
 	w.Visit(url + "?node=node1#node")
 	w.Until("Live")
 	w.Until("Released on node1")
 	browser.Eval[int](w, "window.loads = 1") // gone if the page is loaded again
-	l.kubectl("delete", "pod/old", "pvc/archive")
+	u.kubectl("delete", "pod/old", "pvc/archive")
 	w.Until(archive)
-	require.NoError(t, l.apply(l.dataset("books", "S3", "page", 2, "bandwidth: 512Ki")))
+	require.NoError(u.t, u.apply(u.dataset("books", "S3", "page", 2, "bandwidth: 512Ki")))
 	w.Until(`page/books/data filling`)
 	w.Until(`node[12]: Loading [1-9]\d* %`)
-	require.Equal(t, 1, browser.Eval[int](w, "window.loads"))
+	require.Equal(u.t, 1, browser.Eval[int](w, "window.loads"))
 	w.CheckScreens()
 	roles := w.CheckAccessible()
-	require.GreaterOrEqual(t, roles["img"]+roles["image"], 7, "the cluster's and those of three pools of each node: %v", roles)
-	require.Positive(t, roles["progressbar"], "%v", roles)
+	require.GreaterOrEqual(u.t, roles["img"]+roles["image"], 7, "the cluster's and those of three pools of each node: %v", roles)
+	require.Positive(u.t, roles["progressbar"], "%v", roles)
 	w.CheckKeyboard()
+	u.takesPictures(w, url)
+	return w, url
+}
 
+// takesPictures takes those in docs/.
+func (u *user) takesPictures(w *browser.Window, url string) {
+	u.t.Helper()
 	for _, p := range []struct{ name, query string }{{"light", "?claim=12Gi&class=flexlvm&nodes=2"}, {"dark", ""}, {"phone", ""}} {
 		w.Visit(url + p.query)
 		w.Until("Live")
@@ -51,17 +316,20 @@ func TestPage(t *testing.T) {
 		w.Picture("page-" + p.name + ".png")
 	}
 	w.Show(browser.Screens["light"])
-	t.Log(w.Memory())
+	u.t.Log(w.Memory())
+}
 
-	// As with the keyboard alone.
+// asksThePage finds a claim and asks what if, with the keyboard alone.
+func (u *user) asksThePage(w *browser.Window, url string) {
+	u.t.Helper()
 	w.Visit(url)
 	browser.Eval[bool](w, `document.getElementById("q").focus(), true`)
 	w.Type("orders\r")
 	w.Until("(?s)page/orders.*node1.*shop")
-	require.Contains(t, browser.Eval[string](w, "location.hash"), "found")
+	require.Contains(u.t, browser.Eval[string](w, "location.hash"), "found")
 	browser.Eval[bool](w, `document.getElementById("claim").focus(), true`)
 	w.Type("100Gi\r")
-	w.Until(`A claim of 100 GiB of class flexlvm fits on 0 of 2 nodes\.`)
+	w.Until(`A claim of 100 GiB of class flexlvm fits on 0 of 3 nodes\.`)
 	w.Until("has no room for it")
-	require.Empty(t, w.Complaints(), strings.Join(w.Complaints(), "\n"))
+	require.Empty(u.t, w.Complaints(), strings.Join(w.Complaints(), "\n"))
 }

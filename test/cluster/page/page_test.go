@@ -19,6 +19,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/test/browser"
+	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -35,7 +36,9 @@ func TestPageOf1000Nodes(t *testing.T) {
 	c, storage := start(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, c.OutsideKubeconfig(t.Context(), kubeconfig))
-	url := browser.Serve(t, kubeconfig)
+	plugin := filepath.Join(t.TempDir(), "kubectl-flexlvm")
+	require.NoError(t, built.Go(t.Context(), "", plugin, "github.com/flexlvm/flexlvm/cmd/kubectl-flexlvm"))
+	url := browser.Serve(t, plugin, kubeconfig)
 	w := browser.Open(t)
 	w.Visit(url)
 	w.Until(fmt.Sprintf(`10 of %d nodes need attention\.`, nodes))
