@@ -108,7 +108,7 @@ generated:
 # What go vet finds is found by lint, which is why the suites leave it out.
 # What lies outside of a module is nothing that go test's cache knows of: hence the count.
 test-unit: setup ## test what needs no machine of its own, with the race detector
-	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -vet=off -v ./...
+	@CGO_ENABLED=1 $(SUITE) -q $@ go test -race -vet=off -v -timeout 30m ./...
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults
