@@ -35,6 +35,15 @@ func newEncryptedBed(t *testing.T) bed {
 	return b
 }
 
+// thin makes the volume one of a thin pool, which is there while the test runs.
+func (b *bed) thin() {
+	b.t.Helper()
+	b.sh("lvcreate --yes -q --thin --size 2G --zero y --errorwhenfull y --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool flexlvm-test")
+	b.t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/thinpool") })
+	b.Spec.Layout, b.Spec.ThinPool = volume.Thin, "thinpool"
+	b.t.Cleanup(b.clear) // before the pool
+}
+
 // fails makes a call that must fail by itself, and returns what it says.
 func (c call) fails(t *testing.T) string {
 	t.Helper()
@@ -327,10 +336,7 @@ func TestEncryptedRemovalAfterUnmountKilled(t *testing.T) {
 // A copy is opened by its source's key, and has a container and a file system of its own.
 func TestEncryptedCopyKilledAfterEveryStep(t *testing.T) {
 	b := newEncryptedBed(t)
-	b.sh("lvcreate --yes -q --thin --size 2G --zero y --errorwhenfull y --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool flexlvm-test")
-	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/thinpool") })
-	b.Spec.Layout, b.Spec.ThinPool = volume.Thin, "thinpool"
-	t.Cleanup(b.clear) // before the pool
+	b.thin()
 	require.False(t, b.verb("mount").run(t))
 	b.write()
 
@@ -362,6 +368,41 @@ func TestEncryptedCopyKilledAfterEveryStep(t *testing.T) {
 	require.NotContains(t, b.lvs(), "copy", "refused before anything was made")
 	c.Spec.Encrypted, c.Key = false, ""
 	require.Contains(t, c.fails(t), "must both be encrypted, or neither")
+}
+
+// A snapshot is taken without the key, and restored with that of its source.
+func TestEncryptedSnapshot(t *testing.T) {
+	b := newEncryptedBed(t)
+	b.thin()
+	require.False(t, b.verb("mount").run(t))
+	b.write()
+	snap := b.Spec
+	snap.Name, snap.CloneOf, snap.Kind = "snap", b.Spec.Name, volume.Snapshot
+	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/snap") })
+	_, err := b.engine().MakeSnapshot(t.Context(), snap)
+	require.NoError(t, err)
+	require.Equal(t, b.sh("cryptsetup luksUUID "+rawLV), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"))
+	b.sh("rm " + b.Target + "/f")
+	require.False(t, b.verb("unmount").run(t))
+	b.sh("lvremove --yes flexlvm-test/data")
+
+	c := b.verb("mount")
+	c.Spec.Name, c.Spec.CloneOf, c.Target = "restored", snap.Name, c.Target+"-restored"
+	t.Cleanup(func() {
+		_ = exec.Command("umount", c.Target).Run()
+		require.NoError(t, b.engine().CloseUnused(t.Context()))
+		b.sh("lvremove --yes flexlvm-test/restored")
+	})
+	c.Key = falseKey
+	require.Contains(t, c.fails(t), "Unauthenticated")
+	require.NotContains(t, b.lvs(), "restored", "refused before anything was made")
+	c.Key = rightKey
+	require.False(t, c.run(t))
+	text, err := os.ReadFile(c.Target + "/f")
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat(pattern+"\n", 1000), string(text))
+	require.NotEqual(t, b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-restored"))
+	require.Len(t, strings.Fields(b.mappings()), 1, "the snapshot itself is never opened")
 }
 
 // LVM takes the group's devices by their UUIDs, and a mapping is none of them.

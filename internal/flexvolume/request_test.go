@@ -189,7 +189,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"group UUID":               {with(map[string]string{"volumeGroupUUID": "x"}), `volumeGroupUUID "x"`, "not an LVM UUID"},
 		"group UUID empty":         {`{"volumeGroupUUID":"","volumeGroup":"a","size":"1","kubernetes.io/readwrite":"rw","kubernetes.io/pvOrVolumeName":"a","kubernetes.io/pod.namespace":"a"}`, "volumeGroupUUID", "not an LVM UUID"},
 		"inodes":                   {with(map[string]string{"inodes": "many"}), `inodes "many"`, "whole decimal number"},
-		"kind":                     {with(map[string]string{"kind": "cache"}), `kind "cache"`, "claim or dataset"},
+		"kind":                     {with(map[string]string{"kind": "cache"}), `kind "cache"`, "claim, dataset or snapshot"},
 		"readOnly":                 {with(map[string]string{"kind": "dataset", "readOnly": "yes"}), `readOnly "yes"`, "neither true nor false"},
 		"readOnly in capitals":     {with(map[string]string{"kind": "dataset", "readOnly": "True"}), `readOnly "True"`, "neither true nor false"},
 		"readOnly of a claim":      {with(map[string]string{"readOnly": "true"}), `readOnly "true"`, "belongs to kind dataset"},

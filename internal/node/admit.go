@@ -37,6 +37,9 @@ func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
 
 // admit decides whether a caller may mount a volume with these tags. It is pure.
 func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
+	if spec.Kind == volume.Snapshot || t.Kind == volume.Snapshot {
+		return neverMounted(spec)
+	}
 	if err := checkGroup(spec, groupUUID); err != nil {
 		return err
 	}
@@ -58,6 +61,10 @@ func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 		return refused("volume %s/%s is retained: its PersistentVolume was deleted; bring it back first (`flexlvm volumes undelete %s`)", spec.Group, spec.Name, spec.Name)
 	}
 	return refused("volume %s/%s is being removed", spec.Group, spec.Name)
+}
+
+func neverMounted(spec volume.Spec) error {
+	return refused("volume %s/%s is a snapshot, which is never mounted; make a claim that begins as a copy of it (dataSource)", spec.Group, spec.Name)
 }
 
 // checkOwner compares what a call says of a volume with what the volume says.

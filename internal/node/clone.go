@@ -23,8 +23,8 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
-	if spec.CloneOf == "" || spec.Namespace == "" {
-		return &volume.FieldError{Field: volume.OptionCloneOf, Value: string(spec.CloneOf), Reason: "and the namespace are required to make a copy"}
+	if spec.CloneOf == "" || spec.Namespace == "" || spec.Kind == volume.Snapshot {
+		return &volume.FieldError{Field: volume.OptionCloneOf, Value: string(spec.CloneOf), Reason: "and the namespace are required to make a copy, which is no snapshot"}
 	}
 	if spec.Encrypted {
 		return noKey(spec.Group, spec.Name)
@@ -94,22 +94,30 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	if handed, err := e.handedOut(lv); err != nil || handed {
 		return found{}, errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
 	}
+	if err := e.removeHalf(ctx, spec, lv, key); err != nil {
+		return found{}, err
+	}
+	return e.copyOf(ctx, spec, key)
+}
+
+// removeHalf removes what an earlier call has left half-made, if it can be taken anew.
+func (e *Engine) removeHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) error {
 	if err := e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		_, _, _, err := e.source(ctx, spec, key)
 		return err
 	}); err != nil {
-		return found{}, err
+		return err
 	}
 	if d, err := lvm.FindDevice(lv.Group, lv.Name); err == nil && spec.Encrypted {
 		if err := e.closeUnused(ctx, d); err != nil { // or it could not be removed
-			return found{}, err
+			return err
 		}
 	}
 	if err := e.lvm.Remove(ctx, lv); err != nil {
-		return found{}, err
+		return err
 	}
 	e.after("remove half")
-	return e.copyOf(ctx, spec, key)
+	return nil
 }
 
 func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
@@ -124,9 +132,6 @@ func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do f
 // snapshot takes the copy, under the lock of the volume that it is taken of, and
 // gives its tags.
 func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (tags volume.Tags, err error) {
-	if tags, err = newTags(spec); err != nil {
-		return tags, err
-	}
 	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		origin, of, c, err := e.source(ctx, spec, key)
 		if err != nil {
@@ -135,7 +140,9 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 		if err := flush(origin, c); err != nil {
 			return err
 		}
-		tags.Clone = of.FS
+		if tags, err = copyTags(spec, of); err != nil {
+			return err
+		}
 		return e.lvm.Snapshot(ctx, origin, lvm.LogicalVolume{
 			Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape(),
 		})
@@ -144,6 +151,18 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 		e.after("snapshot")
 	}
 	return tags, err
+}
+
+// copyTags returns the tags of a copy that is about to be taken. A snapshot stays what its
+// source was; any other copy becomes a volume of its own.
+func copyTags(spec volume.Spec, of volume.Tags) (volume.Tags, error) {
+	t, err := newTags(spec)
+	if spec.Kind == volume.Snapshot {
+		t.FS, t.LUKS, t.Size = of.FS, of.LUKS, of.Size
+		return t, err
+	}
+	t.Clone = of.FS
+	return t, err
 }
 
 // source looks up the volume that a copy is to be taken of. Its lock is held. The content has
@@ -173,7 +192,7 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if err != nil {
 		return fail(err)
 	}
-	c, err := e.checkSource(ctx, lv, tags, d, key)
+	c, err := e.checkSource(ctx, spec, lv, tags, d, key)
 	if err != nil {
 		return fail(err)
 	}
@@ -198,18 +217,25 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s and its copy must both be encrypted, or neither: a copy is encrypted with the key of what it is copied from; use a class like that of the other", what)
 	case t.FSType != spec.FSType:
 		return refused("%s was made with %s, and a copy of it cannot be %s; use a class like that of the other", what, t.FSType, spec.FSType)
-	case t.Kind != spec.Kind:
-		return refused("%s is of kind %q, not %q", what, t.Kind, spec.Kind)
+	case t.Kind != volume.Claim && (t.Kind != volume.Snapshot || spec.Kind == volume.Snapshot):
+		return refused("%s is of kind %q, and no %s is taken of it", what, t.Kind, copyNoun(spec))
 	case lv.Shape.Layout != volume.Thin || lv.Shape.ThinPool != spec.ThinPool:
 		return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
 	case t.State == volume.Creating || t.Clone != "":
 		return refused("%s is not made yet, so there is nothing to copy; it is tried again", what)
-	case t.Size > spec.Size:
+	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}
 	return nil
+}
+
+func copyNoun(spec volume.Spec) string {
+	if spec.Kind == volume.Snapshot {
+		return "snapshot"
+	}
+	return "copy"
 }
 
 // flush writes back what the users of a volume have not synced, if it is in use:

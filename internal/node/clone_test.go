@@ -86,6 +86,17 @@ func TestMayCopy(t *testing.T) {
 		"no cluster's":        {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "" }, `for cluster ""`},
 		"another tenant's":    {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Namespace = "db" }, `belongs to namespace "db", not to "shop"`},
 		"a replica":           {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Kind = volume.Dataset }, `is of kind "dataset"`},
+		"a snapshot":          {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Kind = volume.Snapshot }, ""},
+		"another tenant's snapshot": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
+			v.Kind, v.Namespace = volume.Snapshot, "db"
+		}, `belongs to namespace "db", not to "shop"`},
+		"a snapshot of a claim that has grown": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
+			s.Kind = volume.Snapshot
+			v.Size++
+		}, ""},
+		"a snapshot of a snapshot": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
+			s.Kind, v.Kind = volume.Snapshot, volume.Snapshot
+		}, `is of kind "snapshot", and no snapshot is taken of it`},
 		"linear": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
 			l.Shape = volume.Shape{Layout: volume.Linear}
 		}, "is no thin volume in pool flexlvm/pool"},

@@ -331,9 +331,10 @@ func (e *Engine) closeAfter(ctx context.Context, d lvm.Device) {
 }
 
 // checkSource checks that a volume holds what is to be copied, and, where it is encrypted,
-// that the copy can be opened: with the key that its source has. The content has no path where
-// the source is not open: there is nothing to be written back.
-func (e *Engine) checkSource(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, key luks.Key) (content, error) {
+// that the copy can be opened: with the key that its source has. A snapshot is not opened, and
+// taken without the key. The content has no path where the source is not open: there is nothing
+// to be written back.
+func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, key luks.Key) (content, error) {
 	if tags.LUKS == "" {
 		c := e.contentOf(d, tags)
 		_, err := checkFilesystem(lv, tags, c, true)
@@ -342,8 +343,10 @@ func (e *Engine) checkSource(ctx context.Context, lv lvm.LogicalVolume, tags vol
 	if _, err := header(lv, tags, d, true); err != nil {
 		return content{}, err
 	}
-	if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
-		return content{}, wrongKey(d, err)
+	if spec.Kind != volume.Snapshot {
+		if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
+			return content{}, wrongKey(d, err)
+		}
 	}
 	c, err := e.opened(ctx, d, tags)
 	if errors.Is(err, luks.ErrNoMapping) {

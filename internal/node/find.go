@@ -108,14 +108,8 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key)
 // create makes the volume, with all its tags in state creating, and formats it, or
 // makes it as a copy.
 func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
-	if spec.GroupUUID != "" {
-		g, err := e.lvm.Group(ctx, spec.Group)
-		if err != nil {
-			return found{}, err
-		}
-		if err := checkGroup(spec, g.UUID); err != nil {
-			return found{}, err
-		}
+	if err := e.rightGroup(ctx, spec); err != nil {
+		return found{}, err
 	}
 	if spec.CloneOf != "" {
 		return e.copyOf(ctx, spec, key)
@@ -147,6 +141,18 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 		}
 	}
 	return f, e.format(ctx, spec, f)
+}
+
+// rightGroup makes sure that a volume is made in the group that is meant.
+func (e *Engine) rightGroup(ctx context.Context, spec volume.Spec) error {
+	if spec.GroupUUID == "" {
+		return nil
+	}
+	g, err := e.lvm.Group(ctx, spec.Group)
+	if err != nil {
+		return err
+	}
+	return checkGroup(spec, g.UUID)
 }
 
 // newTags returns the tags of a volume that is to be made, with UUIDs of its own.

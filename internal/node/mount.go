@@ -49,6 +49,9 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	if spec.Namespace == "" {
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
+	if spec.Kind == volume.Snapshot {
+		return neverMounted(spec)
+	}
 	if spec.Encrypted && as.Key.IsZero() {
 		return noKey(spec.Group, spec.Name)
 	}

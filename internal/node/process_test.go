@@ -113,6 +113,9 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		return e.Mount(ctx, c.Spec, c.Target, false)
 	case "clone":
 		return e.MakeClone(ctx, c.Spec)
+	case "snapshot":
+		_, err := e.MakeSnapshot(ctx, c.Spec)
+		return err
 	case "unmount":
 		return e.Unmount(ctx, c.Target)
 	case "expand":

@@ -107,6 +107,9 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		checkLayoutOptions(out.Layout, known, given, &wrong)
 	}
 	checkFSType(given, &wrong)
+	if out.Kind == volume.Snapshot {
+		wrong.Add(fmt.Sprintf("%s %q: is not for claims; leave it out, and take snapshots by VolumeSnapshots", volume.OptionKind, out.Kind))
+	}
 	checkThin(out, given, &wrong)
 	checkEncrypted(&out, &wrong)
 	if err := wrong.Refusal(); err != nil {

@@ -69,7 +69,7 @@ func TestParseParameters(t *testing.T) {
 				Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Trim: volume.TrimAuto, OnNodeLoss: volume.OnNodeLossKeep,
 			},
 		},
-		"for nobody": {given: map[string]string{"kind": "cache"}, err: `kind "cache": is not a kind; it is claim or dataset`},
+		"for nobody": {given: map[string]string{"kind": "cache"}, err: `kind "cache": is not a kind; it is claim, dataset or snapshot`},
 		"numbers of a layout": {
 			given: map[string]string{"layout": "striped", "stripes": "1", "stripeSizeKiB": "65"},
 			err:   `stripes "1": is less than 2, the fewest devices that a volume can be striped over; use layout "linear"; stripeSizeKiB "65": is not a power of two from 4 to 4096`,

@@ -86,6 +86,8 @@ func MayReturn(v inventory.Volume) error {
 		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", Where(v))
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
+	case v.Kind == volume.Snapshot:
+		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot was deleted, and is not brought back", Where(v))
 	case v.State == volume.Creating:
 		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", Where(v))
 	}

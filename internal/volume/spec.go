@@ -134,6 +134,8 @@ func (s Spec) Validate() error {
 		return invalid(OptionSize, "", "is required")
 	case s.ReadOnly && s.Kind != Dataset:
 		return invalid(OptionReadOnly, "true", "belongs to kind %s, and the kind is %s; remove it, and let pods ask for readOnly", Dataset, s.Kind)
+	case s.Kind == Snapshot && s.CloneOf == "":
+		return invalid(OptionCloneOf, "", "is required with kind %s: name the volume that it is taken of", Snapshot)
 	case s.Encrypted && s.Kind == Dataset:
 		return invalid(OptionEncrypted, "true", "does not belong to kind %s, whose readers have no key; remove it", Dataset)
 	}

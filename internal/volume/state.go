@@ -34,6 +34,9 @@ const (
 	Claim Kind = "claim"
 	// Dataset volumes are replicas of a dataset.
 	Dataset Kind = "dataset"
+	// Snapshot volumes hold what another held at one moment. They are never mounted, only
+	// copied.
+	Snapshot Kind = "snapshot"
 )
 
 // ParseKind checks a kind; empty means Claim. The error is a *FieldError.
@@ -41,8 +44,8 @@ func ParseKind(field, s string) (Kind, error) {
 	switch k := Kind(s); k {
 	case "":
 		return Claim, nil
-	case Claim, Dataset:
+	case Claim, Dataset, Snapshot:
 		return k, nil
 	}
-	return "", invalid(field, s, "is not a kind; it is claim or dataset")
+	return "", invalid(field, s, "is not a kind; it is claim, dataset or snapshot")
 }

@@ -120,7 +120,7 @@ const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/v
 var engineParts = []struct{ name, tests string }{
 	{"kills", "Killed"},
 	{"removals and declared groups", "Declared|Remov|Wipe|Undelete"},
-	{"copies, layouts and races", "Clone|Cop(y|ies)|AtOnce|Race|Layout"},
+	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout"},
 	{"sizes", "Grow|Expand|Size|Thin|Trim"},
 	{"all else", "."},
 }

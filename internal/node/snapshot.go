@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// MakeSnapshot takes a snapshot of a thin volume (Spec.CloneOf), if it has not been taken, and
+// returns it. What its users have not synced is written back first; then LVM freezes its file
+// system for a moment, so it holds what a disk would hold after a power cut at the moment
+// Created. The snapshot keeps the size of its source, its file system's UUID and, if it is
+// encrypted, its header, for which no key is needed. It is never mounted: Spec.CloneOf of
+// another volume names it, and its source may go.
+//
+// It becomes ready by a write of LVM's metadata of its own. Killed before, it leaves half a
+// snapshot, which the next call takes anew: after a power cut LVM may send the command to its
+// pool only much later, and the snapshot would be of that time.
+func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
+	if err := spec.Validate(); err != nil {
+		return inventory.Volume{}, err
+	}
+	if spec.Kind != volume.Snapshot || spec.Namespace == "" {
+		return inventory.Volume{}, &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not snapshot, or the namespace is missing"}
+	}
+	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	defer release()
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+			return inventory.Volume{}, buried(spec, since)
+		}
+		return e.takeSnapshot(ctx, spec)
+	}
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	tags, err := ours(lv)
+	if err == nil {
+		err = isSnapshot(spec, tags, lv.GroupUUID)
+	}
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if tags.State == volume.Creating {
+		if err := e.removeHalf(ctx, spec, lv, luks.Key{}); err != nil {
+			return inventory.Volume{}, err
+		}
+		return e.takeSnapshot(ctx, spec)
+	}
+	// A call that was killed may have left it in the disk's cache.
+	return e.describe(lv), e.lvm.Flush(ctx, lv.Group, lv.Name)
+}
+
+func (e *Engine) takeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
+	if err := e.rightGroup(ctx, spec); err != nil {
+		return inventory.Volume{}, err
+	}
+	if _, err := e.snapshot(ctx, spec, luks.Key{}); err != nil {
+		return inventory.Volume{}, err
+	}
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
+		return inventory.Volume{}, err
+	}
+	e.after("tag ready")
+	if lv, err = e.lvm.Volume(ctx, spec.Group, spec.Name); err != nil {
+		return inventory.Volume{}, err
+	}
+	return e.describe(lv), nil
+}
+
+// isSnapshot decides whether a volume with these tags is the snapshot of a spec, whole or half.
+// It is pure. The size is that of the source when it was taken, whatever was asked for.
+func isSnapshot(spec volume.Spec, t volume.Tags, groupUUID string) error {
+	if err := checkGroup(spec, groupUUID); err != nil {
+		return err
+	}
+	spec.Size = t.Size
+	if err := checkOwner(spec, t); err != nil {
+		return err
+	}
+	if t.State != volume.Creating && t.State != volume.Ready {
+		return refused("snapshot %s/%s is %s: it was deleted", spec.Group, spec.Name, t.State)
+	}
+	return nil
+}

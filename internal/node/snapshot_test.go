@@ -1,0 +1,73 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func snapshotSpec() volume.Spec {
+	s := cloneSpec()
+	s.Name, s.Kind = "snap", volume.Snapshot
+	return s
+}
+
+func snapshotTags() volume.Tags {
+	t := sourceTags()
+	t.Kind = volume.Snapshot
+	return t
+}
+
+// Whoever asks, and as what: a snapshot is never mounted, and never made but by MakeSnapshot.
+func TestASnapshotIsNeverMounted(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	require.ErrorContains(t, e.Mount(t.Context(), snapshotSpec(), t.TempDir(), true), "is a snapshot, which is never mounted")
+	require.ErrorContains(t, e.MakeClone(t.Context(), snapshotSpec()), "is no snapshot")
+	require.ErrorContains(t, admit(snapshotSpec(), snapshotTags(), ""), "is a snapshot, which is never mounted")
+	claim := snapshotSpec()
+	claim.Kind, claim.CloneOf = volume.Claim, ""
+	require.ErrorContains(t, admit(claim, snapshotTags(), ""), "is a snapshot, which is never mounted")
+
+	_, err = e.MakeSnapshot(t.Context(), cloneSpec())
+	require.ErrorContains(t, err, `kind "claim": is not snapshot`)
+	nobody := snapshotSpec()
+	nobody.Namespace = ""
+	_, err = e.MakeSnapshot(t.Context(), nobody)
+	require.ErrorContains(t, err, "the namespace is missing")
+	of := snapshotSpec()
+	of.CloneOf = ""
+	_, err = e.MakeSnapshot(t.Context(), of)
+	require.ErrorContains(t, err, "name the volume that it is taken of")
+}
+
+func TestIsSnapshot(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.Spec, *volume.Tags)
+		says   string // empty: it is
+	}{
+		"whole":               {func(*volume.Spec, *volume.Tags) {}, ""},
+		"half":                {func(_ *volume.Spec, v *volume.Tags) { v.State = volume.Creating }, ""},
+		"of what was larger":  {func(_ *volume.Spec, v *volume.Tags) { v.Size *= 2 }, ""},
+		"of what was smaller": {func(s *volume.Spec, _ *volume.Tags) { s.Size *= 2 }, ""},
+		"deleted":             {func(_ *volume.Spec, v *volume.Tags) { v.State = volume.Unreferenced }, "it was deleted"},
+		"being removed":       {func(_ *volume.Spec, v *volume.Tags) { v.State = volume.Doomed }, "it was deleted"},
+		"a claim's volume":    {func(_ *volume.Spec, v *volume.Tags) { v.Kind = volume.Claim }, `is of kind "claim"`},
+		"another tenant's":    {func(_ *volume.Spec, v *volume.Tags) { v.Namespace = "db" }, `belongs to namespace "db", not to "shop"`},
+		"another cluster's":   {func(_ *volume.Spec, v *volume.Tags) { v.Cluster = "d" }, `was made for cluster "d"`},
+		"not encrypted":       {func(s *volume.Spec, _ *volume.Tags) { s.Encrypted = true }, "is not encrypted"},
+		"in another group":    {func(s *volume.Spec, _ *volume.Tags) { s.GroupUUID = "other" }, "is another one"},
+	} {
+		s, v := snapshotSpec(), snapshotTags()
+		c.change(&s, &v)
+		err := isSnapshot(s, v, "uuid")
+		if c.says == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorIs(t, err, ErrRefused, name)
+		require.ErrorContains(t, err, c.says, name)
+	}
+}

@@ -1,0 +1,165 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// snapshotOf is a spec of a snapshot of s.
+func (m *machine) snapshotOf(s volume.Spec, name string) volume.Spec {
+	m.t.Helper()
+	c := m.cloneOf(s, name, s.Size)
+	c.Kind = volume.Snapshot
+	return c
+}
+
+func (m *machine) requireSnapshot(s volume.Spec) {
+	m.t.Helper()
+	tags := tagsOf(m.t, s.Name)
+	require.Equal(m.t, volume.Ready, tags.State)
+	require.Equal(m.t, volume.Snapshot, tags.Kind)
+	require.Empty(m.t, tags.Clone)
+	d, err := lvm.FindDevice(group, s.Name)
+	require.NoError(m.t, err)
+	id, err := xfsKind{}.uuid(d.Path)
+	require.NoError(m.t, err)
+	require.Equal(m.t, tags.FS, id, "it stays what its source was")
+}
+
+// A snapshot of a volume that is written to holds what was synced, whatever becomes of its
+// source, and is restored as often as one likes, to its own size or a larger one.
+func TestSnapshot(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("source", 96*volume.MiB)
+	from := m.mount(s, "a")
+	sum := randomFile(t, from+"/kept", 20*volume.MiB)
+	stop, wg := make(chan struct{}), sync.WaitGroup{}
+	writes(&wg, from, stop)
+	snap := m.snapshotOf(s, "snap")
+	began := time.Now().Truncate(time.Second)
+	made, err := m.MakeSnapshot(m.ctx(), snap)
+	require.NoError(t, err)
+	t.Logf("the snapshot of a volume that is being written to took %s", time.Since(began))
+	close(stop)
+	wg.Wait()
+	m.requireSnapshot(snap)
+	require.Equal(t, s.Size, made.Size)
+	require.WithinRange(t, made.Created, began, time.Now(), "the moment that it is of")
+
+	require.NoError(t, os.Remove(from+"/kept"))
+	again, err := m.MakeSnapshot(m.ctx(), snap)
+	require.NoError(t, err)
+	require.Equal(t, []any{made.UUID, made.Created}, []any{again.UUID, again.Created}, "it is taken once")
+	require.ErrorIs(t, m.Mount(m.ctx(), snap, m.target("s"), true), ErrRefused)
+	claim := snap
+	claim.Kind, claim.CloneOf = volume.Claim, ""
+	require.ErrorContains(t, m.Mount(m.ctx(), claim, m.target("s"), true), "never mounted")
+
+	// The source goes, and a second snapshot, in any order.
+	second := m.snapshotOf(s, "second")
+	_, err = m.MakeSnapshot(m.ctx(), second)
+	require.NoError(t, err)
+	m.unmount(from)
+	for _, gone := range []volume.Spec{s, second} {
+		require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+		require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
+	}
+	_, err = m.MakeSnapshot(m.ctx(), second)
+	require.ErrorContains(t, err, "is not made again")
+
+	for name, size := range map[string]volume.Bytes{"same": s.Size, "larger": 2 * s.Size} {
+		c := m.cloneOf(snap, name, size)
+		require.NoError(t, m.MakeClone(m.ctx(), c))
+		requireClone(t, c)
+		to := m.mount(c, "r")
+		require.Equal(t, sum, sumOf(t, to+"/kept"))
+		now, _, _ := df(t, to)
+		require.Equal(t, size, now)
+		require.NoError(t, os.Remove(to+"/kept"))
+		m.unmount(to)
+		requireWhole(t, m, c)
+	}
+	m.requireSnapshot(snap)
+
+	thief := m.cloneOf(snap, "stolen", s.Size)
+	thief.Namespace = "thief"
+	require.ErrorContains(t, m.MakeClone(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
+	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
+	require.Len(t, lvs(), 2)
+}
+
+func TestSnapshotKilledAfterEveryStep(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("source", 64*volume.MiB)
+	sum := randomFile(t, m.mount(s, "a")+"/kept", 10*volume.MiB)
+	snap := m.snapshotOf(s, "snap")
+	c := m.cloneOf(snap, "copy", s.Size)
+	deaths := 0
+	untilAlive(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap}, func() { m.clear(snap.Name) }, func(int) {
+		deaths++
+		m.requireSnapshot(snap)
+		require.NoError(t, m.MakeClone(m.ctx(), c))
+		to := m.mount(c, "b")
+		require.Equal(t, sum, sumOf(t, to+"/kept"))
+		m.unmount(to)
+		m.clear(c.Name)
+		require.NoError(t, m.records.remove(c.Group, c.Name))
+	})
+	require.Equal(t, 2, deaths, "snapshot; tag ready")
+
+	// One that is taken anew dies as well, and half a snapshot is nothing to restore.
+	for die := 1; die <= 3; die++ {
+		m.clear(snap.Name)
+		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
+		require.ErrorContains(t, m.MakeClone(m.ctx(), c), "is not made yet")
+		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: die}.run(t))
+		_, err := m.MakeSnapshot(m.ctx(), snap)
+		require.NoError(t, err)
+		m.requireSnapshot(snap)
+		require.ElementsMatch(t, []string{"source", "snap"}, lvs())
+	}
+	m.clear(snap.Name)
+	require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
+	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}), "it was deleted meanwhile")
+	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
+	require.Equal(t, []string{"source"}, lvs())
+}
+
+func TestSnapshotOfWrongSources(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("source", 64*volume.MiB)
+	snap := m.snapshotOf(s, "snap")
+	fails := func(c volume.Spec, says string) {
+		t.Helper()
+		_, err := m.MakeSnapshot(m.ctx(), c)
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, strings.Join(lvs(), " "), string(c.Name), "nothing was made")
+	}
+	fails(snap, "there is nothing to copy")
+	m.unmount(m.mount(s, "a"))
+	other := snap
+	other.Namespace = "thief"
+	fails(other, `belongs to namespace "default", not to "thief"`)
+	m.shape = volume.Shape{Layout: volume.Linear}
+	thick := m.volume("thick", 64*volume.MiB)
+	m.unmount(m.mount(thick, "thick"))
+	other = snap
+	other.CloneOf = thick.Name
+	fails(other, "is no thin volume in pool")
+	_, err := m.MakeSnapshot(m.ctx(), snap)
+	require.NoError(t, err)
+	other = snap
+	other.Name, other.CloneOf = "nested", snap.Name
+	fails(other, "no snapshot is taken of it")
+}
