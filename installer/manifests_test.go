@@ -90,7 +90,7 @@ func TestPoliciesBoundAccountsThatExist(t *testing.T) {
 }
 
 func TestEveryFileIsApplied(t *testing.T) {
-	for _, dir := range []string{"base", "csi", "csi/resizer", "gc", "metrics/auth", "metrics/networkpolicy", "nfs", "node"} {
+	for _, dir := range []string{"base", "csi", "csi/resizer", "csi/snapshotter", "gc", "metrics/auth", "metrics/networkpolicy", "nfs", "node"} {
 		content, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 		require.NoError(t, err)
 		var listed struct{ Resources []string }

@@ -1,12 +1,14 @@
 // Package csicontroller is CSI's controller service, for the sidecars that the CSI project
 // makes, on a socket of their pod alone. It changes the limits on IO of volumes that are
-// there, by which VolumeAttributesClasses are applied to claims.
+// there, by which VolumeAttributesClasses are applied to claims; and it has snapshots taken and
+// deleted, if its process has the ledger.
 //
 // It neither makes volumes nor lets them grow: the provisioner does, which reserves the room
 // for all that a pod needs, and says why a claim cannot have it. So it offers neither, and tells
 // CSI's resizer that the nodes do not let volumes grow either, or the resizer would raise
 // PersistentVolumes by itself.
 //
-// Nothing here is remembered, and every process may serve, whoever holds the lease: what is
-// written is a function of the call alone.
+// Nothing here is remembered. Every process may change limits, whoever holds the lease: what is
+// written is a function of the call alone. Snapshots take room, and so only who holds the lease
+// serves them, on a socket of their own.
 package csicontroller

@@ -28,6 +28,8 @@ type Config struct {
 	Socket  string // its path; the directory must be there
 	Version string
 	Volumes Volumes
+	// Snapshots, unless nil, are offered.
+	Snapshots *Snapshots
 }
 
 // Serve serves the calls of sidecars on the socket until ctx ends.
@@ -50,7 +52,7 @@ func Serve(ctx context.Context, cfg Config) error {
 		return answer(klog.NewContext(call, log), request, info, handle)
 	}))
 	csi.RegisterIdentityServer(server, &identity{version: cfg.Version})
-	csi.RegisterControllerServer(server, New(cfg.Volumes))
+	csi.RegisterControllerServer(server, New(cfg.Volumes, cfg.Snapshots))
 	csi.RegisterNodeServer(server, &node{})
 	log.Info("The controller service waits for sidecars", "socket", cfg.Socket)
 	end := context.AfterFunc(ctx, server.GracefulStop)

@@ -35,22 +35,36 @@ const keyName = "csi.storage.k8s.io/pv/name"
 type Volumes interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.PersistentVolume, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.PersistentVolume, error)
+	Create(ctx context.Context, object *corev1.PersistentVolume, opts metav1.CreateOptions) (*corev1.PersistentVolume, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PersistentVolumeList, error)
 }
 
 // A Service answers the calls of CSI's controller service.
 type Service struct {
 	csi.UnimplementedControllerServer
-	volumes Volumes
+	volumes   Volumes
+	snapshots *Snapshots
 }
 
-// New returns the service.
-func New(volumes Volumes) *Service { return &Service{volumes: volumes} }
+// New returns the service; snapshots may be nil, and then it offers none.
+func New(volumes Volumes, snapshots *Snapshots) *Service {
+	return &Service{volumes: volumes, snapshots: snapshots}
+}
 
 // ControllerGetCapabilities names what is offered.
 func (s *Service) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{
-		Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_MODIFY_VOLUME}},
-	}}}, nil
+	offered := []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_MODIFY_VOLUME}
+	if s.snapshots != nil {
+		offered = append(offered, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
+	}
+	out := &csi.ControllerGetCapabilitiesResponse{}
+	for _, one := range offered {
+		out.Capabilities = append(out.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: one}},
+		})
+	}
+	return out, nil
 }
 
 // ControllerModifyVolume writes the limits on the PersistentVolume, from where the daemon of

@@ -370,41 +370,6 @@ func TestEncryptedCopyKilledAfterEveryStep(t *testing.T) {
 	require.Contains(t, c.fails(t), "must both be encrypted, or neither")
 }
 
-// A snapshot is taken without the key, and restored with that of its source.
-func TestEncryptedSnapshot(t *testing.T) {
-	b := newEncryptedBed(t)
-	b.thin()
-	require.False(t, b.verb("mount").run(t))
-	b.write()
-	snap := b.Spec
-	snap.Name, snap.CloneOf, snap.Kind = "snap", b.Spec.Name, volume.Snapshot
-	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/snap") })
-	_, err := b.engine().MakeSnapshot(t.Context(), snap)
-	require.NoError(t, err)
-	require.Equal(t, b.sh("cryptsetup luksUUID "+rawLV), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"))
-	b.sh("rm " + b.Target + "/f")
-	require.False(t, b.verb("unmount").run(t))
-	b.sh("lvremove --yes flexlvm-test/data")
-
-	c := b.verb("mount")
-	c.Spec.Name, c.Spec.CloneOf, c.Target = "restored", snap.Name, c.Target+"-restored"
-	t.Cleanup(func() {
-		_ = exec.Command("umount", c.Target).Run()
-		require.NoError(t, b.engine().CloseUnused(t.Context()))
-		b.sh("lvremove --yes flexlvm-test/restored")
-	})
-	c.Key = falseKey
-	require.Contains(t, c.fails(t), "Unauthenticated")
-	require.NotContains(t, b.lvs(), "restored", "refused before anything was made")
-	c.Key = rightKey
-	require.False(t, c.run(t))
-	text, err := os.ReadFile(c.Target + "/f")
-	require.NoError(t, err)
-	require.Equal(t, strings.Repeat(pattern+"\n", 1000), string(text))
-	require.NotEqual(t, b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-restored"))
-	require.Len(t, strings.Fields(b.mappings()), 1, "the snapshot itself is never opened")
-}
-
 // LVM takes the group's devices by their UUIDs, and a mapping is none of them.
 func TestEncryptedVolumeIsNoDeviceOfLVM(t *testing.T) {
 	b := newEncryptedBed(t)

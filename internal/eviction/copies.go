@@ -9,11 +9,11 @@ import (
 )
 
 // unmadeCopy reports whether a claim is one of a volume that is to begin as a copy of
-// another and is not ready yet. Until it is, what it is a copy of has to stay: half a
+// another and is not ready yet; that of a snapshot, of which that is not on record. Until it is, what it is a copy of has to stay: half a
 // copy is taken anew. One that can never be made, because nobody wants it any more or
 // it is not of this cluster or group, keeps nothing.
 func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
-	if c.CloneOf == "" || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
+	if c.CloneOf == "" || c.Taken || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false
 	}
 	group, there := x.group(c)
@@ -21,7 +21,7 @@ func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 		return false
 	}
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
-	return !there || v.State == volume.Creating || v.State == ""
+	return !there || v.State == volume.Creating || v.State == "" || c.Kind == volume.Snapshot
 }
 
 // beingCopied gives the PersistentVolume that is to begin as a copy of the volume of
@@ -36,16 +36,16 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 }
 
 // Copies returns the claims of the volumes to make now as copies of others, in order of
-// their PersistentVolumes' names. An encrypted one its first mount makes, which brings the key.
+// their PersistentVolumes' names. An encrypted one its first mount makes, which brings the key, unless it is a snapshot, which needs none.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if !x.unmadeCopy(view, c) || c.Placeholder || c.Encrypted || x.ailing[c.Group] != "" {
+		if !x.unmadeCopy(view, c) || c.Placeholder || c.Encrypted && c.Kind != volume.Snapshot || x.ailing[c.Group] != "" {
 			continue
 		}
-		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {
+		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating || c.Kind == volume.Snapshot {
 			out = append(out, *c)
 		}
 	}

@@ -126,6 +126,9 @@ func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 	if retain {
 		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.Evidence(), KeyOfPersistentVolume(c), c.Volume)
 	}
+	if c.Kind == volume.Snapshot {
+		return volume.Unreferenced, fmt.Sprintf("%s; it stands for a snapshot, so volume %s is removed", c.Evidence(), KeyOfPersistentVolume(c))
+	}
 	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfPersistentVolume(c))
 }
 

@@ -111,7 +111,8 @@ func newIndex(view View) index {
 			x.sole[KeyOfPersistentVolume(c)] = nil
 		}
 		x.named[KeyOfPersistentVolume(c)] = true
-		if c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		// A snapshot's says Retain so that nothing but its deletion gives it up.
+		if c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && c.Kind != volume.Snapshot {
 			x.retained[KeyOfPersistentVolume(c)] = true
 		}
 		if !view.givenUp(c) {

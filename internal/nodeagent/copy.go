@@ -34,10 +34,15 @@ func (d *Daemon) enqueueCopies(f observation) {
 // makeCopy does one job. It is the work of the queue.
 func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.claim, klog.FromContext(ctx)
-	err := d.engine.MakeClone(ctx, volume.Spec{
+	spec := volume.Spec{
 		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,
-		CloneOf: c.CloneOf, Inodes: c.Inodes, FSType: c.FSType, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace,
-	})
+		CloneOf: c.CloneOf, Inodes: c.Inodes, FSType: c.FSType, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace, Encrypted: c.Encrypted,
+	}
+	if c.Kind == volume.Snapshot {
+		d.makeSnapshot(ctx, j, spec)
+		return
+	}
+	err := d.engine.MakeClone(ctx, spec)
 	if ctx.Err() != nil {
 		return // told to end; the next process, or the first mount, makes it
 	}
@@ -52,13 +57,20 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
 		return
 	}
-	now := d.cfg.Now()
-	b := d.copies.add(id, now, err.Error())
-	if !d.dedupe.fresh(topic, err.Error(), now) {
-		return
+	if d.notCopied(ctx, j, err) {
+		message := err.Error() + "; it is tried again"
+		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
+		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
 	}
-	log.Error(err, "A volume could not be made as a copy; it is tried again", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "in", b.delay)
-	message := err.Error() + "; it is tried again"
-	d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
-	d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
+}
+
+// notCopied has a job tried again, and reports whether that is news.
+func (d *Daemon) notCopied(ctx context.Context, j copyJob, err error) bool {
+	c, now := j.claim, d.cfg.Now()
+	b := d.copies.add(string(c.UID), now, err.Error())
+	if !d.dedupe.fresh("copy "+string(c.UID), err.Error(), now) {
+		return false
+	}
+	klog.FromContext(ctx).Error(err, "A volume could not be made as a copy; it is tried again", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "kind", c.Kind, "in", b.delay)
+	return true
 }

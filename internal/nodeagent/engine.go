@@ -30,6 +30,9 @@ type Engine interface {
 	// MakeClone makes a volume as a copy of another, with what that holds now, if it does
 	// not exist yet.
 	MakeClone(ctx context.Context, spec volume.Spec) error
+	// MakeSnapshot takes a snapshot of another volume, if that has not been done yet, and
+	// returns it.
+	MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error)
 }
 
 func refOf(v inventory.Volume) node.Ref {

@@ -208,6 +208,17 @@ func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
 	return nil
 }
 
+func (e *fakeEngine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
+	if err := e.MakeClone(ctx, spec); err != nil {
+		return inventory.Volume{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	made := e.find(node.Ref{Group: spec.Group}, spec.Name)
+	made.Kind = volume.Snapshot
+	return *made, nil
+}
+
 // names are the volumes that are there, with their states.
 func (e *fakeEngine) names() (out []string) {
 	e.with(func() {

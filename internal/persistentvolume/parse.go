@@ -38,9 +38,11 @@ type Volume struct {
 	// Encrypted: its file system lies in a container, whose key each mount brings.
 	Encrypted bool
 	// Undelete: the volume is to be made ready again if it was released.
-	Undelete       bool
-	CloneOf        volume.Name // the volume whose copy it begins as, or empty
-	ClaimNamespace string      // empty where no claim is named
+	Undelete bool
+	CloneOf  volume.Name // the volume whose copy it begins as, or empty
+	// Taken: a snapshot's volume has been made, and is not made again.
+	Taken          bool
+	ClaimNamespace string // empty where no claim is named
 	ClaimName      string
 	Phase          corev1.PersistentVolumePhase
 	ReclaimPolicy  corev1.PersistentVolumeReclaimPolicy
@@ -76,7 +78,8 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 // the others.
 func Reads(annotation string) bool {
 	switch annotation {
-	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces:
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces,
+		pv.AnnotationSnapshotTaken, pv.AnnotationSnapshotSize, pv.AnnotationSnapshotProblem:
 		return true
 	}
 	return slices.Contains(replicaAnnotations, annotation)
@@ -111,6 +114,9 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 	}
 	if c.Size, c.Charged, err = sizesOf(object, spec); err != nil {
 		return Volume{}, err
+	}
+	if c.Kind == volume.Snapshot {
+		c = c.snapshotOf(object)
 	}
 	c.Growing = growingOf(object, c.Size, c.Phase)
 	return c, nil
@@ -152,6 +158,9 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	if spec.ReadOnly {
 		// It has no volume of its own, so it explains none, and is charged for none.
 		return volume.Spec{}, &volume.FieldError{Field: volume.OptionReadOnly, Value: "true", Reason: "is for the readers of a dataset, wherever it is; remove the label " + pv.LabelNode}
+	}
+	if spec.Kind == volume.Snapshot && (object.Spec.CSI == nil || object.Name != string(spec.Name)) {
+		return volume.Spec{}, &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is only for PersistentVolumes of the CSI driver that are named after their volume"}
 	}
 	return spec, spec.Validate()
 }

@@ -51,8 +51,12 @@ func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Proble
 	s := sourceOf(claim.Spec)
 	switch {
 	case s == dataSource{}:
+	case s.isSnapshot():
+		if s.namespace != "" && s.namespace != claim.Namespace {
+			wrong.Add(fmt.Sprintf("dataSourceRef.namespace %q: is not the claim's own; only a snapshot of namespace %q can be restored", s.namespace, claim.Namespace))
+		}
 	case s.group != "" || s.kind != "PersistentVolumeClaim":
-		wrong.Add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out", s.kind, s.name))
+		wrong.Add(fmt.Sprintf("the data source %s %q is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims and VolumeSnapshots; leave dataSource and dataSourceRef out", s.kind, s.name))
 	case s.namespace != "" && s.namespace != claim.Namespace:
 		wrong.Add(fmt.Sprintf("dataSourceRef.namespace %q: is not the claim's own; only a claim of namespace %q can be copied", s.namespace, claim.Namespace))
 	case s.name == claim.Name:
@@ -72,7 +76,7 @@ func (r Request) clones() bool { return sourceOf(r.Claim.Spec).kind != "" }
 
 // An origin is the volume that a claim is to begin as a copy of.
 type origin struct {
-	claim     string
+	what      string // the claim or the snapshot, for people
 	volume    volume.Name
 	groupUUID string // of the volume group that it was made in; empty: any of that name
 	node      string // where it lies, and its copy has to
@@ -81,9 +85,13 @@ type origin struct {
 // origin finds the volume that a claim is to begin as a copy of. A *Refusal says that
 // it never can; any other error is for the time being.
 func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.Spec) (origin, error) {
-	name := sourceOf(request.Claim.Spec).name
+	source := sourceOf(request.Claim.Spec)
+	if source.isSnapshot() {
+		return p.snapshotOrigin(ctx, request, spec, source.name)
+	}
+	name := source.name
 	wait := func(format string, args ...any) (origin, error) {
-		return origin{}, fmt.Errorf("dataSource %q: %s; the copy is tried again by itself", name, fmt.Sprintf(format, args...))
+		return origin{}, waiting(name, format, args...)
 	}
 	from, err := p.Listers.Claim(ctx, request.Claim.Namespace, name)
 	switch {
@@ -113,11 +121,21 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	if err := p.mayCopy(request, spec, name, &c); err != nil {
 		return origin{}, err
 	}
+	return p.originOn(object, &c, name, fmt.Sprintf("claim %q", name))
+}
+
+// originOn is the volume of a PersistentVolume, on its node.
+func (p *Provisioner) originOn(object *corev1.PersistentVolume, c *persistentvolume.Volume, name, what string) (origin, error) {
 	node, _, reported := p.Ledger.NodeOf(object.Labels[pv.LabelNode])
 	if !reported {
-		return wait("its node %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
+		return origin{}, waiting(name, "its node %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
 	}
-	return origin{claim: name, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
+	return origin{what: what, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
+}
+
+// waiting is the error where a copy cannot be made yet.
+func waiting(name, format string, args ...any) error {
+	return fmt.Errorf("dataSource %q: %s; the copy is tried again by itself", name, fmt.Sprintf(format, args...))
 }
 
 // ofClaim refuses volumes that are not flexlvm's, and replicas of datasets.
@@ -160,7 +178,7 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 		return spec, Node{}, finished, err
 	}
 	on := func(err error) error {
-		return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", from.claim, from.node, err)
+		return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", sourceOf(request.Claim.Spec).name, from.node, err)
 	}
 	spec.CloneOf = from.volume
 	node, _, err := p.node(from.node)
@@ -220,7 +238,7 @@ func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *
 	}
 	spec.CloneOf = from.volume
 	if from.node != node {
-		return &Elsewhere{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of claim %q, which is", from.claim), Node: from.node, Meant: node}
+		return &Elsewhere{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of %s, which is", from.what), Node: from.node, Meant: node}
 	}
 	return nil
 }

@@ -61,6 +61,8 @@ type Config struct {
 	// Beside, unless nil, runs beside the rest, with the same watches, until ctx ends. If
 	// it fails, so does Work.
 	Beside func(ctx context.Context, seen Listers, events record.EventRecorder) error
+	// Snapshots is another such, which reserves room.
+	Snapshots func(ctx context.Context, seen Listers, room *ledger.Ledger) error
 }
 
 // Work provisions until ctx ends, and then waits for the workers, at most drain. Only one
@@ -111,9 +113,9 @@ func Work(ctx context.Context, config Config) error {
 	busy.Go(func() { loss.Run(ctx) })
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	if config.Beside != nil {
+	for _, beside := range config.besides(w.listers(), events, publish.ledger) {
 		busy.Go(func() {
-			if err := config.Beside(working, w.listers(), events); err != nil {
+			if err := beside(working); err != nil {
 				fail(err)
 			}
 		})
@@ -124,6 +126,17 @@ func Work(ctx context.Context, config Config) error {
 		return err
 	}
 	return nil
+}
+
+// besides are what runs beside the rest.
+func (c Config) besides(seen Listers, events record.EventRecorder, room *ledger.Ledger) (out []func(context.Context) error) {
+	if c.Beside != nil {
+		out = append(out, func(ctx context.Context) error { return c.Beside(ctx, seen, events) })
+	}
+	if c.Snapshots != nil {
+		out = append(out, func(ctx context.Context) error { return c.Snapshots(ctx, seen, room) })
+	}
+	return out
 }
 
 // newPublisher returns the publisher of capacities, which has no ledger yet.

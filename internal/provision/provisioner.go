@@ -70,6 +70,8 @@ type Listers struct {
 	OnNode func(label string) ([]*corev1.PersistentVolume, error)
 	// Claim returns a claim as it is now; Claims may be behind.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	// Snapshot returns the handle of a VolumeSnapshot's snapshot, as it is now.
+	Snapshot func(ctx context.Context, namespace, name string) (handle string, err error)
 	// Attributes returns a VolumeAttributesClass as it is now.
 	Attributes func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error)
 	// Owner returns the metadata of a VolumeManager as it is now.

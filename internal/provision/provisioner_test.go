@@ -53,6 +53,8 @@ type cast struct {
 
 	attributes []*storagev1.VolumeAttributesClass
 	unread     error // what asking for one of these comes to
+
+	snapshots map[string]string // handles, by namespace/name
 }
 
 // newCast has two nodes with room for ten volumes of 1 GiB each, of which the second
@@ -96,6 +98,12 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 					}
 				}
 				return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+			},
+			Snapshot: func(_ context.Context, namespace, name string) (string, error) {
+				if handle := c.snapshots[namespace+"/"+name]; handle != "" {
+					return handle, nil
+				}
+				return "", errors.New("that VolumeSnapshot is not ready yet")
 			},
 			Owner: func(_ context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 				for _, one := range c.owners {

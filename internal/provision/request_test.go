@@ -105,7 +105,7 @@ func TestCheckRefuses(t *testing.T) {
 				c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr("example.com"), Kind: "PersistentVolumeClaim", Name: "other"}
 			},
 			class: thinly,
-			err:   `the data source PersistentVolumeClaim "other" is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out`,
+			err:   `the data source PersistentVolumeClaim "other" is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims and VolumeSnapshots; leave dataSource and dataSourceRef out`,
 		},
 		"data source in another namespace": {
 			claim: func(c *corev1.PersistentVolumeClaim) {
@@ -124,7 +124,7 @@ func TestCheckRefuses(t *testing.T) {
 				c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "VolumeSnapshot", Name: "monday"}
 			},
 			class: thinly,
-			err:   `the data source VolumeSnapshot "monday" is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims; leave dataSource and dataSourceRef out`,
+			err:   `the data source VolumeSnapshot "monday" is not supported: flexlvm makes empty volumes, and copies of PersistentVolumeClaims and VolumeSnapshots; leave dataSource and dataSourceRef out`,
 		},
 		"attributes class": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },

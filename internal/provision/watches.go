@@ -69,6 +69,7 @@ func (w *watches) listers() Listers {
 		Pods:    w.pods.using,
 
 		Attributes: attributesNow(w.pods.client),
+		Snapshot:   snapshotNow(w.pods.client),
 	}
 }
 

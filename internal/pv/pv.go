@@ -57,6 +57,19 @@ const (
 	// AnnotationRetainedFor says on a PersistentVolume that is made anew that its reclaim
 	// policy was set to Retain for that: the UID of what has AnnotationReplaces.
 	AnnotationRetainedFor = "flexlvm.io/retained-for"
+	// LabelSnapshot is "true" on PersistentVolumes that stand for snapshots: no claim can be
+	// bound to them.
+	LabelSnapshot = "flexlvm.io/snapshot"
+	// SnapshotClaim is the claim that such a PersistentVolume names, so that it is kept for it.
+	// No claim can have this name.
+	SnapshotClaim = "(snapshot)"
+	// AnnotationSnapshotTaken is the moment that a snapshot is of, in RFC 3339. Its node writes
+	// it once the snapshot is taken; from then on it is never taken again.
+	AnnotationSnapshotTaken = "flexlvm.io/snapshot-taken"
+	// AnnotationSnapshotSize is the size in decimal bytes that the source had then.
+	AnnotationSnapshotSize = "flexlvm.io/snapshot-size"
+	// AnnotationSnapshotProblem is why the node could not take it.
+	AnnotationSnapshotProblem = "flexlvm.io/snapshot-problem"
 	// AnnotationPreResizeCapacity is Kubernetes' own: what a claim had before its volume
 	// began to grow, from which a claim that is bound to the volume anew takes its capacity.
 	AnnotationPreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,31 +19,43 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// resizerTenant is a tenant with CSI's resizer beside the provisioner, as docs/io-limits.md
-// says: a line of installer/kustomization.yaml.
-func resizerTenant(t *testing.T, namespace string) *tenant {
+var installSidecars sync.Once
+
+// sidecarTenant is a tenant with CSI's resizer and snapshotter beside the provisioner, as
+// docs/io-limits.md and docs/snapshots.md say: lines of installer/kustomization.yaml.
+func sidecarTenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	n := newCSITenant(t, namespace)
-	image, err := cluster.BuildResizerImage(n.ctx, os.Stderr)
-	require.NoError(t, err)
-	require.NoError(t, shared.LoadImage(n.ctx, image))
-	dir := filepath.Join(t.TempDir(), "installer")
-	require.NoError(t, os.CopyFS(dir, os.DirFS(shipped(t, "installer"))))
-	file := filepath.Join(dir, "kustomization.yaml")
-	content, err := os.ReadFile(file)
-	require.NoError(t, err)
-	const line = "  # - csi/resizer\n"
-	require.Contains(t, string(content), line)
-	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(content), line, "  - csi/resizer\n", 1)), 0o600))
-	kubectl(n.ctx, t, "apply", "-k", dir)
-	kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=240s")
+	installSidecars.Do(func() {
+		dir := filepath.Join(t.TempDir(), "installer")
+		require.NoError(t, os.CopyFS(dir, os.DirFS(shipped(t, "installer"))))
+		file := filepath.Join(dir, "kustomization.yaml")
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range []string{"resizer", "snapshotter"} {
+			image, err := cluster.BuildSidecarImage(n.ctx, name, os.Stderr)
+			require.NoError(t, err)
+			require.NoError(t, shared.LoadImage(n.ctx, image))
+			line := "  # - csi/" + name + "\n"
+			require.Contains(t, string(content), line)
+			content = []byte(strings.Replace(string(content), line, "  - csi/"+name+"\n", 1))
+		}
+		crds, err := cluster.SnapshotCRDs(n.ctx) // the snapshotter does not start without them
+		require.NoError(t, err)
+		for _, file := range crds {
+			kubectl(n.ctx, t, "apply", "-f", file)
+		}
+		require.NoError(t, os.WriteFile(file, content, 0o600))
+		kubectl(n.ctx, t, "apply", "-k", dir)
+		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=240s")
+	})
 	return n
 }
 
 // The limits on IO of a volume in use change with the VolumeAttributesClass of its claim.
 func TestCSIVolumeAttributesClass(t *testing.T) {
 	t.Parallel()
-	n := resizerTenant(t, "csi-limits")
+	n := sidecarTenant(t, "csi-limits")
 	n.kubectl("apply", "-f", shipped(t, "examples/volumeattributesclass.yaml"))
 	n.run(claimOf("flexlvm-csi", "data", "200Mi", "volumeAttributesClassName: flexlvm-slow"), pod{name: "main", claim: "data", node: "node1"}.manifest())
 	n.limitsAre("main", "data", "rbps=20971520 wbps=10485760 riops=max wiops=max")

@@ -79,8 +79,8 @@ func (o object) condition() string {
 		return ".Values.storageClasses.install"
 	case o.kind == "StorageClass":
 		return "and .Values.storageClasses.install .Values." + o.part + ".install"
-	case o.part == resizerPart:
-		return ".Values.resizer.install"
+	case strings.HasPrefix(o.part, sidecarFolder):
+		return ".Values." + strings.TrimPrefix(o.part, sidecarFolder) + ".install"
 	case strings.HasPrefix(o.part, "monitoring."):
 		return ".Values." + o.part
 	case o.part == "node":
@@ -131,7 +131,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	pod["imagePullSecrets"] = m.optional("$.Values.imagePullSecrets")
 	c.workloads = append(c.workloads, w)
 	if o.name == "flexlvm-provisioner" {
-		c.addResizer(pod, m)
+		c.addSidecars(pod, m)
 	}
 }
 
@@ -156,8 +156,10 @@ func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(stri
 		flags[name] = value
 	}
 	fixedList := "(list" + quoted(fixed) + ")"
-	if more := c.resizerFlags(o); len(more) > 0 {
-		fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list $.Values.resizer.install))", fixedList, quoted(more))
+	for _, s := range c.from.sidecars {
+		if o.name == "flexlvm-provisioner" {
+			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), installed(s.key))
+		}
 	}
 	where := note("flags", "Its flags, without the dashes. Further ones may be added; null takes one away.", flags, ofFlags())
 	main[field] = m.whole(func(indent, key string) string {

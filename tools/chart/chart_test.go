@@ -217,11 +217,14 @@ func TestCSI(t *testing.T) {
 	file := filepath.Join(whole, "kustomization.yaml")
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Contains(t, string(content), "  # - csi/resizer\n")
-	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(content), "  # - csi/resizer\n", "  - csi/resizer\n", 1)), 0o600))
+	for _, part := range []string{"csi/resizer", "csi/snapshotter"} {
+		require.Contains(t, string(content), "  # - "+part+"\n")
+		content = []byte(strings.Replace(string(content), "  # - "+part+"\n", "  - "+part+"\n", 1))
+	}
+	require.NoError(t, os.WriteFile(file, content, 0o600))
 	built, err := kustomize(whole)
 	require.NoError(t, err)
-	got = rendered(t, "--set", "resizer.install=true")
+	got = rendered(t, "--set", "resizer.install=true,snapshotter.install=true")
 	compared := 0
 	for _, r := range built.Resources() {
 		if r.GetKind() == "CustomResourceDefinition" {
@@ -233,7 +236,7 @@ func TestCSI(t *testing.T) {
 		require.Equal(t, normal(t, fields), normal(t, got[key]), key)
 		compared++
 	}
-	require.Equal(t, len(plain)+4, len(got), "a ClusterRole, a Role and what binds them")
+	require.Equal(t, len(plain)+8, len(got), "two ClusterRoles, a Role and a policy, and what binds them")
 	require.Equal(t, len(got)-3, compared)
 
 	got = rendered(t, "--set", "resizer.install=true,resizer.image=registry.example.org/csi-resizer:v9,resizer.resources.limits.memory=1Gi,image.pullPolicy=Always,provisioner.flags.door=csi")
@@ -245,6 +248,14 @@ func TestCSI(t *testing.T) {
 	require.Equal(t, "registry.example.org/csi-resizer:v9", sidecar["image"])
 	require.Equal(t, "Always", sidecar["imagePullPolicy"])
 	require.Equal(t, "1Gi", lookup(sidecar, "resources", "limits", "memory"))
+
+	got = rendered(t, "--set", "snapshotter.install=true")
+	pod = lookup(got["Deployment flexlvm-provisioner"], "spec", "template", "spec").(map[string]any)
+	containers = pod["containers"].([]any)
+	require.Len(t, containers, 2)
+	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--snapshot-socket=/run/csi/snapshots.sock"}, containers[0].(map[string]any)["args"])
+	require.NotEmpty(t, containers[0].(map[string]any)["volumeMounts"])
+	require.NotEmpty(t, pod["volumes"])
 }
 
 // testPods are the pods of helm test, and the classes of their volumes.

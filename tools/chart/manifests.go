@@ -25,8 +25,8 @@ type manifests struct {
 	objects    []object
 	monitoring []object // which only some clusters can have
 	additional []object // of the folders that are applied in addition, each if its value says so
-	resizer    []patch  // what installer/csi/resizer adds to the provisioner
-	image      string   // of all containers: name:tag
+	sidecars   []sidecar
+	image      string // of all containers: name:tag
 	pluginDir  string
 }
 
@@ -42,9 +42,6 @@ type patch struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
-
-// resizerPart is the component that adds CSI's resizer to the provisioner.
-const resizerPart = "csi/resizer"
 
 // monitoringParts are the values under "monitoring" that each have one kind of object
 // installed.
@@ -104,12 +101,13 @@ func readFolder(folder string, part func(object) string) (out []object, err erro
 	return out, nil
 }
 
-// readResizer reads the component of the resizer: its objects, and what it adds to the
+// readSidecar reads the component of a sidecar: its objects, and what it adds to the
 // provisioner.
-func (m *manifests) readResizer(folder string) error {
+func (m *manifests) readSidecar(installer string, s sidecar) error {
+	folder := filepath.Join(installer, sidecarFolder, s.key)
 	content, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
 	if err != nil {
-		return fmt.Errorf("read the resizer: %w", err)
+		return fmt.Errorf("read the %s: %w", s.key, err)
 	}
 	var component struct {
 		Resources []string
@@ -121,13 +119,13 @@ func (m *manifests) readResizer(folder string) error {
 	if len(component.Patches) != 1 {
 		return fmt.Errorf("%s has %d patches; the chart knows what to do with one, of the provisioner", folder, len(component.Patches))
 	}
-	if err := yaml.Unmarshal([]byte(component.Patches[0].Patch), &m.resizer); err != nil {
+	if err := yaml.Unmarshal([]byte(component.Patches[0].Patch), &s.patches); err != nil {
 		return fmt.Errorf("read the patch of %s: %w", folder, err)
 	}
 	for _, file := range component.Resources {
 		content, err := os.ReadFile(filepath.Join(folder, file))
 		if err != nil {
-			return fmt.Errorf("read the resizer: %w", err)
+			return fmt.Errorf("read the %s: %w", s.key, err)
 		}
 		for document := range strings.SplitSeq(string(content), "\n---\n") {
 			var fields map[string]any
@@ -136,9 +134,10 @@ func (m *manifests) readResizer(folder string) error {
 			}
 			kind, _ := fields["kind"].(string)
 			name, _ := lookup(fields, "metadata", "name").(string)
-			m.additional = append(m.additional, object{kind: kind, name: name, part: resizerPart, fields: fields})
+			m.additional = append(m.additional, object{kind: kind, name: name, part: sidecarFolder + s.key, fields: fields})
 		}
 	}
+	m.sidecars = append(m.sidecars, s)
 	return nil
 }
 
@@ -150,8 +149,10 @@ func readManifests(installer string) (manifests, error) {
 	if err := m.readAdditional(installer); err != nil {
 		return m, err
 	}
-	if err := m.readResizer(filepath.Join(installer, resizerPart)); err != nil {
-		return m, err
+	for _, s := range knownSidecars() {
+		if err := m.readSidecar(installer, s); err != nil {
+			return m, err
+		}
 	}
 	part := map[string]string{}
 	for _, folder := range optionalParts {

@@ -97,7 +97,7 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 // again whenever it ends, as kubelet does: it ends when it loses the controller service.
 func (b *bed) resize(t *testing.T, socket string) {
 	t.Helper()
-	program, err := cluster.BuildResizer(t.Context(), os.Stderr)
+	program, err := cluster.BuildSidecar(t.Context(), "resizer", os.Stderr)
 	require.NoError(t, err)
 	var log bytes.Buffer
 	done := make(chan struct{})

@@ -43,7 +43,7 @@ type controller struct {
 func newController(engine *node.Engine) *controller {
 	server := fake.NewClientset()
 	return &controller{
-		Service: csicontroller.New(server.CoreV1().PersistentVolumes()), engine: engine, server: server, volumes: map[string]*csi.Volume{},
+		Service: csicontroller.New(server.CoreV1().PersistentVolumes(), nil), engine: engine, server: server, volumes: map[string]*csi.Volume{},
 	}
 }
 

@@ -1,0 +1,246 @@
+package csicontroller
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Fields of the requests for snapshots.
+const (
+	fieldSource   = "source_volume_id"
+	fieldName     = "name"
+	fieldSnapshot = "snapshot_id"
+)
+
+// sidecarKeys begin the parameters by which CSI's snapshotter says for whom it asks.
+const sidecarKeys = "csi.storage.k8s.io/"
+
+// takenPoll is how often to look whether a node has taken a snapshot.
+const takenPoll = 100 * time.Millisecond
+
+// Snapshots are what taking snapshots needs besides the API server.
+type Snapshots struct {
+	Room Room
+	// Seen returns a PersistentVolume as a cache has it: it is asked often.
+	Seen func(name string) (*corev1.PersistentVolume, error)
+}
+
+// A Room reserves room for snapshots: *ledger.Ledger, in production.
+type Room interface {
+	NodeOf(label string) (name, report string, reported bool)
+	Reserve(node string, wants []ledger.Want, reads ...volume.Name) (map[volume.PoolName]string, error)
+	Written(object *corev1.PersistentVolume)
+}
+
+// CreateSnapshot has a snapshot taken: it reserves room for it, writes the PersistentVolume that
+// stands for it, and waits until the daemon of its node has taken it and said so. Repeated, it
+// goes on waiting. What the node cannot take is withdrawn before the call fails, so that a
+// failure leaves nothing behind.
+func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if err := s.checkCreate(r); err != nil {
+		return nil, err
+	}
+	name := snapshotName(r.GetName())
+	object, err := s.volumes.Get(ctx, string(name), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		if object, err = s.makeSnapshot(ctx, r.GetSourceVolumeId(), name); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, fmt.Errorf("get PersistentVolume %q: %w", name, err)
+	case !persistentvolume.IsSnapshot(object):
+		return nil, status.Errorf(codes.AlreadyExists, "PersistentVolume %q is there and stands for no snapshot", name)
+	case sourceOf(object) != r.GetSourceVolumeId():
+		return nil, status.Errorf(codes.AlreadyExists, "snapshot %q is there and is of the volume %s", r.GetName(), sourceOf(object))
+	}
+	snapshot, err := s.awaitTaken(ctx, object)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: snapshot}, nil
+}
+
+func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) error {
+	switch {
+	case s.snapshots == nil:
+		return status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+	case r.GetName() == "":
+		return missing(fieldName)
+	case r.GetSourceVolumeId() == "":
+		return missing(fieldSource)
+	case len(r.GetSecrets()) > 0:
+		return refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted: a snapshot needs no key; leave them out of the VolumeSnapshotClass"})
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.GetParameters())) {
+		if !strings.HasPrefix(key, sidecarKeys) {
+			return refuse(&volume.FieldError{Field: "parameters", Value: key, Reason: "is not known; a VolumeSnapshotClass of flexlvm has no parameters"})
+		}
+	}
+	return nil
+}
+
+// usualName is how CSI's snapshotter calls snapshots, after the UID of the VolumeSnapshot.
+var usualName = regexp.MustCompile(`^snapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// snapshotName is the name of a snapshot's PersistentVolume and of its volume. LVM takes none
+// that begins with "snapshot".
+func snapshotName(asked string) volume.Name {
+	if usualName.MatchString(asked) {
+		return volume.Name("snap" + strings.TrimPrefix(asked, "snapshot"))
+	}
+	return volume.Name(fmt.Sprintf("snap-%x", sha256.Sum256([]byte(asked)))[:63])
+}
+
+// makeSnapshot writes the PersistentVolume of a snapshot once there is room for it.
+func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name) (*corev1.PersistentVolume, error) {
+	of, err := s.find(ctx, id, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := mayTake(of, id); err != nil {
+		return nil, err
+	}
+	object, spec, err := persistentvolume.Snapshot(of, name)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
+	if !reported {
+		return nil, status.Errorf(codes.Unavailable, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
+	}
+	if _, err := s.snapshots.Room.Reserve(node, []ledger.Want{{PV: object.Name, Claim: pv.SnapshotClaim, Spec: spec}}); err != nil {
+		if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
+			return nil, status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, and node %q %s", full.Node, full.Why)
+		}
+		return nil, err
+	}
+	made, err := s.volumes.Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
+	}
+	s.snapshots.Room.Written(made)
+	klog.FromContext(ctx).Info("A snapshot is to be taken", "volume", id, "persistentvolume", made.Name)
+	return made, nil
+}
+
+// mayTake says why no snapshot can be taken of a volume, or nothing.
+func mayTake(of *corev1.PersistentVolume, id string) error {
+	c, err := persistentvolume.Parse(of)
+	switch {
+	case err != nil:
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case c.Kind != volume.Claim:
+		return status.Errorf(codes.FailedPrecondition, "the volume %s is of kind %q, and snapshots are only taken of claims' volumes", id, c.Kind)
+	case c.Shape.Layout != volume.Thin:
+		return status.Errorf(codes.FailedPrecondition, "the volume %s has layout %q, and snapshots are only taken of layout %q: use a class with that", id, c.Shape.Layout, volume.Thin)
+	case c.Deleting || !c.Usable():
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is %s, or being deleted", of.Name, c.Phase)
+	}
+	return nil
+}
+
+// awaitTaken waits until the node has taken a snapshot.
+func (s *Service) awaitTaken(ctx context.Context, made *corev1.PersistentVolume) (*csi.Snapshot, error) {
+	for object := made; ; {
+		_, taken := persistentvolume.TakenAt(object)
+		problem := object.Annotations[pv.AnnotationSnapshotProblem]
+		switch {
+		case object.DeletionTimestamp != nil:
+			return nil, status.Errorf(codes.Aborted, "the snapshot of this name is being deleted; it is tried again")
+		case taken:
+			return describe(object)
+		case problem != "":
+			if err := s.withdraw(ctx, object); err != nil {
+				return nil, err
+			}
+			return nil, status.Errorf(codes.FailedPrecondition, "the node could not take the snapshot: %s", problem)
+		}
+		seen, err := s.look(ctx, made, "its node has not taken the snapshot yet: look at the pod of DaemonSet flexlvm-gc there")
+		if err != nil {
+			return nil, err
+		}
+		if seen != nil {
+			object = seen
+		}
+	}
+}
+
+// look waits a moment and returns what the cache has of a PersistentVolume; nil for nothing, or
+// for another of its name.
+func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late string) (*corev1.PersistentVolume, error) {
+	poll := time.NewTimer(takenPoll)
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, status.Errorf(codes.DeadlineExceeded, "PersistentVolume %q: %s", of.Name, late)
+	case <-poll.C:
+	}
+	seen, err := s.snapshots.Seen(of.Name)
+	if apierrors.IsNotFound(err) || err == nil && seen.UID != of.UID {
+		return nil, nil
+	}
+	return seen, err
+}
+
+// withdraw deletes the PersistentVolume of a snapshot that was not taken, and waits until its
+// node has let it go.
+func (s *Service) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
+	if err := s.deleteObject(ctx, object); err != nil {
+		return err
+	}
+	for {
+		seen, err := s.look(ctx, object, "its node has not withdrawn the snapshot yet, which it could not take")
+		if err != nil || seen == nil {
+			return err
+		}
+	}
+}
+
+func (s *Service) deleteObject(ctx context.Context, object *corev1.PersistentVolume) error {
+	err := s.volumes.Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete PersistentVolume %q: %w", object.Name, err)
+	}
+	return nil
+}
+
+// DeleteSnapshot gives a snapshot up. It succeeds once that is on record: its node removes the
+// volume, if it is away once it is back.
+func (s *Service) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	switch {
+	case s.snapshots == nil:
+		return nil, status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+	case r.GetSnapshotId() == "":
+		return nil, missing(fieldSnapshot)
+	}
+	object, err := s.findSnapshot(ctx, r.GetSnapshotId())
+	if err != nil || object == nil {
+		return &csi.DeleteSnapshotResponse{}, err
+	}
+	if err := s.deleteObject(ctx, object); err != nil {
+		return nil, err
+	}
+	klog.FromContext(ctx).Info("A snapshot is given up", "snapshot", r.GetSnapshotId())
+	return &csi.DeleteSnapshotResponse{}, nil
+}

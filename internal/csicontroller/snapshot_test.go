@@ -1,0 +1,279 @@
+package csicontroller_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/flexlvm/flexlvm/internal/csicontroller"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A clerk is a ledger of one node.
+type clerk struct {
+	mu       sync.Mutex
+	silent   bool
+	full     string
+	reserved []string
+	written  []string
+}
+
+func (c *clerk) NodeOf(label string) (name, report string, reported bool) {
+	return label, "", !c.silent
+}
+
+func (c *clerk) Reserve(node string, wants []ledger.Want, _ ...volume.Name) (map[volume.PoolName]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.full != "" {
+		return nil, &ledger.NoRoom{Node: node, Why: c.full}
+	}
+	c.reserved = append(c.reserved, wants[0].PV)
+	return nil, nil
+}
+
+func (c *clerk) Written(object *corev1.PersistentVolume) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written = append(c.written, object.Name)
+}
+
+// A desk is a service of snapshots before a fake API server, whose node does what a test says.
+type desk struct {
+	*csicontroller.Service
+	t      *testing.T
+	server *fake.Clientset
+	clerk  *clerk
+}
+
+func thin(object *corev1.PersistentVolume) *corev1.PersistentVolume {
+	object.Spec.CSI.VolumeAttributes["layout"], object.Spec.CSI.VolumeAttributes["thinPool"] = "thin", "thinpool"
+	object.Annotations[pv.AnnotationCharged] = "1203765248"
+	object.Status.Phase = corev1.VolumeBound
+	return object
+}
+
+func linear(object *corev1.PersistentVolume) *corev1.PersistentVolume {
+	object = thin(object)
+	object.Spec.CSI.VolumeAttributes["layout"] = "linear"
+	delete(object.Spec.CSI.VolumeAttributes, "thinPool")
+	return object
+}
+
+func newDesk(t *testing.T, objects ...*corev1.PersistentVolume) *desk {
+	t.Helper()
+	d := &desk{t: t, server: fake.NewClientset(), clerk: &clerk{}}
+	for _, o := range objects {
+		_, err := d.volumes().Create(t.Context(), o, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	d.Service = csicontroller.New(d.volumes(), &csicontroller.Snapshots{Room: d.clerk, Seen: func(name string) (*corev1.PersistentVolume, error) {
+		return d.volumes().Get(context.Background(), name, metav1.GetOptions{})
+	}})
+	return d
+}
+
+func (d *desk) volumes() csicontroller.Volumes { return d.server.CoreV1().PersistentVolumes() }
+
+// node does something to the next PersistentVolume of a snapshot, as its node does.
+func (d *desk) node(do func(object *corev1.PersistentVolume)) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		for d.t.Context().Err() == nil {
+			list, err := d.volumes().List(context.Background(), metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
+			for i := range list.Items {
+				if _, taken := persistentvolume.TakenAt(&list.Items[i]); err == nil && !taken {
+					do(&list.Items[i])
+					return
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	return done
+}
+
+func (d *desk) write(object *corev1.PersistentVolume, annotations map[string]*string) {
+	for key, value := range annotations {
+		if value != nil {
+			object.Annotations[key] = *value
+		}
+	}
+	_, err := d.server.CoreV1().PersistentVolumes().Update(context.Background(), object, metav1.UpdateOptions{})
+	if err != nil {
+		d.t.Error(err)
+	}
+}
+
+var moment = time.Date(2026, 11, 25, 3, 4, 5, 0, time.UTC)
+
+// takes is a node that takes a snapshot.
+func (d *desk) takes() chan struct{} {
+	return d.node(func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.Taken(moment, 2*volume.GiB)) })
+}
+
+func (d *desk) create(name, source string) (*csi.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: source, Parameters: map[string]string{"csi.storage.k8s.io/volumesnapshot/name": "x"}})
+	return r.GetSnapshot(), err
+}
+
+const asked = "snapshot-0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+
+func TestCreateSnapshot(t *testing.T) {
+	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
+	taken := d.takes()
+	got, err := d.create(asked, "flexlvm/pvc-1")
+	require.NoError(t, err)
+	<-taken
+	const name = "snap-0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+	require.Equal(t, "flexlvm/"+name, got.GetSnapshotId())
+	require.Equal(t, "flexlvm/pvc-1", got.GetSourceVolumeId())
+	require.Equal(t, moment, got.GetCreationTime().AsTime())
+	require.Equal(t, int64(2*volume.GiB), got.GetSizeBytes(), "what its source had by then")
+	require.True(t, got.GetReadyToUse())
+	require.Equal(t, []string{name}, d.clerk.reserved)
+	require.Equal(t, []string{name}, d.clerk.written)
+
+	again, err := d.create(asked, "flexlvm/pvc-1")
+	require.NoError(t, err)
+	require.Equal(t, got, again)
+	require.Len(t, d.clerk.reserved, 1, "it is there")
+	_, err = d.create(asked, "flexlvm/pvc-2")
+	require.Equal(t, codes.AlreadyExists, status.Code(err), err)
+
+	_, err = d.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: got.GetSnapshotId()})
+	require.NoError(t, err)
+	_, err = d.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: got.GetSnapshotId()})
+	require.NoError(t, err, "it is gone")
+	_, err = d.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: "flexlvm/pvc-1"})
+	require.NoError(t, err)
+	_, err = d.volumes().Get(t.Context(), "pvc-1", metav1.GetOptions{})
+	require.NoError(t, err, "a claim's volume is no snapshot")
+}
+
+// What the node cannot take is withdrawn, and the call fails for good only then.
+func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
+	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
+	told := d.node(func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.NotTaken("there is nothing to copy")) })
+	_, err := d.create(asked, "flexlvm/pvc-1")
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
+	require.ErrorContains(t, err, "there is nothing to copy")
+	<-told
+	list, err := d.volumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
+	require.NoError(t, err)
+	require.Empty(t, list.Items)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"})
+	require.Equal(t, codes.DeadlineExceeded, status.Code(err), "the node says nothing: it may still take it")
+	d.takes()
+	_, err = d.create(asked, "flexlvm/pvc-1")
+	require.NoError(t, err)
+}
+
+func TestCreateSnapshotRefuses(t *testing.T) {
+	released := thin(made("pvc-5", "pvc-5", pv.CSI, volume.IOLimits{}))
+	released.Status.Phase = corev1.VolumeReleased
+	nested := thin(made("pvc-6", "pvc-6", pv.CSI, volume.IOLimits{}))
+	nested.Spec.CSI.VolumeAttributes["kind"] = "dataset"
+	for name, tt := range map[string]struct {
+		request *csi.CreateSnapshotRequest
+		clerk   *clerk
+		code    codes.Code
+		says    string
+	}{
+		"no name":       {&csi.CreateSnapshotRequest{SourceVolumeId: "flexlvm/pvc-1"}, nil, codes.InvalidArgument, "name: is missing"},
+		"no source":     {&csi.CreateSnapshotRequest{Name: asked}, nil, codes.InvalidArgument, "source_volume_id: is missing"},
+		"secrets":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1", Secrets: map[string]string{"key": "s3cret"}}, nil, codes.InvalidArgument, "a snapshot needs no key"},
+		"parameters":    {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1", Parameters: map[string]string{"cow": "1"}}, nil, codes.InvalidArgument, `parameters "cow": is not known`},
+		"not there":     {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-9"}, nil, codes.NotFound, `no PersistentVolume "pvc-9"`},
+		"linear":        {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-2"}, nil, codes.FailedPrecondition, `has layout "linear", and snapshots are only taken of layout "thin"`},
+		"released":      {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-5"}, nil, codes.FailedPrecondition, "is Released"},
+		"a replica":     {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-6"}, nil, codes.FailedPrecondition, `is of kind "dataset"`},
+		"no room":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{full: "has no room for it"}, codes.ResourceExhausted, `node "node-1" has no room for it`},
+		"a silent node": {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{silent: true}, codes.Unavailable, "has not reported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})), linear(made("pvc-2", "pvc-2", pv.CSI, volume.IOLimits{})), released.DeepCopy(), nested.DeepCopy())
+			if tt.clerk != nil {
+				d.clerk.full, d.clerk.silent = tt.clerk.full, tt.clerk.silent
+			}
+			_, err := d.CreateSnapshot(t.Context(), tt.request)
+			require.Equal(t, tt.code, status.Code(err), err)
+			require.ErrorContains(t, err, tt.says)
+			require.NotContains(t, err.Error(), "s3cret")
+			list, err := d.volumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
+			require.NoError(t, err)
+			require.Empty(t, list.Items, "nothing was written")
+		})
+	}
+}
+
+func TestListSnapshots(t *testing.T) {
+	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})), thin(made("pvc-2", "pvc-2", pv.CSI, volume.IOLimits{})))
+	ids := map[string]string{}
+	for name, source := range map[string]string{"one": "flexlvm/pvc-1", "two": "flexlvm/pvc-1", "three": "flexlvm/pvc-2"} {
+		taken := d.takes()
+		got, err := d.create(name, source)
+		require.NoError(t, err)
+		<-taken
+		ids[name] = got.GetSnapshotId()
+	}
+	list := func(r *csi.ListSnapshotsRequest) ([]string, string) {
+		t.Helper()
+		out, err := d.ListSnapshots(t.Context(), r)
+		require.NoError(t, err)
+		var got []string
+		for _, e := range out.GetEntries() {
+			got = append(got, e.GetSnapshot().GetSnapshotId())
+		}
+		return got, out.GetNextToken()
+	}
+	all, next := list(&csi.ListSnapshotsRequest{})
+	require.ElementsMatch(t, []string{ids["one"], ids["two"], ids["three"]}, all)
+	require.Empty(t, next)
+	of, _ := list(&csi.ListSnapshotsRequest{SourceVolumeId: "flexlvm/pvc-1"})
+	require.ElementsMatch(t, []string{ids["one"], ids["two"]}, of)
+	one, _ := list(&csi.ListSnapshotsRequest{SnapshotId: ids["three"]})
+	require.Equal(t, []string{ids["three"]}, one)
+	for _, none := range []string{"flexlvm/pvc-1", "flexlvm/snap-9", "nonsense"} {
+		got, _ := list(&csi.ListSnapshotsRequest{SnapshotId: none})
+		require.Empty(t, got)
+	}
+	first, next := list(&csi.ListSnapshotsRequest{MaxEntries: 2})
+	rest, end := list(&csi.ListSnapshotsRequest{StartingToken: next})
+	require.Equal(t, all, append(first, rest...))
+	require.Empty(t, end)
+	_, err := d.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{StartingToken: "invalid-token"})
+	require.Equal(t, codes.Aborted, status.Code(err))
+}
+
+// Who has no ledger offers no snapshots.
+func TestNoSnapshots(t *testing.T) {
+	s := csicontroller.New(fake.NewClientset().CoreV1().PersistentVolumes(), nil)
+	_, create := s.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"})
+	_, remove := s.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: "flexlvm/snap-1"})
+	_, list := s.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})
+	for _, err := range []error{create, remove, list} {
+		require.Equal(t, codes.Unimplemented, status.Code(err))
+	}
+	can, err := newDesk(t).ControllerGetCapabilities(t.Context(), &csi.ControllerGetCapabilitiesRequest{})
+	require.NoError(t, err)
+	require.Len(t, can.GetCapabilities(), 3)
+}

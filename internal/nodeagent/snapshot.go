@@ -1,0 +1,46 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// mostProblem bounds what a snapshot's PersistentVolume says of why it was not taken.
+const mostProblem = 1000
+
+// makeSnapshot takes a snapshot and says on its PersistentVolume that it is taken, or why not:
+// by that the provisioner answers who has asked for it. Killed in between, it has taken it, and
+// the next round finds and says that.
+func (d *Daemon) makeSnapshot(ctx context.Context, j copyJob, spec volume.Spec) {
+	made, err := d.engine.MakeSnapshot(ctx, spec)
+	if ctx.Err() != nil {
+		return // told to end; the next process takes it
+	}
+	defer d.kick()
+	says := persistentvolume.Taken(made.Created, made.Size)
+	if err != nil {
+		says = persistentvolume.NotTaken(clip(err.Error(), mostProblem))
+	}
+	wrote := d.api.Annotate(ctx, j.object, says)
+	if apierrors.IsConflict(wrote) {
+		d.copies.add(string(j.claim.UID), d.cfg.Now(), wrote.Error())
+		return // somebody else has written to it
+	}
+	if err := errors.Join(err, wrote); err != nil {
+		if d.notCopied(ctx, j, err) {
+			d.events.onVolume(j.object, warning, "SnapshotNotTaken", err.Error())
+		}
+		return
+	}
+	d.copies.clear(string(j.claim.UID))
+	d.dedupe.over("copy " + string(j.claim.UID))
+	klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&j.claim).String(), "of", j.claim.CloneOf, "at", made.Created)
+	d.events.onVolume(j.object, normal, "SnapshotTaken", "the snapshot of volume "+string(j.claim.CloneOf)+" is taken")
+}

@@ -1,0 +1,102 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// snapshotObject is the PersistentVolume of a snapshot of the claim's volume "source".
+func snapshotObject(t *testing.T) *corev1.PersistentVolume {
+	t.Helper()
+	spec := volume.Spec{
+		Group: "flexlvm", Name: "source", Size: volume.GiB, Layout: volume.Thin, ThinPool: "pool", Kind: volume.Claim,
+		Cluster: evictiontest.Cluster, Namespace: "db", Encrypted: true,
+	}
+	source := persistentvolume.New(pv.Description{Name: "source", Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
+	object, _, err := persistentvolume.Snapshot(source, "snap")
+	require.NoError(t, err)
+	object.UID, object.Status.Phase = types.UID("uid-snap"), corev1.VolumeAvailable
+	return object
+}
+
+// A snapshot is taken once, also of an encrypted volume; what it could not be taken for is on
+// record; and nothing but the deletion of its PersistentVolume gives it up.
+func TestSnapshotIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.engine.with(func() {
+		r.engine.pools = append(r.engine.pools, inventory.Pool{
+			Name: "flexlvm/pool", UUID: "pool", Size: volume.TiB, Free: volume.TiB, Extent: 4 * volume.MiB,
+			Thin: &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true, Metadata: volume.GiB},
+		})
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "clone") {
+				return errors.New("the pool is full")
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.rounds(1)
+	r.api.put(snapshotObject(t))
+	r.eventually(func() bool {
+		return r.api.volume("snap").Annotations[pv.AnnotationSnapshotProblem] == "the pool is full"
+	}, "it is not said")
+	r.eventually(func() bool { return len(r.api.told("SnapshotNotTaken")) == 1 }, "no event")
+
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(soon)
+	r.eventually(func() bool { return r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken] != "" }, "it is not taken")
+	require.NotContains(t, r.api.volume("snap").Annotations, pv.AnnotationSnapshotProblem)
+	require.Contains(t, r.engine.names(), "snap ready")
+	tries := len(r.engine.called("clone flexlvm/snap"))
+
+	// Its volume was lost: it is not taken anew, of what the source holds now.
+	r.engine.with(func() { r.engine.volumes = without(r.engine.volumes, "snap") })
+	r.clock.pass(time.Hour)
+	r.rounds(3)
+	require.Len(t, r.engine.called("clone flexlvm/snap"), tries)
+	require.NotNil(t, r.api.volume("snap"))
+}
+
+func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.start()
+	r.api.put(snapshotObject(t))
+	r.eventually(func() bool { return r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken] != "" }, "it is not taken")
+	released := r.api.volume("snap")
+	released.Status.Phase = corev1.VolumeReleased // nobody can have been bound to it
+	r.api.put(released)
+	r.rounds(3)
+	require.Contains(t, r.engine.names(), "snap ready")
+	deleted := r.api.volume("snap")
+	pvDeleting(deleted)
+	r.api.put(deleted)
+	r.eventually(func() bool { return r.api.volume("snap") == nil }, "it stays")
+	r.eventually(func() bool { return !strings.Contains(strings.Join(r.engine.names(), " "), "snap") }, "its volume stays")
+	require.Contains(t, r.engine.names(), "source ready")
+}
+
+func without(all []inventory.Volume, name volume.Name) (out []inventory.Volume) {
+	for _, v := range all {
+		if v.Name != name {
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,74 @@
+package persistentvolume
+
+import (
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Snapshot returns the PersistentVolume, called name, that stands for a snapshot of the volume
+// of another, and what its node makes of it. It lies where that one does, and is kept for a
+// claim that there cannot be, so that no claim is ever bound to it; only its deletion gives the
+// snapshot up. See
+// docs/decisions/019-snapshots-are-persistentvolumes.md.
+func Snapshot(of *corev1.PersistentVolume, name volume.Name) (*corev1.PersistentVolume, volume.Spec, error) {
+	source, err := Parse(of)
+	if err != nil {
+		return nil, volume.Spec{}, err
+	}
+	spec, err := specOf(of)
+	if err != nil {
+		return nil, volume.Spec{}, err
+	}
+	spec.Name, spec.CloneOf, spec.Kind, spec.FS = name, spec.Name, volume.Snapshot, ""
+	spec.Size, spec.Namespace = source.Promised(), of.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
+	if err := spec.Validate(); err != nil {
+		return nil, volume.Spec{}, err
+	}
+	object := New(pv.Description{
+		Name: string(name), Door: pv.CSI, Spec: spec, Charged: spec.Charge(), OnNodeLoss: volume.OnNodeLossKeep,
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: source.Disposal.Wipe},
+	}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimRetain)
+	object.Labels = map[string]string{pv.LabelNode: of.Labels[pv.LabelNode], pv.LabelSnapshot: "true"}
+	object.Spec.NodeAffinity = of.Spec.NodeAffinity.DeepCopy()
+	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: spec.Namespace, Name: pv.SnapshotClaim}
+	return object, spec, nil
+}
+
+// snapshotOf returns the volume of a snapshot with what its PersistentVolume says besides.
+func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
+	v.ClaimNamespace = object.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
+	if v.Taken = object.Annotations[pv.AnnotationSnapshotTaken] != ""; !v.Taken {
+		return v
+	}
+	if taken, err := strconv.ParseInt(object.Annotations[pv.AnnotationSnapshotSize], 10, 64); err == nil && taken <= int64(volume.MaxSize) {
+		v = v.Grown(volume.Bytes(taken)) // its source had grown
+	}
+	return v
+}
+
+// IsSnapshot reports whether a PersistentVolume of ours stands for a snapshot.
+func IsSnapshot(object *corev1.PersistentVolume) bool {
+	return DoorOf(object) == pv.CSI && Options(object)[volume.OptionKind] == string(volume.Snapshot)
+}
+
+// TakenAt returns the moment that a snapshot is of; false before it is taken.
+func TakenAt(object *corev1.PersistentVolume) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, object.Annotations[pv.AnnotationSnapshotTaken])
+	return at, err == nil
+}
+
+// Taken returns the annotations by which a node says that it has taken a snapshot.
+func Taken(at time.Time, size volume.Bytes) map[string]*string {
+	when, bytes := at.UTC().Format(time.RFC3339), strconv.FormatInt(int64(size), 10)
+	return map[string]*string{pv.AnnotationSnapshotTaken: &when, pv.AnnotationSnapshotSize: &bytes, pv.AnnotationSnapshotProblem: nil}
+}
+
+// NotTaken returns the annotation by which a node says why it has not.
+func NotTaken(why string) map[string]*string {
+	return map[string]*string{pv.AnnotationSnapshotProblem: &why}
+}

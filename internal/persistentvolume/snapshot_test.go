@@ -1,0 +1,89 @@
+package persistentvolume_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// thinSource is the PersistentVolume of a thin volume through the CSI driver.
+func thinSource() *corev1.PersistentVolume {
+	spec := volume.Spec{
+		Group: "flexlvm", GroupUUID: sceneUUID, Name: "pvc-1", Size: volume.GiB, Layout: volume.Thin, ThinPool: "thinpool",
+		Kind: volume.Claim, Cluster: sceneCluster, Namespace: "shop", Inodes: 1000, Encrypted: true,
+	}
+	object := persistentvolume.New(pv.Description{
+		Name: "pvc-1", Node: "node-1", Hostname: "host-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge(),
+		Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeDiscard},
+	}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
+	object.Annotations[pv.AnnotationRatio] = "2"
+	return object
+}
+
+func TestSnapshot(t *testing.T) {
+	source := thinSource()
+	source.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("2Gi") // it has grown
+	object, spec, err := persistentvolume.Snapshot(source, "snap-1")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{pv.LabelNode: "node-1", pv.LabelSnapshot: "true"}, object.Labels)
+	require.Equal(t, source.Spec.NodeAffinity, object.Spec.NodeAffinity)
+	require.Equal(t, &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "(snapshot)"}, object.Spec.ClaimRef)
+	require.Equal(t, corev1.PersistentVolumeReclaimRetain, object.Spec.PersistentVolumeReclaimPolicy)
+	require.Equal(t, []string{pv.Finalizer}, object.Finalizers)
+	require.Nil(t, object.Spec.CSI.NodePublishSecretRef)
+	require.True(t, persistentvolume.IsSnapshot(object))
+	require.False(t, persistentvolume.IsSnapshot(source))
+
+	c, err := persistentvolume.Parse(object)
+	require.NoError(t, err)
+	require.Equal(t, []any{volume.Name("snap-1"), volume.Name("pvc-1"), volume.Snapshot, "shop", 2 * volume.GiB, true, false},
+		[]any{c.Volume, c.CloneOf, c.Kind, c.ClaimNamespace, c.Size, c.Encrypted, c.Taken})
+	require.Equal(t, volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}, c.Disposal)
+	require.Equal(t, spec.Charge(), c.Charged, "as any thin volume of its size, divided by the ratio")
+	require.Less(t, c.Charged, 2*volume.GiB)
+	_, taken := persistentvolume.TakenAt(object)
+	require.False(t, taken)
+
+	at := time.Date(2026, 11, 25, 3, 4, 5, 0, time.UTC)
+	for key, value := range persistentvolume.Taken(at, 3*volume.GiB) {
+		if value != nil {
+			object.Annotations[key] = *value
+		}
+	}
+	c, err = persistentvolume.Parse(object)
+	require.NoError(t, err)
+	require.True(t, c.Taken)
+	require.Equal(t, 3*volume.GiB, c.Size, "its source had grown once more")
+	require.Greater(t, c.Charged, spec.Charge())
+	is, taken := persistentvolume.TakenAt(object)
+	require.True(t, taken)
+	require.Equal(t, at, is)
+	for _, key := range []string{pv.AnnotationSnapshotTaken, pv.AnnotationSnapshotSize, pv.AnnotationSnapshotProblem} {
+		require.True(t, persistentvolume.Reads(key))
+	}
+}
+
+func TestParseRefusesSnapshots(t *testing.T) {
+	object, _, err := persistentvolume.Snapshot(thinSource(), "snap-1")
+	require.NoError(t, err)
+	other := object.DeepCopy()
+	other.Name = "another"
+	_, err = persistentvolume.Parse(other)
+	require.ErrorContains(t, err, "named after their volume")
+	flex := persistentVolume()
+	flex.Spec.FlexVolume.Options = map[string]string{"volumeGroup": "flexlvm", "size": "1073741824", "layout": "thin", "thinPool": "thinpool", "kind": "snapshot", "cloneOf": "pvc-1"}
+	_, err = persistentvolume.Parse(flex)
+	require.ErrorContains(t, err, "only for PersistentVolumes of the CSI driver")
+	linear := thinSource()
+	linear.Spec.CSI.VolumeAttributes["layout"] = "linear"
+	delete(linear.Spec.CSI.VolumeAttributes, "thinPool")
+	_, _, err = persistentvolume.Snapshot(linear, "snap-1")
+	require.Error(t, err)
+}

@@ -1,0 +1,189 @@
+//go:build cluster
+
+package cluster_test
+
+// VolumeSnapshots, by CSI's own snapshotter and the cluster's snapshot controller.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// snapshotTenant is a tenant where snapshots can be taken.
+func snapshotTenant(t *testing.T, namespace string) *tenant {
+	t.Helper()
+	n := sidecarTenant(t, namespace)
+	program, err := cluster.BuildSnapshotController(n.ctx, os.Stderr)
+	require.NoError(t, err)
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(n.ctx)
+	cmd := shared.Command(ctx, program, "--kubeconfig="+shared.AdminKubeconfig())
+	cmd.Stdout, cmd.Stderr = &log, &log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it is killed
+		if t.Failed() {
+			t.Logf("log of the snapshot controller:\n%s", log.String())
+		}
+	})
+	return n
+}
+
+// example applies a file of examples/snapshots, with its thin pool in the group that the nodes
+// of these tests have.
+func (n *tenant) example(name string) {
+	n.t.Helper()
+	content, err := os.ReadFile(shipped(n.t, "examples/snapshots/"+name))
+	require.NoError(n.t, err)
+	require.NoError(n.t, n.apply(strings.Replace(string(content), "  layout: thin\n", "  layout: thin\n  volumeGroup: "+thinGroup+"\n", 1)))
+}
+
+// writer appends numbered lines to a file and syncs each, as a database does with its journal.
+const writer = `i=0; while :; do i=$((i+1)); echo "$i $(echo $i | md5sum)" >>/data/journal; sync /data/journal; done & true`
+
+// journal checks that every line of the journal is whole, and returns how many there are. What
+// is behind the last newline was being written when the power went.
+func (n *tenant) journal(pod string) int64 {
+	n.t.Helper()
+	lines := number(n.t, n.exec(pod, "wc -l </data/journal"))
+	wrong := n.exec(pod, fmt.Sprintf(`head -n %d /data/journal >/tmp/j; i=0; while read -r at sum rest; do i=$((i+1)); [ "$at" = $i ] || echo "line $i is $at"; done </tmp/j
+		for i in 1 $((%[1]d/2)) %[1]d; do [ "$(sed -n ${i}p /tmp/j)" = "$i $(echo $i | md5sum)" ] || echo "line $i is spoilt"; done`, lines))
+	require.Empty(n.t, wrong)
+	return lines
+}
+
+// A database is snapshotted while it writes, deleted, and restored from the snapshot.
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	n := snapshotTenant(t, "snapshots")
+	n.example("class.yaml")
+	n.run(pod{name: "main", claim: "database", node: "node1", command: writer}.manifest())
+	source := n.kubectl("get", "pvc", "database", "-o", "jsonpath={.spec.volumeName}")
+	lines := func() int64 { return number(t, n.exec("main", "wc -l </data/journal")) }
+	await.Until(t, patience, func() string { return await.Missing(lines() > 50, "nothing is written") })
+
+	before, asked := lines(), time.Now()
+	n.example("snapshot.yaml")
+	n.kubectl("wait", "volumesnapshot/database-monday", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	t.Logf("the snapshot was ready %.1f s after it was asked for", time.Since(asked).Seconds())
+	after := lines()
+	require.Equal(t, "64Mi", n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.restoreSize}"))
+	content := n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.boundVolumeSnapshotContentName}")
+	handle := n.kubectl("get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
+	name := strings.TrimPrefix(handle, thinGroup+"/")
+	at := n.kubectl("get", "pv", name, "-o", `jsonpath={.metadata.annotations.flexlvm\.io/snapshot-taken}`)
+	require.Equal(t, at, n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.creationTime}"), "the moment that it is of")
+	require.Contains(t, onNode(n.ctx, t, "node1", driver+" volumes list"), name)
+
+	// Its source goes, claim, volume and all.
+	n.kubectl("delete", "pod", "main")
+	n.kubectl("delete", "pvc", "database")
+	n.kubectl("wait", "pv/"+source, "--for=delete", "--timeout=240s")
+	n.stolen(handle)
+
+	asked = time.Now()
+	n.example("restore.yaml")
+	n.run(pod{name: "restored", claim: "database-restored"}.manifest())
+	t.Logf("a pod ran on the restored volume %.1f s after it was asked for", time.Since(asked).Seconds())
+	held := n.journal("restored")
+	require.GreaterOrEqual(t, held, before, "what was synced before")
+	require.LessOrEqual(t, held, after)
+	total, _ := n.df("restored")
+	require.EqualValues(t, 128<<20, total)
+	require.Equal(t, "node1", n.kubectl("get", "pod", "restored", "-o", "jsonpath={.spec.nodeName}"))
+
+	// Snapshots of a restored volume, and the end, in any order.
+	n.kubectl("delete", "volumesnapshot", "database-monday", "--timeout=240s")
+	n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
+	await.Until(t, patience, func() string {
+		left := onNode(n.ctx, t, "node1", "lvs --noheadings -o lv_name "+thinGroup)
+		return await.Missing(!strings.Contains(left, name), "the snapshot's volume stays: %s", left)
+	})
+	require.Equal(t, held, n.journal("restored"))
+	n.kubectl("delete", "pod", "restored")
+	n.kubectl("delete", "pvc", "database-restored")
+
+	// What no snapshot can be taken of.
+	n.run(claimOf("flexlvm-csi", "thick", "64Mi"), pod{name: "thick", claim: "thick", node: "node1"}.manifest())
+	require.NoError(t, n.apply(snapshotOf("thick")))
+	await.Until(t, patience, func() string {
+		says := n.kubectl("get", "volumesnapshot", "of-thick", "-o", "jsonpath={.status.error.message}")
+		return await.Missing(strings.Contains(says, "and snapshots are only taken of layout"), "the snapshot says %q", says)
+	})
+	n.kubectl("delete", "volumesnapshot", "of-thick", "--timeout=240s")
+}
+
+func snapshotOf(claim string) string {
+	return fmt.Sprintf(`
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: of-%[1]s}
+spec:
+  volumeSnapshotClassName: flexlvm
+  source: {persistentVolumeClaimName: %[1]s}
+`, claim)
+}
+
+// stolen makes sure that another namespace cannot have a snapshot, even if an administrator
+// names it in a VolumeSnapshotContent, and that no claim can be bound to what stands for it.
+func (n *tenant) stolen(handle string) {
+	n.t.Helper()
+	name := strings.TrimPrefix(handle, thinGroup+"/")
+	thief := newTenant(n.t, "snapshot-thief")
+	require.NoError(n.t, thief.apply(fmt.Sprintf(`
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotContent
+metadata: {name: stolen}
+spec:
+  deletionPolicy: Retain
+  driver: flexlvm.io
+  source: {snapshotHandle: %s}
+  volumeSnapshotRef: {name: stolen, namespace: snapshot-thief}
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: stolen}
+spec:
+  source: {volumeSnapshotContentName: stolen}
+`, handle)))
+	thief.kubectl("wait", "volumesnapshot/stolen", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	require.NoError(n.t, thief.apply(claimOf("flexlvm-snapshots", "stolen", "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: stolen}")+
+		"\n---\n"+pod{name: "stolen", claim: "stolen", node: "node1"}.manifest()))
+	await.Until(n.t, patience, func() string {
+		events := thief.kubectl("get", "events", "--field-selector=involvedObject.name=stolen,reason=ProvisioningFailed", "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, "its snapshot is of a volume of another namespace"), "the claim is told %q", events)
+	})
+	for _, who := range []*tenant{n, thief} {
+		require.NoError(n.t, who.apply(fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: bound}
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  volumeName: %s
+  resources: {requests: {storage: 1Mi}}
+`, name)))
+	}
+	require.Error(n.t, n.apply(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"(snapshot)"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Mi"}}}}`))
+	await.Until(n.t, patience, func() string {
+		events := n.kubectl("get", "events", "--field-selector=involvedObject.name=bound", "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, "already bound to a different claim"), "the claim is told %q", events)
+	})
+	require.Equal(n.t, "Available", n.kubectl("get", "pv", name, "-o", "jsonpath={.status.phase}"))
+	n.kubectl("delete", "pvc", "bound")
+	thief.kubectl("delete", "pods,pvc", "--all")
+	thief.kubectl("delete", "volumesnapshot", "stolen", "--timeout=240s")
+	thief.kubectl("delete", "volumesnapshotcontent", "stolen", "--timeout=240s")
+}

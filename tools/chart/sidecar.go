@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// What a patch of a sidecar adds to.
+const (
+	toContainer  = "/spec/template/spec/containers/0/"
+	toPod        = "/spec/template/spec/"
+	toArgs       = toContainer + "args/-"
+	toContainers = toPod + "containers/-"
+)
+
+// sidecarFolder is that of the components that add one of CSI's sidecars to the provisioner.
+const sidecarFolder = "csi/"
+
+// A sidecar is such a component.
+type sidecar struct {
+	key     string // of its values, and its folder in sidecarFolder
+	comment string
+	install string  // the comment of the value that installs it
+	patches []patch // what it adds to the provisioner
+}
+
+// knownSidecars are all of them.
+func knownSidecars() []sidecar {
+	return []sidecar{
+		{key: "resizer", comment: "CSI's resizer beside the provisioner: VolumeAttributesClasses for claims in use (docs/io-limits.md).", install: "true: install it, from Kubernetes 1.34 on."},
+		{key: "snapshotter", comment: "CSI's snapshotter beside the provisioner: VolumeSnapshots (docs/snapshots.md).", install: "true: install it, where the CRDs of snapshots and the snapshot controller are."},
+	}
+}
+
+// installed is the condition on which one of several sidecars is installed.
+func installed(keys ...string) string {
+	var all []string
+	for _, key := range keys {
+		all = append(all, "$.Values."+key+".install")
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return "or " + strings.Join(all, " ")
+}
+
+// flags are those that the provisioner has with the sidecar.
+func (s sidecar) flags() (out []string) {
+	for _, p := range s.patches {
+		if flag, is := p.Value.(string); is && p.Path == toArgs {
+			out = append(out, flag)
+		}
+	}
+	return out
+}
+
+// A sharedField is what sidecars add to the pod besides themselves, alike.
+type sharedField struct {
+	path  string
+	value any
+	keys  []string // of the sidecars
+}
+
+// addSidecars puts what the components of the sidecars add into the pod of the provisioner, on
+// the condition that they are wanted, and notes their values.
+func (c *chart) addSidecars(pod map[string]any, m *marks) {
+	main := container(pod) // before it has others beside it
+	var shared []sharedField
+	for _, s := range c.from.sidecars {
+		w := value{key: s.key, comment: s.comment}
+		w.group = append(w.group, value{key: "install", comment: s.install, preset: false, schema: ofBoolean()})
+		for _, p := range s.patches {
+			switch {
+			case p.Op != "add":
+				panic("a patch of the " + s.key + " does more than add: " + p.Op)
+			case p.Path == toArgs: // see flags
+			case p.Path == toContainers:
+				w.group = append(w.group, s.addContainer(pod, p.Value.(map[string]any), m)...)
+			default:
+				shared = share(shared, s.key, p)
+			}
+		}
+		c.workloads = append(c.workloads, w)
+	}
+	for _, f := range shared {
+		to, field := pod, strings.TrimPrefix(f.path, toPod)
+		if strings.HasPrefix(f.path, toContainer) {
+			to, field = main, strings.TrimPrefix(f.path, toContainer)
+		} else if !strings.HasPrefix(f.path, toPod) {
+			panic("the chart does not know what a sidecar adds to " + f.path)
+		}
+		to[field] = m.whole(wanted(installed(f.keys...), map[string]any{field: f.value}, new(marks)))
+	}
+}
+
+func share(shared []sharedField, key string, p patch) []sharedField {
+	i := slices.IndexFunc(shared, func(f sharedField) bool { return f.path == p.Path })
+	if i < 0 {
+		return append(shared, sharedField{p.Path, p.Value, []string{key}})
+	}
+	if !reflect.DeepEqual(shared[i].value, p.Value) {
+		panic("the sidecars add different things to " + p.Path)
+	}
+	shared[i].keys = append(shared[i].keys, key)
+	return shared
+}
+
+// addContainer adds the sidecar's container to the pod, and returns its values.
+func (s sidecar) addContainer(pod, content map[string]any, m *marks) []value {
+	values := []value{
+		{key: "image", comment: "Its image, with the tag.", preset: content["image"], schema: ofPattern("^[^ ]+$")},
+		{key: "resources", comment: "What its container asks for, and its limits.", preset: content["resources"], schema: ofMap()},
+	}
+	var own marks
+	content["image"] = own.in("$.Values." + s.key + ".image")
+	content["imagePullPolicy"] = own.in("$.Values.image.pullPolicy")
+	content["resources"] = own.block("$.Values." + s.key + ".resources")
+	pod["containers"] = append(pod["containers"].([]any), map[string]any{s.key: m.whole(wanted(installed(s.key), []any{content}, &own))})
+	return values
+}
+
+// wanted writes what is there only on a condition, in the place of a mark.
+func wanted(condition string, added any, own *marks) func(indent, key string) string {
+	return func(indent, _ string) string {
+		text, err := marked(added)
+		if err != nil {
+			panic(err) // it was read from YAML
+		}
+		width := strings.Repeat(" ", len(strings.TrimSuffix(indent, "- ")))
+		var b strings.Builder
+		for line := range strings.Lines(text) {
+			b.WriteString(width + line)
+		}
+		return fmt.Sprintf("%[1]s{{- if %[3]s }}\n%[2]s%[1]s{{- end }}", width, own.fill(b.String()), condition)
+	}
+}
