@@ -162,6 +162,40 @@ func testExt4Expand(t *testing.T, m *machine) {
 	requireExt4(t, m, s)
 }
 
+// The last block group may be so small that what it keeps for itself does not fit: worst is
+// one that begins with a copy of the superblock, on a large device.
+func TestExt4GrowsByEveryExtent(t *testing.T) {
+	m, _ := thinMachine(t, 12*volume.GiB)
+	for _, last := range []volume.Bytes{3, 81} {
+		s := m.ext4Volume(fmt.Sprintf("grow-%d", last), (last-1)*volume.Ext4Group/2)
+		for next := larger(s); next.DeviceSize() <= last*volume.Ext4Group; next = larger(s) {
+			s = next
+		}
+		target := m.mount(s, "a")
+		for now := larger(s); now.DeviceSize() <= last*volume.Ext4Group+48*volume.MiB; now = larger(now) {
+			require.NoError(t, m.Expand(m.ctx(), s, now.Size), "a device of %s", now.DeviceSize())
+			got, _, _ := df(t, target)
+			require.Equal(t, now.Size, got)
+			sb, err := readExt4(devicePath(s))
+			require.NoError(t, err)
+			t.Logf("device %s, file system %s", now.DeviceSize(), sb.Size)
+			require.GreaterOrEqual(t, sb.Size, now.DeviceSize()-8*volume.MiB)
+		}
+		m.unmount(target)
+		requireExt4(t, m, s)
+		m.clear(s.Name)
+	}
+}
+
+// larger is the next volume with a larger device.
+func larger(s volume.Spec) volume.Spec {
+	device := s.DeviceSize()
+	for s.DeviceSize() == device {
+		s.Size += volume.MiB
+	}
+	return s
+}
+
 func TestExt4IsNotXFS(t *testing.T) {
 	m := newMachine(t)
 	s, x := m.ext4Volume("ext4", 64*volume.MiB), m.volume("xfs", 64*volume.MiB)
