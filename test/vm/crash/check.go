@@ -26,7 +26,7 @@ type check struct {
 	kind    string // of records
 	leaked  bool   // blocks of the thin pool, by the kernel
 	active  bool   // the boot has activated the group
-	whole   bool   // file systems are looked at with xfs_repair, and in the end all is removed
+	whole   bool   // file systems are looked at by their own tools, and in the end all is removed
 }
 
 const checkDir = "/crash-check"
@@ -183,7 +183,11 @@ func (c *check) volume(w *world, p promise) error {
 	if err := w.unmount(p.spec); err != nil || !c.whole {
 		return err
 	}
-	_, err = sh("xfs_repair -n /dev/%s/%s", group, p.spec.Name)
+	look := "xfs_repair -n"
+	if p.spec.FSType == volume.Ext4 {
+		look = "e2fsck -fn"
+	}
+	_, err = sh("%s /dev/%s/%s", look, group, p.spec.Name)
 	return err
 }
 

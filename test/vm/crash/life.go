@@ -110,7 +110,7 @@ func record(ctx context.Context, o options) (*life, error) {
 	if err := makeGroup(ctx); err != nil {
 		return nil, err
 	}
-	r := &recorder{life: &life{door: o.door, steps: steps(), promised: []promises{{}}}}
+	r := &recorder{life: &life{door: o.door, steps: steps(o.fsType), promised: []promises{{}}}}
 	if o.steps > 0 {
 		r.steps = r.steps[:o.steps]
 	}
@@ -206,7 +206,7 @@ const (
 	largeSet = 40
 )
 
-// What the volumes grow to: more than XFS's least device, so that each step is taken.
+// What the volumes grow to: more than the least device of a file system, so that each step is taken.
 const (
 	claimSize = 16 * volume.MiB
 	grownSize = 384 * volume.MiB
@@ -225,11 +225,12 @@ func specOf(n volume.Name, layout volume.Layout) volume.Spec {
 
 // steps are the life: made, written to, grown, copied, released, brought back, evicted,
 // loaded, loaded again under the same name, kept by a person, and forgotten.
-func steps() []step {
+func steps(fsType volume.FSType) []step {
 	linear, thin := specOf("linear", volume.Linear), specOf("thin", volume.Thin)
 	clone, set := specOf("clone", volume.Thin), specOf("set", volume.Linear)
 	clone.Size, clone.CloneOf = grownSize, thin.Name
 	set.Kind, set.Size = volume.Dataset, 32*volume.MiB
+	linear.FSType, thin.FSType, clone.FSType = fsType, fsType, fsType
 	lazily := node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
 	wiped := node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
 	return []step{

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/vm/logwrites"
 )
 
@@ -39,6 +40,7 @@ type options struct {
 	steps  int
 	quiet  bool
 	door   string
+	fsType volume.FSType
 }
 
 func main() {
@@ -50,6 +52,10 @@ func main() {
 	flag.IntVar(&o.steps, "steps", 0, "how many steps of the life are recorded; 0: all")
 	flag.BoolVar(&o.quiet, "quiet", false, "do not tell of each point")
 	flag.StringVar(&o.door, "door", doorBoth, "what mounts volumes: flex, csi, or both in turns")
+	flag.Func("fstype", "the file system of volumes that are not datasets: xfs, the default, or ext4", func(text string) (err error) {
+		o.fsType, err = volume.ParseFSType("--fstype", text)
+		return err
+	})
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)

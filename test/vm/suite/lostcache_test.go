@@ -33,12 +33,17 @@ func TestPowerCutsThatLoseTheCache(t *testing.T) {
 	if inFull() {
 		doors, points, seed = []string{"both", "flex", "csi"}, 170, rand.Uint64()
 	}
-	for _, door := range doors {
-		t.Run(door, func(t *testing.T) {
+	cut := func(name string, points int, args ...string) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, crashNode(t), nil, "/crash", "--door", door, "--points", strconv.Itoa(points), "--seed", strconv.FormatUint(seed, 10))
+			crash := append([]string{"/crash", "--points", strconv.Itoa(points), "--seed", strconv.FormatUint(seed, 10)}, args...)
+			run(t, crashNode(t), nil, crash...)
 		})
 	}
+	for _, door := range doors {
+		cut(door, points, "--door", door)
+	}
+	cut("ext4", points/2, "--fstype", "ext4")
 }
 
 // TestMissingFlushesAreFound makes the mistakes that TestPowerCutsThatLoseTheCache is
