@@ -45,7 +45,7 @@ func (p *planner) peering() peering {
 			wanting++
 		}
 		if r != nil && !stuck(r, p.Now) {
-			out.countLoader(r, named)
+			out.countLoader(r, p.isComplete(index, r), named)
 		}
 	}
 	var able []int
@@ -59,9 +59,11 @@ func (p *planner) peering() peering {
 	return out
 }
 
-// countLoader counts a loader at work, and adds the claims that it copies from to named.
-func (o *peering) countLoader(r *Replica, named map[string]bool) {
-	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && ended(r.Job).IsZero()
+// countLoader counts a loader that is at work, or that has succeeded without its replica being
+// known to be complete, and adds the claims that it copies from to named.
+func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) {
+	succeeded, _, _ := end(r.Job)
+	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (ended(r.Job).IsZero() || succeeded && !complete)
 	switch {
 	case working && copies(r.Job):
 		o.copying++

@@ -86,6 +86,10 @@ func TestPeersAskTheSourceInTurns(t *testing.T) {
 
 	s.loading(0, corev1.PodRunning)
 	s.requirePlan()
+	// One that has just ended is not complete before that is written down.
+	s.ended(0, batchv1.JobComplete, indexed)
+	s.requirePlan("annotate claim v-a-0")
+	s.loading(0, corev1.PodRunning)
 	two := newRack(t, 3, "sourceLoaders", "2")
 	two.loading(0, corev1.PodRunning)
 	two.claimed(1)
