@@ -28,7 +28,20 @@ const (
 	nodes = 1000
 	// mostMemory is how much the page may take.
 	mostMemory = 150e6
+	// longestPaint is how long a user may wait for something to look at.
+	longestPaint = time.Second
 )
+
+// firstPaint is that of the best of up to five visits: others use this machine, too.
+func firstPaint(t *testing.T, w *browser.Window, url string) time.Duration {
+	t.Helper()
+	best := time.Hour
+	for i := 0; i < 5 && best > longestPaint; i++ {
+		w.Visit(url)
+		best = min(best, w.FirstPaint())
+	}
+	return best
+}
 
 // A thousand nodes are on the page at once, the worst first, in a window that stays small
 // while what they report changes.
@@ -43,10 +56,9 @@ func TestPageOf1000Nodes(t *testing.T) {
 	w.Visit(url)
 	w.Until(fmt.Sprintf(`10 of %d nodes need attention\.`, nodes))
 
-	for range 3 { // now that the plugin has read the cluster, as a user who looks again
-		w.Visit(url)
-		t.Log("first paint after", w.FirstPaint())
-	}
+	first := firstPaint(t, w, url) // now that the plugin has read the cluster, as a user who looks again
+	t.Log("first paint after", first)
+	require.LessOrEqual(t, first, longestPaint)
 	require.Equal(t, 24, browser.Eval[int](w, `document.querySelectorAll(".node").length`))
 	require.Equal(t, 10, browser.Eval[int](w, `[...document.querySelectorAll(".node")].findIndex(e => !e.matches(".critical"))`), "the worst first")
 	w.CheckScreens()
