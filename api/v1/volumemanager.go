@@ -26,6 +26,7 @@ import (
 // +kubebuilder:printcolumn:name="Loaded",type=string,JSONPath=`.status.summary.bytes`
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.status.summary.claims`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Version",type=string,priority=1,JSONPath=`.status.summary.version`
 // +kubebuilder:printcolumn:name="Nodes",type=string,priority=1,JSONPath=`.status.summary.nodes`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.summary.message`
 type VolumeManager struct {
@@ -184,7 +185,7 @@ const (
 
 // SourceType says where the data of a volume come from.
 //
-// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI;PVC;GCS;AzureBlob
+// +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI;PVC;GCS;AzureBlob;Shared
 // +kubebuilder:validation:MaxLength=16
 type SourceType string
 
@@ -210,6 +211,8 @@ const (
 	SourceAzure SourceType = "AzureBlob"
 	// SourceNFS copies nothing: kubelet mounts the share.
 	SourceNFS SourceType = "NFS"
+	// SourceShared copies nothing: it is a dataset that another namespace offers.
+	SourceShared SourceType = "Shared"
 	// SourceAeon is an empty cache that a streaming service fills.
 	SourceAeon SourceType = "Aeon"
 )
@@ -218,10 +221,14 @@ const (
 // one, are refused, for they are words that somebody relies on.
 //
 // +kubebuilder:validation:XValidation:rule="size(self.labels) > 0",message="labels cannot be empty"
-// +kubebuilder:validation:XValidation:rule="self.sourceType in ['NFS'] || self.accessMode == 'ReadWriteOnce'",message="access mode has to be ReadWriteOnce"
+// +kubebuilder:validation:XValidation:rule="self.sourceType in ['NFS', 'Shared'] || self.accessMode == 'ReadWriteOnce'",message="access mode has to be ReadWriteOnce"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'Shared' || self.accessMode == 'ReadOnlyMany'",message="access mode has to be ReadOnlyMany with sourceType Shared"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'Shared' || (has(self.options) && ['namespace', 'name', 'volume'].all(k, k in self.options))",message="namespace, name and volume have to be set in options"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'Shared' || (type(self.replicas) == int && self.replicas == 1)",message="replicas has to be 1 with sourceType Shared, whose nodes are those of the owner; leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharedWith) || size(self.sharedWith) == 0 || !(self.sourceType in ['S3-Dev', 'Aeon', 'NFS', 'Shared'])",messageExpression="'sharedWith is not for sourceType ' + self.sourceType + ', of which there are no replicas that others could read'"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'NFS' || self.accessMode in ['ReadWriteMany', 'ReadOnlyMany']",message="access mode has to be either ReadWriteMany or ReadOnlyMany"
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['S3', 'S3-Dev']) || (has(self.options) && ('awsCredentialsSecretName' in self.options || 'serviceAccountName' in self.options || ('anonymous' in self.options && self.options['anonymous'] in ['1', 't', 'T', 'true', 'TRUE', 'True'])))",message="awsCredentialsSecretName key has to be set in options"
-// +kubebuilder:validation:XValidation:rule="self.sourceType in ['Pachyderm', 'NFS', 'Aeon', 'PVC'] || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
+// +kubebuilder:validation:XValidation:rule="self.sourceType in ['Pachyderm', 'NFS', 'Aeon', 'PVC', 'Shared'] || has(self.sourceURL) || (has(self.options) && 'sourceURL' in self.options)",message="sourceURL has to be set in options"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceURL) || size(self.sourceURL) == 0 || !has(self.options) || !('sourceURL' in self.options) || self.sourceURL == self.options['sourceURL']",message="sourceURL and options.sourceURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.endpointURL) || size(self.endpointURL) == 0 || !has(self.options) || !('endpointURL' in self.options) || self.endpointURL == self.options['endpointURL']",message="endpointURL and options.endpointURL differ; set one of them"
 // +kubebuilder:validation:XValidation:rule="type(self.replicas) != int || (self.replicas >= 0 && self.replicas <= 5000)",message="replicas has to be a number from 0 to 5000, or All for one on each node that matches"
@@ -234,7 +241,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(self.sourceType in ['GCS', 'AzureBlob']) || (has(self.options) && ('credentialsSecretName' in self.options || 'serviceAccountName' in self.options || 'anonymous' in self.options))",message="credentialsSecretName has to be set in options, or serviceAccountName, or anonymous"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'PVC' || (has(self.options) && 'claimName' in self.options)",message="claimName has to be set in options"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'Pachyderm' || (has(self.options) && (['repo', 'branch', 'inputPath', 'outputPath'].all(k, k in self.options) || ['repo', 'branch', 'filePath'].all(k, k in self.options)))",message="repo, branch, inputPath and outputPath have to be set in options"
-// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'displaceable', 'displaces', 'peersSecretName', 'sourceLoaders', 'server', 'path'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'displaceable', 'displaces', 'peersSecretName', 'sourceLoaders', 'server', 'path']))[0] + '\"; docs/datasets.md lists them'"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(k, k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'displaceable', 'displaces', 'peersSecretName', 'sourceLoaders', 'server', 'path', 'namespace', 'name', 'volume'])",messageExpression="'unknown option \"' + self.options.filter(k, !(k in ['awsCredentialsSecretName', 'sourceURL', 'endpointURL', 'dataPath', 'timeoutForDataDownload', 'distributionStrategy', 'resync', 'region', 'addressStyle', 'anonymous', 'serviceAccountName', 'versionID', 'include', 'exclude', 'parallel', 'bandwidth', 'caConfigMap', 'storageClass', 'evictionPolicy', 'stream', 'streamAfter', 'outputURL', 'nodeAffinityGrace', 'repo', 'branch', 'project', 'inputPath', 'outputPath', 'pachydermServiceAddress', 'pachydermSecretName', 'credentialsSecretName', 'claimName', 'filePath', 'recursive', 'EndpointURL', 'refresh', 'checksum', 'displaceable', 'displaces', 'peersSecretName', 'sourceLoaders', 'server', 'path', 'namespace', 'name', 'volume']))[0] + '\"; docs/datasets.md lists them'"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || !('evictionPolicy' in self.options) || self.options['evictionPolicy'] in ['LRU', 'Never']",message="evictionPolicy has to be LRU or Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || ['stream', 'anonymous'].all(k, !(k in self.options) || size(self.options[k]) == 0 || self.options[k] in ['1', 't', 'T', 'true', 'TRUE', 'True', '0', 'f', 'F', 'false', 'FALSE', 'False'])",message="stream and anonymous have to be \"true\" or \"false\""
 type VolumeConfig struct {
@@ -275,6 +282,14 @@ type VolumeConfig struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Options map[string]OptionValue `json:"options,omitempty"`
+	// SharedWith are namespaces that may read the data, too, by a VolumeManager of theirs with sourceType
+	// Shared. A namespace that is taken out keeps the pods that run, and can start no more.
+	// +listType=set
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	SharedWith []string `json:"sharedWith,omitempty"`
 	// NodeAffinity restricts or prefers nodes for the data.
 	// +optional
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`

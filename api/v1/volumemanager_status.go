@@ -36,7 +36,7 @@ type VolumeManagerStatus struct {
 	// +listMapKey=id
 	// +optional
 	Volumes []VolumeStatus `json:"volumes,omitempty"`
-	// Conditions are Ready, Loaded, Advice and Truncated; each says why in words.
+	// Conditions are Ready, Loaded, Refreshed, Advice and Truncated; each says why in words.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -48,6 +48,9 @@ type VolumeManagerStatus struct {
 const (
 	// ConditionLoaded: every replica of every volume is complete.
 	ConditionLoaded = "Loaded"
+	// ConditionRefreshed is false if a replica could not get the version that its source has; it
+	// keeps the one before. There is none if nothing is refreshed.
+	ConditionRefreshed = "Refreshed"
 	// ConditionAdvice: the spec has words that mean something else now or have to be
 	// written otherwise, or a load met something that people should know. It is true if
 	// there is such advice, which its message holds.
@@ -77,6 +80,9 @@ type DatasetSummary struct {
 	// Claims that pods name.
 	// +optional
 	Claims string `json:"claims,omitempty"`
+	// Version that the replicas hold; if there are several, how many hold each.
+	// +optional
+	Version string `json:"version,omitempty"`
 	// Nodes that hold the data, complete or in part.
 	// +optional
 	Nodes string `json:"nodes,omitempty"`
@@ -122,6 +128,10 @@ type VolumeStatus struct {
 	// verified until the volume is gone.
 	// +optional
 	Uploaded string `json:"uploaded,omitempty"`
+	// SharedClaims are the claims by which other namespaces read it, as NAMESPACE/NAME, up to 50.
+	// +listType=atomic
+	// +optional
+	SharedClaims []string `json:"sharedClaims,omitempty"`
 	// Upload is how far the upload of what consumers change is behind, with resync.
 	// +optional
 	Upload *UploadLag `json:"upload,omitempty"`
@@ -129,6 +139,9 @@ type VolumeStatus struct {
 	// it did in earlier versions. It does until it is edited.
 	// +optional
 	ResyncFetches string `json:"resyncFetches,omitempty"`
+	// Versions counts the complete replicas by the version that they hold.
+	// +optional
+	Versions map[string]int32 `json:"versions,omitempty"`
 	// States counts the replicas by state, where there are more than nodes tells of.
 	// +optional
 	States map[ReplicaState]int32 `json:"states,omitempty"`
@@ -227,6 +240,20 @@ type ReplicaStatus struct {
 	// digest.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// Version identifies what it holds, and pods that start get: the same is the same paths with
+	// the same content.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// OldVersions is how many versions from before are kept because a pod read them when the last
+	// loader came.
+	// +optional
+	OldVersions int32 `json:"oldVersions,omitempty"`
+	// RefreshedAt is when its source was last seen to have this version.
+	// +optional
+	RefreshedAt *metav1.Time `json:"refreshedAt,omitempty"`
+	// Refresh is how far the loader is that fetches another version, while it does.
+	// +optional
+	Refresh *Progress `json:"refresh,omitempty"`
 	// Progress of its loader.
 	// +optional
 	Progress *Progress `json:"progress,omitempty"`

@@ -26,6 +26,7 @@ type options struct {
 	name          string
 	include       []string
 	exclude       []string
+	versions      string
 	paths         []string
 	elsewhere     []string
 	orObject      bool
@@ -134,6 +135,7 @@ func (o *options) shared(cmd *cobra.Command) {
 	f.StringVar(&o.progress, "progress", "auto", "bar, json, none, or auto: a bar on a terminal, else JSON lines")
 	f.StringVar(&o.listen, "listen", "", "address for GET /progress and GET /ready, such as :8090")
 	f.StringVar(&o.result, "result", "", "file that gets the result as one JSON object")
+	f.StringVar(&o.versions, "versions", "", "directory, DEST or one above it, that holds versions of the dataset: a later one is made beside the current one, with --sync, and replaces it as a whole; put, mirror and serve read the current one")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
 }
 

@@ -41,8 +41,10 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if err != nil {
 		return err
 	}
-	refused, err := fetch.Run(ctx, config, s.progress)
-	return s.outcome(refused, err)
+	if s.versions != "" {
+		return s.outcome(fetch.RunVersions(ctx, s.versions, config, s.progress))
+	}
+	return s.outcome(fetch.Run(ctx, config, s.progress))
 }
 
 // settle makes a URL of an endpoint without a scheme.
@@ -116,7 +118,13 @@ func (s *session) putConfig(args []string, back bool) (fetch.PutConfig, error) {
 	if err != nil {
 		return fetch.PutConfig{}, usageError{err}
 	}
-	return fetch.PutConfig{Dir: args[0], Target: target, Back: back, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log}, nil
+	dir := args[0]
+	if s.versions != "" {
+		if dir, err = fetch.CurrentVersion(s.versions, dir); err != nil {
+			return fetch.PutConfig{}, err
+		}
+	}
+	return fetch.PutConfig{Dir: dir, Target: target, Back: back, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log}, nil
 }
 
 func mirrorCommand() *cobra.Command {

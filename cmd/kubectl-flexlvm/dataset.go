@@ -79,6 +79,7 @@ or one has failed.`,
 			return o.show(cmd.Context(), func(ctx context.Context) ([]overview.Dataset, error) { return o.datasets(ctx, s, c) }, out, is && term.IsTerminal(int(file.Fd())))
 		},
 	}
+	cmd.AddCommand(datasetRefreshCommand(s))
 	outputFlag(cmd, &o.output)
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "those of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on until all is loaded, or something has failed")
@@ -182,7 +183,7 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 			p := r.Progress
 			row := []string{"  " + orDash(r.Node), bar(p.Percent), fmt.Sprintf("%3d%%", p.Percent), string(r.State), loaded(p)}
 			if wide {
-				row = append(row, r.Claim, fmt.Sprintf("%d/%s", p.Files, volume.Counted(p.FilesTotal, "file", "files")))
+				row = append(row, r.Claim, orDash(r.Version), fmt.Sprintf("%d/%s", p.Files, volume.Counted(p.FilesTotal, "file", "files")))
 			}
 			table = append(table, append(row, r.Message))
 		}

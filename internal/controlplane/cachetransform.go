@@ -77,7 +77,7 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	if !persistentvolume.IsOurs(volume) {
 		return out
 	}
-	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset)
+	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset, replica.LabelShared)
 	out.Annotations = volume.Annotations
 	out.Spec.Capacity, out.Spec.NodeAffinity = spec.Capacity, spec.NodeAffinity
 	if ref := spec.ClaimRef; ref != nil {

@@ -77,6 +77,25 @@ func TestPublishForReaders(t *testing.T) {
 	require.True(t, p.spec.ReadOnly)
 	require.EqualValues(t, "ds-1", p.spec.Name)
 
+	// A dataset of another namespace is looked for as that one's, for pods of the namespace that it is offered to.
+	require.EqualValues(t, "shop", p.spec.Namespace)
+	r.VolumeContext["ownerNamespace"] = "library"
+	p, err = parsePublish(r)
+	require.NoError(t, err)
+	require.EqualValues(t, "library", p.spec.Namespace)
+	for _, thief := range []string{"thief", "library"} {
+		r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = thief
+		_, err = parsePublish(r)
+		require.ErrorIs(t, err, node.ErrRefused, "a pod of %s", thief)
+	}
+	r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "shop"
+	delete(r.VolumeContext, "readOnly")
+	r.VolumeId = "flexlvm/ds-1"
+	_, err = parsePublish(r)
+	require.ErrorContains(t, err, `ownerNamespace "library": belongs to readOnly true`)
+	r.VolumeContext["readOnly"] = "true"
+	delete(r.VolumeContext, "ownerNamespace")
+
 	r.VolumeId = "flexlvm/ds-1"
 	_, err = parsePublish(r)
 	require.ErrorContains(t, err, "does not fit the volume handle")

@@ -211,5 +211,8 @@ func parseAttributes(h handle, attributes map[string]string) (volume.Spec, error
 	}
 	s.Name = h.name
 	s.Namespace, err = volume.ParseNamespace(keyNamespace, asks)
+	if s.OwnerNamespace != "" { // who asks is whom it is offered to: that was checked above
+		s.Namespace = s.OwnerNamespace
+	}
 	return s, err
 }

@@ -9,7 +9,6 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -69,15 +68,18 @@ func readersModes(v flexlvmv1.VolumeConfig, s Source) []corev1.PersistentVolumeA
 }
 
 // readersVolume is the PersistentVolume of that claim, and of no other. It is tied to
-// no node: pods go where nodes carry the dataset's label at that moment. class are the
-// parameters of the replicas' StorageClass.
-func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, class map[string]string, cluster string, door pv.Door) *corev1.PersistentVolume {
+// no node: pods go where nodes carry the dataset's label at that moment.
+func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, offer Offer, cluster string) *corev1.PersistentVolume {
+	s := offer.Source
 	mode := corev1.PersistentVolumeFilesystem
 	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
 	m.Namespace, m.OwnerReferences = "", nil // an owner in a namespace would have it collected
 	// Who may label what is in his namespace may not label what is in none.
 	m.Labels = map[string]string{replica.LabelOwner: string(owner.UID), replica.LabelDataset: hash(owner, v.ID)}
 	m.Annotations[replica.AnnotationOwner] = owner.Name
+	if offer.Namespace != owner.Namespace {
+		m.Labels[replica.LabelShared] = offer.Hash
+	}
 	out := &corev1.PersistentVolume{
 		ObjectMeta: m,
 		Spec: corev1.PersistentVolumeSpec{
@@ -96,9 +98,13 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s S
 		return out
 	}
 	out.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{has(replica.NodeLabel(hash(owner, v.ID)))}}},
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{has(replica.NodeLabel(offer.Hash))}}},
 	}}
-	out.Spec.PersistentVolumeSource = persistentvolume.ReadersSource(door, readersOptions(hash(owner, v.ID), s, class, cluster), owner.Namespace)
+	options := readersOptions(offer.Hash, s, offer.Class, cluster)
+	if offer.Namespace != owner.Namespace {
+		options[volume.OptionOwner] = offer.Namespace
+	}
+	out.Spec.PersistentVolumeSource = persistentvolume.ReadersSource(offer.Door, options, owner.Namespace)
 	return out
 }
 
@@ -112,6 +118,7 @@ func readersOptions(hash string, s Source, class map[string]string, cluster stri
 		volume.OptionVolume:   string(replica.VolumeName(hash)),
 		volume.OptionCluster:  cluster,
 		volume.OptionReadOnly: "true",
+		volume.OptionVersions: "true",
 	}
 	for _, o := range volume.Options() {
 		if value, given := class[o.Name]; given && o.Class && o.Name != volume.OptionKind && o.Name != volume.OptionFSType {

@@ -153,6 +153,7 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 			}
 			return nil
 		})).
+		Watches(&flexlvmv1.VolumeManager{}, handler.EnqueueRequestsFromMapFunc(r.borrowers), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             controlplane.Jittered(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)),

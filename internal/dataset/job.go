@@ -51,6 +51,9 @@ type task struct {
 	claim   *corev1.PersistentVolumeClaim
 	attempt string
 	from    *copying // peers, in place of the source; may be nil
+	asked   string   // the refresh that was asked for last
+	// versions: the volume holds versions of the dataset.
+	versions bool
 }
 
 // attempt names a load as it was asked for: one that failed is not tried again until
@@ -78,10 +81,11 @@ func (t task) load() *batchv1.Job {
 	return job
 }
 
-// visit mounts a replica that is complete: for kubelet to grow it, and to fetch what
-// is new in the source where that is wanted. The claim says on which node.
-func (t task) visit() *batchv1.Job {
-	args := t.loadArgs(t.source.Refresh > 0)
+// visit mounts a replica that is complete: for kubelet to grow it, for the loader to remove
+// what nobody reads any more, and with sync to fetch what is new in the source. The claim says
+// on which node.
+func (t task) visit(sync bool) *batchv1.Job {
+	args := t.loadArgs(sync)
 	if t.source.Writable() {
 		args = t.prepareArgs() // a load would bring back what consumers changed
 	}
@@ -91,6 +95,7 @@ func (t task) visit() *batchv1.Job {
 // put uploads what is in the volume.
 func (t task) put() *batchv1.Job {
 	args := append([]string{"put"}, t.flags()...)
+	args = append(args, t.versionFlags()...)
 	return t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, t.target()...))
 }
 
@@ -120,6 +125,7 @@ func (t task) loadArgs(sync bool) []string {
 		return t.prepareArgs()
 	}
 	args := append(t.flags(), t.source.Flags...)
+	args = append(args, t.versionFlags()...)
 	args = append(args, t.source.include(t.index)...)
 	for _, glob := range slices.Compact(slices.Clone(t.source.Include)) {
 		if glob != t.source.Include[t.index] {
@@ -146,6 +152,14 @@ func (t task) loadArgs(sync bool) []string {
 	return append(args, "--", t.source.URL, t.dest())
 }
 
+// versionFlags say where versions are.
+func (t task) versionFlags() []string {
+	if !t.versions {
+		return nil
+	}
+	return []string{"--versions=" + dataDir}
+}
+
 // prepareArgs only see to it that the volume can be written to.
 func (t task) prepareArgs() []string {
 	return []string{"prepare", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort), "--", t.dest()}
@@ -168,6 +182,9 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	m.Labels[labelRole], m.Labels[labelReplica] = role, strconv.Itoa(t.index)
 	m.Annotations[annotationAttempt] = t.attempt
 	m.Annotations[annotationClaimUID] = string(t.claim.UID)
+	if t.asked != "" {
+		m.Annotations[annotationRefreshed] = t.asked
+	}
 	retries := loadRetries
 	job := &batchv1.Job{
 		ObjectMeta: m,

@@ -39,7 +39,7 @@ func (t task) serve() *batchv1.Job {
 	t.from = &copying{}
 	t.source.Secret, t.source.CAConfigMap, t.source.Claim, t.source.Access = "", "", "", nil
 	args := append([]string{"serve", "--address=:" + strconv.Itoa(peersPort)}, t.flags()...)
-	args = append(args, t.identity()...)
+	args = append(append(args, t.versionFlags()...), t.identity()...)
 	if t.source.Bandwidth != "" {
 		args = append(args, "--bandwidth="+t.source.Bandwidth)
 	}

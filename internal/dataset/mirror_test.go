@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -184,9 +185,10 @@ func TestResyncOfEarlierVersions(t *testing.T) {
 			require.Empty(t, r.deleted())
 			status := r.get().Status
 			require.Equal(t, flexlvmv1.StateRunning, status.State)
-			require.Equal(t, flexlvmv1.ConditionAdvice, status.Conditions[2].Type)
-			require.Equal(t, metav1.ConditionTrue, status.Conditions[2].Status)
-			require.Contains(t, status.Conditions[2].Message, "write refresh in its place to go on fetching")
+			advice := meta.FindStatusCondition(status.Conditions, flexlvmv1.ConditionAdvice)
+			require.NotNil(t, advice)
+			require.Equal(t, metav1.ConditionTrue, advice.Status)
+			require.Contains(t, advice.Message, "write refresh in its place to go on fetching")
 			// That holds when no claim tells of it any more, until the option is edited.
 			require.NoError(t, r.client.Delete(t.Context(), claim))
 			for range 8 {

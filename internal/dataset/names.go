@@ -72,6 +72,13 @@ const (
 	annotationPeersFailed = "flexlvm.io/peers-failed"
 	// annotationPeers on a Job that copies from peers names their claims, with commas between.
 	annotationPeers = "flexlvm.io/peers"
+	// annotationRefreshed names the replica.AnnotationRefresh that a claim was refreshed for last,
+	// or that there was when a Job was made.
+	annotationRefreshed = "flexlvm.io/refreshed"
+	// annotationRefreshedAt on a claim is when that ended, in RFC 3339.
+	annotationRefreshedAt = "flexlvm.io/refreshed-at"
+	// annotationVisit on a claim is the UID of the last visit whose result is written down.
+	annotationVisit = "flexlvm.io/visit"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.

@@ -77,6 +77,9 @@ func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager
 	if err := r.addVolumes(ctx, out, s); err != nil {
 		return nil, err
 	}
+	if err := r.addShares(ctx, out); err != nil {
+		return nil, err
+	}
 	out.addLoaders(s)
 	for _, node := range s.nodes {
 		if _, has := node.Labels[out.label()]; has {
@@ -186,7 +189,7 @@ func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 }
 
 // readSource adds what is wanted. The error is for the user: it says what to write.
-func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
+func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snapshot) error {
 	var err error
 	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil {
 		return err
@@ -195,6 +198,9 @@ func (r *reconciler) readSource(observed *Observed, s *snapshot) error {
 		return fmt.Errorf("server %q and path %q: this share is not among those that the administrator allows for datasets (--dataset-nfs of the provisioner)", share.Server, share.Path)
 	}
 	observed.Wanted = true
+	if observed.Source.Shared != nil {
+		return r.readOffer(ctx, observed, s)
+	}
 	if !observed.Source.Copies() {
 		return nil
 	}
@@ -232,13 +238,20 @@ func (r *reconciler) release(ctx context.Context, observed *Observed) error {
 
 // consumers gives each the pods that use the volume, as the API server has them.
 func (r *reconciler) consumers(ctx context.Context, observed *Observed, each func(*corev1.Pod)) error {
-	pods := &corev1.PodList{}
-	if err := r.live.List(ctx, pods, client.InNamespace(observed.Owner.Namespace)); err != nil {
-		return fmt.Errorf("list pods of namespace %s: %w", observed.Owner.Namespace, err)
+	namespaces := []string{observed.Owner.Namespace}
+	for _, key := range observed.SharedBy {
+		namespaces = append(namespaces, key.Namespace)
 	}
-	for i := range pods.Items {
-		if pod := &pods.Items[i]; observed.consumes(pod) {
-			each(pod)
+	slices.Sort(namespaces)
+	for _, namespace := range slices.Compact(namespaces) {
+		pods := &corev1.PodList{}
+		if err := r.live.List(ctx, pods, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("list pods of namespace %s: %w", namespace, err)
+		}
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; observed.consumes(pod) {
+				each(pod)
+			}
 		}
 	}
 	return nil
@@ -284,9 +297,17 @@ func (s *Observed) consumes(pod *corev1.Pod) bool {
 	if over && !since || belongs(pod, s.Owner, s.Config.ID) {
 		return false
 	}
-	claims := []string{replica.ReadersClaim(s.Owner.Name, s.Config.ID)}
-	for index := range s.Replicas {
-		claims = append(claims, replicaName(s.Owner.Name, s.Config.ID, index))
+	var claims []string
+	if pod.Namespace == s.Owner.Namespace {
+		claims = append(claims, replica.ReadersClaim(s.Owner.Name, s.Config.ID))
+		for index := range s.Replicas {
+			claims = append(claims, replicaName(s.Owner.Name, s.Config.ID, index))
+		}
+	}
+	for _, key := range s.SharedBy {
+		if key.Namespace == pod.Namespace {
+			claims = append(claims, key.Name)
+		}
 	}
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && slices.Contains(claims, v.PersistentVolumeClaim.ClaimName)

@@ -34,6 +34,12 @@ type Observed struct {
 	Class          map[string]string
 	Door           pv.Door // by which consumers reach it
 
+	// Offer is what another namespace offers, of a volume that is shared by one; Serving is on
+	// how many nodes it is. SharedBy are the claims by which other namespaces read this one.
+	Offer    *Offer
+	Serving  int
+	SharedBy []client.ObjectKey
+
 	Replicas map[int]*Replica
 	Put      *batchv1.Job // that uploads
 	PutPod   *corev1.Pod
@@ -273,7 +279,7 @@ func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
 func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	return task{
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
-		attempt: attempt(s.Owner, s.Config, s.Source, index),
+		attempt: attempt(s.Owner, s.Config, s.Source, index), asked: s.asked(), versions: s.versioned(),
 	}
 }
 

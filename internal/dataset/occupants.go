@@ -87,17 +87,12 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 	if err := r.cached.List(ctx, volumes); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of datasets: %w", err)
 	}
-	byClaim := map[string]*corev1.PersistentVolume{}
-	for i := range volumes.Items {
-		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil {
-			byClaim[string(ref.UID)] = &volumes.Items[i]
-		}
-	}
+	byClaim, shared := sorting(volumes.Items)
 	wanted := map[string]map[string]bool{} // claims that pods of a namespace name
 	var out []occupant
 	for i := range claims.Items {
 		claim := &claims.Items[i]
-		if !mayMakeWay(claim, observed) {
+		if !mayMakeWay(claim, observed) || shared[claim.Labels[replica.LabelDataset]] {
 			continue
 		}
 		volume := byClaim[string(claim.UID)]
@@ -129,6 +124,21 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 		out = append(out, occupant{claim: claim, of: fmt.Sprintf("%s/%s/%s", claim.Namespace, owner, id), node: node, size: size.Value(), lastRead: read})
 	}
 	return out, nil
+}
+
+// sorting gives PersistentVolumes by the UIDs of their claims, and the datasets that other
+// namespaces read: their own plan would withdraw at once.
+func sorting(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.PersistentVolume, shared map[string]bool) {
+	byClaim, shared = map[string]*corev1.PersistentVolume{}, map[string]bool{}
+	for i := range volumes {
+		if ref := volumes[i].Spec.ClaimRef; ref != nil {
+			byClaim[string(ref.UID)] = &volumes[i]
+		}
+		if hash := volumes[i].Labels[replica.LabelShared]; hash != "" {
+			shared[hash] = true
+		}
+	}
+	return byClaim, shared
 }
 
 // mayMakeWay reports whether a claim is that of a complete replica of another dataset that

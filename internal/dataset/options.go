@@ -32,14 +32,17 @@ func (s Source) checkOutput(options map[string]string) error {
 }
 
 // checkAll refuses what a replica on each node cannot be together with.
-func (s Source) checkAll(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
-	if replicas != flexlvmv1.AllNodes {
+func (s Source) checkAll(v flexlvmv1.VolumeConfig, options map[string]string) error {
+	if err := s.checkSharing(v); err != nil {
+		return err
+	}
+	if v.Replicas != flexlvmv1.AllNodes {
 		return nil
 	}
-	if s.Writable() || s.Type == flexlvmv1.SourceNFS {
+	if s.Writable() || !s.Copies() {
 		return fmt.Errorf("replicas All with sourceType %s: there is one at most; leave replicas out", s.Type)
 	}
-	for _, key := range []string{"distributionStrategy", "refresh", "resync"} {
+	for _, key := range []string{"distributionStrategy", "resync"} {
 		if value := options[key]; value != "" && !isFalse(value) {
 			return fmt.Errorf("replicas All with %s %s: that needs a number of replicas, which nodes that come and go change; leave it out, or write a number", key, value)
 		}

@@ -193,7 +193,6 @@ func TestAllIsRefused(t *testing.T) {
 		}, "replicas All with sourceType NFS"},
 		"what is written": {func(v *flexlvmv1.VolumeConfig) { v.SourceType = flexlvmv1.SourceS3Dev }, "replicas All with sourceType S3-Dev"},
 		"shards":          {func(v *flexlvmv1.VolumeConfig) { v.Options["distributionStrategy"] = `{"a":1}` }, `replicas All with distributionStrategy {"a":1}`},
-		"refresh":         {func(v *flexlvmv1.VolumeConfig) { v.Options["refresh"] = "10m" }, "replicas All with refresh 10m"},
 		"resync":          {func(v *flexlvmv1.VolumeConfig) { v.Options["resync"] = "true" }, "replicas All with resync true"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,8 @@ import (
 const (
 	whileLoading = 3 * time.Second  // for its progress
 	whileIdle    = 30 * time.Second // nodes come and go
+	// whileBorrowing is for an offer of another namespace, whose changes also come by a watch.
+	whileBorrowing = 10 * time.Second
 	// betweenVisits is how long a visit that did not bring about what it was for is
 	// not repeated.
 	betweenVisits = time.Minute
@@ -34,6 +36,9 @@ type Outcome struct {
 	Advice  []string      // what people should know
 	Again   time.Duration // when to look again
 	Starved []int         // replicas for which others may be displaced
+	// Refreshes: it is looked for news. Stale says which replicas could not get them, and why.
+	Refreshes bool
+	Stale     []string
 }
 
 // Plan returns what to do next. Actions are carried out in order, and none after one that
@@ -42,16 +47,18 @@ type Outcome struct {
 // it.
 func Plan(observed *Observed) Outcome {
 	p := &planner{Observed: observed, labels: map[string]bool{}}
-	if observed.Wanted && observed.Source.NFS == nil {
+	if observed.Wanted && observed.Source.Copies() {
 		p.place()
 	} else {
 		p.count = max(0, int32(observed.Config.Replicas))
 	}
-	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count}
+	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count, SharedClaims: observed.sharedClaims()}
 	p.Again = whileIdle
 	switch {
 	case !observed.Wanted:
 		p.release()
+	case observed.Source.Shared != nil:
+		p.borrow()
 	case observed.Source.NFS != nil:
 		p.share()
 	default:
@@ -67,6 +74,7 @@ type planner struct {
 	Outcome
 	labels map[string]bool // nodes that are to carry the label
 	nodes  int             // that there are for replicas
+	visits int             // that look for news
 	count  int32           // of replicas that are wanted
 	places map[int]place   // of replicas: All; nil for a number of them
 	peers  peering         // who copies from whom
@@ -97,6 +105,8 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 // copies serves what lies on nodes.
 func (p *planner) copies() {
 	p.nodes = p.countNodes()
+	p.countVisits()
+	p.adviseRefresh()
 	p.deletePut() // it was for a release that nobody wants any more
 	if p.Source.Writable() {
 		p.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
@@ -327,8 +337,11 @@ func (p *planner) completed(index int, r *Replica) Action {
 	took := p.Now.Sub(r.Claim.CreationTimestamp.Time).Round(time.Second)
 	return Action{
 		Verb: Annotate, Object: r.Claim,
-		Annotations: map[string]string{replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text), annotationTook: took.String()},
-		Reason:      "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes, %s after it was made", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone, took),
+		Annotations: map[string]string{
+			replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text), annotationTook: took.String(),
+			annotationRefreshed: r.Job.Annotations[annotationRefreshed], annotationRefreshedAt: p.Now.UTC().Format(time.RFC3339),
+		},
+		Reason: "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes, %s after it was made", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone, took),
 	}
 }
 
@@ -358,6 +371,7 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		return
 	}
 	p.noteUse(r)
+	p.tellVersion(r, status)
 	report := loadedReport(r.Claim)
 	status.Checked, status.Revision, status.TimeToReady = report.Checks, report.Revision, timeToReady(r.Claim)
 	for _, note := range report.Notes {

@@ -47,7 +47,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	if !source.Writable() {
 		s.Readers.Claim = readersClaim(owner, config, source)
 		s.Readers.Claim.Status.Phase = corev1.ClaimBound
-		s.Readers.Volume = readersVolume(owner, config, source, s.Class, s.Cluster, s.Door)
+		s.Readers.Volume = readersVolume(owner, config, s.own(), s.Cluster)
 		s.Readers.Volume.Status.Phase = corev1.VolumeBound
 	}
 	return s
@@ -131,7 +131,7 @@ func TestBegin(t *testing.T) {
 
 	volume := out.Actions[1].Object.(*corev1.PersistentVolume)
 	require.Equal(t, map[string]string{
-		"volumeGroup": "fast", "size": "1073741824", "kind": "dataset", "volume": "ds-" + s.hash(), "clusterUID": "cluster", "readOnly": "true",
+		"volumeGroup": "fast", "size": "1073741824", "kind": "dataset", "volume": "ds-" + s.hash(), "clusterUID": "cluster", "readOnly": "true", "versions": "true",
 	}, volume.Spec.FlexVolume.Options)
 	require.Equal(t, "ns/v-a", volume.Spec.ClaimRef.Namespace+"/"+volume.Spec.ClaimRef.Name)
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, volume.Spec.PersistentVolumeReclaimPolicy)

@@ -80,10 +80,11 @@ func notesOf(before, after flexlvmv1.VolumeStatus) []note {
 	}
 	var out []note
 	for _, r := range after.Nodes {
+		old := was[r.Claim]
+		out = append(out, refreshNotes(old, r)...)
 		if !isLoading(r.State) {
 			continue
 		}
-		old := was[r.Claim]
 		what := fmt.Sprintf("claim %s on %s", r.Claim, r.Node)
 		switch {
 		case !isLoading(old.State):
@@ -93,6 +94,19 @@ func notesOf(before, after flexlvmv1.VolumeStatus) []note {
 		case old.StalledSince != nil && r.StalledSince == nil:
 			out = append(out, note{corev1.EventTypeNormal, "LoadResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 		}
+	}
+	return out
+}
+
+// refreshNotes tell of the refresh of a replica; that it is complete is told when it is
+// written down.
+func refreshNotes(old, now flexlvmv1.ReplicaStatus) (out []note) {
+	what := fmt.Sprintf("claim %s on %s", now.Claim, now.Node)
+	if old.Refresh == nil && now.Refresh != nil {
+		out = append(out, note{corev1.EventTypeNormal, "RefreshStarted", what + ": another version is loaded beside " + orUnknown(now.Version)})
+	}
+	if why, failed := strings.CutPrefix(now.Message, refreshFailed); failed && old.Message != now.Message {
+		out = append(out, note{corev1.EventTypeWarning, "RefreshFailed", fmt.Sprintf("%s keeps version %s: %s", what, orUnknown(now.Version), why)})
 	}
 	return out
 }

@@ -128,7 +128,7 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	owner, v := observed.Owner, observed.Config
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
-		if err := r.readSource(observed, s); err != nil {
+		if err := r.readSource(ctx, observed, s); err != nil {
 			// What there is stays as it is, but for what has been promised to others.
 			out := wrong(v, err)
 			out.Actions = Evict(observed)

@@ -1,12 +1,55 @@
 package dataset
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
+
+// betweenSweeps is how often a loader looks whether versions are left that nobody reads any
+// more.
+const betweenSweeps = 10 * time.Minute
+
+// refreshFailed is how the message of a replica begins that holds an earlier version than
+// its source has.
+const refreshFailed = "its last refresh failed: "
+
+// versioned reports whether the replicas hold versions, of which readers get the current one.
+// Those that an earlier flexlvm offers to consumers do not.
+func (s *Observed) versioned() bool {
+	if s.Source.Writable() || !s.Source.Copies() {
+		return false
+	}
+	v := s.Readers.Volume
+	return v == nil || persistentvolume.Options(v)[volume.OptionVersions] == "true"
+}
+
+// asked names the refresh that a person asked for last; empty if none did.
+func (s *Observed) asked() string {
+	value := s.Owner.Annotations[replica.AnnotationRefresh]
+	if value == "" || s.Source.Writable() {
+		return ""
+	}
+	return digest(value)
+}
+
+// refreshes reports whether replicas can be refreshed: without versions, consumers see
+// files come and go, as they did in the one replica that could be refreshed then.
+func (p *planner) refreshes() bool {
+	return p.versioned() || p.places == nil && p.count == 1
+}
 
 // grow asks for more room, where more is wanted than the claim has asked for.
 func (p *planner) grow(r *Replica) {
@@ -16,46 +59,228 @@ func (p *planner) grow(r *Replica) {
 	}
 }
 
-// refresh has a loader mount the replica, which consumers never do by its own claim:
-// kubelet grows only what a pod has mounted, and refresh looks for news.
+// A visit is a reason to have a loader mount a replica that is complete.
+type visit struct {
+	grows    bool // kubelet grows only what a pod has mounted, and consumers mount another claim
+	onDemand bool // somebody asked for a refresh
+	every    time.Duration
+	sweeps   bool // there are old versions
+}
+
+func (p *planner) visitOf(r *Replica) visit {
+	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
+	v := visit{grows: has.Cmp(asked) < 0, sweeps: loadedReport(r.Claim).OldVersions > 0}
+	if p.refreshes() {
+		v.every = p.Source.Refresh
+		v.onDemand = p.asked() != "" && p.asked() != r.Claim.Annotations[annotationRefreshed]
+	}
+	return v
+}
+
+// refresh reports whether the visit looks at the source.
+func (v visit) refresh() bool { return v.onDemand || v.every > 0 }
+
+// due is when it is time, after a Job that has ended; the zero time is never.
+func (v visit) due(after *batchv1.Job, asked string) time.Time {
+	at, load := ended(after), after.Labels[labelRole] == roleLoad
+	var out time.Time
+	soonest := func(t time.Time) {
+		if out.IsZero() || t.Before(out) {
+			out = t
+		}
+	}
+	if v.grows && load && v.every == 0 {
+		soonest(at) // the Job before was no visit
+	} else if v.grows {
+		soonest(at.Add(betweenVisits))
+	}
+	if v.every > 0 {
+		soonest(at.Add(v.every))
+	}
+	// One that failed is not tried again before somebody asks anew.
+	if v.onDemand && after.Annotations[annotationRefreshed] != asked {
+		soonest(at)
+	}
+	if v.sweeps {
+		soonest(at.Add(betweenSweeps))
+	}
+	return out
+}
+
+// refresh has a loader visit a complete replica, node by node where it looks at the source.
 func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if status.State != flexlvmv1.ReplicaComplete {
 		return // it is to be evicted, or not seen
 	}
-	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
-	every := p.Source.Refresh
-	if has.Cmp(asked) < 0 {
+	v := p.visitOf(r)
+	if v.grows {
+		asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 		status.Message = fmt.Sprintf("grows from %s to %s", has.String(), asked.String())
-		every = betweenVisits
 	}
-	if every == 0 {
-		return
-	}
-	if r.Job == nil && r.Busy {
-		return
-	}
-	if r.Job == nil {
-		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit()})
+	switch {
+	case r.Job == nil && (r.Busy || v == visit{}):
+	case r.Job == nil:
+		p.keepStale(index, r, status)
+		if p.mayVisit(v) {
+			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(v.refresh())})
+		}
 		p.soon(whileLoading)
-		return
-	}
-	at := ended(r.Job)
-	if at.IsZero() || going(r.Job) {
+	case ended(r.Job).IsZero() || going(r.Job):
+		p.visiting(r, status)
+		p.keepStale(index, r, status)
 		p.soon(whileLoading)
-		return
+	default:
+		p.visited(r, status)
+		p.visitAgain(r, v)
 	}
-	if _, failed, why := end(r.Job); failed {
-		status.Message = "its last visit failed: " + failure(r.Pod, why)
-	}
-	// The first visit does not wait: the Job before it was the load.
-	due := at.Add(every)
-	if r.Job.Labels[labelRole] == roleLoad && p.Source.Refresh == 0 {
-		due = at
-	}
-	if p.Now.Before(due) {
+}
+
+// visitAgain makes room for the next visit when it is time.
+func (p *planner) visitAgain(r *Replica, v visit) {
+	due := v.due(r.Job, p.asked())
+	switch {
+	case due.IsZero():
+	case p.Now.Before(due):
 		p.soon(due.Sub(p.Now))
+	default:
+		if p.mayVisit(v) {
+			p.do(Action{Verb: Delete, Object: r.Job})
+		}
+		p.soon(whileLoading)
+	}
+}
+
+// mayVisit reports whether one more visit may begin: a tenth of the replicas, or one, look
+// for news at the same time, so that what is wrong with a version or a source does not
+// come to all nodes at once.
+func (p *planner) mayVisit(v visit) bool {
+	if !v.refresh() {
+		return true
+	}
+	const share = 10
+	if p.visits >= max(1, int(p.count)/share) {
+		return false
+	}
+	p.visits++
+	return true
+}
+
+// countVisits counts the replicas whose loaders look for news, or are about to.
+func (p *planner) countVisits() {
+	for _, r := range p.Replicas {
+		if r.Claim != nil && r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || going(r.Job)) {
+			p.visits++
+		}
+	}
+}
+
+// isRefresh reports whether a Job looks for news in the source of a complete replica.
+func isRefresh(job *batchv1.Job) bool {
+	return job.Labels[labelRole] == roleVisit && slices.Contains(job.Spec.Template.Spec.Containers[0].Args, "--sync")
+}
+
+// visiting tells of a visit that goes on.
+func (p *planner) visiting(r *Replica, status *flexlvmv1.ReplicaStatus) {
+	if !isRefresh(r.Job) {
 		return
 	}
-	p.do(Action{Verb: Delete, Object: r.Job})
-	p.soon(whileLoading)
+	if r.Report != nil && r.Report.State == protocol.StateFetching {
+		status.Refresh = progressOf(r.Report)
+	}
+	if r.Pod == nil {
+		return
+	}
+	if report := reportOf(r.Pod); r.Pod.Status.Phase == corev1.PodFailed && report != nil {
+		status.Message = "its refresh is tried again; the last time: " + report.Message
+	}
+}
+
+// visited tells how a visit ended, and writes down what the replica holds since.
+func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
+	succeeded, failed, why := end(r.Job)
+	switch {
+	case failed && isRefresh(r.Job):
+		p.isStale(r, status, refreshFailed+failure(r.Pod, why))
+	case failed:
+		status.Message = "its last visit failed: " + failure(r.Pod, why)
+	case succeeded && r.Job.Labels[labelRole] == roleVisit && r.Claim.Annotations[annotationVisit] != string(r.Job.UID):
+		p.do(p.refreshed(r))
+	}
+}
+
+// isStale says that a replica does not hold what its source has.
+func (p *planner) isStale(r *Replica, status *flexlvmv1.ReplicaStatus, message string) {
+	status.Message = message
+	p.Stale = append(p.Stale, fmt.Sprintf("claim %s on node %s: %s", r.Claim.Name, r.Node, strings.TrimPrefix(message, refreshFailed)))
+}
+
+// keepStale keeps that said until a later visit has ended.
+func (p *planner) keepStale(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	if old := p.remembered(index, status.Claim); status.Message == "" && strings.HasPrefix(old.Message, refreshFailed) {
+		p.isStale(r, status, old.Message)
+	}
+}
+
+// refreshed writes down what a visit that succeeded says of a replica.
+func (p *planner) refreshed(r *Replica) Action {
+	out := Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationVisit: string(r.Job.UID)}}
+	report := reportOf(r.Pod)
+	if report == nil || report.State != protocol.StateComplete {
+		report = nil // its pod is gone; the next visit says more
+	}
+	was := loadedReport(r.Claim)
+	if report != nil {
+		report.Message = ""
+		text, err := json.Marshal(report)
+		if err != nil {
+			panic(err) // numbers and strings only
+		}
+		out.Annotations[annotationLoaded] = string(text)
+	}
+	if !isRefresh(r.Job) {
+		return out
+	}
+	asked := r.Job.Annotations[annotationRefreshed]
+	out.Annotations[annotationRefreshedAt] = ended(r.Job).UTC().Format(time.RFC3339)
+	out.Annotations[annotationRefreshed] = asked
+	switch {
+	case report != nil && report.Contents != was.Contents:
+		out.Reason = "RefreshComplete"
+		out.Message = fmt.Sprintf("claim %s on %s holds version %s now, and held %s: %d files, %d bytes", r.Claim.Name, r.Node, report.Contents, orUnknown(was.Contents), report.FilesDone, report.BytesDone)
+	case asked != "" && asked != r.Claim.Annotations[annotationRefreshed]:
+		out.Reason = "RefreshComplete"
+		out.Message = fmt.Sprintf("claim %s on %s holds what its source has: version %s", r.Claim.Name, r.Node, orUnknown(was.Contents))
+	}
+	return out
+}
+
+func orUnknown(version string) string {
+	if version == "" {
+		return "one that is not known"
+	}
+	return version
+}
+
+// tellVersion says which version a complete replica holds.
+func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
+	report := loadedReport(r.Claim)
+	status.Version, status.OldVersions = report.Contents, int32(min(report.OldVersions, 1<<20))
+	if at := timeOf(r.Claim, annotationRefreshedAt); !at.IsZero() {
+		status.RefreshedAt = &metav1.Time{Time: at}
+	}
+	if report.Contents == "" {
+		return
+	}
+	if p.Status.Versions == nil {
+		p.Status.Versions = map[string]int32{}
+	}
+	p.Status.Versions[report.Contents]++
+}
+
+// adviseRefresh says why nothing is refreshed.
+func (p *planner) adviseRefresh() {
+	if (p.Source.Refresh > 0 || p.asked() != "") && !p.refreshes() {
+		p.Advice = append(p.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")
+	}
+	p.Refreshes = p.Source.Refresh > 0 || p.asked() != ""
 }

@@ -16,6 +16,10 @@ import (
 // first: where its name is taken there must be nothing that another claim could bind.
 func (p *planner) readers() {
 	volume, claim := p.Readers.Volume, p.Readers.Claim
+	offer := p.own()
+	if p.Offer != nil {
+		offer = *p.Offer
+	}
 	switch {
 	case volume != nil && (p.spent(volume) || going(volume)):
 		p.Status.Message = "its claim for consumers is made anew"
@@ -25,10 +29,10 @@ func (p *planner) readers() {
 		p.releaseReaders()
 	default:
 		if claim == nil {
-			p.do(Action{Verb: Create, Object: readersClaim(p.Owner, p.Config, p.Source)})
+			p.do(Action{Verb: Create, Object: readersClaim(p.Owner, p.Config, offer.Source)})
 		}
 		if volume == nil {
-			p.do(Action{Verb: Create, Object: readersVolume(p.Owner, p.Config, p.Source, p.Class, p.Cluster, p.Door)})
+			p.do(Action{Verb: Create, Object: readersVolume(p.Owner, p.Config, offer, p.Cluster)})
 		}
 	}
 }
@@ -38,6 +42,7 @@ func (p *planner) readers() {
 func (p *planner) spent(volume *corev1.PersistentVolume) bool {
 	other := p.Source.NFS == nil && volume.Spec.NFS != nil || p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
 		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
+	other = other || p.Offer != nil && !leadsTo(volume, *p.Offer)
 	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 
@@ -86,6 +91,10 @@ func (p *planner) release() {
 	if !p.releaseReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
 			"; pods that have ended count, too: delete them, or their Jobs"
+		return
+	}
+	if len(p.SharedBy) > 0 {
+		p.Status.Message = "is released as soon as no pod of another namespace uses it any more, by claim " + strings.Join(p.sharedClaims(), ", ")
 		return
 	}
 	p.releaseReplicas()

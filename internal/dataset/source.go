@@ -36,6 +36,7 @@ type Source struct {
 	OrObject bool     // the slash at the end of URL was added: it may be one object
 	Dir      string   // below the root of the volume, where the data go; may be empty
 	NFS      *corev1.NFSVolumeSource
+	Shared   *sharedFrom
 	Capacity resource.Quantity
 	Class    string
 	Endpoint string // the server, without its scheme; empty for the default of the type
@@ -75,7 +76,9 @@ func (s Source) Target() string {
 }
 
 // Copies reports whether there are replicas on nodes at all.
-func (s Source) Copies() bool { return s.Type != flexlvmv1.SourceNFS }
+func (s Source) Copies() bool {
+	return s.Type != flexlvmv1.SourceNFS && s.Type != flexlvmv1.SourceShared
+}
 
 // Load identifies what replica index holds: one with another Load is outdated. Another
 // server has other data.
@@ -153,6 +156,7 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceGCS:       {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfClouds), (*Source).readGCS, true},
 	flexlvmv1.SourceAzure:     {slices.Concat(optionsOfReads, optionsOfLoads, optionsOfClouds), (*Source).readAzure, true},
 	flexlvmv1.SourceNFS:       {[]string{"server", "path", "dataPath"}, (*Source).readNFS, false},
+	flexlvmv1.SourceShared:    {optionsOfShared, (*Source).readShared, false},
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }
 
@@ -202,7 +206,7 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
 		return Source{}, err
 	}
-	if err = s.checkAll(v.Replicas, options); err != nil {
+	if err = s.checkAll(v, options); err != nil {
 		return Source{}, err
 	}
 	if err = s.readResync(v.Replicas, options, pulled); err != nil {
@@ -297,7 +301,7 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 	if err := s.readDisplacing(options); err != nil {
 		return err
 	}
-	if err := s.readRefresh(replicas, options["refresh"]); err != nil {
+	if err := s.readRefresh(options["refresh"]); err != nil {
 		return err
 	}
 	if err := s.readPeers(options); err != nil {

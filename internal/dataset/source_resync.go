@@ -51,7 +51,7 @@ func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]
 }
 
 // readRefresh reads how often the source is looked at for changes.
-func (s *Source) readRefresh(replicas flexlvmv1.ReplicaCount, text string) error {
+func (s *Source) readRefresh(text string) error {
 	if text == "" {
 		return nil
 	}
@@ -68,9 +68,6 @@ func (s *Source) readRefresh(replicas flexlvmv1.ReplicaCount, text string) error
 	}
 	if s.Writable() {
 		return fmt.Errorf("refresh %s: it would bring back what consumers of this volume change; leave it out", text)
-	}
-	if replicas > 1 {
-		return fmt.Errorf("replicas cannot be > 1 when refresh is set")
 	}
 	return nil
 }

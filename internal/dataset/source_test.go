@@ -58,7 +58,6 @@ func TestSourceErrors(t *testing.T) {
 		`resync "true" with sourceType Pachyderm: only what came from S3`:                                                           volumeOf("Pachyderm", 1, pachyderm(options{"resync": "true"})),
 		`resync "true" with anonymous "true": an upload needs credentials`:                                                          volumeOf("S3", 1, s3Options(options{"resync": "true", "anonymous": "true"})),
 		`error while parsing stream option`:                                                                                         volumeOf("S3", 1, s3Options(options{"stream": "maybe"})),
-		"replicas cannot be > 1 when refresh is set":                                                                                volumeOf("S3", 2, s3Options(options{"refresh": "true"})),
 		`refresh "often" has to be true`:                                                                                            volumeOf("S3", 1, s3Options(options{"refresh": "often"})),
 		`outputURL "gs://x" has to begin with s3://`:                                                                                volumeOf("S3", 1, s3Options(options{"outputURL": "gs://x"})),
 		"what consumers write to a volume of sourceType S3-Dev":                                                                     volumeOf("S3-Dev", 1, s3Options(options{"evictionPolicy": "LRU"})),
@@ -220,7 +219,7 @@ func TestLoaderPod(t *testing.T) {
 	require.Equal(t, []string{"/fetch"}, pod.Containers[0].Command)
 	require.Equal(t, []string{
 		"--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--credentials-dir=/credentials", "--ca-file=/authority/ca.crt",
-		"--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://b/p/", "/data",
+		"--versions=/data", "--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://b/p/", "/data",
 	}, pod.Containers[0].Args)
 	require.Equal(t, stage.Config.Tolerations, pod.Tolerations)
 	require.Equal(t, "v-a-1", pod.Volumes[0].PersistentVolumeClaim.ClaimName)

@@ -46,6 +46,7 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	out.Summary = summarize(volumes)
 	condition(&out, flexlvmv1.ConditionReady, count.usable == count.volumes && !released, "Usable", "every volume can be used", "NotUsable", out.Summary.Message, owner.Generation)
 	condition(&out, flexlvmv1.ConditionLoaded, count.loaded && !released, "Complete", "every replica is complete", "NotComplete", out.Summary.Message, owner.Generation)
+	refreshed(&out, volumes, owner.Generation)
 	advise(&out, volumes, owner.Generation)
 	truncated(&out, owner.Generation)
 	return out
@@ -66,6 +67,32 @@ func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 		fmt.Sprintf("the first %d replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
+// refreshed says whether replicas hold what their sources have, as far as that was looked
+// for. There is no condition if it never was.
+func refreshed(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
+	var stale []string
+	asked := false
+	for _, v := range volumes {
+		asked = asked || v.Refreshes
+		for _, why := range v.Stale {
+			stale = append(stale, v.Status.ID+": "+why)
+		}
+	}
+	if !asked && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionRefreshed) == nil {
+		return
+	}
+	condition(out, flexlvmv1.ConditionRefreshed, len(stale) == 0, "Refreshed", "no refresh has failed", "RefreshFailed", bounded(stale), generation)
+}
+
+// bounded makes the message of a condition of lines.
+func bounded(lines []string) string {
+	text := strings.Join(lines, "\n")
+	if len(text) > mostAdvice {
+		text = strings.ToValidUTF8(text[:mostAdvice], "") + " …"
+	}
+	return text
+}
+
 // mostAdvice bounds the message of the condition, in bytes.
 const mostAdvice = 4096
 
@@ -80,11 +107,7 @@ func advise(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation in
 	if len(lines) == 0 && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionAdvice) == nil {
 		return
 	}
-	text := strings.Join(lines, "\n")
-	if len(text) > mostAdvice {
-		text = strings.ToValidUTF8(text[:mostAdvice], "") + " …"
-	}
-	condition(out, flexlvmv1.ConditionAdvice, len(lines) > 0, "Advised", text, "None", "", generation)
+	condition(out, flexlvmv1.ConditionAdvice, len(lines) > 0, "Advised", bounded(lines), "None", "", generation)
 }
 
 // tally counts volumes.
@@ -122,8 +145,12 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 	var total flexlvmv1.Progress
 	nodes := map[string]bool{}
 	var claims []string
+	versions := map[string]int32{}
 	for _, v := range volumes {
 		s := v.Status
+		for version, count := range s.Versions {
+			versions[version] += count
+		}
 		ready, wanted = ready+s.ReadyReplicas, wanted+s.Replicas
 		if s.VolumeSource != nil {
 			claims = append(claims, s.VolumeSource.PersistentVolumeClaim.ClaimName)
@@ -145,6 +172,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 	}
 	out.Ready = fmt.Sprintf("%d/%d", ready, wanted)
 	out.Claims = strings.Join(claims, ",")
+	out.Version = versionsOf(versions)
 	names := slices.Sorted(maps.Keys(nodes))
 	if len(names) > mostReplicas {
 		names = append(names[:mostReplicas], fmt.Sprintf("and %d more", len(names)-mostReplicas))
@@ -157,6 +185,24 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 		out.TimeLeft = timeLeft(total.SecondsLeft)
 	}
 	return out
+}
+
+// versionsOf names versions, with how many replicas hold each if there are several.
+func versionsOf(counts map[string]int32) string {
+	const most = 4
+	names := slices.Sorted(maps.Keys(counts))
+	if len(names) == 1 {
+		return names[0]
+	}
+	var out []string
+	for i, name := range names {
+		if i == most {
+			out = append(out, fmt.Sprintf("and %d more", len(names)-most))
+			break
+		}
+		out = append(out, fmt.Sprintf("%s (%d)", name, counts[name]))
+	}
+	return strings.Join(out, ",")
 }
 
 // holds reports whether a replica in this state has data, or may have. Others name the node

@@ -128,5 +128,5 @@ func TestRefresh(t *testing.T) {
 	out = s.requirePlan()
 	require.False(t, out.Failed)
 	require.EqualValues(t, 1, out.Loaded)
-	require.Contains(t, out.Status.Nodes[0].Message, "its last visit failed")
+	require.Contains(t, out.Status.Nodes[0].Message, "its last refresh failed")
 }

@@ -67,7 +67,7 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 		s := newWritable(t)
 		s.Source.Type, s.Source.Eviction, s.Config.Replicas = flexlvmv1.SourceS3, volume.EvictLRU, 2
 		s.Readers.Claim = readersClaim(s.Owner, s.Config, s.Source)
-		s.Readers.Volume = readersVolume(s.Owner, s.Config, s.Source, s.Class, s.Cluster, s.Door)
+		s.Readers.Volume = readersVolume(s.Owner, s.Config, s.own(), s.Cluster)
 		return s
 	}
 	old := func(r *Replica) *Replica {
@@ -355,7 +355,7 @@ func TestPodsThatUsedAVolumeSince(t *testing.T) {
 	s, _ := newUpload(t)
 	pod := func(phase corev1.PodPhase, ended time.Time) *corev1.Pod {
 		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
 			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v-a-0"},
 			}}}},

@@ -199,7 +199,7 @@ func newBed(t *testing.T) *bed {
 	return &bed{t: t, fake: newFake(t), dest: filepath.Join(t.TempDir(), "dest"), change: func(*Config) {}}
 }
 
-func (b *bed) run(source string) ([]Refusal, *Progress, error) {
+func (b *bed) config(source string) Config {
 	b.t.Helper()
 	s, err := ParseSource(source)
 	require.NoError(b.t, err)
@@ -210,6 +210,12 @@ func (b *bed) run(source string) ([]Refusal, *Progress, error) {
 	quiet.SetOutput(io.Discard)
 	config := Config{Source: s, Dest: b.dest, Store: from, Attempts: attempts, Stall: 5 * time.Second, Parallel: 4, Log: quiet}
 	b.change(&config)
+	return config
+}
+
+func (b *bed) run(source string) ([]Refusal, *Progress, error) {
+	b.t.Helper()
+	config := b.config(source)
 	progress := NewProgress(ReadyAfter{})
 	refused, err := Run(b.t.Context(), config, progress)
 	status := progress.Status(time.Now())

@@ -25,6 +25,7 @@ type complete struct {
 	Bytes       int64     `json:"bytes"`
 	Refused     int64     `json:"refused"`
 	Revision    string    `json:"revision,omitempty"`
+	Contents    string    `json:"contents,omitempty"`
 	CompletedAt time.Time `json:"completedAt"`
 }
 
@@ -73,7 +74,13 @@ func (r *run) finish(ctx context.Context) error {
 	if err := r.makeIndex(ctx); err != nil {
 		return err
 	}
-	data, err := json.Marshal(r.summary())
+	entries, err := readManifest(r.Dest)
+	if err != nil {
+		return err
+	}
+	done := r.summary()
+	done.Contents = contentsOf(entries)
+	data, err := json.Marshal(done)
 	if err != nil {
 		return err
 	}
@@ -93,6 +100,7 @@ func (r *run) finish(ctx context.Context) error {
 	if n := len(r.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, r.refused[0])
 	}
+	r.progress.holds(done.Contents)
 	r.progress.set(protocol.StateComplete, message)
 	return nil
 }

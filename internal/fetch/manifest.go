@@ -153,9 +153,14 @@ func replaced(d *destination.Dir, e Entry) (bool, error) {
 	return !here, err
 }
 
+// A lister describes files below a directory, as destination.Dir does.
+type lister interface {
+	Lstat(name string) (fs.FileInfo, error)
+}
+
 // present reports whether the file of e stands where it must, as far as can be
 // seen without reading it: of its size, and not written to since.
-func present(d *destination.Dir, e Entry) (bool, error) {
+func present(d lister, e Entry) (bool, error) {
 	info, err := d.Lstat(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -26,6 +26,11 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.completeAlready() {
 		return true, nil
 	}
+	if r.base.isOf(packed.Revision(), r.summary()) {
+		r.progress.revised(packed.Revision())
+		r.keepBase()
+		return true, nil
+	}
 	if err := r.dest.Mkdir(layersDir); err != nil {
 		return false, err
 	}

@@ -18,6 +18,8 @@ const (
 type plan struct {
 	// fetch are the objects whose content is not here.
 	fetch []store.Object
+	// link are the files that are taken over from the version before.
+	link []Entry
 	// keep are the files that are here already.
 	keep []Entry
 	// gone are the files that an earlier run fetched and nobody wants any more.

@@ -31,6 +31,7 @@ type Progress struct {
 	arrived                                    atomic.Int64 // bytes received, or there before
 	durable                                    atomic.Int64 // bytes of files that are in the manifest
 	ready                                      atomic.Bool
+	oldVersions                                atomic.Int64
 
 	mu        sync.Mutex
 	state     string
@@ -42,6 +43,7 @@ type Progress struct {
 	checks    string
 	revision  string
 	index     string
+	contents  string
 	passes    atomic.Int64
 	// asked is the last upload that somebody asked for, and final the one that is done.
 	asked, final string
@@ -140,6 +142,13 @@ func (p *Progress) indexed(digest string) {
 	p.index = digest
 }
 
+// holds sets what the contents are that are complete.
+func (p *Progress) holds(contents string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.contents = contents
+}
+
 // synced sets how many of a directory's files are uploaded as they are.
 func (p *Progress) synced(files, bytes int64) {
 	p.filesDone.Store(files)
@@ -182,7 +191,8 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
-		Notes: slices.Clone(p.notes), Checks: p.checks, Revision: p.revision, Index: p.index, ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
+		Notes: slices.Clone(p.notes), Checks: p.checks, Revision: p.revision, Index: p.index, Contents: p.contents, OldVersions: p.oldVersions.Load(),
+		ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
 	}
 	if p.state != protocol.StateFetching {
 		return s

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"fmt"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -35,13 +36,20 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 	dirs := make(map[string]bool)
 	rounded := func(b int64) int64 { return (b + block - 1) / block * block }
 	largest := int64(0)
+	above := func(path string) {
+		for dir := destination.Parent(path); dir != "" && !dirs[dir]; dir = destination.Parent(dir) {
+			dirs[dir] = true
+		}
+	}
 	for _, o := range p.fetch {
 		n.bytes += rounded(max(0, o.Size-here(o)))
 		n.inodes++
 		largest = max(largest, o.Size)
-		for dir := destination.Parent(o.Path); dir != "" && !dirs[dir]; dir = destination.Parent(dir) {
-			dirs[dir] = true
-		}
+		above(o.Path)
+	}
+	for _, e := range p.link {
+		above(e.Path)
+		n.bytes += int64(nameBytes + len(path.Base(e.Path)))
 	}
 	for _, e := range p.keep {
 		for dir := destination.Parent(e.Path); dir != "" && dirs[dir]; dir = destination.Parent(dir) {
@@ -49,6 +57,9 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 		}
 	}
 	n.inodes += int64(len(dirs))
+	if len(p.link) > 0 {
+		n.bytes += int64(len(dirs)) * block
+	}
 	back := p.replaced
 	if remove {
 		for _, e := range p.gone {
@@ -59,6 +70,9 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 	n.inodes += min(p.replaced.inodes, unnamedFiles) - back.inodes
 	return n
 }
+
+// nameBytes is what a directory takes for a file beside its name.
+const nameBytes = 16
 
 // lineBytes is what a line of the manifest or of the journal takes at most beside the
 // names in it.
@@ -75,6 +89,9 @@ func (p plan) own(workers int, here func(store.Object) int64) need {
 			lines += max(0, o.Size-here(o)) / pieceSize
 		}
 		n.bytes += lines * int64(lineBytes+len(o.Path)+len(o.ETag)+len(o.Version))
+	}
+	for _, e := range p.link {
+		n.bytes += int64(lineBytes + len(e.Path) + len(e.ETag) + len(e.VersionID))
 	}
 	return n
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +51,8 @@ type Config struct {
 	// them.
 	Index bool
 	Log   logrus.FieldLogger
+	// base is the version before, see RunVersions; nil if there is none.
+	base *base
 }
 
 // maxFailures is how many objects in a row may fail before the rest is not tried
@@ -144,10 +143,13 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if unchanged, err := r.takeOver(&p, placed.files); unchanged || err != nil {
+		return err
+	}
 	if err := arrange(p.fetch, r.Order, r.OrderPaths); err != nil {
 		return err
 	}
-	return r.carryOut(ctx, p, placed.dirs)
+	return r.carryOut(ctx, p, placed)
 }
 
 // completeAlready reports whether an earlier run has completed the same, and its
@@ -172,7 +174,7 @@ func (r *run) completeAlready() bool {
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
 	r.progress.revised(c.Revision)
-	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(r.entries)), Human(total)))
+	r.completeNow(c, r.entries, total)
 	return true
 }
 
@@ -188,70 +190,8 @@ func (r *run) count(files, bytes int64) {
 	r.progress.bytesTotal.Store(bytes)
 }
 
-// list asks the source for its objects and places them.
-func (r *run) list(ctx context.Context) (placement, error) {
-	r.progress.set(protocol.StateListing, "")
-	folds, err := r.dest.Folds()
-	if err != nil {
-		return placement{}, err
-	}
-	var objects []store.Object
-	listed, nobodys := 0, 0
-	err = r.Store.List(ctx, func(o store.Object) error {
-		path, wanted := r.Source.Path(o.Key)
-		listed++
-		o.Path = path
-		if wanted && r.selection.Nobodys(path) {
-			nobodys++
-		}
-		if wanted && r.selection.Wants(path) {
-			objects = append(objects, o)
-		}
-		return nil
-	})
-	if err != nil {
-		return placement{}, fmt.Errorf("list %s: %w", r.Source.URL, err)
-	}
-	if nobodys > 0 {
-		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so nobody fetches them", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
-	}
-	if of, is := r.Store.(store.Revised); is {
-		r.revision = of.Revision()
-		r.progress.revised(r.revision)
-	}
-	if len(objects) == 0 {
-		// An empty listing is more often a slip in the name than an empty source, and
-		// with --sync it would remove everything.
-		return placement{}, &store.Error{Err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))}
-	}
-	if err := r.mayBeObject(objects); err != nil {
-		return placement{}, err
-	}
-	p := place(objects, folds)
-	for _, refusal := range p.refused {
-		r.note(refusal)
-	}
-	return p, nil
-}
-
-// quoted lists patterns.
-func quoted(lists ...[]string) string {
-	var out []string
-	for _, pattern := range slices.Concat(lists...) {
-		out = append(out, strconv.Quote(pattern))
-	}
-	return strings.Join(out, ", ")
-}
-
-func matching(paths []string) string {
-	if len(paths) == 0 {
-		return ""
-	}
-	return " by " + quoted(paths)
-}
-
 // carryOut does what was planned.
-func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
+func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 	total := int64(0)
 	for _, e := range p.keep {
 		r.checked(e.Check)
@@ -259,19 +199,28 @@ func (r *run) carryOut(ctx context.Context, p plan, dirs []string) error {
 		r.progress.kept(e.Bytes)
 	}
 	r.progress.arrived.Add(total)
+	for _, e := range p.link {
+		total += e.Bytes
+	}
 	for _, o := range p.fetch {
 		total += o.Size
 	}
-	r.count(int64(len(p.keep)+len(p.fetch)), total)
-	if err := r.prepare(ctx, p, dirs); err != nil {
+	r.count(int64(len(p.keep)+len(p.link)+len(p.fetch)), total)
+	if err := r.prepare(ctx, p, listed.dirs); err != nil {
 		return err
 	}
 	r.progress.set(protocol.StateFetching, "")
+	if err := r.link(ctx, p.link); err != nil {
+		return err
+	}
 	if err := r.fetchAll(ctx, p.fetch); err != nil {
 		return err
 	}
 	if len(r.failures) > 0 {
 		return r.failure()
+	}
+	if err := r.requireUnchanged(ctx, listed.files); err != nil {
+		return err
 	}
 	return r.finish(ctx)
 }

@@ -27,6 +27,13 @@ func (c *Client) VolumesOfNoNode(ctx context.Context) ([]corev1.PersistentVolume
 	return items, err
 }
 
+// VolumesLabelled lists the PersistentVolumes with a label of this value, as of a moment after
+// the call.
+func (c *Client) VolumesLabelled(ctx context.Context, label, value string) ([]corev1.PersistentVolume, error) {
+	items, _, err := c.volumes(ctx, "list the PersistentVolumes with label "+label, label+"="+value)
+	return items, err
+}
+
 func (c *Client) volumes(ctx context.Context, what, labels string) (items []corev1.PersistentVolume, revision string, err error) {
 	out := &corev1.PersistentVolumeList{}
 	options := &metav1.ListOptions{LabelSelector: labels}

@@ -166,7 +166,13 @@ func (a *Attached) MoveTo(target *Target) error {
 	return nil
 }
 
-// Close releases the mount, and unmounts it unless MoveTo has put it somewhere.
+// Close releases the mount, and unmounts it unless MoveTo has put it somewhere. It may be
+// called again.
 func (a *Attached) Close() error {
-	return errors.Join(a.root.Close(), unix.Close(a.fd))
+	if a.fd < 0 {
+		return nil
+	}
+	fd := a.fd
+	a.fd = -1
+	return errors.Join(a.root.Close(), unix.Close(fd))
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -80,6 +81,9 @@ type Point struct {
 	Type   string // of the file system
 	Source string
 	Number uint64 // of the device, as in stat's st_rdev
+	Root   string // the directory of the file system that is mounted
+	// ReadOnly: this mount is, whatever the file system is.
+	ReadOnly bool
 }
 
 // At returns what is mounted at path, the topmost last; it is empty if nothing is mounted
@@ -113,9 +117,13 @@ func points(match func(*mountinfo.Info) bool) ([]Point, error) {
 	}
 	found := make([]Point, 0, len(infos))
 	for _, i := range infos {
-		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: deviceOf(i)})
+		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: deviceOf(i), Root: i.Root, ReadOnly: isReadOnly(i)})
 	}
 	return found, nil
+}
+
+func isReadOnly(i *mountinfo.Info) bool {
+	return slices.Contains(strings.Split(i.Options, ","), "ro")
 }
 
 func deviceOf(i *mountinfo.Info) uint64 { return unix.Mkdev(uint32(i.Major), uint32(i.Minor)) }

@@ -143,6 +143,7 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 		return err
 	}
 	defer func() { _ = fs.Close() }()
+	e.beforeLoader(f, spec, fs)
 	moved := fs
 	if as.ReadOnly || len(as.Options) > 0 {
 		if moved, err = mount.Attach(f.content.words().mount, f.content.path, as.ReadOnly, as.Options...); err != nil {

@@ -19,19 +19,30 @@ func noReplica(spec volume.Spec, why string) error {
 		ErrNoReplica, spec.Group, spec.Name, why, spec.Name)
 }
 
-// mountReader mounts a replica on t for readers. It changes nothing of the volume
-// but its record: it is not made, formatted, grown or limited here, and may be
+// mountReader mounts a replica on t for readers, or the current one of its versions. It changes
+// nothing of the volume but its record: it is not made, formatted, grown or limited here, and may be
 // mounted beside for whoever fills it.
 func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Target) error {
 	f, err := e.findReplica(ctx, spec)
 	if err != nil {
 		return err
 	}
-	fs, err := mount.AttachForReaders(f.content.words().mount, f.content.path)
+	whole, err := mount.AttachForReaders(f.content.words().mount, f.content.path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = fs.Close() }()
+	defer func() { _ = whole.Close() }()
+	fs := whole
+	if spec.Versions {
+		version, err := currentVersion(whole, t)
+		if err != nil {
+			return err
+		}
+		if version != nil {
+			defer func() { _ = version.Close() }()
+			fs = version
+		}
+	}
 	if why := fs.Unmapped(); why != nil {
 		e.log.WithError(why).WithField("volume", string(spec.Group)+"/"+string(spec.Name)).
 			Warn("only the container runtime keeps consumers of this dataset from writing to it; have their pods say readOnly: true")

@@ -74,6 +74,87 @@ func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	require.Equal(t, grown-2*volume.Block, allocate(t, loader+"/data"), "beside two files of a few bytes: the quota is there all the same")
 }
 
+// TestReadersGetTheCurrentVersion: each mount shows one version as it was when it was mounted;
+// what is not mounted any more is given to the loader to remove.
+func TestReadersGetTheCurrentVersion(t *testing.T) { linearAndThin(t, testReadersGetTheCurrentVersion) }
+
+func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
+	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
+	reads.Versions = true
+	loader := m.mount(fills, "loader")
+	versions := loader + "/.flexlvm/versions/"
+	switchTo := func(number string) {
+		require.NoError(t, os.MkdirAll(versions+number+"/dir", 0o755))
+		require.NoError(t, os.WriteFile(versions+number+"/dir/f", []byte(number), 0o644))
+		require.NoError(t, os.WriteFile(loader+"/.flexlvm/new", []byte(number+"\n"), 0o644))
+		require.NoError(t, os.Rename(loader+"/.flexlvm/new", loader+"/.flexlvm/current"))
+	}
+	shows := func(at, number string) {
+		t.Helper()
+		entries, err := os.ReadDir(at)
+		require.NoError(t, err)
+		require.Len(t, entries, 1, "of the version alone")
+		b, err := os.ReadFile(at + "/dir/f")
+		require.NoError(t, err)
+		require.Equal(t, number, string(b))
+		require.ErrorIs(t, os.WriteFile(at+"/dir/f", nil, 0o600), syscall.EROFS)
+	}
+	require.NoError(t, os.WriteFile(loader+"/whole", nil, 0o644))
+	none := m.mount(reads, "none")
+	require.FileExists(t, none+"/whole", "it has no versions yet")
+	m.unmount(none)
+
+	switchTo("1")
+	one, another := m.mount(reads, "one"), m.mount(reads, "another")
+	shows(one, "1")
+	require.NoError(t, m.Mount(m.ctx(), reads, one, false), "again changes nothing")
+	switchTo("2")
+	shows(one, "1")
+	part := t.TempDir()
+	m.shell("mount --bind %s/dir %s", another, part) // as kubelet does for subPath
+	m.unmount(another)
+	two := m.mount(reads, "two")
+	shows(two, "2")
+	m.unmount(loader)
+	again := func() {
+		loader = m.mount(fills, "loader")
+	}
+	again()
+	require.DirExists(t, versions+"1", "a pod reads it")
+	m.unmount(one)
+	m.unmount(loader)
+	again()
+	require.DirExists(t, versions+"1", "a pod reads part of it")
+	m.shell("umount %s", part)
+	switchTo("3")
+	m.unmount(loader)
+	again()
+	require.NoDirExists(t, versions+"1")
+	require.FileExists(t, versions+"1.unread/dir/f", "the loader removes it")
+	require.DirExists(t, versions+"2", "a pod reads it")
+	m.unmount(two)
+	m.unmount(loader)
+	require.False(t, isMounted(two))
+	again()
+	require.DirExists(t, versions+"2.unread")
+	three := m.mount(reads, "three")
+	shows(three, "3")
+	m.unmount(three)
+
+	// A dataset is a tenant's: no link in it leads readers anywhere.
+	require.NoError(t, os.RemoveAll(versions+"3"))
+	require.NoError(t, os.Symlink("/", versions+"3"))
+	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
+	require.NoError(t, os.WriteFile(loader+"/.flexlvm/current", []byte("../.."), 0o644))
+	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("link"), false), ErrRefused)
+	require.NoError(t, os.Remove(loader+"/.flexlvm/current"))
+	require.NoError(t, os.Symlink("/etc/hostname", loader+"/.flexlvm/current"))
+	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
+	require.False(t, isMounted(m.target("link")))
+	m.unmount(loader)
+	m.shell("vgchange -an %s", group) // nothing holds the device
+}
+
 // Without user namespaces nothing but read-only is left, and it is said, with the cause.
 func TestReadersWithoutAMappingOfOwners(t *testing.T) {
 	m := newMachine(t)

@@ -127,7 +127,8 @@ func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) e
 
 // userNow asks the API server for a pod of this node, or on its way here, that has not
 // ended and names a claim of the dataset: that of the replica, or that of the readers, by what the
-// replica says and by what the PersistentVolume of the readers is bound to.
+// replica says and by what the PersistentVolume of the readers is bound to, also those of other
+// namespaces.
 func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
 	claims := []eviction.ClaimKey{{Namespace: c.ClaimNamespace, Name: c.ClaimName}, {Namespace: c.ClaimNamespace, Name: c.Replica.Readers}}
 	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
@@ -137,6 +138,15 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 		return "", err
 	case readers.Spec.ClaimRef != nil:
 		claims = append(claims, eviction.ClaimKey{Namespace: readers.Spec.ClaimRef.Namespace, Name: readers.Spec.ClaimRef.Name})
+	}
+	others, err := d.api.VolumesLabelled(ctx, replica.LabelShared, c.Replica.Dataset)
+	if err != nil {
+		return "", err
+	}
+	for i := range others {
+		if ref := others[i].Spec.ClaimRef; ref != nil {
+			claims = append(claims, eviction.ClaimKey{Namespace: ref.Namespace, Name: ref.Name})
+		}
 	}
 	// Those on their way come first: one that arrives in between is among the others.
 	if pod, err := d.onItsWay(ctx, claims); err != nil || pod != "" {

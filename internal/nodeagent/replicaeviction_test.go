@@ -125,13 +125,19 @@ func TestReplicaGoesThoughDaemonsDie(t *testing.T) {
 // A pod that came in the last moment keeps the replica, whatever the watch shows and
 // by whichever claim it comes.
 func TestReplicaThatAPodUses(t *testing.T) {
-	for name, claim := range map[string]string{"readers": "vm-images", "the replica's own": "data-" + replicaPV, "what the readers' volume is bound to": "renamed"} {
+	for name, claim := range map[string]string{"readers": "vm-images", "the replica's own": "data-" + replicaPV, "what the readers' volume is bound to": "renamed", "that of another namespace": "offered"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReplicaRig(t)
 			if claim == "renamed" {
 				r.api.with(func() {
 					r.api.readers = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: replica.ReadersPV(datasetHash)}}
+					r.api.readers.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "db", Name: claim}
+				})
+			}
+			if claim == "offered" {
+				r.api.with(func() {
+					r.api.readers = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: replica.ReadersPV("fedcba9876543210"), Labels: map[string]string{replica.LabelShared: datasetHash}}}
 					r.api.readers.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "db", Name: claim}
 				})
 			}

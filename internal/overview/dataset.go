@@ -28,6 +28,7 @@ type Replica struct {
 	Node     string                 `json:"node,omitempty"` // empty: the scheduler has not chosen yet
 	Claim    string                 `json:"claim"`
 	State    flexlvmv1.ReplicaState `json:"state"`
+	Version  string                 `json:"version,omitempty"`
 	Progress flexlvmv1.Progress     `json:"progress"`
 	Message  string                 `json:"message,omitempty"`
 }
@@ -78,7 +79,7 @@ func datasetOf(m *flexlvmv1.VolumeManager, v *flexlvmv1.VolumeStatus) Dataset {
 		d.Progress = *v.Progress
 	}
 	for _, n := range v.Nodes {
-		r := Replica{Node: n.Node, Claim: n.Claim, State: n.State, Message: n.Message}
+		r := Replica{Node: n.Node, Claim: n.Claim, State: n.State, Version: n.Version, Message: n.Message}
 		if n.Progress != nil {
 			r.Progress = *n.Progress
 		}

@@ -243,6 +243,10 @@ func (p *Provisioner) reads(namespace, claim string) (hash string, reads bool) {
 	if err != nil {
 		return "", false
 	}
+	// It may be one that another namespace offers. One that is not seen yet is read by nobody yet.
+	if v, err := p.Listers.Volumes.Get(found.Spec.VolumeName); err == nil && replica.IsHash(v.Labels[replica.LabelShared]) {
+		return v.Labels[replica.LabelShared], true
+	}
 	return replica.ReadBy(found.Spec.VolumeName)
 }
 

@@ -28,6 +28,9 @@ const (
 	// LabelDataset holds the Hash of the dataset. It marks the claim of a replica, and is
 	// on all PersistentVolumes of the dataset.
 	LabelDataset = "flexlvm.io/dataset"
+	// LabelShared holds the Hash of the dataset of another namespace that a PersistentVolume
+	// leads to.
+	LabelShared = "flexlvm.io/shared-dataset"
 	// LabelOwner holds the UID of the VolumeManager; it is on the claims of replicas.
 	LabelOwner = "flexlvm.io/volumemanager"
 	// AnnotationVolumeID is on the claim of a replica: the id of the volume in its owner.
@@ -45,6 +48,9 @@ const (
 	// VolumeManager, in the namespace of its claim.
 	AnnotationOwner = "flexlvm.io/volumemanager-name"
 )
+
+// AnnotationRefresh is on a VolumeManager: when its value changes, its datasets are refreshed.
+const AnnotationRefresh = "flexlvm.io/refresh"
 
 // The progress of a replica's load and eviction, on its PersistentVolume. The node daemon
 // and the controller write in turn, and either may withdraw by removing annotations.

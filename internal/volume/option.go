@@ -24,6 +24,8 @@ const (
 	OptionCluster   = "clusterUID"
 	OptionKind      = "kind"
 	OptionReadOnly  = "readOnly"
+	OptionVersions  = "versions"
+	OptionOwner     = "ownerNamespace"
 	OptionVolume    = "volume"
 	OptionFS        = "filesystemUUID"
 	OptionEncrypted = "encrypted"
@@ -92,6 +94,12 @@ var options = [...]Option{
 	{Name: OptionReadOnly,
 		parse: into(func(s *Spec) *bool { return &s.ReadOnly }, ParseReadOnly),
 		print: func(s *Spec) string { return onlyTrue(s.ReadOnly) }},
+	{Name: OptionVersions,
+		parse: into(func(s *Spec) *bool { return &s.Versions }, parseBool),
+		print: func(s *Spec) string { return onlyTrue(s.Versions) }},
+	{Name: OptionOwner,
+		parse: into(func(s *Spec) *string { return &s.OwnerNamespace }, ParseNamespace),
+		print: func(s *Spec) string { return s.OwnerNamespace }},
 	{Name: OptionEncrypted, Class: true,
 		parse: into(func(s *Spec) *bool { return &s.Encrypted }, ParseEncrypted),
 		print: func(s *Spec) string { return onlyTrue(s.Encrypted) }},

@@ -10,7 +10,7 @@ import (
 func TestOptionsAreReadBack(t *testing.T) {
 	whole := Spec{
 		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Size: GiB, Layout: Linear,
-		Kind: Dataset, ReadOnly: true, Inodes: 5000, Cluster: "6e2c0b0a",
+		Kind: Dataset, ReadOnly: true, Versions: true, OwnerNamespace: "team", Inodes: 5000, Cluster: "6e2c0b0a",
 	}
 	with := func(change func(*Spec)) Spec {
 		s := whole
@@ -23,8 +23,12 @@ func TestOptionsAreReadBack(t *testing.T) {
 		with(func(s *Spec) { s.Layout, s.Stripes, s.StripeKiB = Striped, 3, 128 }),
 		with(func(s *Spec) { s.Layout, s.Mirrors = Raid1, 2 }),
 		with(func(s *Spec) { s.Layout, s.ThinPool, s.CloneOf = Thin, "thinpool", "pvc-0" }),
-		with(func(s *Spec) { s.Kind, s.ReadOnly, s.Encrypted = Claim, false, true }),
-		with(func(s *Spec) { s.Kind, s.ReadOnly, s.FSType = Claim, false, Ext4 }),
+		with(func(s *Spec) {
+			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.Encrypted = Claim, false, false, "", true
+		}),
+		with(func(s *Spec) {
+			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.FSType = Claim, false, false, "", Ext4
+		}),
 		with(func(s *Spec) { s.FS = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01" }),
 	} {
 		written := want.Options()

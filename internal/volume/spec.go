@@ -22,13 +22,18 @@ type Spec struct {
 	FSType   FSType
 	Kind     Kind
 	ReadOnly bool // for the readers of a replica: it is mounted where it is, and never made
+	// Versions: readers get the current one of the versions that the replica may hold, and not
+	// its root. Drivers that know no versions refuse the option.
+	Versions bool
 	// Encrypted: its file system lies in a LUKS2 container, whose key each mount brings.
 	Encrypted bool
 	// FS is the UUID of the file system that the volume has already: it is never made, and
 	// another is refused. Empty: it may be made.
-	FS        string
-	Cluster   string // UID of the cluster's kube-system namespace, or empty
-	Namespace string // the namespace that owns the volume; empty where the caller does not know it
+	FS      string
+	Cluster string // UID of the cluster's kube-system namespace, or empty
+	// OwnerNamespace owns the dataset that the readers of another namespace are offered.
+	OwnerNamespace string
+	Namespace      string // the namespace that owns the volume; empty where the caller does not know it
 }
 
 // MaxInodes keeps the arithmetic on inodes far from overflow; 2^40 inodes alone
@@ -136,6 +141,10 @@ func (s Spec) Validate() error {
 		return invalid(OptionReadOnly, "true", "belongs to kind %s, and the kind is %s; remove it, and let pods ask for readOnly", Dataset, s.Kind)
 	case s.Kind == Snapshot && s.CloneOf == "":
 		return invalid(OptionCloneOf, "", "is required with kind %s: name the volume that it is taken of", Snapshot)
+	case s.Versions && !s.ReadOnly:
+		return invalid(OptionVersions, "true", "belongs to %s true, as only readers get a version; remove it", OptionReadOnly)
+	case s.OwnerNamespace != "" && !s.ReadOnly:
+		return invalid(OptionOwner, s.OwnerNamespace, "belongs to %s true, as only a dataset can be offered to another namespace; remove it", OptionReadOnly)
 	case s.Encrypted && s.Kind == Dataset:
 		return invalid(OptionEncrypted, "true", "does not belong to kind %s, whose readers have no key; remove it", Dataset)
 	}

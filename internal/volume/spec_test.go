@@ -57,6 +57,8 @@ func TestValidate(t *testing.T) {
 		OptionThinPool:  func(s *Spec) { s.ThinPool = "thinpool" },
 		OptionReadOnly:  func(s *Spec) { s.ReadOnly = true }, // of a claim's volume
 		OptionEncrypted: func(s *Spec) { s.Encrypted, s.Kind = true, Dataset },
+		OptionOwner:     func(s *Spec) { s.Kind, s.OwnerNamespace = Dataset, "team" },
+		OptionVersions:  func(s *Spec) { s.Kind, s.Versions = Dataset, true }, // of whoever fills it
 	} {
 		s := whole
 		spoil(&s)

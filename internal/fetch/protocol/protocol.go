@@ -67,6 +67,12 @@ type Status struct {
 	// Index is the digest of what a complete directory holds, if it was asked for: it says
 	// to others what they copy from it.
 	Index string `json:"index,omitempty"`
+	// Contents identifies what was fetched: paths and content. It is the same wherever the
+	// same is.
+	Contents string `json:"contents,omitempty"`
+	// OldVersions is how many versions before the current one are still there, see
+	// VersionsDir.
+	OldVersions int64 `json:"oldVersions,omitempty"`
 	// ID is what the caller gave the run, and Run names the process: an address says
 	// nothing about who answers.
 	ID  string `json:"id,omitempty"`

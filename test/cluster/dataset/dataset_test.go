@@ -45,6 +45,8 @@ func TestDatasets(t *testing.T) {
 	t.Run("too few nodes", k.testTooFewNodes)
 	t.Run("labels that flap", k.testKept)
 	t.Run("every matching node", k.testEveryNode)
+	t.Run("refresh", k.testRefresh)
+	t.Run("shared", k.testShared)
 	t.Run("displacing", k.testDisplacing)
 	t.Run("peers", k.testPeers)
 	t.Run("quota", k.testQuota)

@@ -20,8 +20,23 @@ import (
 // testExamples applies what users are told to apply.
 func (k *kubelets) testExamples(t *testing.T) {
 	s := k.namespace(t, "examples")
-	k.kubectl(t, "apply", "-n", s.name, "-f", filepath.Join(k.source, "examples/datasets"))
-	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-peers", "s3-displaceable", "s3-displacing"} {
+	// It names the namespace of those who read.
+	for _, namespace := range []string{"library", "team"} {
+		require.NoError(t, k.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	}
+	files, err := filepath.Glob(filepath.Join(k.source, "examples/datasets", "*.yaml"))
+	require.NoError(t, err)
+	for _, file := range files {
+		if filepath.Base(file) == "shared.yaml" {
+			k.kubectl(t, "apply", "-f", file)
+			continue
+		}
+		k.kubectl(t, "apply", "-n", s.name, "-f", file)
+	}
+	(&space{k, t, "library"}).status("models", flexlvmv1.StateRunning, "success")
+	(&space{k, t, "team"}).status("models", flexlvmv1.StateRunning, "success")
+	k.kubectl(t, "delete", "-f", filepath.Join(k.source, "examples/datasets/shared.yaml"), "--timeout=60s")
+	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-peers", "s3-refresh", "s3-displaceable", "s3-displacing"} {
 		s.status(name, flexlvmv1.StateRunning, "success")
 	}
 	// The training job goes where its data are, and names nothing but the claim.

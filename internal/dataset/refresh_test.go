@@ -1,0 +1,226 @@
+package dataset
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// holding gives a replica that is complete and holds a version.
+func (s *stage) holding(index int, version string) *Replica {
+	r := s.completed(index)
+	r.Claim.Annotations[annotationLoaded] = fmt.Sprintf(`{"state":"complete","contents":%q}`, version)
+	return r
+}
+
+// goes begins a visit that was planned, and ends it if how says how.
+func (r *Replica) goes(a Action, at time.Time, how batchv1.JobConditionType, result string) {
+	r.Job = a.Object.(*batchv1.Job)
+	r.Job.UID = types.UID(fmt.Sprintf("%s-%d", r.Job.Name, at.Unix()))
+	if how != "" {
+		r.Job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}}
+	}
+	r.Pod = &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: result}},
+	}}}}
+}
+
+// accept writes down what a plan annotates on claims.
+func accept(t *testing.T, out Outcome) {
+	t.Helper()
+	for _, a := range out.Actions {
+		require.Equal(t, Annotate, a.Verb)
+		for key, value := range a.Annotations {
+			a.Object.GetAnnotations()[key] = value
+		}
+	}
+}
+
+// Somebody asks for a refresh: the replicas get it one after the other, each once.
+func TestRefreshOnDemand(t *testing.T) {
+	s := newStage(t)
+	replicas := []*Replica{s.holding(0, "one"), s.holding(1, "one")}
+	require.Nil(t, s.requirePlan().Status.Nodes[0].RefreshedAt)
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	for i, r := range replicas {
+		name := fmt.Sprintf("v-a-%d", i)
+		s.requirePlan("delete job " + name)
+		r.Job = nil
+		out := s.requirePlan("create job " + name)
+		job := out.Actions[0].Object.(*batchv1.Job)
+		require.Contains(t, job.Spec.Template.Spec.Containers[0].Args, "--sync")
+		require.Contains(t, job.Spec.Template.Spec.Containers[0].Args, "--versions=/data")
+		r.goes(out.Actions[0], s.Now, "", "")
+		r.Pod = nil
+		r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 2}
+		out = s.requirePlan()
+		require.EqualValues(t, 1, out.Status.Nodes[i].Refresh.Files)
+		require.Equal(t, flexlvmv1.ReplicaComplete, out.Status.Nodes[i].State, "pods go on to come")
+		require.EqualValues(t, 2, out.Loaded)
+		r.Report = nil
+
+		r.goes(Action{Object: job}, s.Now, batchv1.JobComplete, `{"state":"complete","contents":"two","filesDone":4,"bytesDone":40,"oldVersions":1}`)
+		out = s.plan2(t)
+		require.Equal(t, "RefreshComplete", out.Actions[0].Reason)
+		require.Equal(t, fmt.Sprintf("claim %s on node-%d holds version two now, and held one: 4 files, 40 bytes", name, i), out.Actions[0].Message)
+		accept(t, Outcome{Actions: out.Actions[:1]})
+	}
+	out := s.requirePlan()
+	require.Equal(t, map[string]int32{"two": 2}, out.Status.Versions)
+	require.Equal(t, "two", out.Status.Nodes[1].Version)
+	require.EqualValues(t, 1, out.Status.Nodes[1].OldVersions)
+	require.NotNil(t, out.Status.Nodes[1].RefreshedAt)
+
+	// Pods still read the old one: a loader looks for that now and then, and asks no source.
+	s.Now = s.Now.Add(betweenSweeps)
+	s.requirePlan("delete job v-a-0", "delete job v-a-1")
+	replicas[0].Job, replicas[1].Job = nil, nil
+	out = s.requirePlan("create job v-a-0", "create job v-a-1")
+	require.NotContains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--sync")
+	for i, r := range replicas {
+		r.goes(out.Actions[i], s.Now, batchv1.JobComplete, `{"state":"complete","contents":"two"}`)
+	}
+	_, out = s.plan()
+	require.Len(t, out.Actions, 2)
+	require.Empty(t, out.Actions[0].Reason, "that is no news")
+	accept(t, out)
+	require.Zero(t, s.requirePlan().Status.Nodes[0].OldVersions)
+	s.Now = s.Now.Add(24 * time.Hour)
+	s.requirePlan()
+}
+
+// plan2 is a plan whose first action is of interest.
+func (s *stage) plan2(t *testing.T) Outcome {
+	t.Helper()
+	_, out := s.plan()
+	require.NotEmpty(t, out.Actions)
+	return out
+}
+
+// A version that has no room, say, leaves the one before, and is said until a later one is
+// there.
+func TestRefreshThatFails(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
+	r := s.holding(0, "one")
+	r.Job = nil
+	out := s.requirePlan("create job v-a-0")
+	require.True(t, out.Refreshes)
+	r.goes(out.Actions[0], s.Now, batchv1.JobFailed, `{"state":"failed","message":"no room: 5.0 GiB more are needed"}`)
+	out = s.requirePlan()
+	const want = "its last refresh failed: no room: 5.0 GiB more are needed"
+	require.Equal(t, want, out.Status.Nodes[0].Message)
+	require.Equal(t, flexlvmv1.ReplicaComplete, out.Status.Nodes[0].State)
+	require.Equal(t, "one", out.Status.Nodes[0].Version)
+	require.EqualValues(t, 1, out.Loaded)
+	require.False(t, out.Failed)
+	status := statusOf(s.Owner, []Outcome{out}, false)
+	c := meta.FindStatusCondition(status.Conditions, flexlvmv1.ConditionRefreshed)
+	require.Equal(t, metav1.ConditionFalse, c.Status)
+	require.Equal(t, "a: claim v-a-0 on node node-0: no room: 5.0 GiB more are needed", c.Message)
+	require.Equal(t, flexlvmv1.StateRunning, status.State)
+	notes := notesOf(s.before(), out.Status)
+	require.Len(t, notes, 1)
+	require.Equal(t, "RefreshFailed", notes[0].reason)
+	require.Contains(t, notes[0].message, "keeps version one: no room")
+	s.recorded(out)
+
+	s.Now = s.Now.Add(10 * time.Minute)
+	require.Equal(t, want, s.requirePlan("delete job v-a-0").Status.Nodes[0].Message)
+	r.Job = nil
+	out = s.requirePlan("create job v-a-0")
+	require.Equal(t, want, out.Status.Nodes[0].Message, "it is so until there is better news")
+	require.Len(t, out.Stale, 1)
+	r.goes(out.Actions[0], s.Now, batchv1.JobComplete, `{"state":"complete","contents":"two"}`)
+	out = s.plan2(t)
+	require.Empty(t, out.Status.Nodes[0].Message)
+	require.Empty(t, out.Stale)
+
+	// Where nothing is new, and nobody asked, there is nothing to tell.
+	accept(t, out)
+	s.recorded(s.requirePlan())
+	s.Now = s.Now.Add(10 * time.Minute)
+	r.Job = nil
+	out = s.requirePlan("create job v-a-0")
+	r.goes(out.Actions[0], s.Now, batchv1.JobComplete, `{"state":"complete","contents":"two"}`)
+	require.Empty(t, s.plan2(t).Actions[0].Reason)
+}
+
+// On demand, what failed is not tried again before somebody asks anew.
+func TestRefreshOnDemandThatFails(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.holding(0, "one")
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	r.Job = nil
+	r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, batchv1.JobFailed, `{"state":"failed","message":"no such bucket"}`)
+	s.Now = s.Now.Add(24 * time.Hour)
+	s.requirePlan()
+	s.Owner.Annotations[replica.AnnotationRefresh] = "2"
+	s.requirePlan("delete job v-a-0")
+}
+
+// A load that began after the refresh was asked for has what was wanted.
+func TestRefreshThatALoadHasBroughtAlready(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	r := s.claimed(0)
+	job := s.requirePlan("create job v-a-0").Actions[0]
+	r.goes(job, s.Now, batchv1.JobComplete, `{"state":"complete","contents":"one"}`)
+	out := s.requirePlan("annotate claim v-a-0")
+	require.Equal(t, s.asked(), out.Actions[0].Annotations[annotationRefreshed])
+	accept(t, out)
+	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
+	s.Labelled = []string{"node-0"}
+	s.requirePlan()
+}
+
+// What an earlier flexlvm offers to consumers has no versions: one replica is refreshed in
+// place, as it was, and several are not.
+func TestRefreshWithoutVersions(t *testing.T) {
+	for replicas, want := range map[flexlvmv1.ReplicaCount][]string{1: {"create job v-a-0"}, 2: nil, flexlvmv1.AllNodes: nil} {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = replicas, "10m" })
+		s.Fitting = fitting(1)
+		delete(s.Readers.Volume.Spec.FlexVolume.Options, volume.OptionVersions)
+		s.completed(0).Job = nil
+		if replicas == 2 {
+			s.Fitting = fitting(2)
+			s.completed(1).Job = nil
+		}
+		out := s.requirePlan(want...)
+		if len(want) == 0 {
+			require.Len(t, out.Advice, 1)
+			require.Contains(t, out.Advice[0], "make another volume")
+			continue
+		}
+		require.NotContains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--versions=/data")
+	}
+}
+
+// Of many nodes a tenth is refreshed at a time.
+func TestRefreshOfManyNodes(t *testing.T) {
+	const nodes = 30
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = nodes, "1h" })
+	s.Fitting = fitting(nodes)
+	for i := range nodes {
+		s.holding(i, "one").Job = nil
+	}
+	s.requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2")
+}
+
+func TestVersionsInTheSummary(t *testing.T) {
+	require.Empty(t, versionsOf(nil))
+	require.Equal(t, "a", versionsOf(map[string]int32{"a": 7}))
+	require.Equal(t, "a (7),b (1)", versionsOf(map[string]int32{"a": 7, "b": 1}))
+	require.Equal(t, "a (1),b (1),c (1),d (1),and 2 more", versionsOf(map[string]int32{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}))
+}

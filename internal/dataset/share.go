@@ -1,0 +1,163 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Offer is what the pods of a namespace read: a dataset of that namespace, or one that
+// another offers to it.
+type Offer struct {
+	Namespace string // whose dataset it is
+	Hash      string
+	Source    Source
+	Class     map[string]string // parameters of the replicas' StorageClass
+	Door      pv.Door
+	Refused   string // why it is not offered; empty if it is
+}
+
+// own is the dataset of the volume itself.
+func (s *Observed) own() Offer {
+	return Offer{Namespace: s.Owner.Namespace, Hash: s.hash(), Source: s.Source, Class: s.Class, Door: s.Door}
+}
+
+// readOffer adds what another namespace offers. Before anything goes because it is not
+// offered, the API server itself has to say so; what cannot be found out changes nothing.
+func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snapshot) error {
+	offer, err := r.offerOf(ctx, r.cached, observed)
+	if err == nil && offer.Refused != "" && (observed.Readers.Claim != nil || observed.Readers.Volume != nil) {
+		offer, err = r.offerOf(ctx, r.live, observed)
+	}
+	if err != nil {
+		return err
+	}
+	observed.Offer = offer
+	for _, node := range s.nodes {
+		if _, has := node.Labels[replica.NodeLabel(offer.Hash)]; has && offer.Refused == "" {
+			observed.Serving++
+		}
+	}
+	return nil
+}
+
+// offerOf reads the offer. Who is not named learns nothing of what there is.
+func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *Observed) (*Offer, error) {
+	what, to := observed.Source.Shared, observed.Owner.Namespace
+	refused := &Offer{Refused: fmt.Sprintf("VolumeManager %s/%s offers no volume %q to namespace %s: its owner has to name this namespace in the volume's sharedWith", what.namespace, what.name, what.id, to)}
+	owner := &flexlvmv1.VolumeManager{}
+	if err := from.Get(ctx, client.ObjectKey{Namespace: what.namespace, Name: what.name}, owner); err != nil {
+		if apierrors.IsNotFound(err) {
+			return refused, nil
+		}
+		return nil, fmt.Errorf("look for the offer of VolumeManager %s/%s: %w", what.namespace, what.name, err)
+	}
+	configs := owner.Spec.All()
+	at := slices.IndexFunc(configs, func(v flexlvmv1.VolumeConfig) bool { return v.ID == what.id })
+	if at < 0 || going(owner) || owner.Spec.State == flexlvmv1.StateCompleted || !slices.Contains(configs[at].SharedWith, to) {
+		return refused, nil
+	}
+	source, err := ParseSource(configs[at])
+	if err != nil || !source.Copies() || source.Writable() {
+		return nil, fmt.Errorf("volume %q of VolumeManager %s/%s cannot be read as it is now, and its status says what is wrong", what.id, what.namespace, what.name)
+	}
+	class, err := r.Classes.Get(source.Class)
+	if err != nil {
+		return nil, fmt.Errorf("get StorageClass %q: %w", source.Class, err)
+	}
+	// FlexVolumes can be written into pods, so that driver takes nobody's word for whose
+	// volume it is.
+	return &Offer{Namespace: owner.Namespace, Hash: hash(owner, what.id), Source: source, Class: class.Parameters, Door: pv.CSI}, nil
+}
+
+// borrow serves what another namespace offers.
+func (p *planner) borrow() {
+	p.soon(whileBorrowing)
+	if why := p.Offer.Refused; why != "" {
+		p.Failed, p.Status.Message = true, why
+		if !p.releaseReaders() {
+			p.Status.Message += "; pods that run keep it, and none can start"
+		}
+		return
+	}
+	p.readers()
+	p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
+	p.Status.NodeAffinity = withData(has(replica.NodeLabel(p.Offer.Hash)))
+	c := p.Readers.Claim
+	switch {
+	case p.Status.Message != "":
+	case c == nil || going(c) || c.Status.Phase != corev1.ClaimBound:
+		p.Status.Message = "waiting for its claim to be bound"
+	case p.Serving == 0:
+		p.Status.Message = fmt.Sprintf("no node has the data of VolumeManager %s/%s yet", p.Offer.Namespace, p.Source.Shared.name)
+	default:
+		p.Status.ReadyReplicas, p.Loaded = p.count, p.count
+		p.Status.Message = flexlvmv1.MessageSuccess
+	}
+}
+
+// leadsTo reports whether a PersistentVolume leads to the dataset that is offered.
+func leadsTo(v *corev1.PersistentVolume, offer Offer) bool {
+	return v.Labels[replica.LabelShared] == offer.Hash && persistentvolume.Options(v)[volume.OptionVolume] == string(replica.VolumeName(offer.Hash))
+}
+
+// addShares adds the claims by which other namespaces read the volume.
+func (r *reconciler) addShares(ctx context.Context, out *Observed) error {
+	volumes := &corev1.PersistentVolumeList{}
+	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelShared: out.hash()}); err != nil {
+		return fmt.Errorf("list the PersistentVolumes by which others read dataset %s: %w", out.hash(), err)
+	}
+	for i := range volumes.Items {
+		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil {
+			out.SharedBy = append(out.SharedBy, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	slices.SortFunc(out.SharedBy, func(a, b client.ObjectKey) int {
+		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
+	})
+	return nil
+}
+
+// mostShares bounds how many claims of other namespaces the status names.
+const mostShares = 50
+
+// sharedClaims names the claims of other namespaces.
+func (s *Observed) sharedClaims() []string {
+	var out []string
+	for i, key := range s.SharedBy {
+		if i == mostShares {
+			break
+		}
+		out = append(out, key.Namespace+"/"+key.Name)
+	}
+	return out
+}
+
+// borrowers are the VolumeManagers that read what one offers, or want to.
+func (r *reconciler) borrowers(ctx context.Context, offering client.Object) (out []reconcile.Request) {
+	all := &flexlvmv1.VolumeManagerList{}
+	if err := r.cached.List(ctx, all); err != nil {
+		return nil // they look by themselves, too
+	}
+	for i := range all.Items {
+		for _, v := range all.Items[i].Spec.Given() {
+			of := v.Options
+			if v.SourceType == flexlvmv1.SourceShared && string(of["namespace"]) == offering.GetNamespace() && string(of["name"]) == offering.GetName() {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+				break
+			}
+		}
+	}
+	return out
+}

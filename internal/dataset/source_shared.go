@@ -1,0 +1,28 @@
+package dataset
+
+import (
+	"fmt"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// sharedFrom names a volume of a VolumeManager of another namespace.
+type sharedFrom struct{ namespace, name, id string }
+
+var optionsOfShared = []string{"namespace", "name", "volume"}
+
+func (s *Source) readShared(_ flexlvmv1.VolumeConfig, options map[string]string) error {
+	s.Shared = &sharedFrom{options["namespace"], options["name"], options["volume"]}
+	if s.Shared.namespace == "" || s.Shared.name == "" || s.Shared.id == "" {
+		return fmt.Errorf("namespace %q, name %q and volume %q: all have to be set in options; they name the volume of the VolumeManager that offers it", s.Shared.namespace, s.Shared.name, s.Shared.id)
+	}
+	return nil
+}
+
+// checkSharing refuses to offer what has no copies to read.
+func (s Source) checkSharing(v flexlvmv1.VolumeConfig) error {
+	if len(v.SharedWith) > 0 && (!s.Copies() || s.Writable()) {
+		return fmt.Errorf("sharedWith with sourceType %s: only replicas that consumers read can be offered to other namespaces; leave it out", v.SourceType)
+	}
+	return nil
+}

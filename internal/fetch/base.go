@@ -1,0 +1,218 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// A base is the version before the one that a run makes. Nothing in it is changed.
+type base struct {
+	root     *os.Root // holds both
+	from, to string   // their data, below root
+	complete complete
+	entries  map[string]Entry
+	// unchanged: the run found that the source has what the base has, and made nothing.
+	unchanged bool
+}
+
+// Lstat describes a file of the base.
+func (b *base) Lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(path.Join(b.from, name)) }
+
+// isOf reports whether the base holds all of a revision, and what is selected now.
+func (b *base) isOf(revision string, selected complete) bool {
+	if b == nil || b.complete.Revision != revision || !b.complete.selects(selected) {
+		return false
+	}
+	for _, e := range b.entries {
+		if here, err := present(b, e); err != nil || !here {
+			return false
+		}
+	}
+	return true
+}
+
+// takeOver takes what the base has as the source has it from what is to be fetched. unchanged:
+// the base holds all that the source has, and nothing else, so there is nothing to do.
+func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error) {
+	if r.base == nil {
+		return false, nil
+	}
+	have := map[string]Entry{}
+	for _, o := range files {
+		e, known := r.base.entries[o.Path]
+		if !known || !e.object().Same(o) {
+			continue
+		}
+		here, err := present(r.base, e)
+		if err != nil {
+			return false, err
+		}
+		if here {
+			have[o.Path] = e
+		}
+	}
+	if len(have) == len(files) && len(have) == len(r.base.entries) {
+		r.keepBase()
+		return true, nil
+	}
+	p.fetch = slices.DeleteFunc(p.fetch, func(o store.Object) bool {
+		e, is := have[o.Path]
+		if is {
+			p.link = append(p.link, e)
+		}
+		return is
+	})
+	return false, nil
+}
+
+// keepBase says that the base is what the source has.
+func (r *run) keepBase() {
+	total := int64(0)
+	for _, e := range r.base.entries {
+		r.checked(e.Check)
+		r.progress.kept(e.Bytes)
+		total += e.Bytes
+	}
+	r.count(int64(len(r.base.entries)), total)
+	r.progress.arrived.Add(total)
+	r.base.unchanged = true
+	r.progress.refused.Store(max(r.progress.refused.Load(), r.base.complete.Refused))
+	if index, missing := indexOf(r.base.entries, r.base.complete.Revision); r.Index && len(missing) == 0 {
+		if _, digest, err := index.Encode(); err == nil {
+			r.progress.indexed(digest)
+		}
+	}
+	r.completeNow(r.base.complete, r.base.entries, total)
+}
+
+// completeNow says that what an earlier run completed is what is wanted.
+func (r *run) completeNow(c complete, entries map[string]Entry, bytes int64) {
+	if c.Contents == "" { // written by a fetch that did not tell
+		c.Contents = contentsOf(entries)
+	}
+	r.progress.holds(c.Contents)
+	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(entries)), Human(bytes)))
+}
+
+// link gives files of the base their names here, too. They are durable, and in the
+// manifest, as any that are fetched.
+func (r *run) link(ctx context.Context, entries []Entry) error {
+	for batch := range slices.Chunk(entries, batchFiles) {
+		lines := make([]any, 0, len(batch))
+		for _, e := range batch {
+			if err := r.linkOne(e); err != nil {
+				return fmt.Errorf("take %s over from the version before: %w", e.Path, err)
+			}
+			lines = append(lines, e)
+		}
+		if err := r.dest.Sync(); err != nil {
+			return err
+		}
+		if err := r.manifest.append(lines...); err != nil {
+			return err
+		}
+		for _, e := range batch {
+			r.checked(e.Check)
+			r.arrived(e.Bytes)
+			r.progress.kept(e.Bytes)
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) linkOne(e Entry) error {
+	if err := r.dest.Mkdir(destination.Parent(e.Path)); err != nil {
+		return err
+	}
+	from, to := path.Join(r.base.from, e.Path), path.Join(r.base.to, e.Path)
+	err := r.base.root.Link(from, to)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// It is from an earlier run: linked already, or fetched when the source had something else.
+	if err := r.dest.Remove(e.Path); err != nil {
+		return err
+	}
+	if err := r.dest.Mkdir(destination.Parent(e.Path)); err != nil {
+		return err
+	}
+	return r.base.root.Link(from, to)
+}
+
+// requireUnchanged fails if the source of a later version is not what was listed any more:
+// what was fetched may be of two states that never were at once. A source that has
+// revisions was asked for one of them.
+func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error {
+	if r.base == nil || r.revision != "" {
+		return nil
+	}
+	was := make(map[string]store.Object, len(files))
+	for _, o := range files {
+		was[o.Path] = o
+	}
+	changed, first := 0, ""
+	note := func(name string) {
+		if changed++; first == "" {
+			first = name
+		}
+	}
+	refused := map[string]bool{}
+	for _, refusal := range r.refused {
+		refused[refusal.Key] = true
+	}
+	err := r.eachListed(ctx, func(o store.Object, wanted bool) {
+		if !wanted || !r.selection.Wants(o.Path) {
+			return
+		}
+		if before, known := was[o.Path]; known && !before.Same(o) || !known && !refused[o.Key] {
+			note(o.Path)
+		}
+		delete(was, o.Path)
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		note(name)
+	}
+	if changed > 0 {
+		return store.Failure(fmt.Errorf("the source changed while it was loaded: %s, such as %s; the version before stays until a load sees the source unchanged", countOf(changed), first), true)
+	}
+	return nil
+}
+
+// contentsOf identifies what the files of a manifest are. Those that were fetched by a
+// version that noted no CRC are told apart by what else is known of them.
+func contentsOf(entries map[string]Entry) string {
+	const digits = 12
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		e := entries[name]
+		sum := e.CRC64
+		if sum == "" {
+			sum = e.Checksum + e.ETag
+		}
+		line, err := json.Marshal([]any{e.Path, e.Bytes, sum})
+		if err != nil {
+			panic(err) // strings and a number
+		}
+		_, _ = h.Write(line)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:digits]
+}
