@@ -117,7 +117,7 @@ func TestPeersServeWhileOthersLoad(t *testing.T) {
 	out := s.requirePlan("create job v-a-0")
 	job := created(out)
 	require.Equal(t, roleServe, job.Labels[labelRole])
-	require.Equal(t, []string{"serve", "--address=:8091", "--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--peers-dir=/peers", "--peers-dataset=" + s.hash(), "--", "/data"}, argsOf(job))
+	require.Equal(t, []string{"serve", "--address=:8091", "--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--versions=/data", "--peers-dir=/peers", "--peers-dataset=" + s.hash(), "--", "/data"}, argsOf(job))
 	pod := job.Spec.Template.Spec
 	require.Len(t, pod.Volumes, 2)
 	require.Equal(t, "peers", pod.Volumes[1].Secret.SecretName)
