@@ -260,6 +260,9 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		if err == nil || errors.Is(err, store.ErrChecksum) {
 			c, err = w.judge(a.object, c, a.content(), err, func() error { return w.isKept(ctx, a.file, a.object.Size, crc) })
 		}
+		if err != nil {
+			err = fmt.Errorf("check %q: %w", a.object.Key, err)
+		}
 	}
 	if a.direct != nil {
 		_ = a.direct.Close() // nothing that was written to it is still on its way

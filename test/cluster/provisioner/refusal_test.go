@@ -81,7 +81,7 @@ var refusals = map[string]struct {
 		},
 		event: []string{`thinPool: is required with layout "thin"`, `overprovisionRatio "0.5": is less than 1`},
 	},
-	"file system": {
+	"file-system": {
 		class: func(c *storagev1.StorageClass) {
 			c.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "btrfs"}
 		},
