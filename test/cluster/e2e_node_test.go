@@ -229,7 +229,7 @@ func TestShippedManifestsAreValid(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NotZero(t, folders)
-	for line := range strings.Lines(kubectl(ctx, t, "apply", "--validate=strict", "-k", shipped(t, "installer"))) {
+	for line := range strings.Lines(kubectl(ctx, t, "apply", "--validate=strict", "-f", installer(ctx, t))) {
 		require.Contains(t, line, "unchanged")
 	}
 }

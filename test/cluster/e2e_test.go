@@ -5,6 +5,7 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -43,10 +44,7 @@ func install(t *testing.T) {
 	t.Helper()
 	installOnce.Do(func() {
 		ctx := deadline(t, 2*patience)
-		kubectl(ctx, t, "apply", "-k", shipped(t, "installer"))
-		// What is released may go at once: none of these tests waits for the two minutes.
-		kubectl(ctx, t, "-n", "flexlvm-system", "patch", "daemonset", "flexlvm-gc", "-p",
-			`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=0s"]}]}}}}`)
+		kubectl(ctx, t, "apply", "-f", installer(ctx, t))
 		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
@@ -70,6 +68,18 @@ func install(t *testing.T) {
 			require.NoError(t, <-failed)
 		}
 	})
+}
+
+// installer is a file with the shipped manifests, but for one argument: what is released may
+// go at once, as none of these tests waits for the two minutes.
+func installer(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	const minAge = "--min-age=2m"
+	manifests := kubectl(ctx, t, "kustomize", shipped(t, "installer"))
+	require.Equal(t, 1, strings.Count(manifests, minAge))
+	path := filepath.Join(t.TempDir(), "installer.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(manifests, minAge, "--min-age=0s", 1)), 0o600))
+	return path
 }
 
 // shipped is a file of the repository.
