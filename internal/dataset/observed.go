@@ -39,6 +39,10 @@ type Observed struct {
 	Offer    *Offer
 	Serving  int
 	SharedBy []client.ObjectKey
+	// shares are the PersistentVolumes of those claims. Withdrawn is what goes of both, as the
+	// volume is not offered to their namespaces any more.
+	shares    []*corev1.PersistentVolume
+	Withdrawn []client.Object
 
 	Replicas map[int]*Replica
 	Put      *batchv1.Job // that uploads

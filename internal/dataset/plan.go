@@ -54,6 +54,7 @@ func Plan(observed *Observed) Outcome {
 	}
 	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count, SharedClaims: observed.sharedClaims()}
 	p.Again = whileIdle
+	p.withdraw()
 	switch {
 	case !observed.Wanted:
 		p.release()

@@ -151,6 +151,9 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		// What a mirror says counts only if no pod had the volume before it said so.
 		r.askLoaders(ctx, observed)
 	}
+	if err := r.addWithdrawn(ctx, observed); err != nil {
+		return Outcome{}, err
+	}
 	out := Plan(observed)
 	if len(out.Starved) > 0 && len(out.Actions) == 0 {
 		if err := r.displace(ctx, observed, out.Starved[0], s); err != nil {

@@ -38,11 +38,11 @@ func (p *planner) readers() {
 }
 
 // spent tells of a PersistentVolume that no claim can have any more, or that leads to
-// another share than is asked for.
+// another share or dataset than is asked for.
 func (p *planner) spent(volume *corev1.PersistentVolume) bool {
 	other := p.Source.NFS == nil && volume.Spec.NFS != nil || p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
 		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
-	other = other || p.Offer != nil && !leadsTo(volume, *p.Offer)
+	other = other || p.Offer != nil && !leadsTo(volume, *p.Offer) || p.Offer == nil && volume.Labels[replica.LabelShared] != ""
 	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 

@@ -121,6 +121,7 @@ func (r *reconciler) addShares(ctx context.Context, out *Observed) error {
 	for i := range volumes.Items {
 		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil {
 			out.SharedBy = append(out.SharedBy, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name})
+			out.shares = append(out.shares, &volumes.Items[i])
 		}
 	}
 	slices.SortFunc(out.SharedBy, func(a, b client.ObjectKey) int {

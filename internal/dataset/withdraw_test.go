@@ -1,0 +1,103 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// evade are changes of a guest's VolumeManager after which it does not look at the offer.
+var evade = map[string]func(*flexlvmv1.VolumeConfig){
+	"an option that is not known": func(v *flexlvmv1.VolumeConfig) { v.Options["region"] = "x" },
+	"no name":                     func(v *flexlvmv1.VolumeConfig) { delete(v.Options, "name") },
+}
+
+// A namespace that keeps its VolumeManager from looking at the offer keeps nothing by it.
+func TestOwnerWithdrawsFromThoseWhoDoNotLook(t *testing.T) {
+	for name, change := range evade {
+		t.Run(name, func(t *testing.T) {
+			r := newOffer(t)
+			r.offers("team")
+			guest := r.looks(r.guest("team"))
+			change(&guest.Spec.Volumes[0])
+			require.NoError(t, r.client.Update(t.Context(), guest))
+			require.NoError(t, r.look())
+			guest = r.looks(guest)
+			claim, _ := r.readersOf(guest)
+			require.NotNil(t, claim, "it is offered still")
+			claim.Finalizers = append(claim.Finalizers, "kubernetes.io/pvc-protection")
+			require.NoError(t, r.client.Update(t.Context(), claim))
+
+			r.offers("another")
+			for range 3 {
+				require.NoError(t, r.look())
+			}
+			claim, volume := r.readersOf(guest)
+			require.NotNil(t, claim.DeletionTimestamp)
+			require.Nil(t, volume.DeletionTimestamp, "pods that run keep it")
+			vm := r.get()
+			vm.Spec.State = flexlvmv1.StateCompleted
+			require.NoError(t, r.client.Update(t.Context(), vm))
+			for range 6 {
+				require.NoError(t, r.look())
+			}
+			require.NotEqual(t, flexlvmv1.StateCompleted, r.get().Status.State)
+
+			claim.Finalizers = nil
+			require.NoError(t, r.client.Update(t.Context(), claim))
+			for range 8 {
+				require.NoError(t, r.look())
+			}
+			claim, volume = r.readersOf(guest)
+			require.Nil(t, claim)
+			require.Nil(t, volume)
+			require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State, "nobody keeps the owner from releasing it")
+		})
+	}
+}
+
+// What the API server cannot say takes nothing back.
+func TestOwnerWithdrawsNothingInDoubt(t *testing.T) {
+	r := newOffer(t)
+	r.offers("team")
+	guest := r.looks(r.guest("team"))
+	r.offers("another")
+	r.live = failingClaims{r.client}
+	require.ErrorContains(t, r.look(), "broken")
+	claim, volume := r.readersOf(guest)
+	require.Nil(t, claim.DeletionTimestamp)
+	require.NotNil(t, volume)
+}
+
+// failingClaims cannot say what claims there are.
+type failingClaims struct{ client.Reader }
+
+func (f failingClaims) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+	if _, is := object.(*corev1.PersistentVolumeClaim); is {
+		return errors.New("broken")
+	}
+	return f.Reader.Get(ctx, key, object, o...)
+}
+
+// A volume that was read from another namespace and now has a source of its own leads to
+// what it has itself.
+func TestSharedBecomesAVolumeOfItsOwn(t *testing.T) {
+	r := newOffer(t)
+	r.offers("team")
+	guest := r.looks(r.guest("team"))
+	own := volumeOf(flexlvmv1.SourceS3, 1, s3Options(nil))
+	own.ID = "b"
+	guest.Spec.Volumes[0] = own
+	require.NoError(t, r.client.Update(t.Context(), guest))
+	guest = r.looks(guest)
+	_, volume := r.readersOf(guest)
+	require.NotNil(t, volume)
+	require.Empty(t, volume.Labels[replica.LabelShared])
+}
