@@ -19,6 +19,7 @@ type copying struct {
 	claims    []string // of the peers
 	addresses []string // of their pods
 	digest    string   // of what they have
+	asked     string   // the refresh that all of them have had; empty if there is none
 }
 
 // copies reports whether a Job copies from peers.
@@ -26,7 +27,7 @@ func copies(job *batchv1.Job) bool { return job != nil && job.Annotations[annota
 
 // copy fills a replica from peers. It sees nothing by which the source could be asked.
 func (t task) copy(from copying) *batchv1.Job {
-	t.from = &from
+	t.from, t.asked = &from, from.asked
 	t.source.Secret, t.source.CAConfigMap, t.source.Claim = "", "", ""
 	job := t.load()
 	job.Annotations[annotationPeers] = strings.Join(from.claims, ",")

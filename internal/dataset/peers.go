@@ -180,10 +180,13 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 // copyFrom are the peers of the next loader, another first each time.
 func (p *planner) copyFrom() copying {
 	o := &p.peers
-	out := copying{digest: o.digest}
+	out := copying{digest: o.digest, asked: p.asked()}
 	for i := range min(len(o.ready), mostPeers) {
 		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
 		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
+		if r.Claim.Annotations[annotationRefreshed] != out.asked {
+			out.asked = "" // what is copied may be older than what was asked for
+		}
 	}
 	o.rotations++
 	return out

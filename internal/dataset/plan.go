@@ -336,12 +336,15 @@ func (p *planner) completed(index int, r *Replica) Action {
 		panic(err) // numbers and strings only
 	}
 	took := p.Now.Sub(r.Claim.CreationTimestamp.Time).Round(time.Second)
+	annotations := map[string]string{
+		replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text), annotationTook: took.String(),
+		annotationRefreshed: r.Job.Annotations[annotationRefreshed],
+	}
+	if !copies(r.Job) { // else it has not asked the source
+		annotations[annotationRefreshedAt] = p.Now.UTC().Format(time.RFC3339)
+	}
 	return Action{
-		Verb: Annotate, Object: r.Claim,
-		Annotations: map[string]string{
-			replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text), annotationTook: took.String(),
-			annotationRefreshed: r.Job.Annotations[annotationRefreshed], annotationRefreshedAt: p.Now.UTC().Format(time.RFC3339),
-		},
+		Verb: Annotate, Object: r.Claim, Annotations: annotations,
 		Reason: "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes, %s after it was made", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone, took),
 	}
 }

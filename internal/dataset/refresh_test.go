@@ -224,3 +224,28 @@ func TestVersionsInTheSummary(t *testing.T) {
 	require.Equal(t, "a (7),b (1)", versionsOf(map[string]int32{"a": 7, "b": 1}))
 	require.Equal(t, "a (1),b (1),c (1),d (1),and 2 more", versionsOf(map[string]int32{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}))
 }
+
+// A copy has seen of the source what the replicas have that it is copied from, and no more.
+func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
+	s := newRack(t, 2)
+	s.serving(0)
+	r := s.claimed(1)
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	out := s.requirePlan("create job v-a-1")
+	require.True(t, copies(created(out)))
+	r.goes(out.Actions[0], s.Now, batchv1.JobComplete, indexed)
+	out = s.plan2(t)
+	require.Equal(t, "v-a-1", out.Actions[0].Object.GetName())
+	require.Empty(t, out.Actions[0].Annotations[annotationRefreshed], "the other replica was not refreshed yet")
+	require.NotContains(t, out.Actions[0].Annotations, annotationRefreshedAt, "it has not asked the source")
+	accept(t, Outcome{Actions: out.Actions[:1]})
+	require.True(t, (&planner{Observed: s.Observed}).visitOf(r).refresh(), "it is refreshed itself")
+
+	// Of one that was refreshed before the copy, the copy has what was asked for.
+	s = newRack(t, 2)
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	s.serving(0).Claim.Annotations[annotationRefreshed] = s.asked()
+	r = s.claimed(1)
+	r.goes(s.requirePlan("create job v-a-1").Actions[0], s.Now, batchv1.JobComplete, indexed)
+	require.Equal(t, s.asked(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
+}
