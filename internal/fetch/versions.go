@@ -199,6 +199,9 @@ func (v *versions) next(ctx context.Context, config Config, done complete, progr
 		return nil, err
 	}
 	number := v.current + 1
+	if err := v.removeUnknown(number); err != nil {
+		return nil, err
+	}
 	config.base = &base{root: v.root, from: v.data(v.current), to: v.data(number), complete: done, entries: entries}
 	config.Dest, config.Sync = filepath.Join(v.dir, v.data(number)), true
 	refused, err := Run(ctx, config, progress)

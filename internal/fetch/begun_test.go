@@ -1,0 +1,69 @@
+package fetch
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// begun has a version that breaks off, which files of the one before and of the source are in.
+func (b *versionBed) begun() (one, two map[string][]byte) {
+	b.t.Helper()
+	one = b.dataset()
+	_, err := b.load()
+	require.NoError(b.t, err)
+	two = b.changeSource(one)
+	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
+		if key != "set/new/file" {
+			return false
+		}
+		fail(w, http.StatusForbidden, "AccessDenied")
+		return true
+	}
+	_, err = b.load()
+	require.Error(b.t, err)
+	b.fake.hook = nil
+	return one, two
+}
+
+// Killed between the names of files and their lines in the manifest, and then the source has
+// other files.
+func TestVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
+	b := newVersionBed(t)
+	one, two := b.begun()
+	before := func(name string) { // as link does
+		require.NoError(t, os.MkdirAll(filepath.Dir(b.version("2", name)), 0o755))
+		require.NoError(t, os.Link(b.version("1", "large"), b.version("2", name)))
+	}
+	before("gone/from/source")
+	before("a")
+	before("later")
+	before("dir/file")
+	for name, text := range map[string]string{"a/b/large": "below", "dir": "a file now", "later": "fetched"} {
+		two[name] = []byte(text)
+		b.fake.put("set/"+name, two[name])
+	}
+	_, err := b.load()
+	require.NoError(t, err)
+	require.Equal(t, "2", b.current())
+	b.holds("2", two)
+	require.NoDirExists(t, b.version("2", "gone"))
+	b.holds("1", one)
+}
+
+// Killed while a version that is not needed was removed, beginning with its manifest.
+func TestVersionWithoutAManifestBeginsAnew(t *testing.T) {
+	b := newVersionBed(t)
+	one, two := b.begun()
+	require.NoError(t, os.RemoveAll(b.version("2", ".flexlvm")))
+	require.NoError(t, os.Link(b.version("1", "many/004"), b.version("2", "many/004")))
+	delete(two, "many/005")
+	b.fake.delete("set/many/005")
+	_, err := b.load()
+	require.NoError(t, err)
+	b.holds("2", two)
+	b.holds("1", one)
+}
