@@ -77,7 +77,7 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, off
 	// Who may label what is in his namespace may not label what is in none.
 	m.Labels = map[string]string{replica.LabelOwner: string(owner.UID), replica.LabelDataset: hash(owner, v.ID)}
 	m.Annotations[replica.AnnotationOwner] = owner.Name
-	if offer.Namespace != owner.Namespace {
+	if offer.Hash != hash(owner, v.ID) { // also of another dataset of this namespace
 		m.Labels[replica.LabelShared] = offer.Hash
 	}
 	out := &corev1.PersistentVolume{

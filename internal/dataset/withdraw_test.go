@@ -101,3 +101,17 @@ func TestSharedBecomesAVolumeOfItsOwn(t *testing.T) {
 	require.NotNil(t, volume)
 	require.Empty(t, volume.Labels[replica.LabelShared])
 }
+
+// A VolumeManager may read what another of its own namespace offers to that.
+func TestSharedWithOnesOwnNamespace(t *testing.T) {
+	r := newOffer(t)
+	r.offers("ns")
+	guest := r.looks(r.guest("ns"))
+	require.Equal(t, flexlvmv1.StateRunning, guest.Status.State, "%+v", guest.Status)
+	_, volume := r.readersOf(guest)
+	require.Equal(t, hash(r.get(), "a"), volume.Labels[replica.LabelShared])
+	require.NotContains(t, volume.Spec.CSI.VolumeAttributes, "ownerNamespace")
+	r.done = nil
+	r.looks(guest)
+	require.Empty(t, r.done, "it stays as it is")
+}

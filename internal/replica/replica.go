@@ -28,8 +28,8 @@ const (
 	// LabelDataset holds the Hash of the dataset. It marks the claim of a replica, and is
 	// on all PersistentVolumes of the dataset.
 	LabelDataset = "flexlvm.io/dataset"
-	// LabelShared holds the Hash of the dataset of another namespace that a PersistentVolume
-	// leads to.
+	// LabelShared holds the Hash of the dataset of another VolumeManager, mostly of another
+	// namespace, that a PersistentVolume leads to.
 	LabelShared = "flexlvm.io/shared-dataset"
 	// LabelOwner holds the UID of the VolumeManager; it is on the claims of replicas.
 	LabelOwner = "flexlvm.io/volumemanager"
