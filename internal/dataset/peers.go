@@ -59,8 +59,8 @@ func (p *planner) peering() peering {
 	return out
 }
 
-// countLoader counts a loader that is at work, or that has succeeded without its replica being
-// known to be complete, and adds the claims that it copies from to named.
+// countLoader counts a loader that is at work or looks for news, or that has succeeded without
+// its replica being known to be complete, and adds the claims that it copies from to named.
 func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) {
 	succeeded, _, _ := end(r.Job)
 	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (ended(r.Job).IsZero() || succeeded && !complete)
@@ -70,7 +70,7 @@ func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) 
 		for _, claim := range strings.Split(r.Job.Annotations[annotationPeers], ",") {
 			named[claim] = true
 		}
-	case working || r.Busy:
+	case working || r.Busy || isRefreshing(r):
 		o.atSource++
 	}
 }

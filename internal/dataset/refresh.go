@@ -152,26 +152,32 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 
 // mayVisit reports whether one more visit may begin: a tenth of the replicas, or one, look
 // for news at the same time, so that what is wrong with a version or a source does not
-// come to all nodes at once.
+// come to all nodes at once. They ask the source, so with peers sourceLoaders bounds them, too.
 func (p *planner) mayVisit(v visit) bool {
 	if !v.refresh() {
 		return true
 	}
 	const share = 10
-	if p.visits >= max(1, int(p.count)/share) {
+	if p.visits >= max(1, int(p.count)/share) || p.Source.Peers != "" && p.peers.atSource >= p.Source.SourceLoaders {
 		return false
 	}
 	p.visits++
+	p.peers.atSource++
 	return true
 }
 
 // countVisits counts the replicas whose loaders look for news, or are about to.
 func (p *planner) countVisits() {
 	for _, r := range p.Replicas {
-		if r.Claim != nil && r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || going(r.Job)) {
+		if r.Claim != nil && isRefreshing(r) {
 			p.visits++
 		}
 	}
+}
+
+// isRefreshing reports whether a replica's loader looks for news, or is about to.
+func isRefreshing(r *Replica) bool {
+	return r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || going(r.Job))
 }
 
 // isRefresh reports whether a Job looks for news in the source of a complete replica.

@@ -249,3 +249,35 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	r.goes(s.requirePlan("create job v-a-1").Actions[0], s.Now, batchv1.JobComplete, indexed)
 	require.Equal(t, s.asked(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
 }
+
+// Those that look for news ask the source, too: sourceLoaders bounds both.
+func TestRefreshIsBoundedBySourceLoaders(t *testing.T) {
+	const nodes = 40
+	newNodes := func(options ...string) *stage {
+		s := newRack(t, nodes, options...)
+		for i := range nodes {
+			s.holding(i, "one").Job = nil
+		}
+		s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+		return s
+	}
+	s := newNodes()
+	out := s.requirePlan("create job v-a-0")
+	s.Replicas[0].goes(out.Actions[0], s.Now, "", "")
+	s.requirePlan()
+	// Nor does one begin while another asks the source for all that there is.
+	s.Replicas[0].Job, s.Replicas[0].Pod = nil, nil
+	s.Labelled = s.Labelled[:nodes-1]
+	s.loading(nodes-1, corev1.PodRunning)
+	s.requirePlan()
+	// One that looks for news keeps others from loading.
+	s = newNodes()
+	s.Replicas[0].goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+	s.Labelled = s.Labelled[:nodes-1]
+	s.claimed(nodes - 1)
+	got, out := s.plan()
+	require.Empty(t, got)
+	require.Contains(t, out.Status.Nodes[nodes-1].Message, "waits for its turn: 1 of its dataset's loaders ask the source")
+	newNodes("sourceLoaders", "2").requirePlan("create job v-a-0", "create job v-a-1")
+	newNodes("sourceLoaders", "9").requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2", "create job v-a-3")
+}
