@@ -77,6 +77,9 @@ const (
 	annotationRefreshed = "flexlvm.io/refreshed"
 	// annotationRefreshedAt on a claim is when that ended, in RFC 3339.
 	annotationRefreshedAt = "flexlvm.io/refreshed-at"
+	// annotationVersions on the claim of a replica: it was made to hold versions. One of an
+	// earlier flexlvm has none, whatever its readers' PersistentVolume says by now.
+	annotationVersions = "flexlvm.io/versions"
 	// annotationVisit on a claim is the UID of the last visit whose result is written down.
 	annotationVisit = "flexlvm.io/visit"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.

@@ -247,6 +247,9 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	default:
 		status.Message = "its claim is made"
 		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)
+		if p.versioned() {
+			claim.Annotations[annotationVersions] = "true"
+		}
 		if p.remembered(index, claim.Name).State == flexlvmv1.ReplicaDisplaced {
 			claim.Annotations[annotationWasDisplaced] = p.Now.UTC().Format(time.RFC3339)
 		}

@@ -48,7 +48,18 @@ func (s *Observed) asked() string {
 // refreshes reports whether replicas can be refreshed: without versions, consumers see
 // files come and go, as they did in the one replica that could be refreshed then.
 func (p *planner) refreshes() bool {
-	return p.versioned() || p.places == nil && p.count == 1
+	return p.versioned() && p.allHoldVersions() || p.places == nil && p.count == 1
+}
+
+// allHoldVersions reports whether all replicas were made to hold versions. The readers'
+// PersistentVolume does not say that: it may be made anew while replicas stay.
+func (s *Observed) allHoldVersions() bool {
+	for _, r := range s.Replicas {
+		if r.Claim != nil && r.Claim.Annotations[annotationVersions] == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // grow asks for more room, where more is wanted than the claim has asked for.

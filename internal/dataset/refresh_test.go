@@ -281,3 +281,25 @@ func TestRefreshIsBoundedBySourceLoaders(t *testing.T) {
 	newNodes("sourceLoaders", "2").requirePlan("create job v-a-0", "create job v-a-1")
 	newNodes("sourceLoaders", "9").requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2", "create job v-a-3")
 }
+
+// The readers' PersistentVolume may be made anew, by a flexlvm that knows versions, while
+// replicas without any stay.
+func TestRefreshOfReplicasFromBeforeVersions(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["refresh"] = "10m" })
+	s.completed(0).Job = nil
+	delete(s.completed(1).Claim.Annotations, annotationVersions)
+	out := s.requirePlan()
+	require.Len(t, out.Advice, 1)
+	require.Contains(t, out.Advice[0], "make another volume")
+	// When the last of them was made anew, all are refreshed.
+	delete(s.Replicas, 1)
+	s.Labelled = []string{"node-0"}
+	_, out = s.plan()
+	claim := out.Actions[len(out.Actions)-1].Object.(*corev1.PersistentVolumeClaim)
+	require.Equal(t, "true", claim.Annotations[annotationVersions])
+	// One that is made while readers get no versions has none.
+	delete(s.Readers.Volume.Spec.FlexVolume.Options, volume.OptionVersions)
+	_, out = s.plan()
+	claim = out.Actions[len(out.Actions)-1].Object.(*corev1.PersistentVolumeClaim)
+	require.NotContains(t, claim.Annotations, annotationVersions)
+}
