@@ -50,6 +50,7 @@ func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error
 	if r.base == nil {
 		return false, nil
 	}
+	r.keepShared(p)
 	have := map[string]Entry{}
 	for _, o := range files {
 		e, known := r.base.entries[o.Path]
@@ -76,6 +77,31 @@ func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error
 		return is
 	})
 	return false, nil
+}
+
+// keepShared takes out of what is to give its room back what the base holds, too.
+func (r *run) keepShared(p *plan) {
+	for _, o := range p.fetch {
+		if e, known := r.entries[o.Path]; known && r.isShared(e) {
+			p.replaced.bytes -= e.Bytes
+			p.replaced.inodes--
+		}
+	}
+	for _, e := range p.gone {
+		if r.isShared(e) {
+			p.shared += e.Bytes
+		}
+	}
+}
+
+// isShared reports whether the file of an entry is one of the base under another name.
+func (r *run) isShared(e Entry) bool {
+	here, err := r.dest.Lstat(e.Path)
+	if err != nil || !e.describes(here) {
+		return false
+	}
+	there, err := r.base.Lstat(e.Path)
+	return err == nil && os.SameFile(here, there)
 }
 
 // keepBase says that the base is what the source has.

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // begun has a version that breaks off, which files of the one before and of the source are in.
@@ -66,4 +69,33 @@ func TestVersionWithoutAManifestBeginsAnew(t *testing.T) {
 	require.NoError(t, err)
 	b.holds("2", two)
 	b.holds("1", one)
+}
+
+// What the version before holds, too, gives no room back.
+func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
+	b := newVersionBed(t)
+	b.begun()
+	v, err := openVersions(b.root, b.root)
+	require.NoError(t, err)
+	defer v.close()
+	dest, err := destination.Open(b.version("2", ""))
+	require.NoError(t, err)
+	defer dest.Close()
+	entries, err := readManifest(b.version("2", ""))
+	require.NoError(t, err)
+	require.Equal(t, inode(t, b.version("1", "large")), inode(t, b.version("2", "large")))
+	r := &run{dest: dest, entries: entries}
+	r.base = &base{root: v.root, from: v.data(1), to: v.data(2)}
+	files := []store.Object{{Path: "large", Size: 1}, {Path: "many/003", Size: 2}}
+	p, err := decide(files, entries, func(e Entry) (bool, error) { return present(dest, e) })
+	require.NoError(t, err)
+	_, err = r.takeOver(&p, files)
+	require.NoError(t, err)
+	require.Equal(t, need{bytes: entries["many/003"].Bytes, inodes: 1}, p.replaced, "it was fetched for this version, and is in no other")
+	gone := int64(0)
+	for _, e := range p.gone {
+		gone += e.Bytes
+	}
+	require.NotZero(t, gone)
+	require.Equal(t, gone, p.shared)
 }

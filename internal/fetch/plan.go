@@ -26,6 +26,8 @@ type plan struct {
 	gone []Entry
 	// replaced is what the old files have that new ones replace.
 	replaced need
+	// shared is how many bytes of those in gone the version before holds, too: they stay.
+	shared int64
 }
 
 // decide compares what is wanted with what the manifest says; present tells

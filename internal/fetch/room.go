@@ -65,6 +65,7 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 		for _, e := range p.gone {
 			back.bytes += e.Bytes
 		}
+		back.bytes -= p.shared
 	}
 	n.bytes += min(p.replaced.bytes, unnamedBytes+largest) - back.bytes
 	n.inodes += min(p.replaced.inodes, unnamedFiles) - back.inodes
