@@ -15,8 +15,8 @@ type Ref struct {
 	Group   volume.Group
 	Name    volume.Name
 	Cluster string
-	// Kind matters if the volume does not exist: the name of a dataset's replica may be
-	// used again, that of a claim's volume (empty) never is.
+	// Kind matters if the volume does not exist: the name of a dataset's replica, or of a
+	// snapshot, may be used again, that of a claim's volume (empty) never is.
 	Kind volume.Kind
 	// UUID, if given, is the LVM UUID of the volume that is meant: Release and Remove do
 	// not touch another one that has taken its name.
@@ -34,8 +34,9 @@ var ErrInUse = errors.New("in use")
 // unreferenced volume may still become retained; otherwise a volume in any state but
 // creating and ready is refused.
 //
-// A volume that was never made can no longer be made afterwards, so a mount that is under
-// way when its claim is deleted fails.
+// A volume that was never made can no longer be made afterwards by a call that is under way,
+// so a mount fails whose claim is deleted meanwhile. Only the names of some kinds may be used
+// again by later calls (see Ref.Kind).
 func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Disposal) error {
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
@@ -204,7 +205,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 
 // forget takes a volume off the record before it goes, and keeps calls out that are late:
 // all of them where it is a claim's, whose name is never used again; those under way where
-// it is the replica of a dataset, which may come back under its name.
+// it is the replica of a dataset or a snapshot, which may come back under its name.
 func (e *Engine) forget(ref Ref, kind volume.Kind) error {
 	e.sweep(ref.Group, ref.Name)
 	return e.records.bury(ref.Group, ref.Name, kind, e.now())

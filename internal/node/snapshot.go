@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/luks"
@@ -20,6 +21,8 @@ import (
 // It becomes ready by a write of LVM's metadata of its own. Killed before, it leaves half a
 // snapshot, which the next call takes anew: after a power cut LVM may send the command to its
 // pool only much later, and the snapshot would be of that time.
+//
+// One that was given up may be taken again under its name, but not by a call that began before.
 func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
 	if err := spec.Validate(); err != nil {
 		return inventory.Volume{}, err
@@ -27,6 +30,12 @@ func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.
 	if spec.Kind != volume.Snapshot || spec.Namespace == "" {
 		return inventory.Volume{}, &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not snapshot, or the namespace is missing"}
 	}
+	return e.makeSnapshot(ctx, spec, e.givenUp(spec))
+}
+
+// makeSnapshot is the rest of a call at whose beginning that was when the snapshot was last
+// given up.
+func (e *Engine) makeSnapshot(ctx context.Context, spec volume.Spec, givenUp time.Time) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
@@ -34,8 +43,11 @@ func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.
 	defer release()
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
+		if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
+			return inventory.Volume{}, refused("snapshot %s/%s was given up while this call waited, and is not taken for it", spec.Group, spec.Name)
+		}
 		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
-			return inventory.Volume{}, buried(spec, since)
+			return inventory.Volume{}, buried(spec, since) // a claim's volume had that name
 		}
 		return e.takeSnapshot(ctx, spec)
 	}

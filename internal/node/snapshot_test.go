@@ -2,9 +2,11 @@ package node
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -41,6 +43,32 @@ func TestASnapshotIsNeverMounted(t *testing.T) {
 	of.CloneOf = ""
 	_, err = e.MakeSnapshot(t.Context(), of)
 	require.ErrorContains(t, err, "name the volume that it is taken of")
+}
+
+// One that could not be taken and was given up is taken when CSI's snapshotter asks again by
+// its name, but not for a call that began before.
+func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
+	now := time.Date(2026, 11, 25, 3, 0, 0, 0, time.UTC)
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func((&fakeGroup{device: t.TempDir()}).run)
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, host)
+	require.NoError(t, err)
+	spec := snapshotSpec()
+	ref := Ref{Group: spec.Group, Name: spec.Name, Cluster: spec.Cluster, Kind: spec.Kind}
+	for range 2 {
+		_, err = e.MakeSnapshot(t.Context(), spec)
+		require.ErrorContains(t, err, "there is nothing to copy")
+		began := e.givenUp(spec)
+		now = now.Add(time.Second)
+		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, Disposal{}))
+		_, err = e.makeSnapshot(t.Context(), spec, began)
+		require.ErrorIs(t, err, ErrRefused)
+		require.ErrorContains(t, err, "was given up while this call waited")
+	}
+	ref.Kind = volume.Claim
+	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, Disposal{}))
+	_, err = e.MakeSnapshot(t.Context(), spec)
+	require.ErrorContains(t, err, "is not made again", "a claim's volume had that name")
 }
 
 func TestIsSnapshot(t *testing.T) {

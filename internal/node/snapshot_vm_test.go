@@ -75,7 +75,7 @@ func TestSnapshot(t *testing.T) {
 		require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	}
 	_, err = m.MakeSnapshot(m.ctx(), second)
-	require.ErrorContains(t, err, "is not made again")
+	require.ErrorContains(t, err, "there is nothing to copy", "its name is free, and its source is gone")
 
 	for name, size := range map[string]volume.Bytes{"same": s.Size, "larger": 2 * s.Size} {
 		c := m.cloneOf(snap, name, size)
@@ -134,6 +134,34 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}), "it was deleted meanwhile")
 	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
 	require.Equal(t, []string{"source"}, lvs())
+}
+
+// One that failed and was given up is taken under the same name once it can be: CSI's
+// snapshotter asks again by that. So is one that was taken, deleted and removed.
+func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("source", 64*volume.MiB)
+	snap := m.snapshotOf(s, "snap")
+	for range 2 {
+		_, err := m.MakeSnapshot(m.ctx(), snap)
+		require.ErrorContains(t, err, "there is nothing to copy")
+		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
+	}
+	m.unmount(m.mount(s, "a"))
+	var taken []string
+	for range 2 {
+		began := m.Engine.givenUp(snap)
+		made, err := m.MakeSnapshot(m.ctx(), snap)
+		require.NoError(t, err)
+		m.requireSnapshot(snap)
+		require.NotContains(t, taken, made.UUID)
+		taken = append(taken, made.UUID)
+		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
+		_, err = m.makeSnapshot(m.ctx(), snap, began)
+		require.ErrorContains(t, err, "was given up while this call waited")
+		require.Equal(t, []string{"source"}, lvs())
+	}
 }
 
 func TestSnapshotOfWrongSources(t *testing.T) {

@@ -19,27 +19,31 @@ const tombstoneLife = time.Hour
 // kubelet, which has not heard of it yet, would make the volume once more, for
 // nobody.
 //
-// A dataset's replica may be made again under its name: its tombstone keeps out only those
-// calls that had begun before it was given up (see givenUp).
+// The replica of a dataset and a snapshot may be made again under their names, the latter
+// because CSI's snapshotter tries one that failed again by the same name: their tombstones keep
+// out only those calls that had begun before they were given up (see givenUp).
 func (d records) bury(g volume.Group, n volume.Name, kind volume.Kind, now time.Time) error {
 	return d.write(g, n, record{State: volume.Doomed, Since: now, Kind: kind})
 }
 
-// givenUp is when the replica of a dataset was last given up, as far as this node still
-// knows; zero for any other volume. A call that finds another time than when it began is of
-// a replica that nobody wants any more, and would make one for nobody.
+// givenUp is when the replica of a dataset, or a snapshot, was last given up, as far as this
+// node still knows; zero for any other volume. A call that finds another time than when it
+// began is of a volume that nobody wants any more, and would make one for nobody.
 func (e *Engine) givenUp(spec volume.Spec) time.Time {
-	if spec.Kind != volume.Dataset || spec.ReadOnly {
+	if !reusesName(spec.Kind) || spec.ReadOnly {
 		return time.Time{}
 	}
 	r, err := e.records.read(spec.Group, spec.Name)
-	if err != nil || !r.ofGoneReplica() {
+	if err != nil || !r.leavesName() {
 		return time.Time{}
 	}
 	return r.Since
 }
 
-func (r record) ofGoneReplica() bool { return r.State == volume.Doomed && r.Kind == volume.Dataset }
+// leavesName reports whether a record is the tombstone of a volume whose name may be used again.
+func (r record) leavesName() bool { return r.State == volume.Doomed && reusesName(r.Kind) }
+
+func reusesName(k volume.Kind) bool { return k == volume.Dataset || k == volume.Snapshot }
 
 // served reports whether this node has, or has had, the volume of that name which is meant. A
 // record that cannot be read counts as one of it.
@@ -49,14 +53,14 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 		return false, err
 	}
 	r, err := d.read(g, n)
-	return err != nil || !r.ofGoneReplica(), nil
+	return err != nil || !r.leavesName(), nil
 }
 
 // buried reports whether a tombstone stands for the volume that keeps every call out, and
 // since when. The clock may have been set back since.
 func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
-	if err != nil || r.State != volume.Doomed || r.ofGoneReplica() || now.Sub(r.Since) > tombstoneLife {
+	if err != nil || r.State != volume.Doomed || r.leavesName() || now.Sub(r.Since) > tombstoneLife {
 		return time.Time{}, false
 	}
 	return r.Since, true
