@@ -151,16 +151,11 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		// What a mirror says counts only if no pod had the volume before it said so.
 		r.askLoaders(ctx, observed)
 	}
-	if err := r.addWithdrawn(ctx, observed); err != nil {
+	out, err := r.plan(ctx, observed, s)
+	if err != nil {
 		return Outcome{}, err
 	}
-	out := Plan(observed)
-	if len(out.Starved) > 0 && len(out.Actions) == 0 {
-		if err := r.displace(ctx, observed, out.Starved[0], s); err != nil {
-			return Outcome{}, err
-		}
-	}
-	err := r.applyAll(ctx, observed, out.Actions)
+	err = r.applyAll(ctx, observed, out.Actions)
 	switch stranger := (*notOursError)(nil); {
 	case err == nil || apierrors.IsConflict(err):
 	case errors.As(err, &stranger), apierrors.IsInvalid(err), apierrors.IsForbidden(err):
@@ -169,6 +164,18 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		out.Again = max(out.Again, whileRefused)
 	default:
 		return Outcome{}, err
+	}
+	return out, nil
+}
+
+// plan says what is next for a volume, and has others make way for it.
+func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) (Outcome, error) {
+	if err := r.addWithdrawn(ctx, observed); err != nil {
+		return Outcome{}, err
+	}
+	out := Plan(observed)
+	if len(out.Starved) > 0 && len(out.Actions) == 0 {
+		return out, r.displace(ctx, observed, out.Starved[0], s)
 	}
 	return out, nil
 }
