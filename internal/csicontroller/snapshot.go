@@ -204,7 +204,7 @@ func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late st
 }
 
 // withdraw deletes the PersistentVolume of a snapshot that was not taken, and waits until its
-// node has let it go.
+// node has withdrawn it.
 func (s *Service) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
 	if err := s.deleteObject(ctx, object); err != nil {
 		return err

@@ -78,7 +78,7 @@ func page(objects []corev1.PersistentVolume, token string, most int) (*csi.ListS
 func (s *Service) findSnapshot(ctx context.Context, id string) (*corev1.PersistentVolume, error) {
 	_, name, readers, err := pv.ParseHandle(fieldSnapshot, id)
 	if err != nil || readers {
-		return nil, nil //nolint:nilerr // what is no handle of ours is no snapshot
+		return nil, nil //nolint:nilerr // a handle that is not flexlvm's names no snapshot
 	}
 	object, err := s.volumes.Get(ctx, string(name), metav1.GetOptions{})
 	switch {

@@ -53,7 +53,7 @@ func testMountOfExistingVolumeForksNothing(t *testing.T, m *machine) {
 }
 
 // A pod that starts waits for each command of LVM's: before the reply there are two, of which
-// the first tells whether the group is the one that the volume was promised in.
+// the first shows whether the group is the one that the volume was promised in.
 func TestFirstMountRunsThreePrograms(t *testing.T) {
 	m := newMachine(t)
 	m.settle = func(volume.Group, volume.Name) {}

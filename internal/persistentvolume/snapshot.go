@@ -51,7 +51,7 @@ func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
 	return v
 }
 
-// IsSnapshot reports whether a PersistentVolume of ours stands for a snapshot.
+// IsSnapshot reports whether one of flexlvm's PersistentVolumes stands for a snapshot.
 func IsSnapshot(object *corev1.PersistentVolume) bool {
 	return DoorOf(object) == pv.CSI && Options(object)[volume.OptionKind] == string(volume.Snapshot)
 }
