@@ -203,10 +203,15 @@ func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late st
 	return seen, err
 }
 
-// withdraw deletes the PersistentVolume of a snapshot that was not taken, and waits until its
-// node has withdrawn it.
+// withdraw deletes the PersistentVolume of a snapshot that was not taken, as it stands there,
+// because its node tries again and may have taken it since; then it waits until the node has
+// withdrawn it.
 func (s *Service) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
-	if err := s.deleteObject(ctx, object); err != nil {
+	err := s.deleteObject(ctx, object.Name, metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion})
+	if apierrors.IsConflict(err) {
+		return status.Errorf(codes.Unavailable, "PersistentVolume %q has changed since its node could not take the snapshot, and is looked at again", object.Name)
+	}
+	if err != nil {
 		return err
 	}
 	for {
@@ -217,10 +222,10 @@ func (s *Service) withdraw(ctx context.Context, object *corev1.PersistentVolume)
 	}
 }
 
-func (s *Service) deleteObject(ctx context.Context, object *corev1.PersistentVolume) error {
-	err := s.volumes.Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
+func (s *Service) deleteObject(ctx context.Context, name string, only metav1.Preconditions) error {
+	err := s.volumes.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &only})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete PersistentVolume %q: %w", object.Name, err)
+		return fmt.Errorf("delete PersistentVolume %q: %w", name, err)
 	}
 	return nil
 }
@@ -238,7 +243,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotReque
 	if err != nil || object == nil {
 		return &csi.DeleteSnapshotResponse{}, err
 	}
-	if err := s.deleteObject(ctx, object); err != nil {
+	if err := s.deleteObject(ctx, object.Name, metav1.Preconditions{UID: &object.UID}); err != nil {
 		return nil, err
 	}
 	klog.FromContext(ctx).Info("A snapshot is given up", "snapshot", r.GetSnapshotId())

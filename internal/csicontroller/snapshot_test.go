@@ -2,6 +2,7 @@ package csicontroller_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -11,8 +12,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/flexlvm/flexlvm/internal/csicontroller"
 	"github.com/flexlvm/flexlvm/internal/ledger"
@@ -169,11 +173,11 @@ func TestCreateSnapshot(t *testing.T) {
 // What the node cannot take is withdrawn, and the call fails for good only then.
 func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
-	told := d.node(func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.NotTaken("there is nothing to copy")) })
+	done := d.node(func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.NotTaken("there is nothing to copy")) })
 	_, err := d.create(asked, "flexlvm/pvc-1")
 	require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
 	require.ErrorContains(t, err, "there is nothing to copy")
-	<-told
+	<-done
 	list, err := d.volumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
 	require.NoError(t, err)
 	require.Empty(t, list.Items)
@@ -185,6 +189,48 @@ func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
 	d.takes()
 	_, err = d.create(asked, "flexlvm/pvc-1")
 	require.NoError(t, err)
+}
+
+// A node tries again what it could not take: one that it has taken by the time of the
+// withdrawal stays, and the next call gets it.
+func TestASnapshotThatWasTakenMeanwhileIsNotWithdrawn(t *testing.T) {
+	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
+	fresh := "2" // the fake server counts no versions and checks no preconditions
+	d.server.PrependReactor("delete", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		only := a.(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
+		if only == nil || only.ResourceVersion == nil || *only.ResourceVersion == fresh {
+			return false, nil, nil
+		}
+		// The client holds its lock while a reactor runs.
+		found, err := d.server.Tracker().Get(a.GetResource(), "", a.(clienttesting.DeleteAction).GetName())
+		require.NoError(t, err)
+		object := found.(*corev1.PersistentVolume).DeepCopy()
+		object.ResourceVersion = fresh
+		for name, value := range persistentvolume.Taken(moment, volume.GiB) {
+			delete(object.Annotations, name)
+			if value != nil {
+				object.Annotations[name] = *value
+			}
+		}
+		require.NoError(t, d.server.Tracker().Update(a.GetResource(), object, ""))
+		return true, nil, apierrors.NewConflict(corev1.Resource("persistentvolumes"), object.Name, errors.New("it has changed"))
+	})
+	done := d.node(func(o *corev1.PersistentVolume) {
+		o.ResourceVersion = "1"
+		d.write(o, persistentvolume.NotTaken("the pool is full"))
+	})
+	_, err := d.create(asked, "flexlvm/pvc-1")
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+	<-done
+	got, err := d.create(asked, "flexlvm/pvc-1")
+	require.NoError(t, err)
+	require.Equal(t, moment, got.GetCreationTime().AsTime())
+
+	_, err = d.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: got.GetSnapshotId()})
+	require.NoError(t, err)
+	list, err := d.volumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
+	require.NoError(t, err)
+	require.Empty(t, list.Items, "whatever its version")
 }
 
 func TestCreateSnapshotRefuses(t *testing.T) {
