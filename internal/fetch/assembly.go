@@ -249,21 +249,7 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 
 // complete verifies an object whose ranges are all done, or begins it anew.
 func (w *worker) complete(ctx context.Context, a *assembly) {
-	err := a.err
-	c := a.check
-	var crc []byte
-	if err == nil {
-		crc, err = a.crc64()
-	}
-	if err == nil {
-		c, err = w.verifyLarge(ctx, a)
-		if err == nil || errors.Is(err, store.ErrChecksum) {
-			c, err = w.judge(a.object, c, a.content(), err, func() error { return w.isKept(ctx, a.file, a.object.Size, crc) })
-		}
-		if err != nil {
-			err = fmt.Errorf("check %q: %w", a.object.Key, err)
-		}
-	}
+	c, crc, err := w.verify(ctx, a)
 	if a.direct != nil {
 		_ = a.direct.Close() // nothing that was written to it is still on its way
 	}
@@ -295,6 +281,23 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		return
 	}
 	w.begin(ctx, a.object, a.tries+1)
+}
+
+// verify returns the check that an object has passed whose ranges are all done, and its CRC64.
+func (w *worker) verify(ctx context.Context, a *assembly) (c store.Check, crc []byte, err error) {
+	if a.err != nil {
+		return a.check, nil, a.err
+	}
+	if crc, err = a.crc64(); err == nil {
+		c, err = w.verifyLarge(ctx, a)
+		if err == nil || errors.Is(err, store.ErrChecksum) {
+			c, err = w.judge(a.object, c, a.content(), err, func() error { return w.isKept(ctx, a.file, a.object.Size, crc) })
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("check %q: %w", a.object.Key, err)
+	}
+	return c, crc, err
 }
 
 // crc64 is the CRC64 of all that came.
