@@ -110,6 +110,9 @@ func TestPlanPromised(t *testing.T) {
 			s.Claim("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 11, func(v *inventory.Volume) { v.Size = 10 * volume.GiB })
 		}, 10 * volume.GiB},
+		"a snapshot whose volume is gone": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
+		}, 0},
 		"no extent known": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = 0
 			s.Claim("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + 1 })

@@ -62,8 +62,8 @@ func unmade(view View) (out []types.UID) {
 	}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		// What had a file system and is gone is not made anew.
-		if c.Usable() && !view.givenUp(c) && c.FS == "" && !there[KeyOfPersistentVolume(c)] {
+		// What had a file system and is gone is not made anew, nor is a snapshot that was taken.
+		if c.Usable() && !view.givenUp(c) && c.FS == "" && !c.Taken && !there[KeyOfPersistentVolume(c)] {
 			out = append(out, c.UID)
 		}
 	}

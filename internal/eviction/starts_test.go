@@ -79,9 +79,10 @@ func TestStarts(t *testing.T) {
 // What is no start: PersistentVolumes that no pod can use, and those whose volume is gone.
 func TestWhatDoesNotStart(t *testing.T) {
 	for name, change := range map[string]func(*persistentvolume.Volume){
-		"given up":         func(c *persistentvolume.Volume) { c.Deleting, c.Phase = true, "Released" },
-		"released":         evictiontest.Phase("Released"),
-		"its data is gone": func(c *persistentvolume.Volume) { c.FS = "1b3c" },
+		"given up":             func(c *persistentvolume.Volume) { c.Deleting, c.Phase = true, "Released" },
+		"released":             evictiontest.Phase("Released"),
+		"its data is gone":     func(c *persistentvolume.Volume) { c.FS = "1b3c" },
+		"its snapshot is gone": func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
