@@ -160,6 +160,8 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied", name, c.Shape.Layout, volume.Thin))
 	case c.Pool() != spec.Pool():
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
+	case c.Encrypted != spec.Encrypted:
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume and its copy must both be encrypted, or neither; use a class like that of the source in place of StorageClass %q", name, request.Class.Name))
 	case c.FSType != spec.FSType:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made with %s, and StorageClass %q makes %s; a copy holds what its source does, so use a class with that %s", name, c.FSType, request.Class.Name, spec.FSType, volume.OptionFSType))
 	case c.Size > spec.Size:

@@ -134,6 +134,9 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"with another file system": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionFSType] = "ext4"
 		}, `was made with ext4, and StorageClass "flexlvm" makes xfs; a copy holds what its source does`, true, controller.ProvisioningFinished},
+		"encrypted": {func(c *cast, _ *controller.ProvisionOptions) {
+			c.volumes[0].Spec.FlexVolume.Options[volume.OptionEncrypted] = "true"
+		}, "must both be encrypted, or neither; use a class like that of the source", true, controller.ProvisioningFinished},
 		"of another cluster": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionCluster] = "x"
 		}, `was made for cluster "x"`, true, controller.ProvisioningFinished},
