@@ -197,7 +197,11 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 		return fail(err)
 	}
 	// Each try freezes the source and takes half a copy away, so not without the room.
-	if err := e.lvm.CheckRoom(ctx, lv, spec.DeviceSize()); err != nil {
+	size := spec.DeviceSize()
+	if spec.Kind == volume.Snapshot {
+		size = lv.Size // it is as large as its source, which may be waiting to grow
+	}
+	if err := e.lvm.CheckRoom(ctx, lv, size); err != nil {
 		return fail(err)
 	}
 	return lv, tags, c, nil

@@ -67,6 +67,7 @@ func TestSnapshot(t *testing.T) {
 
 	// The source goes, and a second snapshot, in any order.
 	second := m.snapshotOf(s, "second")
+	second.Size = 100 * volume.GiB // the source waits for room to grow, and the pool has none
 	_, err = m.MakeSnapshot(m.ctx(), second)
 	require.NoError(t, err)
 	m.unmount(from)
