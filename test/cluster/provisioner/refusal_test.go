@@ -53,7 +53,7 @@ var refusals = map[string]struct {
 		claim: func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "monday"}
 		},
-		event: []string{`data source VolumeSnapshot "monday" is not supported`, "leave dataSource and dataSourceRef out"},
+		event: []string{`dataSource: cloning needs layout "thin"; StorageClass "flexlvm" has "linear"`},
 	},
 	"attributes": {
 		claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },
