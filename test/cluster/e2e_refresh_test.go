@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // Each node gets the next version of a dataset. A pod that runs sees the one with which it began, a pod
@@ -58,7 +60,14 @@ func TestDatasetIsRefreshed(t *testing.T) {
 	require.Less(t, both, int64(40*mib), "what did not change is there once")
 
 	// The next loader finds that nobody reads the old one. It is asked for here, and comes by itself in time.
+	// kubelet unmounts after the pod is gone.
+	uid := l.kubectl("get", "pod", "old", "-o", "jsonpath={.metadata.uid}")
 	l.kubectl("delete", "pod", "old")
+	await.Until(t, patience, func() string {
+		mounts, err := shared.Node(l.ctx, "node1", "cat", "/proc/self/mountinfo")
+		require.NoError(t, err, mounts)
+		return await.Missing(!strings.Contains(mounts, uid), "the old pod's volume is still mounted")
+	})
 	l.kubectl("annotate", "vm", "atlas", "--overwrite", replica.AnnotationRefresh+"=2")
 	l.until("atlas", func(vm flexlvmv1.VolumeManager) string {
 		if n := nodeOf(vm, "node1").OldVersions + nodeOf(vm, "node2").OldVersions; n != 0 {
