@@ -50,8 +50,8 @@ type source struct {
 
 // A gift is a file that was given to a peer to send.
 type gift struct {
-	to    *source
-	asked bool // the peer was asked for it
+	to   *source          // nil: the next span comes from another one
+	sent map[*source]bool // those that were asked for it since it was begun
 }
 
 const dialTime = 5 * time.Second
@@ -83,7 +83,7 @@ func New(c Config) (*Store, error) {
 func (s *Store) List(ctx context.Context, each func(store.Object) error) error {
 	err := errors.New("there is no peer")
 	for range s.peers {
-		if err = s.readIndex(ctx, s.next("")); err == nil || context.Cause(ctx) != nil {
+		if err = s.readIndex(ctx, s.anyPeer()); err == nil || context.Cause(ctx) != nil {
 			break
 		}
 	}
@@ -133,7 +133,9 @@ func (s *Store) Stat(_ context.Context, key, _ string) (store.Object, store.Sums
 	if !known {
 		return store.Object{}, store.Sums{}, store.ErrGone
 	}
-	s.next(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begin(key)
 	return f.object(), f.sums(), nil
 }
 
@@ -197,21 +199,14 @@ func (s *Store) get(ctx context.Context, from *source, path string, query url.Va
 	return nil, err
 }
 
-// next returns a peer with the fewest faults, and of these one with the least to do. A file
-// that its last peer was asked for already is a fault of that.
-func (s *Store) next(path string) *source {
+func (s *Store) anyPeer() *source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nextLocked(path)
+	return s.best()
 }
 
-func (s *Store) nextLocked(path string) *source {
-	if last := s.given[path]; last != nil {
-		if !last.asked {
-			return last.to
-		}
-		last.to.faults++
-	}
+// best returns a peer with the fewest faults, and of these one with the least to do.
+func (s *Store) best() *source {
 	s.rounds++
 	var best *source
 	for i := range s.peers {
@@ -220,29 +215,47 @@ func (s *Store) nextLocked(path string) *source {
 			best = p
 		}
 	}
-	if path != "" {
-		s.given[path] = &gift{to: best}
-	}
 	return best
+}
+
+// begin gives a file to a peer. If peers have sent it already, it did not match: that is a
+// fault of each of them, as any may have sent the wrong part. One that broke off, too, has
+// the more faults.
+func (s *Store) begin(path string) *gift {
+	last := s.given[path]
+	if last != nil && last.to != nil && len(last.sent) == 0 {
+		return last
+	}
+	if last != nil {
+		for p := range last.sent {
+			p.faults++
+		}
+	}
+	s.given[path] = &gift{to: s.best(), sent: map[*source]bool{}}
+	return s.given[path]
 }
 
 // ask returns the peer to ask for a file, or for one more span of it.
 func (s *Store) ask(path string, whole bool) *source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if whole || s.given[path] == nil {
-		s.nextLocked(path)
+	g := s.given[path]
+	if whole || g == nil {
+		g = s.begin(path)
 	}
-	s.given[path].asked = true
-	return s.given[path].to
+	if g.to == nil {
+		g.to = s.best()
+	}
+	g.sent[g.to] = true
+	return g.to
 }
 
-// forget gives a file to another peer the next time; whose fault it was is known already.
+// forget has the next span of a file come from another peer.
 func (s *Store) forget(path string, from *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := s.given[path]; last != nil && last.to == from {
-		delete(s.given, path)
+		last.to = nil
 	}
 }
 
