@@ -46,13 +46,14 @@ func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 		return false, fmt.Errorf("look at the driver: %w", err)
 	}
 	changed, err = g.place.Install(ctx, g.binary)
-	if err != nil {
-		return changed, err
+	if err != nil && !changed {
+		return false, err
 	}
-	if err := unix.Lstat(g.place.Driver(), &g.file); err != nil {
-		return changed, fmt.Errorf("look at the driver: %w", err)
+	// Also where it failed then: the next Check must not take it for another installation's.
+	if looked := unix.Lstat(g.place.Driver(), &g.file); looked != nil && err == nil {
+		err = fmt.Errorf("look at the driver: %w", looked)
 	}
-	return changed, nil
+	return changed, err
 }
 
 // checkPatience bounds one Check: another installer may hold the lock.

@@ -60,7 +60,8 @@ func (p Place) Driver() string { return filepath.Join(p.Dir(), driverFile) }
 func (p Place) temp() string { return filepath.Join(p.Dir(), tempFile) }
 
 // Install makes the driver a copy of binary. changed is false if it was one already;
-// kubelet then notices nothing.
+// kubelet then notices nothing. With an error, it is true if a file may have been put in
+// its place.
 //
 // It may be killed at any instant: at most it leaves a file whose name begins with a dot,
 // which kubelet ignores and the next Install removes.
@@ -86,7 +87,7 @@ func (p Place) Install(ctx context.Context, binary string) (changed bool, err er
 	}
 	if err := p.replace(source); err != nil {
 		_ = os.Remove(p.temp())
-		return false, err
+		return true, err
 	}
 	same, err := p.holds(source)
 	if err == nil && !same {

@@ -221,6 +221,13 @@ func TestGuard(t *testing.T) {
 	write(t, p.Driver(), "hurt") // in place, so the file is the same one
 	check(true)
 
+	// What Check itself has put there is no other installation's, whatever failed then.
+	g.binary = "/proc/version" // it says that it is empty, so less is copied than it holds
+	_, err = g.Check(ctx)
+	require.ErrorContains(t, err, "does not hold what was written")
+	g.binary = mine
+	check(true)
+
 	require.True(t, install(t, p, "newer"))
 	_, err = g.Check(ctx)
 	require.ErrorIs(t, err, ErrReplaced)
