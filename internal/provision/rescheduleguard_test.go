@@ -78,6 +78,14 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 			controller.ClassesInformer(factory.Storage().V1().StorageClasses().Informer()))...)
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
+	// The fake server loses what changes between a list and its watch.
+	require.Eventually(t, func() bool {
+		watched := data.DeepCopy()
+		watched.Labels = map[string]string{"watched": "yes"}
+		require.NoError(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource(claims), watched, "n"))
+		seen, err := lister.PersistentVolumeClaims("n").Get("data")
+		return err == nil && len(seen.Labels) > 0
+	}, time.Minute, time.Millisecond)
 	go c.Run(t.Context())
 	require.Eventually(t, func() bool {
 		_, err := client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-uid", metav1.GetOptions{})
