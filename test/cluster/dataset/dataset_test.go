@@ -37,35 +37,13 @@ func TestDatasets(t *testing.T) {
 			t.Log(tail(b.dir + "/provisioner.log"))
 		}
 	})
-	t.Run("VCK", k.testVCK)
-	t.Run("stored by VCK", k.testStored)
-	t.Run("replicas", k.testReplicas)
-	t.Run("sources", k.testSources)
-	t.Run("failures", k.testFailures)
-	t.Run("too few nodes", k.testTooFewNodes)
-	t.Run("labels that flap", k.testKept)
-	t.Run("every matching node", k.testEveryNode)
-	t.Run("refresh", k.testRefresh)
-	t.Run("shared", k.testShared)
-	t.Run("displacing", k.testDisplacing)
-	t.Run("peers", k.testPeers)
-	t.Run("quota", k.testQuota)
-	t.Run("many replicas", k.testMany)
-	t.Run("edits", k.testEdited)
-	t.Run("streaming", k.testStream)
-	t.Run("eviction", k.testEviction)
-	t.Run("upload", k.testUpload)
-	t.Run("long names", k.testLongNames)
-	t.Run("strangers", k.testStrangers)
-	t.Run("deleted while loading", k.testDeletedWhileLoading)
-	t.Run("examples", k.testExamples)
-	t.Run("policies", k.testPolicies)
-	t.Run("policies of loaders", k.testLoaderPolicies)
+	t.Run("at once", k.testAtOnce)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
 	t.Run("restart while loading", func(t *testing.T) { k.testRestartWhileLoading(t, binary, &kill) })
-	b.simulateNode(t, "sim-5") // one more, as one does not come back
+	b.simulateNode(t, "sim-7") // one more, as one does not come back
 	t.Run("node lost while loading", k.testLostWhileLoading)
 	t.Run("lost node", k.testLostNode)
+	t.Run("no label is left", b.noLabelLeft)
 	t.Run("nothing was forbidden", func(t *testing.T) {
 		log := tail(b.dir + "/provisioner.log")
 		require.NotContains(t, log, "orbidden")
@@ -80,7 +58,7 @@ func (k *kubelets) testReplicas(t *testing.T) {
 	// Pods may come before the data.
 	await.Until(t, longest, func() string {
 		_, there := s.claims()["v-a"]
-		return await.Missing(there, "no claim for consumers: %s", s.what())
+		return await.Missing(there, "no claim for consumers")
 	})
 	s.consumer("v-a")
 	got := s.status("v", flexlvmv1.StateRunning, "success")
@@ -254,13 +232,13 @@ func (k *kubelets) testEdited(t *testing.T) {
 	s.remove(&claim)
 	await.Until(t, longest, func() string {
 		fresh, there := s.claims()["v-a-0"]
-		return await.Missing(there && fresh.UID != claim.UID && fresh.Annotations[replica.AnnotationComplete] != "", "it does not heal: %s", s.what())
+		return await.Missing(there && fresh.UID != claim.UID && fresh.Annotations[replica.AnnotationComplete] != "", "it does not heal")
 	})
 	readers := s.claims()["v-a"]
 	s.remove(&readers)
 	await.Until(t, longest, func() string {
 		fresh := s.claims()["v-a"]
-		return await.Missing(fresh.UID != readers.UID && fresh.Status.Phase == corev1.ClaimBound, "the consumers' claim does not heal: %s", s.what())
+		return await.Missing(fresh.UID != readers.UID && fresh.Status.Phase == corev1.ClaimBound, "the consumers' claim does not heal")
 	})
 	s.remove(s.get("v"))
 	s.nothingLeft()
@@ -293,7 +271,7 @@ func (k *kubelets) testEviction(t *testing.T) {
 		fresh, there := s.claims()["v-a-0"]
 		return await.Missing(there && fresh.UID != claim.UID, "it was not evicted")
 	})
-	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 1, "it does not heal: %s", s.what()) })
+	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 1, "it does not heal") })
 	s.status("v", flexlvmv1.StateRunning, "success")
 	s.remove(s.get("v"))
 	s.nothingLeft()
@@ -381,7 +359,7 @@ func (k *kubelets) testLostNode(t *testing.T) {
 	s.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lost}})
 	await.Until(t, longest, func() string {
 		labelled := s.labelled("v")
-		return await.Missing(len(labelled) == 2 && !slices.Contains(labelled, lost), "labelled: %v\n%s", labelled, s.what())
+		return await.Missing(len(labelled) == 2 && !slices.Contains(labelled, lost), "labelled: %v", labelled)
 	})
 	s.remove(s.get("v"))
 	s.nothingLeft()

@@ -23,19 +23,19 @@ func (k *kubelets) testDisplacing(t *testing.T) {
 	read, s := k.namespace(t, "displaced-not"), k.namespace(t, "displacing")
 	room := func(size string) {
 		storage, amount := &flexlvmv1.NodeStorage{}, resource.MustParse(size)
-		require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: "sim-4"}, storage))
+		require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: "sim-6"}, storage))
 		pool := &storage.Status.Pools[0]
 		pool.Size, pool.Free, pool.Allocatable = amount, amount, amount
 		require.NoError(t, k.client.Status().Update(t.Context(), storage))
 	}
+	k.ownNode(t, "sim-6")
 	room("13Gi") // for two of 5Gi
-	defer room("10Ti")
-	only := `nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-4]}]}]}}`
+	only := tolerating + `, nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-6]}]}]}}`
 	idle := with(s3, "{aws", `{displaceable: "true", aws`, "replicas: 1", "replicas: 1, "+only)
 	read.make("v", idle)
 	read.status("v", flexlvmv1.StateRunning, "success")
 	read.consumer("v-a")
-	require.Equal(t, "sim-4", read.nodeOf("consumer"))
+	require.Equal(t, "sim-6", read.nodeOf("consumer"))
 	s.make("v", idle)
 	s.status("v", flexlvmv1.StateRunning, "success")
 
@@ -43,18 +43,18 @@ func (k *kubelets) testDisplacing(t *testing.T) {
 	s.status("w", flexlvmv1.StateRunning, "success")
 	got := s.get("v").Status.Volumes[0]
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, got.Nodes[0].State)
-	require.Contains(t, got.Message, "dataset displacing/w/a has its room on node sim-4")
+	require.Contains(t, got.Message, "dataset displacing/w/a has its room on node sim-6")
 	require.NotContains(t, s.claims(), "v-a-0")
 	s.told("w", "Displaces", "claim v-a-0 of dataset displacing/v/a is asked to go")
-	s.told("v", "ReplicaDisplaced", "dataset displacing/w/a needs its room on node sim-4, and no pod reads it")
-	require.Equal(t, []string{"sim-4"}, read.labelled("v"))
+	s.told("v", "ReplicaDisplaced", "dataset displacing/w/a needs its room on node sim-6, and no pod reads it")
+	require.Equal(t, []string{"sim-6"}, read.labelled("v"))
 
 	// A pod wants it, and it asks for room; there is none, as it displaces nothing.
 	s.consumer("v-a")
 	s.status("v", flexlvmv1.StatePending, "no node takes its loader: ")
 	s.remove(s.get("w"))
 	s.status("v", flexlvmv1.StateRunning, "success")
-	require.Equal(t, "sim-4", s.nodeOf("consumer"))
+	require.Equal(t, "sim-6", s.nodeOf("consumer"))
 
 	for _, each := range []*space{read, s} {
 		each.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: each.name, Name: "consumer"}})

@@ -15,39 +15,40 @@ import (
 // takes no loader is named.
 func (k *kubelets) testEveryNode(t *testing.T) {
 	s := k.namespace(t, "every-node")
+	k.ownNode(t, "sim-5")
 	k.kubectl(t, "label", "node", "sim-1", longNode, "ssd=yes")
 	ssd := `nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: ssd, operator: In, values: ["yes"]}]}]}}`
-	s.make("v", with(s3, "replicas: 1", "replicas: All, "+ssd))
+	s.make("v", with(s3, "replicas: 1", "replicas: All, "+tolerating+", "+ssd))
 	got := s.status("v", flexlvmv1.StateRunning, "success")
 	require.EqualValues(t, 2, got.Volumes[0].Replicas)
 	require.ElementsMatch(t, []string{"sim-1", longNode}, s.labelled("v"))
 	require.Contains(t, k.kubectl(t, "get", "vm", "v", "-n", s.name), "2/2")
 	before := s.claims()
 
-	k.kubectl(t, "cordon", "sim-4")
-	defer k.kubectl(t, "uncordon", "sim-4")
-	k.kubectl(t, "label", "node", "sim-2", "sim-4", "ssd=yes")
-	defer k.kubectl(t, "label", "node", "sim-1", longNode, "sim-2", "sim-4", "ssd-")
+	k.kubectl(t, "cordon", "sim-5")
+	defer k.kubectl(t, "uncordon", "sim-5")
+	k.kubectl(t, "label", "node", "sim-2", "sim-5", "ssd=yes")
+	defer k.kubectl(t, "label", "node", "sim-1", longNode, "sim-2", "sim-5", "ssd-")
 	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 3, "labelled: %v", s.labelled("v")) })
-	got = s.status("v", flexlvmv1.StateRunning, "1 of 4 nodes Waiting; v-a-3 on node sim-4: no node takes its loader: ")
-	require.Equal(t, "sim-4", got.Volumes[0].Nodes[3].Node)
+	got = s.status("v", flexlvmv1.StateRunning, "1 of 4 nodes Waiting; v-a-3 on node sim-5: no node takes its loader: ")
+	require.Equal(t, "sim-5", got.Volumes[0].Nodes[3].Node)
 	require.ElementsMatch(t, []string{"sim-1", longNode, "sim-2"}, s.labelled("v"))
 
 	// Nothing is in its claim yet, so that goes at once.
-	k.kubectl(t, "label", "node", "sim-4", "ssd-")
+	k.kubectl(t, "label", "node", "sim-5", "ssd-")
 	s.status("v", flexlvmv1.StateRunning, "success")
 	await.Until(t, longest, func() string {
 		_, there := s.claims()["v-a-3"]
-		return await.Missing(!there, "the claim for sim-4 is still there")
+		return await.Missing(!there, "the claim for sim-5 is still there")
 	})
-	k.kubectl(t, "label", "node", "sim-4", "ssd=yes")
-	k.kubectl(t, "uncordon", "sim-4")
+	k.kubectl(t, "label", "node", "sim-5", "ssd=yes")
+	k.kubectl(t, "uncordon", "sim-5")
 	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 4, "labelled: %v", s.labelled("v")) })
 	for name, claim := range before {
 		require.Equal(t, claim.UID, s.claims()[name].UID, "%s was loaded again", name)
 	}
 	// A number of them again.
-	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+ssd))
+	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+tolerating+", "+ssd))
 	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 2, "labelled: %v", s.labelled("v")) })
 	s.remove(s.get("v"))
 	s.nothingLeft()

@@ -44,7 +44,7 @@ func (k *kubelets) testKept(t *testing.T) {
 	k.kubectl(t, "label", "node", "sim-1", "sim-2", "gpu=yes")
 	message(false)
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(gpu, `["yes"]`, `["no"]`)))
-	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 0, "still labelled: %s", s.what()) })
+	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 0, "still labelled") })
 	k.kubectl(t, "label", "node", "sim-1", "sim-2", "gpu-")
 	s.remove(s.get("v"))
 	s.nothingLeft()

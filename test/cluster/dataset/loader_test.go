@@ -44,7 +44,7 @@ func (s *space) loader(name string) *batchv1.Job {
 	await.Until(s.t, longest, func() string {
 		job = &batchv1.Job{}
 		err := s.client.Get(s.t.Context(), s.key(name), job)
-		return await.Missing(err == nil, "no Job: %v\n%s", err, s.what())
+		return await.Missing(err == nil, "no Job: %v", err)
 	})
 	m := job.ObjectMeta
 	job.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, Labels: m.Labels, Annotations: m.Annotations, OwnerReferences: m.OwnerReferences}

@@ -30,7 +30,7 @@ func (s *space) loads(name string, replicas int) (nodes []string) {
 				}
 			}
 		}
-		return await.Missing(len(nodes) == replicas, "%d load: %s", len(nodes), s.what())
+		return await.Missing(len(nodes) == replicas, "%d load", len(nodes))
 	})
 	return nodes
 }
@@ -76,12 +76,12 @@ func (k *kubelets) testRestartWhileLoading(t *testing.T, binary string, kill *fu
 		return running(corev1.ConditionFalse)
 	})
 	await.Until(t, longest, func() string {
-		return await.Missing(s.job("v-a-0").Status.Succeeded == 1, "the loader has not ended: %s", s.what())
+		return await.Missing(s.job("v-a-0").Status.Succeeded == 1, "the loader has not ended")
 	})
 	require.Empty(t, s.labelled("v"), "nobody is there to say that it is complete")
 	*kill = k.provisioner(t, binary)
 	await.Until(t, longest, func() string {
-		return await.Missing(len(s.labelled("v")) == 1, "what was loaded meanwhile is not served: %s", s.what())
+		return await.Missing(len(s.labelled("v")) == 1, "what was loaded meanwhile is not served")
 	})
 	s.loads("v", 1)
 	s.play(s.name, nil)
@@ -109,7 +109,7 @@ func (k *kubelets) testLostWhileLoading(t *testing.T) {
 	s.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lost}})
 	await.Until(t, longest, func() string {
 		labelled := s.labelled("v")
-		return await.Missing(len(labelled) == 1 && labelled[0] != lost, "labelled: %v\n%s", labelled, s.what())
+		return await.Missing(len(labelled) == 1 && labelled[0] != lost, "labelled: %v", labelled)
 	})
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.NotEqual(t, claim.UID, s.claims()["v-a-0"].UID)

@@ -33,8 +33,8 @@ func (k *kubelets) testExamples(t *testing.T) {
 		}
 		k.kubectl(t, "apply", "-n", s.name, "-f", file)
 	}
-	(&space{k, t, "library"}).status("models", flexlvmv1.StateRunning, "success")
-	(&space{k, t, "team"}).status("models", flexlvmv1.StateRunning, "success")
+	k.space(t, "library").status("models", flexlvmv1.StateRunning, "success")
+	k.space(t, "team").status("models", flexlvmv1.StateRunning, "success")
 	k.kubectl(t, "delete", "-f", filepath.Join(k.source, "examples/datasets/shared.yaml"), "--timeout=60s")
 	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-peers", "s3-refresh", "s3-displaceable", "s3-displacing"} {
 		s.status(name, flexlvmv1.StateRunning, "success")

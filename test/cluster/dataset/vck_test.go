@@ -249,7 +249,7 @@ func advice(status flexlvmv1.VolumeManagerStatus) string {
 func (k *kubelets) testMirror(t *testing.T, s *space) {
 	const name, claim = "e2e-resync", "e2e-resync-vol1-0"
 	await.Until(t, longest, func() string {
-		return await.Missing(s.job(claim).Labels["flexlvm.io/role"] == "mirror", "no mirror: %s", s.what())
+		return await.Missing(s.job(claim).Labels["flexlvm.io/role"] == "mirror", "no mirror")
 	})
 	args := containerOf(s.job(claim)).Args
 	require.Equal(t, []string{"--back", "--", "/data", "s3://e2e-test/cifar-100-python.tar.gz"}, args[len(args)-4:])
@@ -258,7 +258,7 @@ func (k *kubelets) testMirror(t *testing.T, s *space) {
 	s.remove(s.get(name))
 	await.Until(t, longest, func() string {
 		err := k.client.Get(t.Context(), client.ObjectKey{Namespace: s.name, Name: name}, &flexlvmv1.VolumeManager{})
-		return await.Missing(err != nil, "it is still there: %s", s.what())
+		return await.Missing(err != nil, "it is still there")
 	})
 	require.NotContains(t, s.claims(), claim)
 	require.Contains(t, k.uploads(s.name), "e2e-resync-vol1-put", "it went without a last upload")

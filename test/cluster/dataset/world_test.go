@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,14 +37,23 @@ var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
 
 var nodes = []string{"sim-1", "sim-2", longNode, "sim-4"}
 
+// Nodes of single tests, which change them, bear a taint that keeps others away.
+const (
+	ownTaint   = "own"
+	tolerating = "tolerations: [{key: " + ownTaint + ", operator: Exists}]"
+)
+
 // simulateNode makes a Node that is Ready for the scheduler, with a volume group that
 // has room, as its daemon reports it.
-func (b *bed) simulateNode(t *testing.T, name string) {
+func (b *bed) simulateNode(t *testing.T, name string, taints ...corev1.Taint) {
 	t.Helper()
 	ctx := t.Context()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		corev1.LabelHostname: "host-of-" + name[:5], corev1.LabelOSStable: "linux", "sim": name[:5],
-	}}}
+		corev1.LabelHostname: "host-of-" + name[:5], "sim": name[:5],
+	}}, Spec: corev1.NodeSpec{Taints: taints}}
+	if len(taints) == 0 {
+		node.Labels[corev1.LabelOSStable] = "linux" // which one of the examples asks for
+	}
 	require.NoError(t, b.client.Create(ctx, node))
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("1000"),
@@ -119,17 +129,34 @@ func (b *bed) buildProvisioner(t *testing.T) string {
 	return binary
 }
 
+// ownNode makes a node for one test.
+func (b *bed) ownNode(t *testing.T, name string) {
+	t.Helper()
+	b.simulateNode(t, name, corev1.Taint{Key: ownTaint, Effect: corev1.TaintEffectNoSchedule})
+}
+
 // space is a namespace of a test of its own.
 type space struct {
 	*kubelets
 	t    *testing.T
 	name string
+	// labels are those of nodes that its datasets have had.
+	labels map[string]bool
+}
+
+func (k *kubelets) space(t *testing.T, name string) *space {
+	return &space{k, t, name, map[string]bool{}}
 }
 
 func (k *kubelets) namespace(t *testing.T, name string) *space {
 	t.Helper()
 	require.NoError(t, k.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-	s := &space{k, t, name}
+	s := k.space(t, name)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.what())
+		}
+	})
 	await.Until(t, longest, func() string {
 		return await.Missing(k.client.Get(t.Context(), s.key("default"), &corev1.ServiceAccount{}) == nil, "no service account")
 	})
@@ -157,6 +184,9 @@ func (s *space) get(name string) *flexlvmv1.VolumeManager {
 	s.t.Helper()
 	vm := &flexlvmv1.VolumeManager{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), s.key(name), vm))
+	for _, v := range vm.Spec.All() {
+		s.labels[s.label(vm, v.ID)] = true
+	}
 	return vm
 }
 
@@ -171,7 +201,7 @@ func (s *space) status(name string, state flexlvmv1.State, text string) flexlvmv
 		is := got.ObservedGeneration == vm.Generation && got.State == state && len(got.Volumes) > 0 && strings.Contains(got.Volumes[0].Message, text)
 		content, err := json.MarshalIndent(got, "", " ")
 		require.NoError(s.t, err)
-		return await.Missing(is, "VolumeManager %s is not %s with %q: %s\n%s", name, state, text, content, s.what())
+		return await.Missing(is, "VolumeManager %s is not %s with %q: %s", name, state, text, content)
 	})
 	return got
 }
@@ -190,14 +220,17 @@ func (s *space) labelled(name string) []string {
 	s.t.Helper()
 	vm := s.get(name)
 	list := &corev1.NodeList{}
-	require.NoError(s.t, s.client.List(s.t.Context(), list, client.HasLabels{
-		replica.NodeLabel(replica.Hash(s.name, string(vm.UID), vm.Spec.All()[0].ID)),
-	}))
+	require.NoError(s.t, s.client.List(s.t.Context(), list, client.HasLabels{s.label(vm, vm.Spec.All()[0].ID)}))
 	var out []string
 	for _, n := range list.Items {
 		out = append(out, n.Name)
 	}
 	return out
+}
+
+// label is that of nodes that have a dataset.
+func (s *space) label(vm *flexlvmv1.VolumeManager, id string) string {
+	return replica.NodeLabel(replica.Hash(s.name, string(vm.UID), id))
 }
 
 // claims of the namespace.
@@ -226,9 +259,15 @@ func (s *space) nothingLeft() {
 		for _, vm := range managers.Items {
 			left = append(left, "volumemanager "+vm.Name)
 		}
-		out, err := s.cluster.Kubectl(s.t.Context(), "get", "jobs,pods", "-n", s.name, "-o", "name", "-l", "flexlvm.io/volumemanager")
-		require.NoError(s.t, err)
-		left = append(left, strings.Fields(out)...)
+		jobs, pods := &batchv1.JobList{}, &corev1.PodList{}
+		require.NoError(s.t, s.client.List(s.t.Context(), jobs, client.InNamespace(s.name), client.HasLabels{replica.LabelOwner}))
+		for _, job := range jobs.Items {
+			left = append(left, "job "+job.Name)
+		}
+		require.NoError(s.t, s.client.List(s.t.Context(), pods, client.InNamespace(s.name), client.HasLabels{replica.LabelOwner}))
+		for _, pod := range pods.Items {
+			left = append(left, "pod "+pod.Name)
+		}
 		volumes := &corev1.PersistentVolumeList{}
 		require.NoError(s.t, s.client.List(s.t.Context(), volumes))
 		for _, v := range volumes.Items {
@@ -240,7 +279,7 @@ func (s *space) nothingLeft() {
 		require.NoError(s.t, s.client.List(s.t.Context(), nodes))
 		for _, n := range nodes.Items {
 			for label := range n.Labels {
-				if strings.HasPrefix(label, "flexlvm.io/ds-") && s.alone() {
+				if s.labels[label] {
 					left = append(left, "label "+label)
 				}
 			}
@@ -249,11 +288,15 @@ func (s *space) nothingLeft() {
 	})
 }
 
-// alone reports whether no other VolumeManager explains a label.
-func (s *space) alone() bool {
-	list := &flexlvmv1.VolumeManagerList{}
-	require.NoError(s.t, s.client.List(s.t.Context(), list))
-	return len(list.Items) == 0
+// noLabelLeft: no node says any more that it has a dataset, whose ever it was.
+func (b *bed) noLabelLeft(t *testing.T) {
+	list := &corev1.NodeList{}
+	require.NoError(t, b.client.List(t.Context(), list))
+	for _, node := range list.Items {
+		for label := range node.Labels {
+			require.False(t, strings.HasPrefix(label, replica.NodeLabel("")), "node %s still has label %s", node.Name, label)
+		}
+	}
 }
 
 // consumer is a pod that reads a claim.
@@ -262,7 +305,8 @@ func (s *space) consumer(claim string) {
 	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "consumer"},
 		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "c", Image: "busybox:1.36"}},
+			Containers:  []corev1.Container{{Name: "c", Image: "busybox:1.36"}},
+			Tolerations: []corev1.Toleration{{Key: ownTaint, Operator: corev1.TolerationOpExists}},
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true},
 			}}},
