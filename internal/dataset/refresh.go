@@ -74,22 +74,43 @@ func (p *planner) grow(r *Replica) {
 type visit struct {
 	grows    bool // kubelet grows only what a pod has mounted, and consumers mount another claim
 	onDemand bool // somebody asked for a refresh
-	every    time.Duration
-	sweeps   bool // there are old versions
+	next     schedule
+	last     time.Time // when its source was looked at last; only with next
+	sweeps   bool      // there are old versions
 }
 
 func (p *planner) visitOf(r *Replica) visit {
 	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 	v := visit{grows: has.Cmp(asked) < 0, sweeps: loadedReport(r.Claim).OldVersions > 0}
 	if p.refreshes() {
-		v.every = p.Source.Refresh
+		if v.next = p.Source.Refresh; v.next != nil {
+			v.last = lookedAt(r.Claim)
+		}
 		v.onDemand = p.asked() != "" && p.asked() != r.Claim.Annotations[annotationRefreshed]
 	}
 	return v
 }
 
-// refresh reports whether the visit looks at the source.
-func (v visit) refresh() bool { return v.onDemand || v.every > 0 }
+// lookedAt is when a complete replica was last seen to hold what its source has.
+func lookedAt(claim *corev1.PersistentVolumeClaim) time.Time {
+	if at := timeOf(claim, annotationRefreshedAt); !at.IsZero() {
+		return at
+	}
+	took, _ := time.ParseDuration(claim.Annotations[annotationTook]) // what cannot be read is none
+	return claim.CreationTimestamp.Add(took)
+}
+
+// refresh reports whether visits look at the source.
+func (v visit) refresh() bool { return v.onDemand || v.next != nil }
+
+// refreshNow reports whether a visit that begins now looks at the source. By the clock that
+// waits for its time, whatever else a loader comes for; with an interval each does.
+func (v visit) refreshNow(now time.Time) bool {
+	if _, interval := v.next.(every); v.onDemand || v.next == nil || interval {
+		return v.refresh()
+	}
+	return !now.Before(v.next.Next(v.last))
+}
 
 // due is when it is time, after a Job that has ended; the zero time is never.
 func (v visit) due(after *batchv1.Job, asked string) time.Time {
@@ -100,13 +121,17 @@ func (v visit) due(after *batchv1.Job, asked string) time.Time {
 			out = t
 		}
 	}
-	if v.grows && load && v.every == 0 {
+	if v.grows && load && v.next == nil {
 		soonest(at) // the Job before was no visit
 	} else if v.grows {
 		soonest(at.Add(betweenVisits))
 	}
-	if v.every > 0 {
-		soonest(at.Add(v.every))
+	if v.next != nil {
+		since := at
+		if !load && !isRefresh(after) {
+			since = v.last // its time may have come meanwhile
+		}
+		soonest(v.next.Next(since))
 	}
 	// One that failed is not tried again before somebody asks anew.
 	if v.onDemand && after.Annotations[annotationRefreshed] != asked {
@@ -130,10 +155,13 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	}
 	switch {
 	case r.Job == nil && (r.Busy || v == visit{}):
+	case r.Job == nil && !v.grows && !v.sweeps && !v.refreshNow(p.Now):
+		p.keepStale(index, r, status)
+		p.soon(v.next.Next(v.last).Sub(p.Now))
 	case r.Job == nil:
 		p.keepStale(index, r, status)
-		if p.mayVisit(v) {
-			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(v.refresh())})
+		if looks := v.refreshNow(p.Now); p.mayVisit(looks) {
+			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(looks)})
 		}
 		p.soon(whileLoading)
 	case ended(r.Job).IsZero() || going(r.Job):
@@ -154,7 +182,7 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 	case p.Now.Before(due):
 		p.soon(due.Sub(p.Now))
 	default:
-		if p.mayVisit(v) {
+		if p.mayVisit(v.refresh()) {
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
 		p.soon(whileLoading)
@@ -164,8 +192,8 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 // mayVisit reports whether one more visit may begin: a tenth of the replicas, or one, look
 // for news at the same time, so that what is wrong with a version or a source does not
 // come to all nodes at once. They ask the source, so with peers sourceLoaders bounds them, too.
-func (p *planner) mayVisit(v visit) bool {
-	if !v.refresh() {
+func (p *planner) mayVisit(looks bool) bool {
+	if !looks {
 		return true
 	}
 	const share = 10
@@ -296,8 +324,8 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 
 // adviseRefresh says why nothing is refreshed.
 func (p *planner) adviseRefresh() {
-	if (p.Source.Refresh > 0 || p.asked() != "") && !p.refreshes() {
+	if (p.Source.Refresh != nil || p.asked() != "") && !p.refreshes() {
 		p.Advice = append(p.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")
 	}
-	p.Refreshes = p.Source.Refresh > 0 || p.asked() != ""
+	p.Refreshes = p.Source.Refresh != nil || p.asked() != ""
 }

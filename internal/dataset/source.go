@@ -50,7 +50,7 @@ type Source struct {
 	Bandwidth      string        // bytes a second; empty: no bound
 	Stream         bool
 	StreamAfter    string
-	Refresh        time.Duration // how often news are fetched; 0: never
+	Refresh        schedule // when news are fetched; nil: never
 	OutputURL      string
 	Mirror         bool          // what changes is uploaded, to OutputURL or to where it came from
 	Advice         []string      // what whoever wrote the volume should know
@@ -131,7 +131,7 @@ func digest(parts ...any) string {
 var (
 	optionsOfReads = []string{"evictionPolicy", "storageClass", "dataPath", "nodeAffinityGrace"}
 	optionsOfAll   = slices.Concat(optionsOfReads, []string{"outputURL"})
-	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "checksum", "displaceable", "displaces", "peersSecretName", "sourceLoaders"}
+	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "refreshTimeZone", "checksum", "displaceable", "displaces", "peersSecretName", "sourceLoaders"}
 )
 
 // A sourceKind is what a sourceType has of its own.
@@ -301,7 +301,7 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 	if err := s.readDisplacing(options); err != nil {
 		return err
 	}
-	if err := s.readRefresh(options["refresh"]); err != nil {
+	if err := s.readRefresh(options["refresh"], options["refreshTimeZone"]); err != nil {
 		return err
 	}
 	if err := s.readPeers(options); err != nil {

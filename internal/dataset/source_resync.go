@@ -3,7 +3,6 @@ package dataset
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
@@ -50,23 +49,12 @@ func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]
 	return nil
 }
 
-// readRefresh reads how often the source is looked at for changes.
-func (s *Source) readRefresh(text string) error {
-	if text == "" {
-		return nil
+// readRefresh reads when the source is looked at for changes.
+func (s *Source) readRefresh(text, zone string) (err error) {
+	if s.Refresh, err = parseSchedule(text, zone); err != nil {
+		return err
 	}
-	on, err := strconv.ParseBool(text)
-	switch every, bad := time.ParseDuration(text); {
-	case err == nil && !on:
-		return nil
-	case err == nil:
-		s.Refresh = defaultRefresh
-	case bad != nil || every < time.Second:
-		return fmt.Errorf("refresh %q has to be true, or how often, such as 10m, and not less than 1s", text)
-	default:
-		s.Refresh = every
-	}
-	if s.Writable() {
+	if s.Refresh != nil && s.Writable() {
 		return fmt.Errorf("refresh %s: it would bring back what consumers of this volume change; leave it out", text)
 	}
 	return nil

@@ -44,6 +44,8 @@ func (b *bed) testValidation(t *testing.T) {
 		"unknown source":         {volumes(with(s3, "sourceType: S3", "sourceType: FTP")), `Unsupported value: "FTP": supported values: "S3", "S3-Dev", "Pachyderm", "NFS", "Aeon", "HTTP", "HuggingFace", "OCI", "PVC", "GCS", "AzureBlob"`},
 		"cloud without a key":    {volumes(with(web, "HTTP", "GCS", "https://h/l", "gs://bkt/")), "credentialsSecretName has to be set in options"},
 		"claim without name":     {volumes(with(nfs, "NFS", "PVC", "ReadOnlyMany", "ReadWriteOnce", "server: 10.0.0.1, ", "")), "claimName has to be set in options"},
+		"refresh of six fields":  {volumes(with(s3, "{aws", `{refresh: "0 30 3 * * *", aws`)), "refresh has to be \"true\", how often, such as 10m, or the five fields of a cron schedule"},
+		"refresh with a zone":    {volumes(with(s3, "{aws", `{refresh: "CRON_TZ=UTC 30 3 * * *", aws`)), "whose time zone is refreshTimeZone"},
 		"unknown option":         {volumes(with(s3, "{aws", "{tusk: x, aws")), `unknown option "tusk"`},
 		"no labels":              {volumes(with(s3, "labels: {k: v}", "labels: {}")), "labels cannot be empty"},
 		"labels left out":        {volumes(with(s3, "labels: {k: v}, ", "")), "labels: Required value"},

@@ -1,0 +1,95 @@
+package dataset
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+func TestSchedule(t *testing.T) {
+	after := time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC) // in Europe clocks change the night after
+	for name, c := range map[string]struct{ text, zone, want string }{
+		"word":            {"true", "", "2026-03-28T12:05:00Z"},
+		"VCK's word":      {"1", "", "2026-03-28T12:05:00Z"},
+		"interval":        {"90m", "", "2026-03-28T13:30:00Z"},
+		"every night":     {"30 3 * * *", "", "2026-03-29T03:30:00Z"},
+		"working days":    {"0 22 * * MON-FRI", "", "2026-03-30T22:00:00Z"},
+		"in steps":        {"*/20 * * * *", "", "2026-03-28T12:20:00Z"},
+		"by its name":     {"@monthly", "", "2026-04-01T00:00:00Z"},
+		"summer begins":   {"30 3 * * *", "Europe/Berlin", "2026-03-29T01:30:00Z"},
+		"west":            {"0 20 * * *", "America/New_York", "2026-03-29T00:00:00Z"},
+		"in UTC, in word": {"30 3 * * *", "UTC", "2026-03-29T03:30:00Z"},
+	} {
+		s, err := parseSchedule(c.text, c.zone)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, s.Next(after).UTC().Format(time.RFC3339), name)
+	}
+	for _, text := range []string{"", "false", "0"} {
+		s, err := parseSchedule(text, "")
+		require.NoError(t, err)
+		require.Nil(t, s)
+	}
+}
+
+func TestScheduleThatIsRefused(t *testing.T) {
+	for message, c := range map[string]struct{ text, zone string }{
+		`refresh "soon" has to be true, how often, such as 10m, or the five fields of a cron schedule`: {"soon", ""},
+		`refresh "10" has to be true, how often`:                                                       {"10", ""},
+		`refresh "500ms" has to be not less than 1s`:                                                   {"500ms", ""},
+		`refresh "-1h" has to be not less than 1s`:                                                     {"-1h", ""},
+		`such as "30 3 * * 1-5": expected exactly 5 fields, found 6`:                                   {"0 30 3 * * *", ""},
+		`such as "30 3 * * 1-5": end of range (61) above maximum (59)`:                                 {"61 3 * * *", ""},
+		`refresh "0 0 30 2 *" names a time that never comes`:                                           {"0 0 30 2 *", ""},
+		`refresh "@every 1h" is an interval; write it alone, such as 1h`:                               {"@every 1h", ""},
+		`refresh "CRON_TZ=UTC 0 3 * * *" has a time zone; write that in refresh`:                       {"CRON_TZ=UTC 0 3 * * *", ""},
+		`refresh "TZ=0" has a time zone`:                                                               {"TZ=0", ""},
+		`refreshTimeZone "Berlin" is not known; write a name of the IANA`:                              {"0 3 * * *", "Berlin"},
+		`refreshTimeZone "Local" is not known`:                                                         {"0 3 * * *", "Local"},
+		`refreshTimeZone "../zone" is not known`:                                                       {"0 3 * * *", "../zone"},
+		`refreshTimeZone "UTC" with refresh "1h": only a schedule by the clock`:                        {"1h", "UTC"},
+		`refreshTimeZone "UTC" with refresh "": only a schedule by the clock`:                          {"", "UTC"},
+	} {
+		_, err := parseSchedule(c.text, c.zone)
+		require.ErrorContains(t, err, message)
+	}
+}
+
+// By the clock a source is looked at when its time has come, and not when a loader comes for
+// something else; a time that passed while nobody looked is made up for once.
+func TestRefreshByTheClock(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "30 3 * * *" })
+	r := s.holding(0, "one")
+	r.Claim.CreationTimestamp = metav1.NewTime(now)
+	night := time.Date(now.Year(), now.Month(), now.Day()+1, 3, 30, 0, 0, time.UTC)
+	args := func(a Action) []string { return a.Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args }
+
+	s.Now = night.Add(-2 * time.Hour)
+	s.requirePlan()
+	r.Job = nil // as when somebody removed it
+	s.requirePlan()
+	r.Claim.Annotations[annotationLoaded] = `{"state":"complete","contents":"one","oldVersions":1}`
+	out := s.requirePlan("create job v-a-0")
+	require.NotContains(t, args(out.Actions[0]), "--sync", "it only removes old versions")
+	r.goes(out.Actions[0], night.Add(time.Minute), batchv1.JobComplete, `{"state":"complete","contents":"one"}`)
+	s.Now = night.Add(time.Minute)
+	accept(t, Outcome{Actions: s.plan2(t).Actions[:1]})
+	s.requirePlan("delete job v-a-0") // its time came meanwhile
+
+	s.Now = night.Add(time.Hour)
+	r.Job = nil
+	out = s.requirePlan("create job v-a-0")
+	require.Contains(t, args(out.Actions[0]), "--sync")
+	s.Now = s.Now.Add(time.Minute)
+	r.goes(out.Actions[0], s.Now, batchv1.JobComplete, `{"state":"complete","contents":"two"}`)
+	accept(t, Outcome{Actions: s.plan2(t).Actions[:1]})
+	s.requirePlan()
+	s.Now = night.Add(24*time.Hour - time.Second)
+	s.requirePlan()
+	s.Now = night.Add(24 * time.Hour)
+	s.requirePlan("delete job v-a-0")
+}
