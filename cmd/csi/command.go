@@ -19,6 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/logging"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/version"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // nodeVariable tells a pod the name of its node.
@@ -32,6 +33,7 @@ type options struct {
 	socket    string
 	health    string
 	hostNS    bool
+	zeroRate  string
 	logLevel  string
 	logFormat string
 }
@@ -65,6 +67,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
 	f.StringVar(&o.socket, "socket", csidoor.DefaultSocket, "the socket, in kubelet's directory plugins_registry")
 	f.StringVar(&o.health, "health-address", os.Getenv(healthVariable), "address that /healthz is served on; empty: none (default: the environment variable "+healthVariable+")")
+	f.StringVar(&o.zeroRate, "zero-rate", "256Mi", "how many bytes of raw block volumes to zero in a second before pods get them; 0 is no bound")
 	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
 	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
@@ -76,6 +79,10 @@ func command() *cobra.Command {
 func (o options) start(ctx context.Context) error {
 	if o.node == "" {
 		return fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
+	}
+	rate, err := o.rate()
+	if err != nil {
+		return err
 	}
 	log, err := logging.New(os.Stderr, o.logFormat, o.logLevel)
 	if err != nil {
@@ -89,10 +96,18 @@ func (o options) start(ctx context.Context) error {
 	// Only now: a signal that came before would be forgotten by the execve.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return o.run(ctx, log)
+	return o.run(ctx, log, rate)
 }
 
-func (o options) run(ctx context.Context, log *logrus.Logger) error {
+// rate returns the bound on zeroing; 0 for none.
+func (o options) rate() (volume.Bytes, error) {
+	if o.zeroRate == "0" {
+		return 0, nil
+	}
+	return volume.ParseBps("--zero-rate", o.zeroRate)
+}
+
+func (o options) run(ctx context.Context, log *logrus.Logger, zeroRate volume.Bytes) error {
 	host := commands.New("", log)
 	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
 		log.WithError(err).Info("LVM runs in the control group of this driver, with its share of the processor and its limit of memory")
@@ -102,7 +117,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger) error {
 		host.Killable = commands.In(host.Killable, group)
 	}
 	behind := &settler{log: log}
-	engine, err := node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: behind.settle}, host)
+	engine, err := node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, ZeroRate: zeroRate, Settle: behind.settle}, host)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func TestFlagsThatAreWrong(t *testing.T) {
 	}{
 		"no node":    {nil, "--node-name is empty"},
 		"log level":  {[]string{"--node-name=n", "--log-level=loud"}, "log level"},
+		"zero rate":  {[]string{"--node-name=n", "--zero-rate=fast"}, `--zero-rate "fast": is not a rate`},
 		"a word":     {[]string{"now"}, "unknown command"},
 		"no socket":  {[]string{"--node-name=n", "--health-address=", "--host-namespaces=false", "--socket=x.sock", "--log-level=error"}, "must be absolute"},
 		"no address": {[]string{"--node-name=n", "--health-address=nowhere", "--host-namespaces=false"}, "--health-address"},

@@ -150,9 +150,9 @@ func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validat
 	if err != nil {
 		return nil, err
 	}
-	fsType := persistentvolume.FSType(object)
+	mode, fsType := persistentvolume.ModeOf(object), persistentvolume.FSType(object)
 	for _, c := range r.GetVolumeCapabilities() {
-		if why := unfit(c, fsType); why != "" {
+		if why := unfit(c, mode, fsType); why != "" {
 			return &csi.ValidateVolumeCapabilitiesResponse{Message: why}, nil
 		}
 	}
@@ -161,11 +161,14 @@ func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validat
 	}}, nil
 }
 
-// unfit says why a volume with this kind of file system cannot be used in some way; empty
-// where it can.
-func unfit(c *csi.VolumeCapability, fsType string) string {
+// unfit says why a volume of this mode, with this kind of file system, cannot be used in some
+// way; empty where it can.
+func unfit(c *csi.VolumeCapability, mode, fsType string) string {
 	m := c.GetMount()
-	if m == nil || m.GetFsType() != "" && m.GetFsType() != fsType {
+	switch {
+	case mode == volume.ModeBlock && c.GetBlock() == nil:
+		return "the volume is a device, without a file system"
+	case mode != volume.ModeBlock && (m == nil || m.GetFsType() != "" && m.GetFsType() != fsType):
 		return "the volume holds a file system, and that of type " + fsType
 	}
 	switch c.GetAccessMode().GetMode() {

@@ -206,7 +206,9 @@ func TestCapabilities(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	b := serve(t, made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{}))
+	raw := made("pvc-2", "pvc-2", pv.CSI, volume.IOLimits{})
+	raw.Spec.CSI.VolumeAttributes["volumeMode"] = "Block"
+	b := serve(t, made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{}), raw)
 	mounted := func(mode csi.VolumeCapability_AccessMode_Mode, fsType string, flags ...string) *csi.VolumeCapability {
 		return &csi.VolumeCapability{
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
@@ -223,6 +225,8 @@ func TestValidate(t *testing.T) {
 		"as claims have it": {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs", "noatime"), codes.OK, ""},
 		"for one pod":       {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, ""), codes.OK, ""},
 		"block":             {"flexlvm/pvc-1", block, codes.OK, "holds a file system"},
+		"a device":          {"flexlvm/pvc-2", block, codes.OK, ""},
+		"no device":         {"flexlvm/pvc-2", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, ""), codes.OK, "without a file system"},
 		"ext4":              {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "ext4"), codes.OK, "that of type xfs"},
 		"shared":            {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, "xfs"), codes.OK, "the disk of one node"},
 		"options":           {"flexlvm/pvc-1", mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs", "suid"), codes.OK, "suid"},

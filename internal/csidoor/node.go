@@ -55,14 +55,14 @@ func (s *service) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesR
 	return out, nil
 }
 
-// NodePublishVolume mounts the volume on the target, a directory that it makes. The mount is
-// the last step: killed before, it leaves an empty directory.
+// NodePublishVolume mounts the volume on the target, a directory that it makes, or the device on
+// a file. The mount is the last step: killed before, it leaves an empty directory or file.
 func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	p, err := parsePublish(r)
 	if err != nil {
 		return nil, err
 	}
-	made, err := makeTarget(p.as.Target)
+	made, err := makeTarget(p.as.Target, p.block)
 	if err != nil {
 		return nil, err
 	}
@@ -95,25 +95,38 @@ func (s *service) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishV
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-// makeTarget makes the directory that a volume is mounted on, in one that is there.
-func makeTarget(path string) (made bool, err error) {
+// makeTarget makes the directory that a volume is mounted on, or the file for a device, in a
+// directory that is there.
+func makeTarget(path string, file bool) (made bool, err error) {
 	if !filepath.IsAbs(path) {
 		return false, &volume.FieldError{Field: fieldTarget, Value: path, Reason: "is not an absolute path"}
 	}
-	err = os.Mkdir(path, 0o750)
+	if file {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640); err == nil {
+			err = f.Close()
+		}
+	} else {
+		err = os.Mkdir(path, 0o750)
+	}
 	if err == nil || errors.Is(err, os.ErrExist) {
 		return err == nil, nil
 	}
-	return false, fmt.Errorf("make the mount directory: %w", err)
+	return false, fmt.Errorf("make the mount target: %w", err)
 }
 
-// removeTarget removes an empty directory, and nothing else.
+// removeTarget removes an empty directory or an empty file, and nothing else.
 func removeTarget(path string) error {
-	err := unix.Rmdir(path)
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		err = unix.Unlink(path)
+	} else if err == nil {
+		err = unix.Rmdir(path)
+	}
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	return fmt.Errorf("remove the mount directory %s: %w", path, err)
+	return fmt.Errorf("remove the mount target %s: %w", path, err)
 }
 
 // NodeExpandVolume grows a volume where it is mounted. How far it may grow was decided when
@@ -149,7 +162,7 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: int64(space.Size)}, nil
 }
 
-// NodeGetVolumeStats tells what df shows.
+// NodeGetVolumeStats tells what df shows, or how large a device is.
 func (s *service) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() != "" && r.GetVolumePath() == "" {
 		return nil, missing(fieldPath)
@@ -161,6 +174,9 @@ func (s *service) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStat
 	space, err := s.engine.Space(h.group, h.name, r.GetVolumePath())
 	if err != nil {
 		return nil, err
+	}
+	if space.Block {
+		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: int64(space.Size)}}}, nil
 	}
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
 		{Unit: csi.VolumeUsage_BYTES, Total: int64(space.Size), Used: int64(space.Used), Available: int64(space.Free)},

@@ -43,6 +43,41 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, []string{"mount", "mount", "unmount", "unmount"}, d.engine.verbs())
 }
 
+func asBlock(r *csi.NodePublishVolumeRequest) {
+	r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+}
+
+// A device is mounted on a file, and the pod is the one in whose name kubelet asks.
+func TestPublishBlock(t *testing.T) {
+	d := open(t)
+	r := publish(t)
+	asBlock(r)
+	r.VolumeContext["volumeMode"] = "Block"
+	dir := filepath.Join(t.TempDir(), "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1")
+	require.NoError(t, os.MkdirAll(dir, 0o750))
+	r.TargetPath = filepath.Join(dir, "5f1")
+	_, err := d.NodePublishVolume(t.Context(), r)
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "another pod's")
+	require.NoFileExists(t, r.GetTargetPath())
+	r.TargetPath = filepath.Join(dir, "5f0")
+	for range 2 { // kubelet calls again where it was not told of the end
+		_, err = d.NodePublishVolume(t.Context(), r)
+		require.NoError(t, err)
+	}
+	require.FileExists(t, r.GetTargetPath())
+	require.Equal(t, volume.Raw, d.engine.calls[0].spec.FSType)
+	d.engine.space = node.Space{Size: volume.GiB, Block: true}
+	stats, err := d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: r.GetVolumeId(), VolumePath: r.GetTargetPath()})
+	require.NoError(t, err)
+	require.Len(t, stats.GetUsage(), 1)
+	require.Equal(t, int64(volume.GiB), stats.GetUsage()[0].GetTotal())
+	for range 2 {
+		_, err = d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
+		require.NoError(t, err)
+	}
+	require.NoFileExists(t, r.GetTargetPath())
+}
+
 // Each access mode means what Kubernetes means by it.
 func TestAccessModes(t *testing.T) {
 	for mode, as := range map[csi.VolumeCapability_AccessMode_Mode]node.Mounting{
@@ -125,9 +160,12 @@ func TestPublishIsRefused(t *testing.T) {
 		"a short key": {func(r *csi.NodePublishVolumeRequest) {
 			r.VolumeContext["encrypted"], r.Secrets = "true", map[string]string{"key": "hush"}
 		}, codes.InvalidArgument, `secrets: hold an entry "key" that cannot be used: a key has 32 to 4096 bytes, and this one has 4`},
-		"a block volume": {func(r *csi.NodePublishVolumeRequest) {
-			r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
-		}, codes.InvalidArgument, "flexlvm makes file systems"},
+		"a device of a file system": {asBlock, codes.InvalidArgument, `volumeMode "Block": is not what the volumeAttributes of the PersistentVolume say, which is Filesystem`},
+		"a file system of a device": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["volumeMode"] = "Block" }, codes.InvalidArgument, `volumeMode "Filesystem": is not what`},
+		"a device of a dataset": {func(r *csi.NodePublishVolumeRequest) {
+			asBlock(r)
+			r.VolumeContext["volumeMode"], r.VolumeContext["kind"] = "Block", "dataset"
+		}, codes.InvalidArgument, `volumeMode "Block": does not belong to kind dataset`},
 		"another file system":   {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().FsType = "ext4" }, codes.InvalidArgument, `fsType "ext4": is not what the options of the PersistentVolume say: fsType is xfs`},
 		"another than is meant": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["fsType"] = "ext4" }, codes.InvalidArgument, `fsType "xfs": is not what the options`},
 		"an unsafe option":      {func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().MountFlags = []string{"noquota"} }, codes.InvalidArgument, `mountOptions "noquota"`},

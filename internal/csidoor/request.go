@@ -2,6 +2,7 @@ package csidoor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -55,8 +56,9 @@ func parseHandle(id string) (handle, error) {
 
 // A publication is what NodePublishVolume asks for.
 type publication struct {
-	spec volume.Spec
-	as   node.Mounting
+	spec  volume.Spec
+	as    node.Mounting
+	block bool // the device, and not a file system
 }
 
 // parsePublish reads a request as strictly as can be: what is not understood is refused, so
@@ -81,6 +83,9 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if p.spec, err = parseAttributes(h, r.GetVolumeContext()); err != nil {
 		return publication{}, err
 	}
+	if err := p.checkMode(); err != nil {
+		return publication{}, err
+	}
 	if err := p.spec.CheckFSType("fsType", r.GetVolumeCapability().GetMount().GetFsType()); err != nil {
 		return publication{}, err
 	}
@@ -94,6 +99,19 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 		return publication{}, &volume.FieldError{Field: fieldMountOptions, Reason: "are not supported for the readers of a dataset; remove them from the PersistentVolume"}
 	}
 	return p, p.spec.Validate()
+}
+
+// checkMode refuses a PersistentVolume whose own volumeMode says something else than its
+// attributes.
+func (p *publication) checkMode() error {
+	asked := volume.ModeFilesystem
+	if p.block {
+		asked = volume.ModeBlock
+	}
+	if made := p.spec.FSType.VolumeMode(); asked != made {
+		return &volume.FieldError{Field: volume.OptionVolumeMode, Value: asked, Reason: fmt.Sprintf("is not what the volumeAttributes of the PersistentVolume say, which is %s; let both say the same", made)}
+	}
+	return nil
 }
 
 // key reads the key of an encrypted volume. For any other there must be no Secret.
@@ -143,10 +161,14 @@ func checkPod(target, uid string) error {
 }
 
 // podOf returns the UID of the pod whose volume is to be mounted on a target, as kubelet
-// names it: its directory, and in that pods/UID/volumes/kubernetes.io~csi/PV/mount. It is
-// empty for other paths.
+// names it: its directory, and in that pods/UID/volumes/kubernetes.io~csi/PV/mount, or
+// plugins/kubernetes.io/csi/volumeDevices/publish/PV/UID for a device. It is empty for other
+// paths.
 func podOf(target string) string {
 	parts := strings.Split(target, "/")
+	if n := len(parts) - 7; n >= 0 && slices.Equal(parts[n:n+5], []string{"plugins", "kubernetes.io", "csi", "volumeDevices", "publish"}) {
+		return parts[n+6]
+	}
 	if n := len(parts) - 6; n >= 0 && parts[n] == "pods" && parts[n+2] == "volumes" && parts[n+3] == "kubernetes.io~csi" {
 		return parts[n+1]
 	}
@@ -156,10 +178,9 @@ func podOf(target string) string {
 // capability reads how the volume is to be used.
 func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 	m := c.GetMount()
+	p.block = c.GetBlock() != nil
 	switch {
-	case c.GetBlock() != nil:
-		return &volume.FieldError{Field: "volumeMode", Value: "Block", Reason: "is not supported: flexlvm makes file systems; use volumeMode Filesystem"}
-	case m == nil:
+	case m == nil && !p.block:
 		return &volume.FieldError{Field: fieldCapability, Reason: "says neither mount nor block"}
 	case m.GetVolumeMountGroup() != "":
 		return &volume.FieldError{Field: "volume_mount_group", Value: m.GetVolumeMountGroup(), Reason: "is not supported: kubelet itself gives the files to the pod's fsGroup"}

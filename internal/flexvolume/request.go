@@ -54,6 +54,9 @@ func parseRequest(text string, needed ...string) (request, error) {
 	if r.spec.Encrypted {
 		return request{}, &volume.FieldError{Field: volume.OptionEncrypted, Value: "true", Reason: "is for the CSI driver alone: kubelet would pass the key to this driver in its arguments, and write it to its log; use a class with door: csi"}
 	}
+	if r.spec.FSType == volume.Raw {
+		return request{}, &volume.FieldError{Field: volume.OptionVolumeMode, Value: volume.ModeBlock, Reason: "is for the CSI driver alone: kubelet gives pods no devices through FlexVolume drivers; use a class with door: csi"}
+	}
 	if owner := r.spec.OwnerNamespace; owner != "" {
 		return request{}, &volume.FieldError{Field: volume.OptionOwner, Value: owner, Reason: "is for the CSI driver alone: options of this driver can be written into a pod, so they do not say whose volume it is"}
 	}

@@ -47,7 +47,10 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 	for device, points := range mounts {
 		for _, p := range points {
 			pod, name, is := podPath(p.Path)
-			if _, ours := limits[name]; is && ours && ofVolumes(p.Type) {
+			if is = is && ofVolumes(p.Type); !is {
+				pod, name, is = podDevice(p.Path)
+			}
+			if _, ours := limits[name]; is && ours {
 				out = append(out, podVolume{pod: pod, pv: name, device: device})
 			}
 		}
@@ -77,6 +80,17 @@ func podPath(path string) (pod, name string, is bool) {
 		return ofPlugin(parts[:last], "kubernetes.io~csi")
 	}
 	return "", "", false
+}
+
+// podDevice is podPath of a raw block volume:
+// <its root>/plugins/kubernetes.io/csi/volumeDevices/publish/<PersistentVolume>/<UID>.
+func podDevice(path string) (pod, name string, is bool) {
+	parts := strings.Split(path, "/")
+	n := len(parts)
+	if n < 8 || !slices.Equal(parts[n-7:n-2], []string{"plugins", "kubernetes.io", "csi", "volumeDevices", "publish"}) {
+		return "", "", false
+	}
+	return parts[n-1], parts[n-2], true
 }
 
 func ofPlugin(parts []string, plugin string) (pod, name string, is bool) {

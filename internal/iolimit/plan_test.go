@@ -47,8 +47,9 @@ func TestPodVolumes(t *testing.T) {
 		4: at("tmpfs", pods+"a/volumes/flexlvm.io~flexlvm/pv-1"),
 		5: at("ext4", "/"),
 		6: at("ext4", pods+"c/volumes/kubernetes.io~csi/pv-2/mount"),
+		7: at("devtmpfs", "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-1/d", "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv-1/dev/d"),
 	}
-	require.Equal(t, []podVolume{{"a", "pv-1", 1}, {"a", "pv-2", 2}, {"b", "pv-1", 1}, {"c", "pv-2", 6}},
+	require.Equal(t, []podVolume{{"a", "pv-1", 1}, {"a", "pv-2", 2}, {"b", "pv-1", 1}, {"c", "pv-2", 6}, {"d", "pv-1", 7}},
 		podVolumes(mounts, map[string]volume.IOLimits{"pv-1": {WriteBps: 5000}, "pv-2": {}}))
 	require.Empty(t, podVolumes(mounts, nil))
 }

@@ -41,12 +41,14 @@ type Client struct {
 	run   exec.Interface
 	locks lock.Dir
 	sync  func(device string) error // flushes its disk
+	// tenants are the devices that LVM is kept from.
+	tenants tenants
 }
 
 // New returns a client that runs commands with run, one at a time on this node. run must
 // not kill them.
 func New(run exec.Interface, locks lock.Dir) *Client {
-	return &Client{run: run, locks: locks, sync: syncDevice}
+	return &Client{run: run, locks: locks, sync: syncDevice, tenants: hostTenants()}
 }
 
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
@@ -55,6 +57,9 @@ func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, 
 		return nil, err
 	}
 	defer release()
+	if name != "dmsetup" {
+		args = hidden(args, c.tenants.devices())
+	}
 	return c.run.CommandContext(ctx, name, args...).Output()
 }
 

@@ -59,6 +59,8 @@ func movable(object *corev1.PersistentVolume, door pv.Door) error {
 		return fmt.Errorf("the name of PersistentVolume %s is too long: %s must fit, too", object.Name, placeholderName(object.Name))
 	case door == pv.Flex && parsed.Encrypted:
 		return fmt.Errorf("PersistentVolume %s is encrypted, and kubelet would pass its key to the FlexVolume driver in arguments; it stays with the CSI driver", object.Name)
+	case door == pv.Flex && parsed.FSType == volume.Raw:
+		return fmt.Errorf("PersistentVolume %s has volumeMode Block, and kubelet gives pods no devices through FlexVolume drivers; it stays with the CSI driver", object.Name)
 	case door == pv.Flex && len(object.Spec.MountOptions) > 0:
 		return fmt.Errorf("PersistentVolume %s has mount options (%v), which FlexVolumes cannot have; it stays with the CSI driver", object.Name, object.Spec.MountOptions)
 	case door == pv.Flex && slices.Contains(object.Spec.AccessModes, corev1.ReadWriteOncePod):

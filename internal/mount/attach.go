@@ -174,5 +174,8 @@ func (a *Attached) Close() error {
 	}
 	fd := a.fd
 	a.fd = -1
+	if a.root == nil { // a node
+		return unix.Close(fd)
+	}
 	return errors.Join(a.root.Close(), unix.Close(fd))
 }

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -21,4 +22,19 @@ func Clone(path string) (*Attached, error) {
 		return nil, fmt.Errorf("open the mount at %s: %w", path, err)
 	}
 	return &Attached{fd: fd, root: os.NewFile(uintptr(root), path)}, nil
+}
+
+// AttachNode mounts the node of a block device alone, at path, which may be a symbolic link,
+// once more in no tree. It must lead to the device of this number.
+func AttachNode(path string, number uint64) (*Attached, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("clone the device node %s: %w", path, err)
+	}
+	node := &Attached{fd: fd}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != number {
+		return nil, errors.Join(fmt.Errorf("clone the device node %s: it does not lead to device %d:%d", path, unix.Major(number), unix.Minor(number)), err, node.Close())
+	}
+	return node, nil
 }

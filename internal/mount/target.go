@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Target is a directory to mount on. It is held open, so the mount goes onto the very
-// directory that was checked.
+// A Target is a directory to mount on, or a file. It is held open, so the mount goes onto the
+// very directory that was checked.
 type Target struct {
 	Path string
 	dir  *os.File
+	file bool
 }
 
 // A TargetError says what is wrong with a target directory.
@@ -60,11 +61,29 @@ func checkPath(path string) error {
 	return nil
 }
 
+// OpenFileTarget is OpenTarget of a file, which the node of a device is to be mounted on.
+func OpenFileTarget(path string) (*Target, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, &TargetError{path, "does not exist"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open mount target %s: %w", path, err)
+	}
+	return &Target{Path: path, dir: os.NewFile(uintptr(fd), path), file: true}, nil
+}
+
 // Close releases the directory.
 func (t *Target) Close() error { return t.dir.Close() }
 
-// Empty fails unless the directory holds nothing.
+// Empty fails unless the directory holds nothing, or the file is a plain and empty one.
 func (t *Target) Empty() error {
+	if t.file {
+		return t.emptyFile()
+	}
 	names, err := t.dir.Readdirnames(1)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -75,12 +94,27 @@ func (t *Target) Empty() error {
 	return &TargetError{t.Path, fmt.Sprintf("is not empty: it holds %q, which a mount would hide; move it away", names[0])}
 }
 
+func (t *Target) emptyFile() error {
+	info, err := t.dir.Stat()
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at mount target %s: %w", t.Path, err)
+	case !info.Mode().IsRegular():
+		return &TargetError{t.Path, "is no plain file, which the node of a device could be mounted on"}
+	case info.Size() > 0:
+		return &TargetError{t.Path, "is a file that is not empty, which a mount would hide; move it away"}
+	}
+	return nil
+}
+
 // A Point is something mounted on a directory.
 type Point struct {
 	Path   string
 	Type   string // of the file system
 	Source string
-	Number uint64 // of the device, as in stat's st_rdev
+	// Number is that of the device of the file system, as in stat's st_rdev; where the node of
+	// a block device is mounted alone, that of the device.
+	Number uint64
 	Root   string // the directory of the file system that is mounted
 	// ReadOnly: this mount is, whatever the file system is.
 	ReadOnly bool
@@ -117,9 +151,20 @@ func points(match func(*mountinfo.Info) bool) ([]Point, error) {
 	}
 	found := make([]Point, 0, len(infos))
 	for _, i := range infos {
-		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: deviceOf(i), Root: i.Root, ReadOnly: isReadOnly(i)})
+		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: numberOf(i), Root: i.Root, ReadOnly: isReadOnly(i)})
 	}
 	return found, nil
+}
+
+// numberOf looks at what is mounted only where that may be a node of a device: a look at
+// another file system may never end.
+func numberOf(i *mountinfo.Info) uint64 {
+	var st unix.Stat_t
+	if i.Root != "/" && (i.FSType == "devtmpfs" || i.FSType == "tmpfs") &&
+		unix.Lstat(i.Mountpoint, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return st.Rdev
+	}
+	return deviceOf(i)
 }
 
 func isReadOnly(i *mountinfo.Info) bool {

@@ -72,12 +72,7 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	if err := e.stretch(ctx, d, f.content, key); err != nil {
 		return found{}, err
 	}
-	fs, err := e.withQuota(ctx, f, spec)
-	if err != nil {
-		return found{}, err
-	}
-	// What was set must be on the disk before the tags say that it is.
-	if err := errors.Join(fs.Close(), awaitClosed(ctx, f.content.path)); err != nil {
+	if err := e.limitCopy(ctx, f, spec); err != nil {
 		return found{}, err
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}, []string{volume.Ready.Tag()}); err != nil {
@@ -86,6 +81,19 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	e.after("tag ready")
 	f.tags.State, f.tags.Clone = volume.Ready, ""
 	return f, nil
+}
+
+// limitCopy gives the file system of a copy its limits, durably.
+func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error {
+	if f.tags.FSType == volume.Raw {
+		return nil
+	}
+	fs, err := e.withQuota(ctx, f, spec)
+	if err != nil {
+		return err
+	}
+	// What was set must be on the disk before the tags say that it is.
+	return errors.Join(fs.Close(), awaitClosed(ctx, f.content.path))
 }
 
 // copyAgain takes a copy anew that an earlier call has left half-made. As long as
@@ -220,7 +228,7 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	case (t.LUKS != "") != spec.Encrypted:
 		return refused("%s and its copy must both be encrypted, or neither: a copy is encrypted with the key of what it is copied from; use a class like that of the other", what)
 	case t.FSType != spec.FSType:
-		return refused("%s was made with %s, and a copy of it cannot be %s; use a class like that of the other", what, t.FSType, spec.FSType)
+		return otherContent(what, t.FSType, spec.FSType)
 	case t.Kind != volume.Claim && (t.Kind != volume.Snapshot || spec.Kind == volume.Snapshot):
 		return refused("%s is of kind %q, and no %s is taken of it", what, t.Kind, copyNoun(spec))
 	case lv.Shape.Layout != volume.Thin || lv.Shape.ThinPool != spec.ThinPool:
@@ -233,6 +241,14 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}
 	return nil
+}
+
+// otherContent is the error where a volume and its copy would hold different things.
+func otherContent(what string, is, asked volume.FSType) error {
+	if is.VolumeMode() != asked.VolumeMode() {
+		return refused("%s has volumeMode %s, and its copy cannot have %s; let both be the same", what, is.VolumeMode(), asked.VolumeMode())
+	}
+	return refused("%s was made with %s, and a copy of it cannot be %s; use a class like that of the other", what, is, asked)
 }
 
 func copyNoun(spec volume.Spec) string {
@@ -248,6 +264,9 @@ func flush(lv lvm.LogicalVolume, c content) error {
 	if !lv.Open || c.path == "" {
 		return nil
 	}
+	if _, raw := c.filesystem.(blockKind); raw {
+		return flushDevice(c.path)
+	}
 	fs, err := mount.Attach(c.words().mount, c.path, false)
 	if err != nil {
 		return err
@@ -261,6 +280,9 @@ func flush(lv lvm.LogicalVolume, c content) error {
 // makeItsOwn gives a copy the UUID of its tags. Its log is replayed first, by a mount
 // in no tree; the kernel takes no two file systems of one UUID without being told.
 func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
+	if f.tags.FSType == volume.Raw {
+		return nil // its tags alone say which it is
+	}
 	fs, err := mount.AttachCopy(f.content.words().mount, f.content.path)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -112,9 +113,9 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 	}
 	m, err := mappingOf(d, tags)
 	switch {
-	case errors.Is(err, luks.ErrNoMapping):
+	case errors.Is(err, dm.ErrNoMapping):
 		// Unkillable, as LVM: cut short, it would leave half a device.
-		if err := luks.Open(ctx, e.host.Unkillable, d.Path, luks.MappingName(d.VolumeUUID), key); err != nil {
+		if err := luks.Open(ctx, e.host.Unkillable, d.Path, dm.CryptName(d.VolumeUUID), key); err != nil {
 			return content{}, wrongKey(d, err)
 		}
 		e.after("luksOpen")
@@ -145,10 +146,10 @@ func wrongKey(d lvm.Device, err error) error {
 	return fmt.Errorf("the key of volume %s/%s is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key that it was made with (a copy: that of what it was copied from): %w", d.Group, d.Name, err)
 }
 
-// opened is open for callers without a key: the error is luks.ErrNoMapping if the container
-// is not open.
+// opened is open for callers without a key: the error is dm.ErrNoMapping if the container
+// is not open, or a raw block volume is not handed out.
 func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (content, error) {
-	if tags.LUKS == "" {
+	if tags.LUKS == "" && tags.FSType != volume.Raw {
 		return e.contentOf(d, tags), nil
 	}
 	m, err := mappingOf(d, tags)
@@ -163,13 +164,13 @@ func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (co
 }
 
 // contentOn is contentOf on the mapping of an encrypted volume.
-func (e *Engine) contentOn(m luks.Mapping, tags volume.Tags) (content, error) {
+func (e *Engine) contentOn(m dm.Mapping, tags volume.Tags) (content, error) {
 	return e.contentOf(lvm.Device{Path: m.Path, Number: m.Number}, tags), checkNode(m)
 }
 
 // checkNode makes sure that the path of a mapping leads to it: a stale node in /dev could lead
 // to another volume's. lvm.FindDevice checks that of the logical volume.
-func checkNode(m luks.Mapping) error {
+func checkNode(m dm.Mapping) error {
 	var st unix.Stat_t
 	if err := unix.Stat(m.Path, &st); err != nil {
 		return fmt.Errorf("find device %s: %w; run `dmsetup mknodes %s`", m.Path, err, m.Name)
@@ -181,14 +182,18 @@ func checkNode(m luks.Mapping) error {
 	return nil
 }
 
-// mappingOf returns the mapping of the container of the tags, whoever has opened it.
-func mappingOf(d lvm.Device, tags volume.Tags) (luks.Mapping, error) {
-	m, err := luks.On(luks.Sys, d.Number)
+// mappingOf returns the mapping of the container of the tags, or of the raw block volume that
+// it is, whoever has made it.
+func mappingOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
+	m, err := dm.On(dm.Sys, d.Number)
 	if err != nil {
-		return luks.Mapping{}, err
+		return dm.Mapping{}, err
 	}
-	if m.Name != luks.MappingName(d.VolumeUUID) || m.UUID != tags.LUKS {
-		return luks.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s of the encrypted volume %s, and it should be %s; look at it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
+	if tags.FSType == volume.Raw {
+		return m, checkBlockMapping(d, m)
+	}
+	if m.Name != dm.CryptName(d.VolumeUUID) || m.UUID != tags.LUKS {
+		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s of the encrypted volume %s, and it should be %s; look at it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
 	}
 	return m, nil
 }
@@ -209,7 +214,7 @@ func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.
 	if size >= device-volume.LUKSHeader {
 		return nil
 	}
-	if err := luks.Resize(ctx, e.host.Unkillable, luks.MappingName(d.VolumeUUID), key); err != nil {
+	if err := luks.Resize(ctx, e.host.Unkillable, dm.CryptName(d.VolumeUUID), key); err != nil {
 		return wrongKey(d, err)
 	}
 	e.after("luksResize")
@@ -219,8 +224,8 @@ func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.
 // volumeByNumber is lvm.DeviceByNumber for what is mounted: also of the logical volume below
 // a mapping.
 func volumeByNumber(number uint64) (lvm.Device, error) {
-	m, err := luks.ByNumber(luks.Sys, number)
-	if errors.Is(err, luks.ErrNoMapping) {
+	m, err := dm.ByNumber(dm.Sys, number)
+	if errors.Is(err, dm.ErrNoMapping) {
 		return lvm.DeviceByNumber(number)
 	}
 	if err != nil {
@@ -231,8 +236,8 @@ func volumeByNumber(number uint64) (lvm.Device, error) {
 
 // contentNumbers are those that the file system on a device may be mounted by.
 func contentNumbers(d lvm.Device) ([]uint64, error) {
-	m, err := luks.On(luks.Sys, d.Number)
-	if errors.Is(err, luks.ErrNoMapping) {
+	m, err := dm.On(dm.Sys, d.Number)
+	if errors.Is(err, dm.ErrNoMapping) {
 		return []uint64{d.Number}, nil
 	}
 	return []uint64{d.Number, m.Number}, err
@@ -253,17 +258,18 @@ func mountsOn(d lvm.Device, mounted map[uint64][]mount.Point) ([]mount.Point, er
 
 // awaitMapping is awaitResumed for the mapping on a device as well, if there is one.
 func awaitMapping(ctx context.Context, d lvm.Device) error {
-	if m, err := luks.On(luks.Sys, d.Number); err == nil {
+	if m, err := dm.On(dm.Sys, d.Number); err == nil {
 		return awaitResumed(ctx, lvm.Device{Path: m.Path, Number: m.Number}) // and what is below
 	}
 	return awaitResumed(ctx, d)
 }
 
-// CloseUnused closes the encrypted volumes that nobody has mounted: a call was killed between
-// the unmount and that, or somebody had the device open for a moment. What cannot be closed
-// is left; the error is about what could not be looked at.
+// CloseUnused closes the encrypted volumes, and takes back the devices of raw block volumes,
+// that nobody has mounted: a call was killed between the unmount and that, or somebody had the
+// device open for a moment. What cannot be closed is left; the error is about what could not be
+// looked at.
 func (e *Engine) CloseUnused(ctx context.Context) error {
-	all, failed := luks.Mappings(luks.Sys)
+	all, failed := dm.Mappings(dm.Sys)
 	for _, m := range all {
 		d, err := lvm.DeviceByNumber(m.Device)
 		if err != nil {
@@ -284,17 +290,18 @@ func (e *Engine) CloseUnused(ctx context.Context) error {
 	return failed
 }
 
-// closeUnused closes the container on a device, under its volume's lock, unless somebody has
-// it mounted or open.
+// closeUnused closes the container on a device, or takes back the device of a raw block volume,
+// under its volume's lock, unless somebody has it mounted or open.
 func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
-	m, err := luks.On(luks.Sys, d.Number)
-	if errors.Is(err, luks.ErrNoMapping) {
+	m, err := dm.On(dm.Sys, d.Number)
+	if errors.Is(err, dm.ErrNoMapping) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if m.Name != luks.MappingName(d.VolumeUUID) {
+	block := m.Name == dm.BlockName(d.VolumeUUID)
+	if !block && m.Name != dm.CryptName(d.VolumeUUID) {
 		return nil // somebody else's
 	}
 	if err := (lvm.Device{Path: m.Path, Number: m.Number}).CheckResumed(); err != nil {
@@ -314,6 +321,9 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close mapping: %w", err)
 	}
+	if block {
+		return e.takeBack(ctx, m)
+	}
 	if err := luks.Close(ctx, e.host.Unkillable, m.Name); err != nil && !errors.Is(err, luks.ErrBusy) {
 		return err
 	}
@@ -326,7 +336,7 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 func (e *Engine) closeAfter(ctx context.Context, d lvm.Device) {
 	if err := e.closeUnused(ctx, d); err != nil {
 		e.log.WithError(err).WithField("volume", string(d.Group)+"/"+string(d.Name)).
-			Warn("the encrypted volume is not in use and was not closed; that is tried again")
+			Warn("the volume is not in use and its mapping was not closed; that is tried again")
 	}
 }
 
@@ -335,21 +345,24 @@ func (e *Engine) closeAfter(ctx context.Context, d lvm.Device) {
 // taken without the key. The content has no path where the source is not open: there is nothing
 // to be written back.
 func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, key luks.Key) (content, error) {
-	if tags.LUKS == "" {
+	switch {
+	case tags.FSType == volume.Raw:
+	case tags.LUKS == "":
 		c := e.contentOf(d, tags)
 		_, err := checkFilesystem(lv, tags, c, true)
 		return c, err
+	default:
+		if _, err := header(lv, tags, d, true); err != nil {
+			return content{}, err
+		}
 	}
-	if _, err := header(lv, tags, d, true); err != nil {
-		return content{}, err
-	}
-	if spec.Kind != volume.Snapshot {
+	if tags.LUKS != "" && spec.Kind != volume.Snapshot {
 		if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 			return content{}, wrongKey(d, err)
 		}
 	}
 	c, err := e.opened(ctx, d, tags)
-	if errors.Is(err, luks.ErrNoMapping) {
+	if errors.Is(err, dm.ErrNoMapping) {
 		err = nil
 	}
 	return c, err

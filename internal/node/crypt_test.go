@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/luks/lukstest"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -147,16 +148,16 @@ func TestMappingByAStaleNode(t *testing.T) {
 	require.NoError(t, err)
 	tags, link := encryptedTags(volume.Creating, lukstest.UUID), filepath.Join(t.TempDir(), "mapping")
 	require.NoError(t, os.Symlink("/dev/null", link))
-	c, err := e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
+	c, err := e.contentOn(dm.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
 	require.NoError(t, err)
 	require.Equal(t, link, c.path)
 	require.Equal(t, null.Rdev, c.number)
 
 	require.NoError(t, os.Remove(link))
 	require.NoError(t, os.Symlink("/dev/zero", link))
-	_, err = e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
+	_, err = e.contentOn(dm.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
 	require.ErrorContains(t, err, "it leads to device 1:5, and the mapping is 1:3; run `dmsetup mknodes mapping`")
 	require.NoError(t, os.Remove(link))
-	_, err = e.contentOn(luks.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
+	_, err = e.contentOn(dm.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
 	require.ErrorContains(t, err, "dmsetup mknodes mapping")
 }

@@ -42,6 +42,9 @@ type Config struct {
 	Now      func() time.Time
 	// WipeRate bounds how many bytes a second a removal wipes; 0 is no bound.
 	WipeRate volume.Bytes
+	// ZeroRate bounds how many bytes a second of a raw block volume are zeroed before pods get
+	// them; 0 is no bound.
+	ZeroRate volume.Bytes
 	// Settle is called after a volume's first mount and arranges for Engine.Settle to be
 	// called soon, so that kubelet need not wait for that. If it is nil, Mount settles
 	// the volume itself before handing it out, as it always does one that is encrypted.
@@ -69,6 +72,7 @@ type Engine struct {
 	log     logrus.FieldLogger
 	rate    volume.Bytes
 
+	zeroRate            volume.Bytes
 	stateDir            string
 	patience, roomRetry time.Duration
 }
@@ -97,8 +101,10 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		silent.SetOutput(io.Discard)
 		cfg.Log = silent
 	}
-	if cfg.WipeRate < 0 {
-		return nil, fmt.Errorf("configure engine: WipeRate %d is negative", int64(cfg.WipeRate))
+	for field, rate := range map[string]volume.Bytes{"WipeRate": cfg.WipeRate, "ZeroRate": cfg.ZeroRate} {
+		if rate < 0 {
+			return nil, fmt.Errorf("configure engine: %s %d is negative", field, int64(rate))
+		}
 	}
 	locks := lock.Dir(cfg.LockDir)
 	return &Engine{
@@ -112,6 +118,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		log:     cfg.Log,
 		rate:    cfg.WipeRate,
 
+		zeroRate: cfg.ZeroRate,
 		stateDir: cfg.StateDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 	}, nil

@@ -10,7 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A content is what a volume holds: its file system, and the device that this lies on.
+// A content is what a volume holds: its file system, and the device that this lies on. Of a raw
+// block volume (blockKind) it is the device alone.
 type content struct {
 	filesystem
 	path   string
@@ -90,8 +91,11 @@ func (noFilesystem) Is(target error) bool { return target == errNoFilesystem }
 // contentOf returns what a volume with these tags holds, on its device d.
 func (e *Engine) contentOf(d lvm.Device, tags volume.Tags) content {
 	c := content{filesystem: xfsKind{host: e.host}, path: d.Path, number: d.Number}
-	if tags.FSType == volume.Ext4 {
+	switch tags.FSType {
+	case volume.Ext4:
 		c.filesystem = ext4Kind{host: e.host}
+	case volume.Raw:
+		c.filesystem = blockKind{engine: e, device: d, tags: tags}
 	}
 	return c
 }

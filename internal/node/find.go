@@ -190,7 +190,7 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 	f := found{device: d, tags: tags, key: key}
 	// A record that cannot be read counts as one of this volume, so nothing is formatted;
 	// and it need not be read where the device holds the file system of the tags.
-	handed, unread := e.handedOut(lv)
+	handed, unread := e.mayHoldData(lv, tags)
 	if f.content, err = e.decipher(ctx, spec, lv, f, handed); err != nil {
 		return f, errors.Join(err, unread)
 	}
@@ -214,6 +214,13 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 		return f, err
 	}
 	return f, e.format(ctx, spec, f)
+}
+
+// mayHoldData is handedOut, but for a raw block volume whose tags say creating: it becomes ready
+// before it is handed out (handOut).
+func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
+	handed, err := e.handedOut(lv)
+	return handed && (tags.FSType != volume.Raw || tags.State != volume.Creating), err
 }
 
 // lookUp asks LVM for a volume that must exist and that the caller may have.

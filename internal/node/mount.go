@@ -29,7 +29,7 @@ func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, rea
 
 // A Mounting says where and how a volume is to be mounted.
 type Mounting struct {
-	Target   string // the directory
+	Target   string // the directory; of a raw block volume the file
 	ReadOnly bool
 	// Options of this mount. A reader's (spec.ReadOnly) has none.
 	Options []volume.MountOption
@@ -55,13 +55,20 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	if spec.Encrypted && as.Key.IsZero() {
 		return noKey(spec.Group, spec.Name)
 	}
+	if err := checkBlockMount(spec, as); err != nil {
+		return err
+	}
 	givenUp := e.givenUp(spec)
 	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
 // mount is a try of a call at whose beginning that was when the replica was last given up.
 func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, givenUp time.Time) error {
-	t, err := mount.OpenTarget(as.Target)
+	open := mount.OpenTarget
+	if spec.FSType == volume.Raw {
+		open = mount.OpenFileTarget
+	}
+	t, err := open(as.Target)
 	if err != nil {
 		return err
 	}
@@ -85,7 +92,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
 	err = e.findAndPut(ctx, spec, t, as)
-	if err != nil && spec.Encrypted {
+	if err != nil && (spec.Encrypted || spec.FSType == volume.Raw) {
 		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
 			e.closeAfter(ctx, d)
 		}
@@ -103,6 +110,9 @@ func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Targ
 			return err
 		}
 	}
+	if f.tags.FSType == volume.Raw {
+		return e.putDevice(ctx, f, t)
+	}
 	return e.put(ctx, f, spec, t, as)
 }
 
@@ -112,7 +122,11 @@ func notMounted(f found) error {
 	if err != nil {
 		return err
 	}
-	if points := mounted[f.content.number]; len(points) > 0 {
+	points, err := mountsOn(f.device, mounted)
+	if err != nil {
+		return err
+	}
+	if len(points) > 0 {
 		return fmt.Errorf("mount volume %s/%s: %w: it is for one pod alone and is mounted at %s", f.device.Group, f.device.Name, ErrInUse, points[0].Path)
 	}
 	return nil
@@ -180,7 +194,8 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 // same where the directory of the records is full, or read-only.
 //
 // One that is encrypted is always settled first: were its record and its header lost, nothing
-// on its device would show that a pod has had it, as neverServed finds for others.
+// on its device would show that a pod has had it, as neverServed finds for others. So is a raw
+// block volume, on which nothing ever does.
 func (e *Engine) handOut(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
@@ -195,7 +210,7 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 			e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
 		}
 	}
-	if f.tags.State == volume.Creating && (e.settle == nil || f.tags.LUKS != "") {
+	if f.tags.State == volume.Creating && (e.settle == nil || f.tags.LUKS != "" || f.tags.FSType == volume.Raw) {
 		return e.makeReady(ctx, lvm.LogicalVolume{Group: g, Name: n, UUID: f.device.VolumeUUID}, f.tags)
 	}
 	return nil

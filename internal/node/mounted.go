@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -35,17 +36,23 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 	return lvm.Device{}, fmt.Errorf("%w: volume %s/%s at %s", ErrNotMounted, g, n, path)
 }
 
-// Space is what df shows of a mounted volume.
+// Space is what df shows of a mounted volume; of a raw block volume its size alone.
 type Space struct {
 	Size, Used, Free               volume.Bytes
 	Inodes, InodesUsed, InodesFree int64
+	Block                          bool
 }
 
 // Space returns what df shows of a volume at path, where it must be mounted
 // (ErrNotMounted). It runs no program.
 func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error) {
-	if _, err := mountedAt(g, n, path); err != nil {
+	d, err := mountedAt(g, n, path)
+	if err != nil {
 		return Space{}, err
+	}
+	if m, err := dm.On(dm.Sys, d.Number); err == nil && m.Name == dm.BlockName(d.VolumeUUID) {
+		size, err := dm.Size(dm.Sys, m.Number)
+		return Space{Size: size, Block: true}, err
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -92,17 +99,26 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	usage, err := quota.Read(on.path)
+	inodes, err := inodeLimit(d, on, tags)
 	if err != nil {
 		return err
 	}
-	if usage.Limit.Size == 0 {
-		return fmt.Errorf("grow volume %s/%s: %s has no quota, which every mount of it sets; its inode limit would be lost", g, n, d.Path)
-	}
 	// The layout stays empty: LVM extends a volume whatever its layout.
 	spec := volume.Spec{
-		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: usage.Limit.Inodes,
+		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: inodes,
 		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace, Encrypted: tags.LUKS != "", FSType: tags.FSType,
 	}
 	return e.expandLocked(ctx, spec, size, key)
+}
+
+// inodeLimit reads the limit of a mounted volume on its inodes.
+func inodeLimit(d lvm.Device, on content, tags volume.Tags) (int64, error) {
+	if tags.FSType == volume.Raw {
+		return 0, nil
+	}
+	usage, err := quota.Read(on.path)
+	if err == nil && usage.Limit.Size == 0 {
+		err = fmt.Errorf("grow volume %s/%s: %s has no quota, which every mount of it sets; its inode limit would be lost", d.Group, d.Name, d.Path)
+	}
+	return usage.Limit.Inodes, err
 }

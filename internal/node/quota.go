@@ -197,6 +197,9 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err := e.promise(ctx, &f, lv, size, spec); err != nil {
 		return err
 	}
+	if tags.FSType == volume.Raw {
+		return e.enlargeExposed(ctx, f)
+	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
@@ -206,7 +209,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 
 // promise extends the device and writes the new size down. The record comes
 // before the tag: were it to keep the old size, the next mount would limit the
-// volume to that.
+// volume to that. What a raw block volume gains is zeroed before either.
 func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
 	spec.Size = size
 	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
@@ -215,6 +218,11 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 	e.after("lvextend")
 	if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
 		return err
+	}
+	if f.tags.FSType == volume.Raw {
+		if err := e.zero(ctx, f.device, f.tags); err != nil {
+			return err
+		}
 	}
 	old := f.tags.Size
 	f.tags.Size = size

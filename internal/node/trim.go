@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -41,6 +41,9 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 	}
 	if tags.State != volume.Ready {
 		return 0, refused("volume %s is %s; only one that is ready is trimmed", ref, tags.State)
+	}
+	if tags.FSType == volume.Raw {
+		return 0, refused("volume %s has volumeMode Block; whoever has it discards what it does not use", ref)
 	}
 	ref.UUID = lv.UUID
 	var of trimming
@@ -115,7 +118,7 @@ func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, wo
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
 	}
 	c, err := e.opened(ctx, d, tags)
-	if errors.Is(err, luks.ErrNoMapping) {
+	if errors.Is(err, dm.ErrNoMapping) {
 		return fmt.Errorf("%w: volume %s", ErrNotMounted, ref)
 	}
 	if err != nil {

@@ -64,7 +64,7 @@ func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]stri
 	var due []inventory.Volume
 	for _, v := range in.Volumes {
 		interval := t.intervalOf(&v, classes[eviction.KeyOf(&v)])
-		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && !v.Encrypted && interval > 0
+		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && !v.Encrypted && v.FSType != volume.Raw && interval > 0
 		if wanted && trimSlot(v.UUID, interval, now).After(lastTrim(v, since, now)) {
 			due = append(due, v)
 		}
@@ -110,6 +110,9 @@ func notTrimmed(v *persistentvolume.Volume) error {
 	trim, err := volume.ParseTrim(pv.AnnotationTrim, v.Trim)
 	if err == nil && v.Encrypted && trim.Regular() {
 		err = &volume.FieldError{Field: pv.AnnotationTrim, Value: v.Trim, Reason: "does nothing for an encrypted volume, which passes no discards on; remove the annotation"}
+	}
+	if err == nil && v.FSType == volume.Raw && trim.Regular() {
+		err = &volume.FieldError{Field: pv.AnnotationTrim, Value: v.Trim, Reason: "does nothing for volumeMode Block, where only the pod knows what it does not use; remove the annotation"}
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 // New returns the PersistentVolume that d describes, not bound to a claim yet.
 func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
-	mode := corev1.PersistentVolumeFilesystem
+	mode := corev1.PersistentVolumeMode(d.Spec.FSType.VolumeMode())
 	var options []string
 	for _, o := range d.MountOptions {
 		options = append(options, string(o))

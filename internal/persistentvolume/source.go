@@ -94,11 +94,20 @@ func csiSource(handle string, attributes map[string]string, readOnly bool) corev
 	}
 }
 
-// FSType returns the kind of the file system that a volume is made with.
+// FSType returns the kind of the file system that a volume is made with; empty for a raw block
+// volume.
 func FSType(object *corev1.PersistentVolume) string { return fsType(Options(object)) }
+
+// ModeOf returns the mode that a volume is made with.
+func ModeOf(object *corev1.PersistentVolume) string {
+	return cmp.Or(Options(object)[volume.OptionVolumeMode], volume.ModeFilesystem)
+}
 
 // fsType is what a volume source says of the file system, which the options say as well.
 func fsType(options map[string]string) string {
+	if options[volume.OptionVolumeMode] == volume.ModeBlock {
+		return ""
+	}
 	return cmp.Or(options[volume.OptionFSType], volume.XFS.String())
 }
 

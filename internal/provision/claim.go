@@ -11,11 +11,34 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// isBlock reports whether a claim asks for a device in place of a file system.
+func isBlock(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// checkBlock refuses what a class says of a file system to a claim that has none.
+func (r Request) checkBlock(p Parameters, wrong *controlplane.Problems) {
+	if !isBlock(r.Claim) {
+		return
+	}
+	for _, name := range []string{volume.OptionFSType, parameterCSIFSType} {
+		if text, given := r.Class.Parameters[name]; given {
+			wrong.Add(fmt.Sprintf("%s %q of StorageClass %q does not belong to volumeMode Block, which has no file system; use a class without it", name, text, r.Class.Name))
+		}
+	}
+	if p.Trim != volume.TrimAuto && p.Trim != volume.TrimNever {
+		wrong.Add(fmt.Sprintf("%s %q of StorageClass %q does not belong to volumeMode Block, where only the pod knows what it does not use; use a class without it", parameterTrim, p.Trim, r.Class.Name))
+	}
+	if len(r.Class.MountOptions) > 0 {
+		wrong.Add(fmt.Sprintf("mountOptions of StorageClass %q do not belong to volumeMode Block, which is not mounted; use a class without them", r.Class.Name))
+	}
+}
+
 // checkClaim refuses what a local file system cannot be, or cannot be through this door.
 func checkClaim(claim *corev1.PersistentVolumeClaim, door pv.Door, wrong *controlplane.Problems) {
 	spec := claim.Spec
-	if spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem {
-		wrong.Add(fmt.Sprintf("volumeMode %s is not supported: flexlvm makes file systems; use volumeMode Filesystem", *spec.VolumeMode))
+	if isBlock(claim) && door != pv.CSI {
+		wrong.Add("volumeMode Block is not supported: the kubelet gives pods no devices through FlexVolume drivers; use volumeMode Filesystem, or a class with door: csi")
 	}
 	for _, mode := range spec.AccessModes {
 		checkAccessMode(mode, door, wrong)

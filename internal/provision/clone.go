@@ -162,6 +162,8 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
 	case c.Encrypted != spec.Encrypted:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume and its copy must both be encrypted, or neither; use a class like that of the source in place of StorageClass %q", name, request.Class.Name))
+	case c.FSType.VolumeMode() != spec.FSType.VolumeMode():
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume has volumeMode %s, and the claim %s; a copy holds what its source does, so let both be the same", name, c.FSType.VolumeMode(), spec.FSType.VolumeMode()))
 	case c.FSType != spec.FSType:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made with %s, and StorageClass %q makes %s; a copy holds what its source does, so use a class with that %s", name, c.FSType, request.Class.Name, spec.FSType, volume.OptionFSType))
 	case c.Size > spec.Size:

@@ -49,6 +49,7 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 		r.checkCloning(parameters, &wrong)
 		r.checkReplica(parameters, &wrong)
 		r.checkSecrets(parameters, &wrong)
+		r.checkBlock(parameters, &wrong)
 	}
 	name, err := volume.ParseName("the name of the PersistentVolume", r.PVName)
 	wrong.Check(err)
@@ -57,6 +58,9 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	}
 	spec := parameters.Spec
 	spec.Name, spec.Size = name, size
+	if isBlock(r.Claim) {
+		spec.FSType = volume.Raw
+	}
 	if hash, is := r.dataset(); is {
 		spec.Name = replica.VolumeName(hash)
 	}

@@ -101,8 +101,8 @@ func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.Persisten
 	return claim.DeletionTimestamp == nil && (p.given == nil || !p.given.outdated(claim))
 }
 
-// SupportsBlock is true although block volumes are not supported: the library
-// would refuse them without saying what to do, so Provision does it.
+// SupportsBlock is true for every class: the library would refuse block volumes without saying
+// what to do, so Provision does it where they are not supported.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Provision returns the PersistentVolume for a claim, once room is reserved for it and

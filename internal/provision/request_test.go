@@ -70,7 +70,7 @@ func TestCheckRefuses(t *testing.T) {
 	}{
 		"block": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) },
-			err:   "volumeMode Block is not supported: flexlvm makes file systems; use volumeMode Filesystem",
+			err:   "volumeMode Block is not supported: the kubelet gives pods no devices through FlexVolume drivers; use volumeMode Filesystem, or a class with door: csi",
 		},
 		"shared between nodes": {
 			claim: func(c *corev1.PersistentVolumeClaim) {
@@ -172,7 +172,7 @@ func TestCheckRefuses(t *testing.T) {
 				c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
 				sized("1Pi")(c)
 			},
-			err: "volumeMode Block is not supported: flexlvm makes file systems; use volumeMode Filesystem; " +
+			err: "volumeMode Block is not supported: the kubelet gives pods no devices through FlexVolume drivers; use volumeMode Filesystem, or a class with door: csi; " +
 				`spec.resources.requests.storage "1Pi": is more than 500 TiB, the most that is supported`,
 		},
 	}

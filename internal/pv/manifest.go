@@ -38,7 +38,7 @@ spec:
     storage: ${capacity}
   accessModes:
   - ReadWriteOnce
-  volumeMode: Filesystem
+  volumeMode: ${mode}
   persistentVolumeReclaimPolicy: ${policy}
   storageClassName: ${class}
   claimRef:
@@ -63,7 +63,7 @@ metadata:
 spec:
   accessModes:
   - ReadWriteOnce
-  volumeMode: Filesystem
+  volumeMode: ${mode}
   volumeName: ${name}
   storageClassName: ${class}
   resources:
@@ -80,8 +80,7 @@ const (
 `
 	csiTemplate = `  csi:
     driver: ` + Provisioner + `
-    fsType: %s
-    volumeHandle: %s
+%s    volumeHandle: %s
 %s    volumeAttributes:
 `
 )
@@ -91,9 +90,17 @@ func (m Manifest) source() string {
 	const indent = "      "
 	if m.Door == CSI {
 		secrets := m.Secrets.Publish.lines("    ", "nodePublishSecretRef") + m.Secrets.Expand.lines("    ", "nodeExpandSecretRef")
-		return fmt.Sprintf(csiTemplate, m.Spec.FSType, strconv.QuoteToASCII(m.Handle()), secrets) + entries(indent, m.Attributes())
+		return fmt.Sprintf(csiTemplate, m.fsType(), strconv.QuoteToASCII(m.Handle()), secrets) + entries(indent, m.Attributes())
 	}
 	return fmt.Sprintf(flexTemplate, m.Spec.FSType) + entries(indent, m.Options())
+}
+
+// fsType returns the line of a CSI volume's file system.
+func (m Manifest) fsType() string {
+	if m.Spec.FSType == volume.Raw {
+		return ""
+	}
+	return fmt.Sprintf("    fsType: %s\n", m.Spec.FSType)
 }
 
 // YAML returns the two objects as the provisioner and the user would have written them.
@@ -102,6 +109,7 @@ func (m Manifest) YAML() string {
 		"labels":      entries("    ", m.Labels()),
 		"annotations": entries("    ", m.Annotations()),
 		"source":      m.source(),
+		"mode":        m.Spec.FSType.VolumeMode(),
 	}
 	values := map[string]string{
 		"name":      m.Name,

@@ -73,6 +73,8 @@ func checkSecret(v inventory.Volume, w Wish) error {
 		return fmt.Errorf("volume %s is not encrypted, so it needs no Secret; leave --secret out", Where(v))
 	case v.Encrypted && none:
 		return fmt.Errorf("volume %s is encrypted: name the Secret with its key, as --secret NAMESPACE/NAME; its class says which that was", Where(v))
+	case v.FSType == volume.Raw && w.Door != pv.CSI:
+		return fmt.Errorf("volume %s has volumeMode Block, and only the CSI driver hands it out; say --door csi", Where(v))
 	case v.Encrypted && w.Door != pv.CSI:
 		return fmt.Errorf("volume %s is encrypted, and only the CSI driver mounts it; say --door csi", Where(v))
 	}

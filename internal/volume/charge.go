@@ -21,8 +21,11 @@ func (s Spec) Header() Bytes {
 
 // DeviceSize returns the size of the logical volume that holds a volume of this spec.
 func (s Spec) DeviceSize() Bytes {
-	if s.FSType == Ext4 {
+	switch s.FSType {
+	case Ext4:
 		return s.Header() + ext4DeviceSize(s.Size)
+	case Raw:
+		return s.Size.RoundUp(DefaultExtent)
 	}
 	return s.Header() + DeviceSize(s.Size, s.Inodes)
 }

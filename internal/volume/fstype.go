@@ -1,12 +1,16 @@
 package volume
 
-// FSType is the kind of file system that a volume is made with. The zero value is XFS.
+// FSType is the kind of file system that a volume is made with, or Raw. The zero value is
+// XFS.
 type FSType string
 
 // The kinds of file systems.
 const (
 	XFS  FSType = ""
 	Ext4 FSType = "ext4"
+	// Raw is none: pods get the device itself (volumeMode Block). Nobody names it as a file
+	// system.
+	Raw FSType = "block"
 )
 
 const nameOfXFS = "xfs"
@@ -31,12 +35,59 @@ func ParseFSType(field, s string) (FSType, error) {
 	return "", invalid(field, s, "is not a file system that flexlvm makes; it is xfs or ext4")
 }
 
+// parseContent is ParseFSType of what a volume's tags say, which may be Raw.
+func parseContent(field, s string) (FSType, error) {
+	if s == string(Raw) {
+		return Raw, nil
+	}
+	return ParseFSType(field, s)
+}
+
+// The modes of volumes, as Kubernetes calls them.
+const (
+	ModeFilesystem = "Filesystem"
+	ModeBlock      = "Block"
+)
+
+// VolumeMode returns the mode of a volume with such content.
+func (f FSType) VolumeMode() string {
+	if f == Raw {
+		return ModeBlock
+	}
+	return ModeFilesystem
+}
+
+// parseVolumeMode reads the option OptionVolumeMode, after OptionFSType.
+func parseVolumeMode(s *Spec, field, text string) error {
+	switch {
+	case text == ModeFilesystem:
+		return nil
+	case text != ModeBlock:
+		return invalid(field, text, "is not the mode of a volume; it is %s or %s", ModeFilesystem, ModeBlock)
+	case s.FSType != XFS:
+		return invalid(OptionFSType, s.FSType.String(), "does not belong to %s %s, which has no file system; remove it", OptionVolumeMode, ModeBlock)
+	}
+	s.FSType = Raw
+	return nil
+}
+
+// onlyFSType writes out neither XFS nor Raw.
+func onlyFSType(f FSType) string {
+	if f == Raw {
+		return ""
+	}
+	return string(f)
+}
+
 // CheckFSType refuses a PersistentVolume whose own fsType, which the kubelet passes on and
 // which may be empty, says something else than its options. The error is a *FieldError about
 // field.
 func (s Spec) CheckFSType(field, given string) error {
-	if given == "" {
+	switch {
+	case given == "":
 		return nil
+	case s.FSType == Raw:
+		return invalid(field, given, "does not belong to %s %s, which has no file system; remove it", OptionVolumeMode, ModeBlock)
 	}
 	if f, err := ParseFSType(field, given); err != nil || f == s.FSType {
 		return err
@@ -49,10 +100,25 @@ func (s Spec) validateFSType() error {
 	switch {
 	case s.FSType == XFS:
 		return nil
+	case s.FSType == Raw:
+		return s.validateBlock()
 	case s.Kind == Dataset:
 		return invalid(OptionFSType, s.FSType.String(), "does not belong to kind %s, whose replicas are made with %s; remove it", Dataset, XFS)
 	case s.Inodes > ext4Inodes(s.Size):
 		return invalid(OptionInodes, number(s.Inodes), "is more than %d, which is what ext4 has for this size: one for every %s, whatever its files need; leave it out, ask for more room, or use %s", ext4Inodes(s.Size), Ext4InodeRatio, XFS)
+	}
+	return nil
+}
+
+// validateBlock refuses what a volume without a file system cannot be.
+func (s Spec) validateBlock() error {
+	switch {
+	case s.Kind == Dataset:
+		return invalid(OptionVolumeMode, ModeBlock, "does not belong to kind %s, whose replicas are files; use %s %s", Dataset, OptionVolumeMode, ModeFilesystem)
+	case s.Encrypted:
+		return invalid(OptionEncrypted, "true", "is not supported with %s %s; use a class without it, and encrypt in the pod", OptionVolumeMode, ModeBlock)
+	case s.Inodes > 0:
+		return invalid(OptionInodes, number(s.Inodes), "does not belong to %s %s, which has no file system; use a class without it", OptionVolumeMode, ModeBlock)
 	}
 	return nil
 }

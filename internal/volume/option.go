@@ -30,6 +30,8 @@ const (
 	OptionFS        = "filesystemUUID"
 	OptionEncrypted = "encrypted"
 	OptionFSType    = "fsType"
+	// OptionVolumeMode is written out where it is Block.
+	OptionVolumeMode = "volumeMode"
 )
 
 // An Option is a field of a Spec as it appears in a PersistentVolume's
@@ -87,7 +89,15 @@ var options = [...]Option{
 		print: func(s *Spec) string { return number(s.Inodes) }},
 	{Name: OptionFSType, Class: true,
 		parse: into(func(s *Spec) *FSType { return &s.FSType }, ParseFSType),
-		print: func(s *Spec) string { return string(s.FSType) }}, // XFS is not written out
+		print: func(s *Spec) string { return onlyFSType(s.FSType) }},
+	{Name: OptionVolumeMode, // a claim's, and behind the one above
+		parse: parseVolumeMode,
+		print: func(s *Spec) string {
+			if s.FSType != Raw {
+				return ""
+			}
+			return ModeBlock
+		}},
 	{Name: OptionKind, Class: true,
 		parse: into(func(s *Spec) *Kind { return &s.Kind }, ParseKind),
 		print: func(s *Spec) string { return string(s.Kind) }},

@@ -29,6 +29,9 @@ func TestOptionsAreReadBack(t *testing.T) {
 		with(func(s *Spec) {
 			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.FSType = Claim, false, false, "", Ext4
 		}),
+		with(func(s *Spec) {
+			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.Inodes, s.FSType = Claim, false, false, "", 0, Raw
+		}),
 		with(func(s *Spec) { s.FS = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01" }),
 	} {
 		written := want.Options()
@@ -50,8 +53,11 @@ func TestParseOptions(t *testing.T) {
 	require.Equal(t, Spec{Group: "flexlvm", Name: "imagenet", Layout: Linear, Kind: Claim}, got)
 	for want, given := range map[string]map[string]string{
 		`option "sise": is not known to this release; the options are volumeGroup, `: {"sise": "1"},
-		`size "1G": is not`:                                                                 {"size": "1G"},
-		`encrypted "yes": is neither true nor false`:                                        {"encrypted": "yes"},
+		`size "1G": is not`:                          {"size": "1G"},
+		`encrypted "yes": is neither true nor false`: {"encrypted": "yes"},
+		`volumeMode "block": is not the mode of a volume; it is Filesystem or Block`:        {"volumeMode": "block"},
+		`fsType "ext4": does not belong to volumeMode Block`:                                {"volumeMode": "Block", "fsType": "ext4"},
+		`fsType "block": is not a file system that flexlvm makes`:                           {"fsType": "block"},
 		`filesystemUUID "6E2C": is not the UUID of a file system`:                           {"filesystemUUID": "6E2C"},
 		`mirrors "1": belongs to layout raid1, and the layout is linear; remove it`:         {"mirrors": "1"},
 		`thinPool "thinpool": belongs to layout thin, and the layout is striped; remove it`: {"layout": "striped", "thinPool": "thinpool"},

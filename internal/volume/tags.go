@@ -20,6 +20,7 @@ const (
 	tagClone     = "flexlvm.clone="
 	tagLUKS      = "flexlvm.luks="
 	tagFSType    = "flexlvm.fstype="
+	tagZeroed    = "flexlvm.zeroed="
 )
 
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
@@ -46,6 +47,9 @@ type Tags struct {
 	// FSType takes no tag where it is XFS. A release that knows only that refuses the
 	// others.
 	FSType FSType
+	// Zeroed is how much of the device of a Raw volume was zeroed, from its beginning on. No
+	// pod has ever seen more than that of it. Thin volumes do without: their pool zeroes.
+	Zeroed Bytes
 }
 
 // Owned reports whether a logical volume with these tags is ours at all.
@@ -80,6 +84,9 @@ func (t Tags) Strings() []string {
 	if t.FSType != XFS {
 		out = append(out, tagFSType+t.FSType.String())
 	}
+	if t.Zeroed > 0 {
+		out = append(out, ZeroedTag(t.Zeroed))
+	}
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
 
@@ -109,6 +116,9 @@ func (s State) Tag() string { return tagState + string(s) }
 
 // SizeTag returns the tag for the size.
 func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
+
+// ZeroedTag returns the tag for how much was zeroed.
+func ZeroedTag(b Bytes) string { return tagZeroed + strconv.FormatInt(int64(b), 10) }
 
 // ParseTags parses the tags of a flexlvm volume. Other tags beside ours are allowed. A
 // flexlvm tag that is missing, repeated, unknown or malformed is an error, and a person
@@ -192,7 +202,15 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 		}
 	}
 	if fsType, ok := take(tagFSType); ok {
-		if t.FSType, err = ParseFSType(tagFSType, fsType); err != nil {
+		if t.FSType, err = parseContent(tagFSType, fsType); err != nil {
+			return err
+		}
+	}
+	if zeroed, ok := take(tagZeroed); ok {
+		if t.FSType != Raw {
+			return invalid(tagZeroed, zeroed, "belongs to a volume without a file system (%s%s)", tagFSType, Raw)
+		}
+		if t.Zeroed, err = ParseBytes(tagZeroed, zeroed); err != nil {
 			return err
 		}
 	}

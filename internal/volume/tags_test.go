@@ -26,7 +26,11 @@ func TestTagsRoundTrip(t *testing.T) {
 	ext4.FSType = Ext4
 	require.Contains(t, ext4.Strings(), "flexlvm.fstype=ext4")
 	require.NotContains(t, strings.Join(good.Strings(), " "), "fstype")
-	for _, want := range []Tags{good, without, half, encrypted, ext4} {
+	raw := good
+	raw.FSType = Raw
+	zeroed := raw
+	zeroed.Zeroed = 8 * MiB
+	for _, want := range []Tags{good, without, half, encrypted, ext4, raw, zeroed} {
 		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -53,6 +57,8 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		"no state":         replace("flexlvm.state=", ""),
 		"unknown state":    replace("flexlvm.state=", "flexlvm.state=happy"),
 		"file system":      append(good.Strings(), "flexlvm.fstype=zfs"),
+		"zeroed files":     append(good.Strings(), "flexlvm.zeroed=4096"),
+		"zeroed in words":  append(good.Strings(), "flexlvm.fstype=block", "flexlvm.zeroed=all"),
 		"two states":       append(good.Strings(), "flexlvm.state=creating"),
 		"no fs":            replace("flexlvm.fs=", ""),
 		"fs upper case":    replace("flexlvm.fs=", "flexlvm.fs=0D9EE5BA-5B9B-4C8E-8D7E-0F4B8F0C6A11"),

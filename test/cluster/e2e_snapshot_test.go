@@ -122,6 +122,7 @@ func TestSnapshots(t *testing.T) {
 		return await.Missing(strings.Contains(says, "and snapshots are only taken of layout"), "the snapshot says %q", says)
 	})
 	n.kubectl("delete", "volumesnapshot", "of-thick", "--timeout=240s")
+	n.blockSnapshot()
 }
 
 func snapshotOf(claim string) string {

@@ -76,19 +76,22 @@ func (n *Node) Close() error {
 // handle is the volume's handle.
 func handle(s volume.Spec) string { return pv.Handle(s.Group, s.Name, s.ReadOnly) }
 
-// Mount publishes a volume on a directory that the driver makes.
+// Mount publishes a volume on a directory that the driver makes, or a device on a file.
 func (n *Node) Mount(ctx context.Context, s volume.Spec, target string) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
 	}
 	attributes := pv.Attributes(s.Options(), s.Namespace)
 	attributes["csi.storage.k8s.io/pod.namespace"] = s.Namespace
+	capability := &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: s.FSType.String()}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+	}
+	if s.FSType == volume.Raw {
+		capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	}
 	_, err := n.client.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-		VolumeId: handle(s), TargetPath: target, VolumeContext: attributes, Secrets: n.Secrets,
-		VolumeCapability: &csi.VolumeCapability{
-			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: s.FSType.String()}},
-			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
-		},
+		VolumeId: handle(s), TargetPath: target, VolumeContext: attributes, Secrets: n.Secrets, VolumeCapability: capability,
 	})
 	return err
 }

@@ -1,39 +1,54 @@
-package luks
+// Package dm knows the devices that flexlvm puts on logical volumes, and makes those of raw
+// block volumes with dmsetup. cryptsetup makes the others (package luks).
+package dm
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
-	namePrefix = "flexlvm-crypt-"
-	// uuidPrefix begins device-mapper's UUID of what cryptsetup opens; the container's UUID
+	cryptPrefix = "flexlvm-crypt-"
+	blockPrefix = "flexlvm-block-"
+	// cryptUUID begins device-mapper's UUID of what cryptsetup opens; the container's UUID
 	// without its hyphens and the mapping's name follow.
-	uuidPrefix = "CRYPT-LUKS2-"
-	mapperDir  = "/dev/mapper/"
+	cryptUUID = "CRYPT-LUKS2-"
+	// blockUUID begins that of what Make makes; the mapping's name follows.
+	blockUUID = "FLEXLVM-"
+	mapperDir = "/dev/mapper/"
 )
 
 // Sys is where sysfs is mounted.
 const Sys = "/sys"
 
-// MappingName returns the name of the mapping of an encrypted logical volume. It goes by the
+// CryptName returns the name of the mapping of an encrypted logical volume. It goes by the
 // volume's LVM UUID, so that a volume that is renamed keeps it, and a copy has another.
-func MappingName(volumeUUID string) string {
-	return namePrefix + strings.ReplaceAll(volumeUUID, "-", "")
-}
+func CryptName(volumeUUID string) string { return cryptPrefix + plain(volumeUUID) }
 
-// A Mapping is the device of an open container, as the kernel shows it.
+// BlockName is CryptName of a raw block volume.
+func BlockName(volumeUUID string) string { return blockPrefix + plain(volumeUUID) }
+
+// IsBlockName reports whether a name is one that BlockName returns.
+func IsBlockName(name string) bool { return strings.HasPrefix(name, blockPrefix) }
+
+func plain(uuid string) string { return strings.ReplaceAll(uuid, "-", "") }
+
+// A Mapping is the device of an open container, or of a raw block volume that is handed out,
+// as the kernel shows it.
 type Mapping struct {
 	Name   string
 	Path   string // /dev/mapper/…
 	Number uint64 // as in stat's st_rdev
-	UUID   string // of the container
-	Device uint64 // the number of the device that the container is on
+	UUID   string // of the container; empty for a raw block volume
+	Device uint64 // the number of the device that it is on
 }
 
 // ErrNoMapping: the device is none of flexlvm's mappings, or does not exist.
@@ -45,8 +60,7 @@ func ByNumber(sys string, number uint64) (Mapping, error) {
 	return read(blockDir(sys, number), number)
 }
 
-// On returns the mapping of the container on a device. The error is ErrNoMapping if that is
-// not open. Whatever else stands on the device is no concern.
+// On returns the mapping on a device. The error is ErrNoMapping if there is none. Whatever else stands on the device is no concern.
 func On(sys string, device uint64) (Mapping, error) {
 	dir := filepath.Join(blockDir(sys, device), "holders")
 	above, err := os.ReadDir(dir)
@@ -92,6 +106,19 @@ func Mappings(sys string) ([]Mapping, error) {
 	return all, failed
 }
 
+// Size returns how large a device is.
+func Size(sys string, number uint64) (volume.Bytes, error) {
+	text, err := readLine(filepath.Join(blockDir(sys, number), "size"))
+	if err != nil {
+		return 0, fmt.Errorf("read the size of a device: %w", err)
+	}
+	sectors, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the size of a device: %w", err)
+	}
+	return volume.Bytes(sectors) * sector, nil
+}
+
 // inDir reads the mapping of a directory of sysfs.
 func inDir(dir string) (Mapping, error) {
 	number, err := readNumber(dir)
@@ -106,7 +133,7 @@ func inDir(dir string) (Mapping, error) {
 
 func read(dir string, number uint64) (Mapping, error) {
 	name, err := readLine(filepath.Join(dir, "dm/name"))
-	if err == nil && !strings.HasPrefix(name, namePrefix) || gone(err) {
+	if err == nil && !isName(name) || gone(err) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
@@ -131,7 +158,7 @@ func read(dir string, number uint64) (Mapping, error) {
 		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
 	}
 	if len(below) != 1 {
-		return Mapping{}, fmt.Errorf("mapping %s stands on %d devices and should on one; a command of cryptsetup's was cut short: run `dmsetup remove %s`", name, len(below), name)
+		return Mapping{}, fmt.Errorf("mapping %s stands on %d devices and should on one; a command of cryptsetup's or dmsetup's was cut short: run `dmsetup remove %s`", name, len(below), name)
 	}
 	device, err := readNumber(filepath.Join(dir, "slaves", below[0].Name()))
 	if err != nil {
@@ -148,12 +175,19 @@ func gone(err error) bool {
 
 // splitUUID takes the container's UUID out of device-mapper's, and puts its hyphens back.
 func splitUUID(uuid, name string) (container string, ok bool) {
-	s, ok := strings.CutPrefix(uuid, uuidPrefix)
+	if strings.HasPrefix(name, blockPrefix) {
+		return "", uuid == blockUUID+name
+	}
+	s, ok := strings.CutPrefix(uuid, cryptUUID)
 	s, named := strings.CutSuffix(s, "-"+name)
 	if !ok || !named || len(s) != 32 {
 		return "", false
 	}
 	return strings.Join([]string{s[:8], s[8:12], s[12:16], s[16:20], s[20:]}, "-"), true
+}
+
+func isName(name string) bool {
+	return strings.HasPrefix(name, cryptPrefix) || strings.HasPrefix(name, blockPrefix)
 }
 
 func blockDir(sys string, number uint64) string {

@@ -1,4 +1,4 @@
-package luks
+package dm
 
 import (
 	"fmt"
@@ -9,9 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const lv = "Zk2Q1s-8hVb-Pq1C-2dLc-9Xwq-TfKo-a1B2c3"
+const (
+	lv = "Zk2Q1s-8hVb-Pq1C-2dLc-9Xwq-TfKo-a1B2c3"
+	id = "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
+)
 
 // sysfs is one with devices dm-0, dm-1 and so on.
 type sysfs struct {
@@ -47,38 +52,53 @@ func (s sysfs) device(minor int, name, uuid string, on ...int) {
 	require.NoError(s.t, os.Symlink(filepath.Join(s.dir, dir), fmt.Sprintf("%s/dev/block/254:%d", s.dir, minor)))
 }
 
-func dm(minor uint32) uint64 { return unix.Mkdev(254, minor) }
+func number(minor uint32) uint64 { return unix.Mkdev(254, minor) }
 
 func TestMappings(t *testing.T) {
-	name := MappingName(lv)
+	name := CryptName(lv)
 	require.Equal(t, "flexlvm-crypt-Zk2Q1s8hVbPq1C2dLc9XwqTfKoa1B2c3", name)
-	uuid := uuidPrefix + strings.ReplaceAll(id, "-", "") + "-" + name
+	uuid := cryptUUID + strings.ReplaceAll(id, "-", "") + "-" + name
 	s := sysfs{t, t.TempDir()}
 	s.device(0, "flexlvm-a", "LVM-xyz")
 	s.device(1, name, uuid, 0)
 	s.device(2, "flexlvm-b", "LVM-abc")
+	s.device(6, "flexlvm-c", "LVM-def")
+	s.device(8, "flexlvm-d", "LVM-ghi")
 	s.device(3, "luks-home", "CRYPT-LUKS2-"+strings.Repeat("0", 32)+"-luks-home", 2)
 	s.device(4, "flexlvm-crypt-plain", "CRYPT-PLAIN-flexlvm-crypt-plain", 2)
+	block := BlockName(lv)
+	s.device(5, block, "FLEXLVM-"+block, 6)
+	s.device(7, "flexlvm-block-other", "OTHER-flexlvm-block-other", 8)
 	s.write("block/sda/dev", "8:0")
 	s.write("block/dm-9/size", "0") // it is just going
 
-	want := Mapping{Name: name, Path: "/dev/mapper/" + name, Number: dm(1), UUID: id, Device: dm(0)}
-	m, err := On(s.dir, dm(0))
+	want := Mapping{Name: name, Path: "/dev/mapper/" + name, Number: number(1), UUID: id, Device: number(0)}
+	m, err := On(s.dir, number(0))
 	require.NoError(t, err)
 	require.Equal(t, want, m)
-	m, err = ByNumber(s.dir, dm(1))
+	m, err = ByNumber(s.dir, number(1))
 	require.NoError(t, err)
 	require.Equal(t, want, m)
 	all, err := Mappings(s.dir)
 	require.NoError(t, err)
-	require.Equal(t, []Mapping{want}, all, "those of others are not ours")
+	raw := Mapping{Name: block, Path: "/dev/mapper/" + block, Number: number(5), Device: number(6)}
+	require.Equal(t, []Mapping{want, raw}, all, "those of others are not ours")
+	m, err = On(s.dir, number(6))
+	require.NoError(t, err)
+	require.Equal(t, raw, m)
+	s.write("block/dm-5/size", "2056")
+	size, err := Size(s.dir, number(5))
+	require.NoError(t, err)
+	require.Equal(t, volume.MiB+volume.Block, size)
+	_, err = Size(s.dir, number(6))
+	require.Error(t, err)
 
-	for _, number := range []uint64{dm(0), dm(3), dm(4), dm(7), unix.Mkdev(8, 0)} {
-		_, err := ByNumber(s.dir, number)
+	for _, other := range []uint64{number(0), number(3), number(4), number(6), number(7), unix.Mkdev(8, 0)} {
+		_, err := ByNumber(s.dir, other)
 		require.ErrorIs(t, err, ErrNoMapping)
 	}
-	for _, number := range []uint64{dm(1), dm(2), dm(7)} {
-		_, err := On(s.dir, number)
+	for _, other := range []uint64{number(1), number(2), number(7), number(8)} {
+		_, err := On(s.dir, other)
 		require.ErrorIs(t, err, ErrNoMapping)
 	}
 }
@@ -94,17 +114,17 @@ func TestMappingThatIsGoing(t *testing.T) {
 
 // A mapping that cryptsetup has left half-made is reported, and does not count as closed.
 func TestMappingOnNothing(t *testing.T) {
-	name := MappingName(lv)
+	name := CryptName(lv)
 	s := sysfs{t, t.TempDir()}
-	s.device(1, name, uuidPrefix+strings.ReplaceAll(id, "-", "")+"-"+name)
-	_, err := ByNumber(s.dir, dm(1))
+	s.device(1, name, cryptUUID+strings.ReplaceAll(id, "-", "")+"-"+name)
+	_, err := ByNumber(s.dir, number(1))
 	require.ErrorContains(t, err, "dmsetup remove "+name)
 	require.NotErrorIs(t, err, ErrNoMapping)
 
 	// Nor does it hide the others.
-	whole := MappingName(strings.ToUpper(lv))
+	whole := CryptName(strings.ToUpper(lv))
 	s.device(2, "flexlvm-a", "LVM-xyz")
-	s.device(3, whole, uuidPrefix+strings.ReplaceAll(id, "-", "")+"-"+whole, 2)
+	s.device(3, whole, cryptUUID+strings.ReplaceAll(id, "-", "")+"-"+whole, 2)
 	all, err := Mappings(s.dir)
 	require.ErrorContains(t, err, "dmsetup remove "+name)
 	require.Len(t, all, 1)

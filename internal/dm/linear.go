@@ -1,0 +1,54 @@
+package dm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// ErrBusy: somebody has the mapping open.
+var ErrBusy = errors.New("in use")
+
+// sector is the unit of device-mapper's tables.
+const sector = 512
+
+// Make makes the mapping of a raw block volume: the first size bytes of device, a device
+// number.
+func Make(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
+	return dmsetup(ctx, run, "create", name, "--uuid", blockUUID+name, "--table", table(device, size))
+}
+
+// Resize makes a mapping as large as size, while it is in use. Killed in between, it leaves the
+// mapping as it was.
+func Resize(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
+	if err := dmsetup(ctx, run, "load", name, "--table", table(device, size)); err != nil {
+		return err
+	}
+	return dmsetup(ctx, run, "resume", name)
+}
+
+// Remove takes a mapping away. The error is ErrBusy if somebody has it open: it is never
+// forced.
+func Remove(ctx context.Context, run exec.Interface, name string) error {
+	return dmsetup(ctx, run, "remove", name)
+}
+
+func table(device uint64, size volume.Bytes) string {
+	return fmt.Sprintf("0 %d linear %d:%d 0", int64(size.RoundUp(volume.Block)/sector), unix.Major(device), unix.Minor(device))
+}
+
+// dmsetup leaves the node in /dev to udev, and sees to it where no udev is.
+func dmsetup(ctx context.Context, run exec.Interface, args ...string) error {
+	_, err := run.CommandContext(ctx, "dmsetup", append(args, "--verifyudev")...).Output()
+	var exit exec.ExitError
+	if errors.As(err, &exit) && strings.Contains(err.Error(), "Device or resource busy") {
+		return fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	return err
+}

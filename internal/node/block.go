@@ -1,0 +1,217 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A raw block volume is handed out as a mapping of the beginning of its logical volume: as
+// large as was asked for, to the byte, and growing only once that was zeroed which comes to
+// light. The mapping keeps the logical volume open for as long as the volume is published,
+// whether or not a process has the device open.
+
+// blockKind is no file system but the device itself, which nothing on it tells from another. Its
+// tags do, once it is zeroed: in state creating no pod has ever had it (handOut).
+type blockKind struct {
+	engine *Engine
+	device lvm.Device
+	tags   volume.Tags
+}
+
+func (blockKind) words() words { return words{title: "raw block", check: "lvs -o +lv_tags"} }
+
+// format zeroes it.
+func (k blockKind) format(ctx context.Context, _ string, tags volume.Tags, _ int64) error {
+	return k.engine.zero(ctx, k.device, tags)
+}
+
+func (k blockKind) uuid(string) (string, error) {
+	if k.tags.State == volume.Creating {
+		return "", noFilesystem{errors.New("it is not known to be zeroed")}
+	}
+	return k.tags.FS, nil
+}
+
+func (blockKind) setUUID(context.Context, string, string) error { return nil }
+
+func (blockKind) mounted(string) mountedFilesystem { return nil }
+
+func (blockKind) mark(string, volume.Tags) (bool, error) { return false, nil }
+
+func (blockKind) usedAt(string, use) (volume.Bytes, error) {
+	return 0, noFilesystem{errors.New("a volume that is not known to be zeroed was never in use")}
+}
+
+// zeroNote is how much is zeroed between two notes of how far it has come.
+const zeroNote = 2 * volume.GiB
+
+// zero overwrites what of a raw block volume's device no pod has seen yet, to its end, with
+// zeros, and notes how far it has come in the volume's tags, so that a call that is killed, or
+// whose time is over, is gone on with by the next. A thin volume reads as zeros by itself.
+func (e *Engine) zero(ctx context.Context, d lvm.Device, tags volume.Tags) (err error) {
+	if thin, err := lvm.Thin(d.Number); err != nil || thin {
+		return err
+	}
+	size, err := deviceSize(d.Path)
+	if err != nil {
+		return err
+	}
+	from := tags.Zeroed
+	if tags.State != volume.Creating {
+		from = max(from, tags.Size.RoundUp(volume.Block)) // a copy has no note
+	}
+	f, err := os.OpenFile(d.Path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("zero volume %s/%s: %w", d.Group, d.Name, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for from < size {
+		part := min(zeroNote, size-from)
+		if err := wipePart(ctx, f, volume.WipeZero, from, part, e.zeroRate); err != nil {
+			return fmt.Errorf("zero volume %s/%s, %d of %d bytes are done, and the next call goes on: %w", d.Group, d.Name, int64(from), int64(size), err)
+		}
+		if err := f.Sync(); err != nil {
+			return fmt.Errorf("zero volume %s/%s: %w", d.Group, d.Name, err)
+		}
+		e.after("zero")
+		if tags.Zeroed, err = e.noteZeroed(ctx, d, tags.Zeroed, from+part); err != nil {
+			return err
+		}
+		from += part
+	}
+	return nil
+}
+
+// noteZeroed writes into the tags how much was zeroed.
+func (e *Engine) noteZeroed(ctx context.Context, d lvm.Device, old, now volume.Bytes) (volume.Bytes, error) {
+	var del []string
+	if old > 0 {
+		del = []string{volume.ZeroedTag(old)}
+	}
+	lv := lvm.LogicalVolume{Group: d.Group, Name: d.Name, UUID: d.VolumeUUID}
+	if err := e.lvm.Retag(ctx, lv, del, []string{volume.ZeroedTag(now)}); err != nil {
+		return old, err
+	}
+	e.after("tag zeroed")
+	return now, nil
+}
+
+// putDevice mounts the node of a raw block volume's mapping onto t.
+func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error {
+	m, err := e.expose(ctx, f)
+	if err != nil {
+		return err
+	}
+	device, err := mount.AttachNode(m.Path, m.Number)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = device.Close() }()
+	return e.moveOn(ctx, f, device, t)
+}
+
+// expose makes the mapping of a raw block volume, or makes it as large as the volume is by now.
+func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
+	m, err := mappingOf(f.device, f.tags)
+	if errors.Is(err, dm.ErrNoMapping) {
+		if err := dm.Make(ctx, e.host.Unkillable, dm.BlockName(f.device.VolumeUUID), f.device.Number, f.tags.Size); err != nil {
+			return m, fmt.Errorf("make the device of volume %s/%s: %w", f.device.Group, f.device.Name, err)
+		}
+		e.after("make mapping")
+		if m, err = mappingOf(f.device, f.tags); err != nil {
+			return m, fmt.Errorf("dmsetup has made %s and it cannot be used: %w", dm.BlockName(f.device.VolumeUUID), err)
+		}
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := checkNode(m); err != nil {
+		return m, err
+	}
+	return m, e.enlarge(ctx, f, m)
+}
+
+// enlarge makes a mapping as large as its volume. It never shrinks.
+func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
+	if err := awaitMapping(ctx, f.device); err != nil {
+		return err
+	}
+	size, err := dm.Size(dm.Sys, m.Number)
+	if err != nil || size >= f.tags.Size {
+		return err
+	}
+	if err := dm.Resize(ctx, e.host.Unkillable, m.Name, f.device.Number, f.tags.Size); err != nil {
+		return fmt.Errorf("grow the device of volume %s/%s: %w", f.device.Group, f.device.Name, err)
+	}
+	e.after("grow mapping")
+	return nil
+}
+
+// enlargeExposed is enlarge where the volume is handed out.
+func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
+	m, err := mappingOf(f.device, f.tags)
+	if errors.Is(err, dm.ErrNoMapping) {
+		return nil // its next mount maps all of it
+	}
+	if err != nil {
+		return err
+	}
+	return e.enlarge(ctx, f, m)
+}
+
+// checkBlockMapping makes sure that what is mapped on a raw block volume is its own.
+func checkBlockMapping(d lvm.Device, m dm.Mapping) error {
+	if want := dm.BlockName(d.VolumeUUID); m.Name != want {
+		return fmt.Errorf("%w: on volume %s/%s stands the mapping %s, and it should be %s; look at it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
+	}
+	return nil
+}
+
+// takeBack removes the mapping of a raw block volume, unless its node is mounted here, or
+// somebody has it open.
+func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) error {
+	mounted, err := mount.ByDevice()
+	if err != nil || len(mounted[m.Number]) > 0 {
+		return err
+	}
+	if err := dm.Remove(ctx, e.host.Unkillable, m.Name); err != nil {
+		if errors.Is(err, dm.ErrBusy) {
+			return nil
+		}
+		return fmt.Errorf("remove the device %s: %w", m.Name, err)
+	}
+	e.after("remove mapping")
+	return nil
+}
+
+// flushDevice writes back what the users of a raw block volume have written and not synced.
+func flushDevice(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return fmt.Errorf("write back %s: %w", path, err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write back %s: %w", path, err)
+	}
+	return nil
+}
+
+// checkBlockMount refuses what a mount of a raw block volume cannot be.
+func checkBlockMount(spec volume.Spec, as Mounting) error {
+	switch {
+	case spec.FSType != volume.Raw:
+		return nil
+	case as.ReadOnly:
+		return &volume.FieldError{Field: "readOnly", Value: "true", Reason: "is not supported with volumeMode Block; leave it out"}
+	case len(as.Options) > 0:
+		return &volume.FieldError{Field: "mountOptions", Value: string(as.Options[0]), Reason: "does not belong to volumeMode Block, which has no file system; remove it"}
+	}
+	return nil
+}

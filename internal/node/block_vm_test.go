@@ -1,0 +1,346 @@
+//go:build vm
+
+package node
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// rawSize is no multiple of an extent, and rawGrown takes more of them in every layout.
+	rawSize  = 5*volume.MiB + volume.Block
+	rawGrown = 13*volume.MiB + 3*volume.Block
+	secret   = "what another tenant has left "
+)
+
+func (m *machine) rawVolume(name string, size volume.Bytes) volume.Spec {
+	m.t.Helper()
+	s := m.volume(name, size)
+	s.FSType = volume.Raw
+	return s
+}
+
+// file makes the file that a device is mounted on.
+func (m *machine) file(name string) string {
+	m.t.Helper()
+	path := filepath.Join(m.dir, "devices", name)
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(path), 0o750))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o640)
+	require.NoError(m.t, err)
+	require.NoError(m.t, f.Close())
+	m.t.Cleanup(func() { _ = m.Unmount(m.ctx(), path) })
+	return path
+}
+
+func (m *machine) mountRaw(s volume.Spec, name string) string {
+	m.t.Helper()
+	target := m.file(name)
+	require.NoError(m.t, m.Mount(m.ctx(), s, target, false))
+	return target
+}
+
+// clearRaw is clear, also of what a killed call has left mounted or mapped.
+func (m *machine) clearRaw(s volume.Spec) {
+	m.t.Helper()
+	m.shell("for f in %s/devices/*; do umount $f 2>/dev/null || true; done; for d in /dev/mapper/flexlvm-block-*; do [ ! -e $d ] || dmsetup remove --verifyudev $d; done", m.dir)
+	m.clear(s.Name)
+	require.NoError(m.t, m.records.remove(s.Group, s.Name))
+}
+
+// requireContent reads a device: it holds data first, and then zeros to its end.
+func requireContent(t *testing.T, path string, size volume.Bytes, data []byte) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	all, err := io.ReadAll(f)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Equal(t, size, volume.Bytes(len(all)))
+	require.True(t, bytes.HasPrefix(all, data), "what was written is there")
+	require.True(t, bytes.Equal(all[len(data):], make([]byte, len(all)-len(data))), "and nothing else")
+}
+
+func writeDevice(t *testing.T, path string, at volume.Bytes, data []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(data, int64(at))
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	require.NoError(t, f.Close())
+}
+
+func pattern(text string, size volume.Bytes) []byte {
+	return bytes.Repeat([]byte(text), int(size)/len(text)+1)[:size]
+}
+
+// leaveSecrets fills a volume and deletes it without wiping it: those that come after it get its
+// extents.
+func (m *machine) leaveSecrets() {
+	m.t.Helper()
+	s := m.rawVolume("secret", rawGrown+8*volume.MiB)
+	target := m.mountRaw(s, "secret")
+	writeDevice(m.t, target, 0, pattern(secret, s.Size))
+	m.unmount(target)
+	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
+	require.NoError(m.t, m.records.remove(s.Group, s.Name))
+}
+
+// The life of a raw block volume on extents that are full of another's data.
+func TestBlock(t *testing.T) { eachLayout(t, testBlock) }
+
+func testBlock(t *testing.T, m *machine) {
+	m.leaveSecrets()
+	if m.shape.Layout == volume.Linear {
+		m.shell("lvcreate --yes -q -Wn -Zn -l5 -n thief %s && head -c 20M /dev/%[1]s/thief | grep -q '%s'; lvremove --yes -q %[1]s/thief", group, strings.TrimSpace(secret))
+	}
+	s := m.rawVolume("data", rawSize)
+	target := m.mountRaw(s, "a")
+	requireContent(t, target, rawSize, nil)
+	require.NoError(t, m.Mount(m.ctx(), s, target, false), "again is success")
+	first := pattern("first ", rawSize)
+	writeDevice(t, target, 0, first)
+	tags := tagsOf(t, s.Name)
+	require.Equal(t, volume.Ready, tags.State)
+	require.Equal(t, volume.Raw, tags.FSType)
+	require.Equal(t, m.shape.Layout == volume.Thin, tags.Zeroed == 0)
+	all, err := m.List(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, []string{target}, all[0].Mounts)
+	require.True(t, all[0].Open, "though no process has it open")
+	require.Equal(t, s.Charge(), all[0].Full)
+	space, err := m.Space(s.Group, s.Name, target)
+	require.NoError(t, err)
+	require.Equal(t, Space{Size: rawSize, Block: true}, space)
+
+	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
+	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawSize, luks.Key{}), "it never shrinks")
+	requireContent(t, target, rawGrown, first)
+	second := pattern("second ", rawGrown)
+	writeDevice(t, target, 0, second)
+
+	m.unmount(target)
+	require.ErrorIs(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 2*rawGrown, luks.Key{}), ErrNotMounted)
+	m.shell("lvchange -an %s/%s", group, s.Name) // as after a boot
+	require.NoError(t, m.records.remove(s.Group, s.Name))
+	target = m.mountRaw(s, "b")
+	requireContent(t, target, rawGrown, second)
+	m.unmount(target)
+	require.NoError(t, m.Expand(m.ctx(), s, rawGrown+volume.MiB), "not mounted")
+	requireContent(t, m.mountRaw(s, "b"), rawGrown+volume.MiB, second)
+	testBlockInUse(t, m, s, target)
+}
+
+// What is handed out, or open, is not removed. The volume is mounted at target.
+func testBlockInUse(t *testing.T, m *machine, s volume.Spec, target string) {
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+	require.NoError(t, m.CloseUnused(m.ctx()))
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrInUse, "it is handed out")
+	open, err := os.Open("/dev/mapper/" + dm.BlockName(m.uuidOf(s)))
+	require.NoError(t, err)
+	m.unmount(target)
+	require.NoError(t, m.CloseUnused(m.ctx()))
+	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrInUse, "a process has it open")
+	require.NoError(t, open.Close())
+	require.NoError(t, m.CloseUnused(m.ctx()))
+	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
+	require.Empty(t, lvs())
+}
+
+func (m *machine) uuidOf(s volume.Spec) string {
+	m.t.Helper()
+	return m.shell("lvs --noheadings -o lv_uuid %s/%s", s.Group, s.Name)
+}
+
+func TestBlockFirstMountKilledAfterEveryStep(t *testing.T) {
+	campaign(t, func(t *testing.T, m *machine) {
+		s := m.rawVolume("data", rawSize)
+		target, deaths := m.file("a"), 0
+		untilAlive(t, call{Dir: m.dir, Verb: "mount", Spec: s, Target: target}, func() {
+			m.clearRaw(s)
+			m.leaveSecrets()
+		}, func(step int) {
+			deaths++
+			require.Equal(t, []string{"data"}, lvs(), "one volume after death %d", step)
+			requireContent(t, target, rawSize, nil)
+			require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+		})
+		m.clearRaw(s)
+		if m.shape.Layout == volume.Linear {
+			require.Equal(t, 9, deaths, "lvcreate, zero, tag zeroed, mkfs; make mapping; write record, tag ready, record ready; move mount")
+		}
+	})
+}
+
+// Whatever a growth that was killed has left, the pod sees no other's data, and what it has
+// written to all that it saw is there after the growth was repeated, at once or by the next mount.
+func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
+	campaign(t, func(t *testing.T, m *machine) {
+		s := m.rawVolume("data", rawSize)
+		target, deaths := m.file("a"), 0
+		for die := 1; ; die++ {
+			m.clearRaw(s)
+			m.leaveSecrets()
+			m.mountRaw(s, "a")
+			first := pattern("first ", rawSize)
+			writeDevice(t, target, 0, first)
+			if !(call{Dir: m.dir, Verb: "expand", Spec: s, Size: rawGrown, Die: die}.run(t)) {
+				break
+			}
+			deaths++
+			seen, err := deviceSize(target)
+			require.NoError(t, err)
+			require.Contains(t, []volume.Bytes{rawSize, rawGrown}, seen)
+			requireContent(t, target, seen, first)
+			second := pattern("second ", seen)
+			writeDevice(t, target, 0, second)
+			if die%2 == 0 {
+				m.unmount(target)
+				m.mountRaw(s, "a")
+				now, err := deviceSize(target)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, now, seen)
+				requireContent(t, target, now, second)
+			}
+			require.NoError(t, m.Expand(m.ctx(), s, rawGrown))
+			requireContent(t, target, rawGrown, second)
+		}
+		m.clearRaw(s)
+		if m.shape.Layout == volume.Linear {
+			require.Equal(t, 6, deaths, "lvextend; zero, tag zeroed; write record, tag size; grow mapping")
+		}
+	})
+}
+
+func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", rawSize)
+	target, data := m.file("a"), pattern("kept ", rawSize)
+	untilAlive(t, call{Dir: m.dir, Verb: "unmount", Spec: s, Target: target}, func() {
+		m.clearRaw(s)
+		m.mountRaw(s, "a")
+		writeDevice(t, target, 0, data)
+	}, func(int) {
+		require.NoError(t, m.CloseUnused(m.ctx()))
+		require.Empty(t, shellOut("ls /dev/mapper | grep flexlvm-block"))
+		requireContent(t, m.mountRaw(s, "a"), rawSize, data)
+	})
+	m.clearRaw(s)
+}
+
+// Zeroing goes on where it was noted to be, and a volume that is half zeroed goes to nobody.
+func TestBlockZeroingGoesOn(t *testing.T) {
+	m := newMachine(t)
+	m.leaveSecrets()
+	s := m.rawVolume("data", rawSize)
+	tags := volume.Tags{State: volume.Creating, FS: copyFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind, FSType: s.FSType, Zeroed: 4 * volume.MiB}
+	require.NoError(t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{Group: s.Group, Name: s.Name, Size: s.DeviceSize(), Shape: s.Shape(), Tags: tags.Strings()}))
+	mark := pattern("zeroed before", 4*volume.MiB)
+	writeDevice(t, devicePath(s), 0, mark)
+	requireContent(t, m.mountRaw(s, "a"), rawSize, mark)
+	require.Equal(t, s.DeviceSize(), tagsOf(t, s.Name).Zeroed)
+	m.unmount(m.file("a"))
+}
+
+// One pod alone: the second is refused, also where none has it open. Nothing else than a plain
+// file is mounted on.
+func TestBlockIsRefused(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", rawSize)
+	m.mountRaw(s, "a")
+	other := m.file("b")
+	require.ErrorIs(t, m.MountAs(m.ctx(), s, Mounting{Target: other, Alone: true}), ErrInUse)
+	require.ErrorContains(t, m.Mount(m.ctx(), s, other, true), "readOnly")
+	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("dir"), false), "no plain file")
+	require.NoError(t, os.WriteFile(other, []byte("x"), 0o600))
+	require.ErrorContains(t, m.Mount(m.ctx(), s, other, false), "not empty")
+	s.FSType = volume.XFS
+	for range 2 {
+		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("dir"), false), "was made with block")
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+	}
+	_, err := m.Trim(m.ctx(), refOf(s), 0)
+	require.ErrorContains(t, err, "volumeMode Block")
+}
+
+// A pod writes to its device what LVM takes for a group with the name of ours, which holds a
+// volume that may be removed; the kubelet makes a loop device of it. We do not see it.
+func TestBlockHoldsAnotherGroup(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", 64*volume.MiB)
+	target := m.mountRaw(s, "a")
+	loop := m.shell("losetup -f --show %s", target)
+	t.Cleanup(func() { m.shell("losetup -d %s", loop) })
+	// LVM that sees nothing else, and no directory of ours in /dev.
+	m.shell(`vgcreate --yes -q --config 'devices{dir="%s" scan=["/dev"] filter=["a|^%s$|","r|.*|"]}' %s %[2]s`, m.t.TempDir(), loop, group)
+	require.Equal(t, []string{string(group), string(group)}, strings.Fields(m.shell("vgs --noheadings -o vg_name")), "LVM by itself sees both")
+	others := m.volume("other", 64*volume.MiB)
+	m.unmount(m.mount(others, "o"))
+	all, err := m.List(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	in, err := m.Inventory(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, in.Pools, 1)
+	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 72*volume.MiB, luks.Key{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Remove(m.ctx(), refOf(others)))
+	writeDevice(t, target, 0, make([]byte, volume.MiB)) // or the test's own commands would see it
+}
+
+// Copies and snapshots hold what was written when they were taken, to the size of the copy.
+func TestBlockCopies(t *testing.T) {
+	m, _ := thinMachine(t, 2*volume.GiB)
+	s := m.rawVolume("source", rawSize)
+	from := m.mountRaw(s, "a")
+	data := pattern("data ", rawSize)
+	f, err := os.OpenFile(from, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.Write(data) // not synced, and open
+	require.NoError(t, err)
+	snap := m.snapshotOf(s, "snap")
+	snap.FSType = volume.Raw
+	made, err := m.MakeSnapshot(m.ctx(), snap)
+	require.NoError(t, err)
+	require.Equal(t, s.Size, made.Size)
+	require.NoError(t, f.Close())
+	writeDevice(t, from, 0, pattern("later ", rawSize))
+
+	c := m.cloneOf(snap, "copy", rawGrown)
+	require.ErrorContains(t, m.MakeClone(m.ctx(), c), "volumeMode")
+	c.FSType = volume.Raw
+	target, deaths := m.file("c"), 0
+	untilAlive(t, call{Dir: m.dir, Verb: "clone", Spec: c}, func() { m.clearCopy(c) }, func(int) {
+		deaths++
+		requireContent(t, m.mountRaw(c, "c"), rawGrown, data)
+		m.unmount(target)
+	})
+	require.Equal(t, 3, deaths, "snapshot; lvextend; tag ready")
+	require.NotEqual(t, tagsOf(t, s.Name).FS, tagsOf(t, c.Name).FS)
+	x := m.volume("xfs", 64*volume.MiB)
+	m.unmount(m.mount(x, "x"))
+	c = m.cloneOf(x, "raw", 64*volume.MiB)
+	c.FSType = volume.Raw
+	require.ErrorContains(t, m.MakeClone(m.ctx(), c), "volumeMode")
+	m.unmount(from)
+}
+
+func (m *machine) clearCopy(s volume.Spec) {
+	m.t.Helper()
+	m.clear(s.Name)
+	require.NoError(m.t, m.records.remove(s.Group, s.Name))
+}

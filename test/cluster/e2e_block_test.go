@@ -1,0 +1,99 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// devicePod is a pod with a claim's device at /dev/data.
+func devicePod(name, claim, node string) string {
+	manifest := pod{name: name, claim: claim, node: node}.manifest()
+	return strings.Replace(manifest, "volumeMounts:\n    - {name: data, mountPath: /data}", "volumeDevices:\n    - {name: data, devicePath: /dev/data}", 1)
+}
+
+// fillDevice writes to the first bytes of a pod's device, and returns their sum.
+func (n *tenant) fillDevice(pod string) string {
+	n.t.Helper()
+	n.exec(pod, "dd if=/dev/urandom of=/dev/data bs=1M count=8 conv=notrunc,fsync 2>/dev/null")
+	return n.sumDevice(pod)
+}
+
+func (n *tenant) sumDevice(pod string) string {
+	n.t.Helper()
+	return n.exec(pod, "head -c 8388608 /dev/data | md5sum")
+}
+
+// requireDevice checks the size of a pod's device, and that it reads as zeros behind what
+// fillDevice has written.
+func (n *tenant) requireDevice(pod string, size int64, from int64) {
+	n.t.Helper()
+	require.EqualValues(n.t, size, number(n.t, n.exec(pod, "blockdev --getsize64 /dev/data")))
+	n.exec(pod, fmt.Sprintf("[ $(dd if=/dev/data bs=1M skip=%d 2>/dev/null | tr -d '\\0' | wc -c) = 0 ]", from>>20))
+}
+
+// A pod gets a device of exactly the size that it asks for, which reads as zeros, grows in use,
+// and holds what was written for the next pod. The example is applied as it is shipped, but for the image.
+func TestBlock(t *testing.T) {
+	t.Parallel()
+	n := newCSITenant(t, "block")
+	example, err := os.ReadFile(shipped(t, "examples/block.yaml"))
+	require.NoError(t, err)
+	n.run(strings.NewReplacer("busybox:1.36", cluster.BusyboxImage, "1Gi", "100000Ki").Replace(string(example)))
+	pv := n.kubectl("get", "pvc", "block", "-o", "jsonpath={.spec.volumeName}")
+	require.Equal(t, "Block Block", n.kubectl("get", "pv", pv, "-o", "jsonpath={.spec.volumeMode} {.spec.csi.volumeAttributes.volumeMode}"))
+	n.requireDevice("block-pod", 100000<<10, 0)
+	sum := n.fillDevice("block-pod")
+	node := n.kubectl("get", "pod", "block-pod", "-o", "jsonpath={.spec.nodeName}")
+	require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_device_open,lv_tags -S lv_name="+pv), "open")
+
+	n.ask("block", "150Mi")
+	n.kubectl("wait", "pvc/block", "--for=jsonpath={.status.capacity.storage}=150Mi", "--timeout=240s")
+	n.requireDevice("block-pod", 150<<20, 8<<20)
+	require.Equal(t, "0", n.kubectl("get", "pod", "block-pod", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
+
+	n.kubectl("delete", "pod", "block-pod")
+	await.Until(t, patience, func() string {
+		left := onNode(n.ctx, t, node, "lvs --noheadings -o lv_device_open -S lv_name="+pv)
+		return await.Missing(strings.TrimSpace(left) == "", "the volume stays open: %s", left)
+	})
+	n.run(devicePod("again", "block", ""))
+	require.Equal(t, sum, n.sumDevice("again"))
+	n.requireDevice("again", 150<<20, 8<<20)
+
+	// What cannot be says so in an event.
+	require.NoError(t, n.apply(claimOf("flexlvm", "flex", "64Mi", "volumeMode: Block")+"\n---\n"+devicePod("flex", "flex", "node1")))
+	await.Until(t, patience, func() string {
+		events := n.kubectl("get", "events", "--field-selector", "involvedObject.name=flex", "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, "use volumeMode Filesystem, or a class with door: csi"), "no refusal: %s", events)
+	})
+}
+
+// blockSnapshot snapshots a raw block volume and restores it; as a file system it is refused.
+func (n *tenant) blockSnapshot() {
+	n.t.Helper()
+	n.run(claimOf("flexlvm-snapshots", "raw", "64Mi", "volumeMode: Block"), devicePod("raw", "raw", "node1"))
+	sum := n.fillDevice("raw")
+	require.NoError(n.t, n.apply(snapshotOf("raw")))
+	n.kubectl("wait", "volumesnapshot/of-raw", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	require.NotEqual(n.t, sum, n.fillDevice("raw"))
+	from := "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: of-raw}"
+	n.run(claimOf("flexlvm-snapshots", "raw-restored", "72Mi", "volumeMode: Block", from), devicePod("raw-restored", "raw-restored", "node1"))
+	require.Equal(n.t, sum, n.sumDevice("raw-restored"))
+	n.requireDevice("raw-restored", 72<<20, 8<<20)
+
+	require.NoError(n.t, n.apply(claimOf("flexlvm-snapshots", "raw-files", "64Mi", from)+"\n---\n"+pod{name: "raw-files", claim: "raw-files", node: "node1"}.manifest()))
+	await.Until(n.t, patience, func() string {
+		events := n.kubectl("get", "events", "--field-selector", "involvedObject.name=raw-files", "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, "its volume has volumeMode Block, and the claim Filesystem"), "no refusal: %s", events)
+	})
+	n.kubectl("delete", "pod", "raw-files")
+}
