@@ -271,7 +271,7 @@ type Orphan struct {
 	// FilesystemUUID is the UUID of its file system.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`
-	// FSType is the kind of its file system, if it is not xfs.
+	// FSType is the kind of its file system, if it is not xfs; "block" for a raw block volume.
 	// +optional
 	FSType string `json:"fsType,omitempty"`
 	// Encrypted: it comes back with the Secret that holds its key.

@@ -41,7 +41,7 @@ type ReleasedVolume struct {
 	// FilesystemUUID is the UUID of its file system: what undelete, retain and forget mean.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`
-	// FSType is the kind of its file system, if it is not xfs.
+	// FSType is the kind of its file system, if it is not xfs; "block" for a raw block volume.
 	// +optional
 	FSType string `json:"fsType,omitempty"`
 	// Encrypted: it comes back with the Secret that holds its key.

@@ -99,6 +99,12 @@ func (m *machine) leaveSecrets() {
 	require.NoError(m.t, m.records.remove(s.Group, s.Name))
 }
 
+// dirty fills the extents that the next volume gets, if it is linear.
+func (m *machine) dirty() {
+	m.t.Helper()
+	m.shell("lvcreate --yes -q -Wn -Zn -l6 -n dirty %s; yes '%s' | head -c 24M | dd of=/dev/%[1]s/dirty bs=1M conv=fsync status=none; lvremove --yes -q %[1]s/dirty", group, secret)
+}
+
 // The life of a raw block volume on extents that are full of another's data.
 func TestBlock(t *testing.T) { eachLayout(t, testBlock) }
 
@@ -130,6 +136,9 @@ func testBlock(t *testing.T, m *machine) {
 	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
 	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawSize, luks.Key{}), "it never shrinks")
 	requireContent(t, target, rawGrown, first)
+	if m.shape.Layout != volume.Linear && m.shape.Layout != volume.Thin && !inFull() {
+		return // the rest does not depend on how it lies
+	}
 	second := pattern("second ", rawGrown)
 	writeDevice(t, target, 0, second)
 
@@ -172,7 +181,7 @@ func TestBlockFirstMountKilledAfterEveryStep(t *testing.T) {
 		target, deaths := m.file("a"), 0
 		untilAlive(t, call{Dir: m.dir, Verb: "mount", Spec: s, Target: target}, func() {
 			m.clearRaw(s)
-			m.leaveSecrets()
+			m.dirty()
 		}, func(step int) {
 			deaths++
 			require.Equal(t, []string{"data"}, lvs(), "one volume after death %d", step)
@@ -194,7 +203,7 @@ func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
 		target, deaths := m.file("a"), 0
 		for die := 1; ; die++ {
 			m.clearRaw(s)
-			m.leaveSecrets()
+			m.dirty()
 			m.mountRaw(s, "a")
 			first := pattern("first ", rawSize)
 			writeDevice(t, target, 0, first)
@@ -245,7 +254,7 @@ func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
 // Zeroing goes on where it was noted to be, and a volume that is half zeroed goes to nobody.
 func TestBlockZeroingGoesOn(t *testing.T) {
 	m := newMachine(t)
-	m.leaveSecrets()
+	m.dirty()
 	s := m.rawVolume("data", rawSize)
 	tags := volume.Tags{State: volume.Creating, FS: copyFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind, FSType: s.FSType, Zeroed: 4 * volume.MiB}
 	require.NoError(t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{Group: s.Group, Name: s.Name, Size: s.DeviceSize(), Shape: s.Shape(), Tags: tags.Strings()}))

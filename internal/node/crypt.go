@@ -310,6 +310,9 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	if err := checkNode(m); err != nil {
 		return err
 	}
+	if block {
+		return e.takeBack(ctx, m)
+	}
 	// Exclusively: the kernel refuses a device that is mounted, in whichever namespace.
 	f, err := os.OpenFile(m.Path, os.O_RDONLY|unix.O_EXCL, 0)
 	switch {
@@ -320,9 +323,6 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	}
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close mapping: %w", err)
-	}
-	if block {
-		return e.takeBack(ctx, m)
 	}
 	if err := luks.Close(ctx, e.host.Unkillable, m.Name); err != nil && !errors.Is(err, luks.ErrBusy) {
 		return err

@@ -79,6 +79,9 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 		Group: volume.DefaultGroup, Name: volume.Name(fmt.Sprintf("pvc-%x", sha256.Sum256([]byte(r.GetName())))), Size: size.RoundUp(volume.Block),
 		Layout: volume.Linear, Kind: volume.Claim, Cluster: cluster, Namespace: namespace,
 	}
+	if r.GetVolumeCapabilities()[0].GetBlock() != nil {
+		spec.FSType = volume.Raw
+	}
 	object := persistentvolume.New(pv.Description{Name: string(spec.Name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, IOLimits: limits},
 		[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
 	source := object.Spec.CSI.DeepCopy()

@@ -164,7 +164,7 @@ func TestEngineBesideUdev(t *testing.T) {
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
-	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup)$"
+	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep)$"
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 
