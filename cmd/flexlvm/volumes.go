@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,10 +16,10 @@ import (
 func newVolumes(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volumes",
-		Short: "Look at the volumes of this node, bring them back, give them up",
+		Short: "Look at the volumes of this node, bring them back, give them up, adopt others",
 		Long: `Look at the volumes of this node, as their LVM tags tell of them, bring those back
-whose claim was deleted by mistake, and give up those that nobody wants. No API
-server is asked.`,
+whose claim was deleted by mistake, and give up those that nobody wants. Adopt logical
+volumes that a person has made, and disown them again. No API server is asked.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -28,6 +29,8 @@ server is asked.`,
 		newVolumesUndelete(g),
 		newVolumesForget(g),
 		newVolumesRetain(g),
+		newVolumesAdopt(g),
+		newVolumesDisown(g),
 	)
 	return cmd
 }
@@ -47,6 +50,14 @@ func (o *volumesOptions) addGroup(cmd *cobra.Command) {
 type engine interface {
 	lister
 	SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error)
+	adopter
+	Disown(ctx context.Context, g volume.Group, n volume.Name) error
+}
+
+// An adopter makes flexlvm volumes of logical volumes that a person has made.
+type adopter interface {
+	PlanAdoption(ctx context.Context, a node.Adoption) (inventory.Volume, error)
+	Adopt(ctx context.Context, a node.Adoption) (inventory.Volume, error)
 }
 
 // A lister returns the volumes of this node.
@@ -56,7 +67,12 @@ type lister interface {
 
 // onNode runs a command on this node's engine.
 func (o *volumesOptions) onNode(cmd *cobra.Command, do func(ctx context.Context, e engine) error) error {
-	ctx, cancel := bounded(cmd)
+	return o.onNodeFor(cmd, patience, do)
+}
+
+// onNodeFor is onNode for what may take longer.
+func (o *volumesOptions) onNodeFor(cmd *cobra.Command, most time.Duration, do func(ctx context.Context, e engine) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), most)
 	defer cancel()
 	e, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
 	if err != nil {

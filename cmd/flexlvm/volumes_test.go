@@ -38,6 +38,27 @@ func (f *fakeEngine) SetState(_ context.Context, g volume.Group, n volume.Name, 
 	return inventory.Volume{}, errors.New("no such volume")
 }
 
+func (f *fakeEngine) Disown(_ context.Context, g volume.Group, n volume.Name) error {
+	f.moves = append(f.moves, string(g)+"/"+string(n)+" disowned")
+	return f.err
+}
+
+func (f *fakeEngine) PlanAdoption(context.Context, node.Adoption) (inventory.Volume, error) {
+	return adopted(volume.GiB), f.err
+}
+
+func (f *fakeEngine) Adopt(_ context.Context, a node.Adoption) (inventory.Volume, error) {
+	f.moves = append(f.moves, a.String()+" adopted")
+	return adopted(1000 * volume.MiB), f.err
+}
+
+// adopted is a logical volume of a person, as the engine would describe it.
+func adopted(size volume.Bytes) inventory.Volume {
+	return changed(func(v *inventory.Volume) {
+		v.Name, v.State, v.Size, v.FS = "wiki", volume.Retained, size, "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+	})
+}
+
 type brokenList struct{ fakeEngine }
 
 func (brokenList) List(context.Context) ([]inventory.Volume, error) { return nil, errors.New("locked") }

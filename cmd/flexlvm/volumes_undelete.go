@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,22 +15,16 @@ import (
 
 type volumesUndeleteOptions struct {
 	volumesOptions
-	node         string
-	hostname     string
-	claim        string
-	storageClass string
+	objectsOptions
 	ratio        string       // as the class says it
 	parsedRatio  volume.Ratio // by check
-	policy       reclaimPolicy
-	door         string
-	parsedDoor   pv.Door // by check
 	secret       string
 	parsedSecret pv.SecretRef // by check
 	dryRun       bool
 }
 
 func newVolumesUndelete(g *global) *cobra.Command {
-	o := volumesUndeleteOptions{volumesOptions: volumesOptions{global: g}, policy: policyRetain}
+	o := volumesUndeleteOptions{volumesOptions: volumesOptions{global: g}, objectsOptions: objectsOptions{policy: policyRetain}}
 	cmd := &cobra.Command{
 		Use:   "undelete NAME",
 		Short: "Bring a volume back whose claim was deleted",
@@ -62,28 +54,18 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 		Args: oneVolume,
 		RunE: o.run,
 	}
-	f := cmd.Flags()
 	o.addGroup(cmd)
-	f.StringVar(&o.node, "node", "", "name of this node in the cluster (default its hostname)")
-	f.StringVar(&o.hostname, "hostname", "", "the node's label kubernetes.io/hostname (default --node)")
-	f.StringVar(&o.claim, "claim", "", "name of the claim (default NAME)")
-	f.StringVar(&o.storageClass, "storage-class", "", "class of the claim (default none)")
+	o.addFlags(cmd)
+	f := cmd.Flags()
 	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, of a volume in a thin pool (default 1)")
-	f.Var(&o.policy, "reclaim-policy", "what becomes of the volume when the new claim is deleted")
-	f.StringVar(&o.door, "door", string(pv.Flex), "the driver that the PersistentVolume names: flex, or csi where the CSI driver runs on this node")
 	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key, of an encrypted volume")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
-	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (o *volumesUndeleteOptions) run(cmd *cobra.Command, args []string) error {
-	if o.node == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("read the hostname: %w; name the node with --node", err)
-		}
-		o.node = strings.ToLower(host) // as kubelet does
+	if err := o.thisNode(); err != nil {
+		return err
 	}
 	if err := o.check(); err != nil {
 		return err
@@ -94,43 +76,19 @@ func (o *volumesUndeleteOptions) run(cmd *cobra.Command, args []string) error {
 }
 
 // check looks at the flags before anything is looked up.
-func (o *volumesUndeleteOptions) check() error {
-	if o.hostname == "" {
-		o.hostname = o.node
-	}
-	if _, err := pv.ParseObjectName("--node", o.node); err != nil {
-		return err
-	}
-	if _, err := pv.ParseLabelValue("--hostname", o.hostname); err != nil {
+func (o *volumesUndeleteOptions) check() (err error) {
+	if err := o.checkObjects(); err != nil {
 		return err
 	}
 	if o.ratio != "" {
-		var err error
 		if o.parsedRatio, err = volume.ParseRatio("--overprovision-ratio", o.ratio); err != nil {
 			return err
 		}
 	}
-	if o.door != "" {
-		var err error
-		if o.parsedDoor, err = pv.ParseDoor("--door", o.door); err != nil {
-			return err
-		}
-	}
 	if o.secret != "" {
-		var err error
-		if o.parsedSecret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
-			return err
-		}
+		o.parsedSecret, err = pv.ParseSecretRef("--secret", o.secret)
 	}
-	for flag, name := range map[string]string{"--claim": o.claim, "--storage-class": o.storageClass} {
-		if name == "" {
-			continue
-		}
-		if _, err := pv.ParseObjectName(flag, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // undelete says nothing on out before the volume is ready: what kubectl reads
@@ -192,27 +150,3 @@ func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	}
 	return m.YAML(), nil
 }
-
-// A reclaimPolicy is a persistentVolumeReclaimPolicy.
-type reclaimPolicy string
-
-const (
-	policyRetain reclaimPolicy = "Retain"
-	policyDelete reclaimPolicy = "Delete"
-)
-
-// String implements pflag.Value.
-func (p *reclaimPolicy) String() string { return string(*p) }
-
-// Set implements pflag.Value.
-func (p *reclaimPolicy) Set(s string) error {
-	switch v := reclaimPolicy(s); v {
-	case policyRetain, policyDelete:
-		*p = v
-		return nil
-	}
-	return fmt.Errorf("it is %s or %s", policyRetain, policyDelete)
-}
-
-// Type implements pflag.Value; the help text shows it.
-func (p *reclaimPolicy) Type() string { return "Retain|Delete" }

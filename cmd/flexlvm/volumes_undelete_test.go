@@ -24,7 +24,7 @@ import (
 // undeleteOptions are those of a call with flags set, after their check.
 func undeleteOptions(t *testing.T, set func(*volumesUndeleteOptions)) *volumesUndeleteOptions {
 	t.Helper()
-	o := &volumesUndeleteOptions{node: "node-1", policy: policyRetain}
+	o := &volumesUndeleteOptions{objectsOptions: objectsOptions{node: "node-1", policy: policyRetain}}
 	if set != nil {
 		set(o)
 	}
@@ -164,7 +164,7 @@ func checkClaim(t *testing.T, claim corev1.PersistentVolumeClaim, volume corev1.
 }
 
 func TestOverprovisionRatioOfUndelete(t *testing.T) {
-	o := &volumesUndeleteOptions{node: "node-1", ratio: "0.5"}
+	o := &volumesUndeleteOptions{objectsOptions: objectsOptions{node: "node-1"}, ratio: "0.5"}
 	require.ErrorContains(t, o.check(), `--overprovision-ratio "0.5": is less than 1`)
 	o = undeleteOptions(t, func(o *volumesUndeleteOptions) { o.ratio = "2" })
 	_, err := o.manifests(released())

@@ -52,7 +52,7 @@ func TestCopiesAreMarkedAndFound(t *testing.T) {
 	for n, b := range d.at {
 		sb, err := parse(b)
 		require.NoError(t, err)
-		require.Equal(t, Superblock{UUID: uuid, Size: 300 * volume.MiB, Mounts: 1}, sb, n)
+		require.Equal(t, Superblock{UUID: uuid, Size: 300 * volume.MiB, Mounts: 1, ProjectQuota: true}, sb, n)
 		differing := 0
 		for i := range b {
 			if b[i] != unmarked[i] && (i < offChecksum) {

@@ -30,6 +30,8 @@ type Superblock struct {
 	// Mounts is how often it was mounted. A copy says how often it had been by the time
 	// that the copy was written.
 	Mounts int
+	// ProjectQuota: it has the features without which no project quota is kept.
+	ProjectQuota bool
 }
 
 // Offsets in the superblock, all little-endian (Linux, fs/ext4/ext4.h: struct
@@ -53,6 +55,8 @@ const (
 	logBlockSize    = 2 // of blocks of 4 KiB, over 1024 bytes
 	stateErrors     = 2 // EXT4_ERROR_FS
 	metadataSums    = 0x400
+	quotaFiles      = 0x100  // EXT4_FEATURE_RO_COMPAT_QUOTA
+	projects        = 0x2000 // EXT4_FEATURE_RO_COMPAT_PROJECT
 	checksumTypeCRC = 1
 )
 
@@ -82,12 +86,15 @@ func parse(b []byte) (Superblock, error) {
 	if n := binary.LittleEndian.Uint32(b[offLogBlockSize:]); n != logBlockSize {
 		return Superblock{}, fmt.Errorf("%w: its blocks are not of %s", ErrNoFilesystem, volume.Block)
 	}
+	features := binary.LittleEndian.Uint32(b[offReadOnly:])
 	blocks := uint64(binary.LittleEndian.Uint32(b[offBlocksHigh:]))<<32 | uint64(binary.LittleEndian.Uint32(b[offBlocks:]))
 	return Superblock{
 		UUID:   ondisk.FormatUUID([16]byte(b[offUUID : offUUID+16])),
 		Size:   volume.Bytes(blocks) * volume.Block,
 		Errors: binary.LittleEndian.Uint16(b[offState:])&stateErrors != 0,
 		Mounts: int(binary.LittleEndian.Uint16(b[offMounts:])),
+
+		ProjectQuota: features&(quotaFiles|projects) == quotaFiles|projects,
 	}, nil
 }
 

@@ -36,13 +36,21 @@ func TestReadSuperblock(t *testing.T) {
 	whole := written(t, "superblock")
 	sb, err := ReadSuperblock(device(whole))
 	require.NoError(t, err)
-	require.Equal(t, Superblock{UUID: uuid, Size: 300 * volume.MiB}, sb)
+	require.Equal(t, Superblock{UUID: uuid, Size: 300 * volume.MiB, ProjectQuota: true}, sb)
 
 	used := bytes.Clone(whole)
 	used[offMounts], used[offState] = 7, used[offState]|stateErrors
 	sb, err = ReadSuperblock(device(seal(used)))
 	require.NoError(t, err)
-	require.Equal(t, Superblock{UUID: uuid, Size: 300 * volume.MiB, Errors: true, Mounts: 7}, sb)
+	require.Equal(t, Superblock{UUID: uuid, Size: 300 * volume.MiB, Errors: true, Mounts: 7, ProjectQuota: true}, sb)
+
+	for _, feature := range []uint32{quotaFiles, projects} {
+		without := bytes.Clone(whole)
+		binary.LittleEndian.PutUint32(without[offReadOnly:], binary.LittleEndian.Uint32(without[offReadOnly:])&^feature)
+		sb, err = ReadSuperblock(device(seal(without)))
+		require.NoError(t, err)
+		require.False(t, sb.ProjectQuota)
+	}
 
 	for name, spoil := range map[string]func(b []byte) []byte{
 		"blank":             func([]byte) []byte { return make([]byte, superblockSize) },

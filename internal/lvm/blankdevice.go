@@ -265,25 +265,14 @@ func checkOpen(d candidate, least volume.Bytes) error {
 }
 
 func (p prober) checkWipefs(ctx context.Context, d candidate) error {
-	out, err := p.run.CommandContext(ctx, "wipefs", "--no-act", "--parsable", "--", d.path).Output()
+	found, err := Signatures(ctx, p.run, d.path)
 	if err != nil {
-		return unsure(d.path, "look for signatures", err)
+		return unsure(d.path, "probe it", err)
 	}
-	if found := signatures(string(out)); found != "" {
-		return notBlank(d.path, "it carries a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", found, d.path)
+	if len(found) > 0 {
+		return notBlank(d.path, "it carries a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", strings.Join(found, "; "), d.path)
 	}
 	return nil
-}
-
-// signatures are the lines of wipefs --parsable that are not its heading.
-func signatures(out string) string {
-	var found []string
-	for _, line := range strings.Split(out, "\n") {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			found = append(found, line)
-		}
-	}
-	return strings.Join(found, "; ")
 }
 
 // blkidNothing is blkid's exit code for "no signature" (man 8 blkid).

@@ -79,7 +79,7 @@ func TestVolume(t *testing.T) {
 	require.Equal(t, LogicalVolume{
 		Group: "flexlvm", GroupUUID: "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE",
 		Name: "pvc-1", UUID: pvc1, Size: 140 * volume.MiB, Extent: 4 * volume.MiB, Shape: volume.Shape{Layout: volume.Linear},
-		Tags:   []string{"flexlvm", "flexlvm.size=67108864", "flexlvm.state=ready"},
+		Tags: []string{"flexlvm", "flexlvm.size=67108864", "flexlvm.state=ready"}, Attr: "owi-aos---",
 		Active: true, Open: true, Origin: true, Created: time.Unix(1795226345, 0).UTC(),
 	}, lv, "of two segments")
 	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config `+reportConfig+` --options `+volumeFields+`,`+shapeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])

@@ -24,6 +24,7 @@ type LogicalVolume struct {
 	Shape     volume.Shape // empty where it is none of our layouts
 	Data      volume.Bytes // what a thin one holds of its pool; Size where LVM does not tell
 	Tags      []string
+	Attr      string // lv_attr, as man 8 lvs describes it
 	Active    bool
 	Open      bool // its device is mounted or otherwise in use, in any namespace
 	Origin    bool // snapshots depend on it, and LVM would remove them with it
@@ -156,13 +157,14 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 		Size:      row.bytes("lv_size"),
 		Extent:    row.bytes("vg_extent_size"),
 		Tags:      row.list("lv_tags"),
+		Attr:      row.text("lv_attr"),
 		Active:    row.field("lv_active") == "active",
 		Open:      row.open(),
-		Origin:    strings.ContainsAny(row.text("lv_attr")[:1], "oO"),
 		Created:   time.Unix(row.number("lv_time"), 0).UTC(),
 		Health:    row.field("lv_health_status"),
 		Sync:      row.field("sync_percent"),
 	}
+	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
 	if pool := row.field("pool_lv"); pool != "" {
 		lv.Shape.ThinPool = volume.Name(pool)
 		lv.Data, _ = row.share("data_percent", lv.Size)

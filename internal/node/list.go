@@ -68,6 +68,9 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 		v.State = volume.Doomed
 	}
 	v.Problem, v.Degraded = ill(lv)
+	if v.Problem == "" && t.Adopting {
+		v.Problem = "its adoption is not finished; call `flexlvm volumes adopt` again"
+	}
 	if v.Problem == "" && v.State == volume.Unreferenced && recErr != nil && !errors.Is(recErr, os.ErrNotExist) {
 		// What it may go by is not known, so it must not look old.
 		v.Problem = recErr.Error() + "; remove that file, and the time that its logical volume was made counts"

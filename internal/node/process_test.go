@@ -125,6 +125,11 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "set-state ready", "set-state unreferenced":
 		_, err := e.SetState(ctx, ref.Group, ref.Name, volume.State(strings.TrimPrefix(c.Verb, "set-state ")))
 		return err
+	case "adopt":
+		_, err := e.Adopt(ctx, Adoption{Group: ref.Group, Name: ref.Name, Cluster: ref.Cluster, Namespace: c.Spec.Namespace})
+		return err
+	case "disown":
+		return e.Disown(ctx, ref.Group, ref.Name)
 	case "remove":
 		return e.Remove(ctx, ref)
 	case "declare":

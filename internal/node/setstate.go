@@ -89,6 +89,8 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
 	case tags.State == volume.Creating && to != volume.Unreferenced:
 		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing; forget it if nobody needs it", ref)
+	case tags.Adopting && to != volume.Retained:
+		return refused("the adoption of volume %s is not finished: call `flexlvm volumes adopt` again, or `flexlvm volumes disown` to leave it as it was", ref)
 	case tags.Clone != "" && to != volume.Unreferenced:
 		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own; make the copy again", ref)
 	case tags.State == volume.Doomed:

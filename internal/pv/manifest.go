@@ -18,6 +18,8 @@ type Manifest struct {
 	Class     string // may be empty
 	Namespace string // of the claim
 	Claim     string
+	// Undelete has the node daemon make the volume ready once the PersistentVolume is there.
+	Undelete bool
 }
 
 // Every value is put in as a quoted string of printable ASCII, which is the same in
@@ -107,7 +109,7 @@ func (m Manifest) fsType() string {
 func (m Manifest) YAML() string {
 	lines := map[string]string{
 		"labels":      entries("    ", m.Labels()),
-		"annotations": entries("    ", m.Annotations()),
+		"annotations": entries("    ", m.annotations()),
 		"source":      m.source(),
 		"mode":        m.Spec.FSType.VolumeMode(),
 	}
@@ -126,6 +128,14 @@ func (m Manifest) YAML() string {
 		}
 		return strconv.QuoteToASCII(values[key])
 	})
+}
+
+func (m Manifest) annotations() map[string]string {
+	out := m.Annotations()
+	if m.Undelete {
+		out[AnnotationUndelete] = m.Spec.FS
+	}
+	return out
 }
 
 func entries(indent string, values map[string]string) string {

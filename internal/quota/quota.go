@@ -42,18 +42,27 @@ const (
 // everything made below inherits it; without it nothing is counted. It writes only if
 // something is missing: a tenant who is root in the container may have cleared it.
 func EnsureProject(root *os.File) error {
-	var a fsXAttr
-	if err := ioctl(root, fsGetXAttr, unsafe.Pointer(&a)); err != nil {
-		return fmt.Errorf("read project of %s: %w", root.Name(), err)
-	}
-	if a.project == project && a.flags&projectInherit != 0 {
-		return nil
-	}
-	a.project, a.flags = project, a.flags|projectInherit
-	if err := ioctl(root, fsSetXAttr, unsafe.Pointer(&a)); err != nil {
+	if err := assign(root, true); err != nil {
 		return fmt.Errorf("set project of %s: %w", root.Name(), err)
 	}
 	return nil
+}
+
+// assign assigns the project to a file, and lets what is made in a directory inherit it.
+func assign(f *os.File, dir bool) error {
+	var a fsXAttr
+	if err := ioctl(f, fsGetXAttr, unsafe.Pointer(&a)); err != nil {
+		return err
+	}
+	flags := a.flags
+	if dir {
+		flags |= projectInherit
+	}
+	if a.project == project && a.flags == flags {
+		return nil
+	}
+	a.project, a.flags = project, flags
+	return ioctl(f, fsSetXAttr, unsafe.Pointer(&a))
 }
 
 // diskQuota is struct fs_disk_quota (linux/dqblk_xfs.h). Blocks here are basic

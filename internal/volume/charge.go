@@ -35,6 +35,16 @@ func (s Spec) ChargeIn(extent Bytes) Bytes {
 	return s.Shape().Takes(s.DeviceSize(), extent)
 }
 
+// HeldBy returns the largest size, in whole blocks, that a volume of this spec may have on a
+// logical volume of this size; 0 if that holds none.
+func (s Spec) HeldBy(device Bytes) Bytes {
+	tooMany := sort.Search(int(MaxSize/Block), func(i int) bool {
+		s.Size = Bytes(i+1) * Block
+		return s.DeviceSize() > device
+	})
+	return Bytes(tooMany) * Block
+}
+
 // Devices returns how many distinct physical devices of its group a volume of this spec
 // needs.
 func (s Spec) Devices() int { return s.Shape().Devices() }

@@ -21,6 +21,7 @@ const (
 	tagLUKS      = "flexlvm.luks="
 	tagFSType    = "flexlvm.fstype="
 	tagZeroed    = "flexlvm.zeroed="
+	tagAdopting  = "flexlvm.adopting="
 )
 
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
@@ -50,7 +51,13 @@ type Tags struct {
 	// Zeroed is how much of the device of a Raw volume was zeroed, from its beginning on. No
 	// pod has ever seen more than that of it. Thin volumes do without: their pool zeroes.
 	Zeroed Bytes
+	// Adopting: a person has made the volume, and not all that is on it is in its quota yet.
+	// Until then it is retained, and becomes nothing else.
+	Adopting bool
 }
+
+// AdoptingTag is the tag of a volume whose adoption is not finished.
+const AdoptingTag = tagAdopting + "true"
 
 // Owned reports whether a logical volume with these tags is ours at all.
 func Owned(tags []string) bool {
@@ -87,8 +94,14 @@ func (t Tags) Strings() []string {
 	if t.Zeroed > 0 {
 		out = append(out, ZeroedTag(t.Zeroed))
 	}
+	if t.Adopting {
+		out = append(out, AdoptingTag)
+	}
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
+
+// Ours reports whether a tag is one of flexlvm's.
+func Ours(tag string) bool { return tag == TagOwned || strings.HasPrefix(tag, TagOwned+".") }
 
 // CloneTag returns the tag of an unfinished copy of the file system with this UUID.
 func CloneTag(fs string) string { return tagClone + fs }
@@ -129,7 +142,7 @@ func ParseTags(tags []string) (Tags, error) {
 	}
 	found := map[string]string{}
 	for _, t := range tags {
-		if !strings.HasPrefix(t, TagOwned+".") {
+		if t == TagOwned || !Ours(t) {
 			continue
 		}
 		key, value, _ := strings.Cut(t, "=")
@@ -212,6 +225,11 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 		}
 		if t.Zeroed, err = ParseBytes(tagZeroed, zeroed); err != nil {
 			return err
+		}
+	}
+	if adopting, ok := take(tagAdopting); ok {
+		if t.Adopting = tagAdopting+adopting == AdoptingTag; !t.Adopting || t.State != Retained {
+			return invalid(tagAdopting, adopting, "is not true, or stands on a volume that is not %s", Retained)
 		}
 	}
 	return nil

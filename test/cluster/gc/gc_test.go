@@ -81,6 +81,7 @@ func TestNodeDaemon(t *testing.T) {
 	d.together("released", calm, map[string]func(*testing.T){
 		"released":                         d.testReleased,
 		"undeleted":                        d.testUndeleted,
+		"adopted":                          d.testAdopted,
 		"plugin":                           d.testPlugin,
 		"removed at once":                  d.testRemovedAtOnce,
 		"retained":                         d.testRetained,

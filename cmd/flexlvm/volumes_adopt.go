@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/undelete"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// adoptPatience bounds an adoption, which looks at every file of a file system.
+const adoptPatience = 2 * time.Hour
+
+type volumesAdoptOptions struct {
+	volumesOptions
+	objectsOptions
+	namespace string
+	cluster   string
+	size      string
+	dryRun    bool
+}
+
+func newVolumesAdopt(g *global) *cobra.Command {
+	o := volumesAdoptOptions{volumesOptions: volumesOptions{global: g}, objectsOptions: objectsOptions{policy: policyRetain}}
+	cmd := &cobra.Command{
+		Use:   "adopt GROUP/NAME",
+		Short: "Make a flexlvm volume of a logical volume with a file system that a person made",
+		Long: `Make a flexlvm volume of a logical volume that a person has made, with XFS or ext4 on
+it: it gets flexlvm's tags, all that is on it counts toward the volume's quota from then
+on, and the manifests of a PersistentVolume and a claim are printed for kubectl. Only
+they are on stdout. Nothing is formatted, and no file changes.
+
+Until they are applied, the volume is retained: no pod gets it, and nothing removes it.
+Once the PersistentVolume is there, the node daemon makes the volume ready. Should the
+manifests get lost, ` + "`flexlvm volumes undelete NAME`" + ` prints others.
+
+A logical volume is refused that is mounted or otherwise open, in a thin pool, a snapshot
+or the origin of one, of a layout that flexlvm does not have, or not whole; one that holds
+no file system, another one, or several signatures; and one whose name no PersistentVolume
+can have. --dry-run makes all of these checks, prints the manifests and changes nothing.
+
+Killed, the command is called again. ` + "`flexlvm volumes disown`" + ` is the way back.`,
+		Example: `  flexlvm volumes adopt data/wiki --namespace web --cluster "$(kubectl get namespace kube-system -o jsonpath={.metadata.uid})" --storage-class flexlvm | kubectl apply -f -`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    o.run,
+	}
+	o.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the claim, which the volume belongs to (required)")
+	f.StringVar(&o.cluster, "cluster", "", "UID of the cluster's namespace kube-system, whose node daemon looks after the volume (required)")
+	f.StringVar(&o.size, "size", "", "what the user may write (default all that the logical volume holds)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
+	return cmd
+}
+
+func (o *volumesAdoptOptions) run(cmd *cobra.Command, args []string) error {
+	if err := o.thisNode(); err != nil {
+		return err
+	}
+	a, err := o.adoption(args[0])
+	if err != nil {
+		return err
+	}
+	err = o.onNodeFor(cmd, adoptPatience, func(ctx context.Context, e engine) error {
+		return o.adopt(ctx, e, a, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	})
+	if err == nil && !o.dryRun {
+		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+	}
+	return err
+}
+
+// adoption is what the arguments and the flags ask for.
+func (o *volumesAdoptOptions) adoption(path string) (a node.Adoption, err error) {
+	if err := o.checkObjects(); err != nil {
+		return a, err
+	}
+	group, name, ok := strings.Cut(strings.TrimPrefix(path, "/dev/"), "/")
+	if !ok {
+		return a, &volume.FieldError{Field: "GROUP/NAME", Value: path, Reason: "names no volume group; give both, as `lvs` shows them"}
+	}
+	if a.Group, err = volume.ParseGroup("GROUP", group); err != nil {
+		return a, err
+	}
+	if a.Name, err = volume.ParseName("NAME", name); err != nil {
+		return a, err
+	}
+	if a.Namespace, err = volume.ParseNamespace("--namespace", o.namespace); err != nil {
+		return a, err
+	}
+	if a.Cluster, err = volume.ParseCluster("--cluster", o.cluster); err != nil {
+		return a, err
+	}
+	if o.size != "" {
+		if a.Size, err = parseSize("--size", o.size); err == nil && a.Size == 0 {
+			err = &volume.FieldError{Field: "--size", Value: o.size, Reason: "must be greater than 0; leave it out for all that the logical volume holds"}
+		}
+	}
+	return a, err
+}
+
+// adopt makes the manifests before the volume gets its first tag: what no PersistentVolume can
+// be made of is not adopted. They are printed once it is.
+func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adoption, out, notes io.Writer) error {
+	v, err := e.PlanAdoption(ctx, a)
+	if err != nil {
+		return asRoot(err)
+	}
+	manifests, err := o.manifests(v)
+	if err != nil {
+		return err
+	}
+	if !o.dryRun {
+		if v, err = e.Adopt(ctx, a); err != nil {
+			return asRoot(err)
+		}
+		if manifests, err = o.manifests(v); err != nil { // its size may be smaller
+			return err
+		}
+	}
+	if _, err := io.WriteString(out, manifests); err != nil {
+		return fmt.Errorf("print the manifests: %w", err)
+	}
+	if !o.dryRun {
+		_, _ = fmt.Fprintf(notes, "flexlvm: %s is adopted, and retained until its PersistentVolume is there. Should its manifests get lost, `flexlvm volumes undelete %s` prints others; `flexlvm volumes disown %[2]s` leaves it as it was.\n", where(v), v.Name)
+	}
+	return nil
+}
+
+func (o *volumesAdoptOptions) manifests(v inventory.Volume) (string, error) {
+	m, err := undelete.Manifest(v, undelete.Wish{
+		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor,
+	})
+	if err != nil {
+		return "", err
+	}
+	m.Undelete = true
+	return m.YAML(), nil
+}

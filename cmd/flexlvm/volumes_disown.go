@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+)
+
+type volumesDisownOptions struct {
+	volumesOptions
+}
+
+func newVolumesDisown(g *global) *cobra.Command {
+	o := volumesDisownOptions{volumesOptions{global: g}}
+	cmd := &cobra.Command{
+		Use:   "disown NAME",
+		Short: "Take flexlvm's tags off a retained volume, and leave its logical volume and data",
+		Long: `Take flexlvm's tags off a volume: its logical volume stays, with all that is on it, and
+flexlvm neither knows nor touches it from then on. It works for every volume of a claim,
+adopted or not.
+
+The volume has to be retained, so that nothing in the cluster has it any more. First
+
+  kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
+  kubectl delete pvc CLAIM -n NAMESPACE
+  kubectl delete pv NAME
+
+and wait until ` + "`flexlvm volumes show NAME`" + ` says retained. One that is in use is refused.`,
+		Example: `  flexlvm volumes disown wiki`,
+		Args:    oneVolume,
+		RunE:    o.run,
+	}
+	o.addGroup(cmd)
+	return cmd
+}
+
+func (o *volumesDisownOptions) run(cmd *cobra.Command, args []string) error {
+	err := o.onNode(cmd, func(ctx context.Context, e engine) error {
+		return o.disown(ctx, e, args[0], cmd.OutOrStdout())
+	})
+	if err == nil {
+		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+	}
+	return err
+}
+
+func (o *volumesDisownOptions) disown(ctx context.Context, e engine, name string, out io.Writer) error {
+	v, err := o.find(ctx, e, name)
+	if err != nil {
+		return err
+	}
+	if err := alive(v); err != nil {
+		return err
+	}
+	if err := e.Disown(ctx, v.Group, v.Name); err != nil {
+		return asRoot(err)
+	}
+	_, err = fmt.Fprintf(out, "%s is no flexlvm volume any more; its logical volume and what is on it stay\n", where(v))
+	return err
+}

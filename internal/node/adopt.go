@@ -1,0 +1,241 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Adoption says which logical volume, made by a person with a file system on it, becomes a
+// flexlvm volume, and whose.
+type Adoption struct {
+	Group     volume.Group
+	Name      volume.Name
+	Namespace string
+	Cluster   string
+	// Size is what the user may write, 0 for the most that the device holds.
+	Size volume.Bytes
+}
+
+func (a Adoption) String() string { return string(a.Group) + "/" + string(a.Name) }
+
+// PlanAdoption returns the volume that Adopt would make, or why it would not. It changes
+// nothing.
+func (e *Engine) PlanAdoption(ctx context.Context, a Adoption) (inventory.Volume, error) {
+	release, err := e.lockVolume(ctx, a.Group, a.Name)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	defer release()
+	c, err := e.candidate(ctx, a)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	c.lv.Tags = c.tags.Strings()
+	return e.describe(c.lv), nil
+}
+
+// Adopt makes a flexlvm volume of a logical volume that a person has made, with the file system
+// that is on it, and leaves it retained: no pod gets it and nothing removes it before there is a
+// PersistentVolume (SetStateOf). What is on it stays as it is, but that it counts toward the
+// volume's quota; nothing is ever formatted.
+//
+// Its tags come first, with volume.AdoptingTag, which goes once all files are in the quota.
+// Killed in between, the volume keeps that tag, and the next call goes on from there.
+func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error) {
+	release, err := e.lockVolume(ctx, a.Group, a.Name)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	defer release()
+	c, err := e.candidate(ctx, a)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	if err := e.beginAdoption(ctx, c); err != nil {
+		return inventory.Volume{}, err
+	}
+	if err := e.takeIn(ctx, c, a.Size == 0); err != nil {
+		return inventory.Volume{}, fmt.Errorf("%w; %s", err, wayOut(a))
+	}
+	if err := e.lvm.Retag(ctx, c.lv, []string{volume.AdoptingTag}, []string{volume.Retained.Tag()}); err != nil {
+		return inventory.Volume{}, err
+	}
+	e.after("tag adopted")
+	lv, err := e.lvm.Volume(ctx, a.Group, a.Name)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	return e.describe(lv), nil
+}
+
+// wayOut is for those whose adoption has failed half-way.
+func wayOut(a Adoption) string {
+	return fmt.Sprintf("no file was changed; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
+}
+
+// A candidate is a logical volume that may be adopted, and the tags that it gets for that.
+type candidate struct {
+	lv     lvm.LogicalVolume
+	device lvm.Device
+	tags   volume.Tags
+	// was are the tags of an adoption that was begun before; nil if none was.
+	was *volume.Tags
+}
+
+func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err error) {
+	g, err := e.lvm.Group(ctx, a.Group)
+	if err != nil {
+		return c, err
+	}
+	if g.Missing > 0 {
+		return c, fmt.Errorf("adopt %s: %w: %s lacks %d of its %s; bring them back first", a, lvm.ErrPartial, a.Group, g.Missing, volume.Counted(g.Devices, "device", "devices"))
+	}
+	if c.lv, err = e.lvm.Volume(ctx, a.Group, a.Name); err != nil {
+		return c, err
+	}
+	if c.was, err = begun(c.lv, a); err != nil {
+		return c, err
+	}
+	if err := mayAdopt(c.lv); err != nil {
+		return c, err
+	}
+	if c.device, err = e.usable(ctx, a.Group, a.Name); err != nil {
+		return c, err
+	}
+	if c.device.VolumeUUID != c.lv.UUID {
+		return c, fmt.Errorf("%s belongs to volume %s and LVM says %s is %s; run `flexlvm doctor`", c.device.Path, c.device.VolumeUUID, a, c.lv.UUID)
+	}
+	fs, kind, err := e.findFilesystem(ctx, a, c.device.Path)
+	if err != nil {
+		return c, err
+	}
+	if err := e.only(ctx, a, fs); err != nil {
+		return c, err
+	}
+	c.tags, err = tagsOfAdopted(c, a, fs, kind)
+	return c, err
+}
+
+// tagsOfAdopted are the tags that the volume gets.
+func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (volume.Tags, error) {
+	shape := c.lv.Shape
+	spec := volume.Spec{
+		Group: a.Group, GroupUUID: c.lv.GroupUUID, Name: a.Name, Size: a.Size, FS: fs, FSType: kind,
+		Layout: shape.Layout, Stripes: shape.Stripes, StripeKiB: shape.StripeKiB, Mirrors: shape.Mirrors,
+		Kind: volume.Claim, Cluster: a.Cluster, Namespace: a.Namespace,
+	}
+	most := spec.HeldBy(c.lv.Size)
+	switch {
+	case most == 0:
+		return volume.Tags{}, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(leastDevice(spec)))
+	case a.Size > most:
+		return volume.Tags{}, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(most), int64(a.Size))
+	case a.Size == 0:
+		spec.Size = most
+	}
+	if err := spec.Validate(); err != nil {
+		return volume.Tags{}, err
+	}
+	return volume.Tags{
+		State: volume.Retained, FS: fs, Size: spec.Size, Namespace: a.Namespace, Cluster: a.Cluster,
+		Kind: volume.Claim, FSType: kind, Adopting: true,
+	}, nil
+}
+
+func leastDevice(spec volume.Spec) volume.Bytes {
+	spec.Size = volume.Block
+	return spec.DeviceSize()
+}
+
+// beginAdoption writes the tags, in one write of LVM's metadata.
+func (e *Engine) beginAdoption(ctx context.Context, c candidate) error {
+	var del []string
+	if c.was != nil {
+		if c.was.Size == c.tags.Size {
+			return e.lvm.Flush(ctx, c.lv.Group, c.lv.Name) // a call that was killed may have left them in the disk's cache
+		}
+		del = append(del, volume.SizeTag(c.was.Size))
+	}
+	if err := e.lvm.Retag(ctx, c.lv, del, c.tags.Strings()); err != nil {
+		return err
+	}
+	e.after("tag adopting")
+	return nil
+}
+
+// takeIn puts what is on the file system into the volume's quota. With lower, a size that the
+// file system has no room for is lowered to that which it has.
+func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) error {
+	f := found{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
+	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = fs.Close() }()
+	e.after("attach")
+	if err := errors.Join(e.boundRetries(f), f.content.mounted(f.content.path).check(), quota.CheckEnforced(f.content.path)); err != nil {
+		return err
+	}
+	if err := onlyOurProject(ctx, fs); err != nil {
+		return err
+	}
+	if err := quota.AssignAll(ctx, fs.Root()); err != nil {
+		return err
+	}
+	e.after("assign projects")
+	if err := e.grow(ctx, fs.Root(), f); err != nil {
+		return err
+	}
+	if f.tags.Size, err = e.fit(ctx, c.lv, fs, f, lower); err != nil {
+		return err
+	}
+	if err := e.setQuota(ctx, fs.Root(), f, 0); err != nil {
+		return err
+	}
+	return fs.Close()
+}
+
+// onlyOurProject looks at all files before the first of them is changed.
+func onlyOurProject(ctx context.Context, fs *mount.Attached) error {
+	err := quota.CheckProjects(ctx, fs.Root())
+	if errors.Is(err, quota.ErrOtherProject) {
+		return refused("%s, and the quota of a volume is that of one project; take it out of that (`chattr -R -p 0`)", err)
+	}
+	return err
+}
+
+// fit returns the size that the volume promises: the user gets all of it, and what is on the
+// file system already is included.
+func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, fs *mount.Attached, f found, lower bool) (volume.Bytes, error) {
+	usage, err := quota.Read(f.content.path)
+	if err != nil {
+		return 0, err
+	}
+	free, err := f.content.mounted(f.content.path).free(fs.Root())
+	if err != nil {
+		return 0, err
+	}
+	size, room := f.tags.Size, usage.Used+free
+	room -= room % volume.Block
+	where := string(lv.Group) + "/" + string(lv.Name)
+	switch {
+	case usage.Used > size:
+		return 0, refused("the files on %s take %d bytes, more than the %d of the volume; extend it (`lvextend --size +%db %[1]s`), or ask for more", where, int64(usage.Used), int64(size), int64((usage.Used - size + usage.Used/16).RoundUp(volume.DefaultExtent)))
+	case room >= size:
+		return size, nil
+	case !lower:
+		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it was made with more for itself than flexlvm would; ask for no more than that, or extend it", where, int64(room), int64(size))
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(size)}, []string{volume.SizeTag(room)}); err != nil {
+		return 0, err
+	}
+	e.after("tag size")
+	return room, nil
+}

@@ -1,0 +1,258 @@
+//go:build vm
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// foreign are logical volumes of a person, by how their file systems are made.
+var foreign = map[volume.FSType]string{
+	volume.XFS:  "mkfs.xfs -q -f",
+	volume.Ext4: "mke2fs -q -F -t ext4 -b 4096 -O quota,project -E quotatype=prjquota",
+}
+
+// byHand makes a logical volume as a person would, with a few files of every kind on it, and
+// sees to it that nothing of it is left.
+func (m *machine) byHand(name, mkfs string) Adoption {
+	m.t.Helper()
+	a := Adoption{Group: group, Name: volume.Name(name), Namespace: "default", Cluster: cluster}
+	m.t.Cleanup(func() { m.clear(a.Name) })
+	m.clear(a.Name)
+	m.shell("lvcreate --yes --quiet --addtag theirs --size 400M --name %s %s", name, group)
+	if mkfs == "" {
+		return a
+	}
+	m.shell("%s %s", mkfs, pathOf(a))
+	m.onceMounted(a, func(dir string) {
+		m.shell(`cd %s; mkdir -p a/b "$(printf 'latin\351')"; head -c 5000000 /dev/urandom >a/b/data; ln a/b/data hard; ln -s a/b/data soft; mkfifo pipe; mknod null c 1 3
+			: >"$(printf 'latin\351/\377')"; chmod 0 a/b/data; sha256sum a/b/data >sum`, dir)
+	})
+	return a
+}
+
+func pathOf(a Adoption) string { return "/dev/mapper/" + volume.DeviceName(a.Group, a.Name) }
+
+// onceMounted mounts a logical volume as a person would.
+func (m *machine) onceMounted(a Adoption, do func(dir string)) {
+	m.t.Helper()
+	dir := m.target("by-hand")
+	m.shell("mount %s %s", pathOf(a), dir)
+	defer m.shell("umount %s", dir)
+	do(dir)
+}
+
+func rawTags(a Adoption) string {
+	return shellOut(fmt.Sprintf("lvs --noheadings -o lv_tags %s", a))
+}
+
+// spec is what the PersistentVolume of an adopted volume holds.
+func (a Adoption) spec(t *testing.T) volume.Spec {
+	tags := tagsOf(t, a.Name)
+	s := specOf(string(a.Name), tags.Size)
+	s.FS, s.FSType = tags.FS, tags.FSType
+	return s
+}
+
+// A pod finds all that was on the volume, counted, and has what it promises; and what is
+// disowned is as it was. Both are killed after each of their steps, on ext4 in `make campaign`
+// alone: they are the same there.
+func TestAdoptAndDisown(t *testing.T) {
+	for kind, mkfs := range foreign {
+		t.Run(kind.String(), func(t *testing.T) { testAdoptAndDisown(t, mkfs, kind == volume.XFS || inFull()) })
+	}
+}
+
+func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
+	m := newMachine(t)
+	a, died := m.adoptKilledAfterEveryStep("wiki", mkfs, kill)
+	require.Equal(t, kill, died > 5, "tags; attach, projects, grow, quota; tags")
+	require.Contains(t, rawTags(a), "theirs")
+	_, err := m.Adopt(m.ctx(), a)
+	require.ErrorIs(t, err, ErrRefused, "it is one already")
+
+	s := a.spec(t)
+	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused, "it is retained")
+	_, err = m.SetStateOf(m.ctx(), refOf(s), s.FS, volume.Ready)
+	require.NoError(t, err)
+	checkAdopted(t, m, m.mount(s, "a"), s)
+	require.ErrorIs(t, m.Disown(m.ctx(), group, a.Name), ErrRefused, "it is ready")
+	m.unmount(m.target("a"))
+
+	_, err = m.SetState(m.ctx(), group, a.Name, volume.Retained)
+	require.NoError(t, err)
+	untilAlive(t, call{Dir: m.dir, Verb: "disown", Spec: s}, func() {
+		if !strings.Contains(rawTags(a), "flexlvm") {
+			_, err := m.Adopt(m.ctx(), a)
+			require.NoError(t, err)
+		}
+	}, func(int) { require.Equal(t, "theirs", rawTags(a)) })
+	m.onceMounted(a, func(dir string) { m.shell("cd %s; sha256sum --quiet --check sum", dir) })
+	s.FS = ""
+	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused, "it is not ours any more")
+}
+
+// adoptKilledAfterEveryStep returns what was adopted last, and how often the call was killed.
+func (m *machine) adoptKilledAfterEveryStep(name, mkfs string, kill bool) (Adoption, int) {
+	t := m.t
+	t.Helper()
+	for died := 0; ; died++ {
+		a := m.byHand(name, mkfs)
+		c := call{Dir: m.dir, Verb: "adopt", Spec: specOf(name, 1)}
+		if kill {
+			c.Die = died + 1
+		}
+		if !c.run(t) {
+			return a, died
+		}
+		require.Contains(t, rawTags(a), "flexlvm.state=retained", "from the first step on, after death %d", c.Die)
+		if tagsOf(t, a.Name).Adopting {
+			c.Die = 0
+			require.False(t, c.run(t), "the same call again, after death %d", died)
+		}
+		tags := tagsOf(t, a.Name)
+		require.Equal(t, volume.Retained, tags.State)
+		require.False(t, tags.Adopting)
+		m.onceMounted(a, func(dir string) { m.shell("cd %s; sha256sum --quiet --check sum; test -L soft; test -p pipe", dir) })
+	}
+}
+
+// checkAdopted looks at an adopted volume as its pod does.
+func checkAdopted(t *testing.T, m *machine, dir string, s volume.Spec) {
+	t.Helper()
+	m.shell("cd %s; sha256sum --quiet --check sum; mv a/b/data a/new; mv hard a/b/; ln a/new a/b/data; mkdir new; echo >new/file", dir)
+	size, used, _ := df(t, dir)
+	require.Equal(t, s.Size, size)
+	require.Greater(t, used, volume.Bytes(5_000_000), "what was there before counts")
+	if s.FSType != volume.XFS {
+		return
+	}
+	full := filepath.Join(dir, "full")
+	allocate(t, full)
+	defer func() { require.NoError(t, os.Remove(full)) }()
+	usage, err := quota.Read(devicePath(s))
+	require.NoError(t, err)
+	require.Less(t, s.Size-usage.Used, 64*volume.KiB, "all that is promised can be had, what was there before included")
+}
+
+// Nothing is written to a logical volume that is refused, nor by a dry run.
+func TestAdoptionRefused(t *testing.T) {
+	m := newMachine(t)
+	xfs := foreign[volume.XFS]
+	refusedFor := func(a Adoption, says string) {
+		t.Helper()
+		before, written := rawTags(a), m.written(a)
+		for _, try := range []func() error{
+			func() error { _, err := m.PlanAdoption(m.ctx(), a); return err },
+			func() error { _, err := m.Adopt(m.ctx(), a); return err },
+		} {
+			require.ErrorContains(t, try(), says)
+		}
+		require.Equal(t, before, rawTags(a))
+		require.Equal(t, written, m.written(a))
+		require.False(t, m.stillOpen(a))
+	}
+	a := m.byHand("wiki", "")
+	m.shell("dd if=/dev/zero of=%s bs=1M count=2 conv=fsync status=none", pathOf(a))
+	refusedFor(a, "no file system is on logical volume flexlvm-test/wiki")
+	// A partition of Linux' from sector 2048 on.
+	m.shell(`printf '\000\000\000\000\203\000\000\000\000\010\000\000\000\100\000\000' | dd of=%s bs=1 seek=446 status=none; printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=fsync status=none`, pathOf(a))
+	refusedFor(a, "dos, and neither XFS nor ext4")
+	m.shell("mkfs.vfat %s >/dev/null || mkswap -q %[1]s", pathOf(a))
+	refusedFor(a, "logical volume flexlvm-test/wiki")
+
+	a = m.byHand("wiki", "mke2fs -q -F -t ext4")
+	refusedFor(a, "its blocks are not of 4 KiB")
+	a = m.byHand("wiki", "mke2fs -q -F -t ext4 -b 4096")
+	refusedFor(a, "keeps no project quota")
+	m.shell("e2fsck -fp %s >/dev/null; tune2fs -O project -Q prjquota %[1]s >/dev/null", pathOf(a))
+	_, err := m.PlanAdoption(m.ctx(), a)
+	require.NoError(t, err, "the commands that the refusal names are enough")
+
+	a = m.byHand("wiki", xfs)
+	m.onceMounted(a, func(dir string) {
+		_, err := m.Adopt(m.ctx(), a)
+		require.ErrorIs(t, err, ErrInUse)
+		require.ErrorContains(t, err, "it is mounted on "+dir)
+	})
+	more := a
+	more.Size = volume.GiB
+	refusedFor(more, "holds a volume of")
+	m.shell("lvcreate --yes --quiet --snapshot --size 8M --name shot %s", a)
+	refusedFor(a, "has snapshots")
+	shot := a
+	shot.Name = "shot"
+	refusedFor(shot, "is a snapshot of another")
+	m.shell("lvremove --yes %s", shot)
+
+	before := m.written(a)
+	v, err := m.PlanAdoption(m.ctx(), a)
+	require.NoError(t, err)
+	require.Equal(t, "theirs", rawTags(a))
+	require.Equal(t, before, m.written(a), "a dry run writes nothing")
+	made, err := m.Adopt(m.ctx(), a)
+	require.NoError(t, err)
+	require.Equal(t, v.Size, made.Size)
+	require.Equal(t, v.FS, made.FS)
+
+	copied := m.byHand("copied", "")
+	m.shell("dd if=%s of=%s bs=4M conv=fsync status=none", pathOf(a), pathOf(copied))
+	refusedFor(copied, "as that of volume flexlvm-test/wiki: it is a copy")
+}
+
+// written is how many sectors were ever written to the device, by the kernel's count.
+func (m *machine) written(a Adoption) string {
+	m.t.Helper()
+	d, err := lvm.FindDevice(a.Group, a.Name)
+	require.NoError(m.t, err)
+	return m.shell("sync; awk '{print $7}' /sys/dev/block/%d:%d/stat", unix.Major(d.Number), unix.Minor(d.Number))
+}
+
+// stillOpen reports whether a refused call has left the device mounted.
+func (m *machine) stillOpen(a Adoption) bool {
+	m.t.Helper()
+	f, err := os.OpenFile(pathOf(a), os.O_RDONLY|unix.O_EXCL, 0)
+	if err != nil {
+		require.ErrorIs(m.t, err, unix.EBUSY)
+		return true
+	}
+	require.NoError(m.t, f.Close())
+	return false
+}
+
+// Files of other projects are not taken out of them; the way back is open.
+func TestAdoptionOfOtherProjects(t *testing.T) {
+	m := newMachine(t)
+	a := m.byHand("wiki", foreign[volume.XFS])
+	m.onceMounted(a, func(dir string) { m.shell("chattr -p 7 %s/a/b", dir) })
+	_, err := m.Adopt(m.ctx(), a)
+	require.ErrorContains(t, err, "/a/b belongs to a project of its own, 7")
+	require.ErrorContains(t, err, "flexlvm volumes disown wiki --group flexlvm-test")
+	require.True(t, tagsOf(t, a.Name).Adopting)
+	for _, to := range []volume.State{volume.Ready, volume.Unreferenced} {
+		_, err = m.SetState(m.ctx(), group, a.Name, to)
+		require.ErrorIs(t, err, ErrRefused)
+	}
+	other := a
+	other.Namespace = "other"
+	_, err = m.Adopt(m.ctx(), other)
+	require.ErrorIs(t, err, ErrRefused)
+	m.onceMounted(a, func(dir string) { require.Contains(t, m.shell("lsattr -pd %s/a/b", dir), "7 ") })
+	require.NoError(t, m.Disown(m.ctx(), group, a.Name))
+	require.Equal(t, "theirs", rawTags(a))
+
+	m.onceMounted(a, func(dir string) { m.shell("chattr -p 0 %s/a/b", dir) })
+	_, err = m.Adopt(m.ctx(), a)
+	require.NoError(t, err)
+}

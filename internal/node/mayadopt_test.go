@@ -1,0 +1,109 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// plain is a logical volume that a person has made.
+func plain() lvm.LogicalVolume {
+	return lvm.LogicalVolume{
+		Group: "data", Name: "wiki", Size: volume.GiB, Attr: "-wi-a-----", Active: true,
+		Shape: volume.Shape{Layout: volume.Linear},
+	}
+}
+
+func TestMayAdopt(t *testing.T) {
+	require.NoError(t, mayAdopt(plain()))
+	for attr, layout := range map[string]volume.Layout{"-wi-a-----": volume.Striped, "rwi-a-r---": volume.Raid1, "Rwi-a-r---": volume.Raid1} {
+		lv := plain()
+		lv.Attr, lv.Shape.Layout = attr, layout
+		require.NoError(t, mayAdopt(lv), attr)
+	}
+	for says, change := range map[string]func(lv *lvm.LogicalVolume){
+		"data/wiki is a thin pool":         func(lv *lvm.LogicalVolume) { lv.Pool, lv.Attr = true, "twi-a-tz--" },
+		"lies in thin pool pool":           func(lv *lvm.LogicalVolume) { lv.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "pool"} },
+		"has snapshots":                    func(lv *lvm.LogicalVolume) { lv.Origin, lv.Attr = true, "owi-a-s---" },
+		"is a snapshot of another":         func(lv *lvm.LogicalVolume) { lv.Attr = "swi-a-s---" },
+		"(lv_attr Cwi-a-C---)":             func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "Cwi-a-C---", volume.Shape{} },
+		"(lv_attr mwi-a-m---)":             func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "mwi-a-m---", volume.Shape{} },
+		"(lv_attr rwi-a-r---)":             func(lv *lvm.LogicalVolume) { lv.Attr = "rwi-a-r---" },
+		"is read-only":                     func(lv *lvm.LogicalVolume) { lv.Attr = "-ri-a-----" },
+		`LVM says "partial" of it`:         func(lv *lvm.LogicalVolume) { lv.Health = "partial" },
+		"`lvchange --activate y data/wiki": func(lv *lvm.LogicalVolume) { lv.Active = false },
+	} {
+		lv := plain()
+		change(&lv)
+		err := mayAdopt(lv)
+		require.ErrorContains(t, err, says)
+		require.ErrorIs(t, err, ErrRefused)
+	}
+	lv := plain()
+	lv.Open = true
+	require.ErrorIs(t, mayAdopt(lv), ErrInUse)
+}
+
+func TestAdoptionBegun(t *testing.T) {
+	a := Adoption{Group: "data", Name: "wiki", Namespace: "shop", Cluster: "c"}
+	tags := volume.Tags{
+		State: volume.Retained, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: volume.GiB, Namespace: "shop", Cluster: "c", Kind: volume.Claim, Adopting: true,
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone,
+	}
+	lv := plain()
+	lv.Tags = []string{"theirs", "flexlvm-is-not-this"}
+	got, err := begun(lv, a)
+	require.NoError(t, err)
+	require.Nil(t, got)
+	lv.Tags = tags.Strings()
+	got, err = begun(lv, a)
+	require.NoError(t, err)
+	require.Equal(t, tags, *got)
+
+	for says, change := range map[string]func(*volume.Tags){
+		`begun for namespace "bank"`:      func(t *volume.Tags) { t.Namespace = "bank" },
+		`of cluster "other"`:              func(t *volume.Tags) { t.Cluster = "other" },
+		"is a flexlvm volume already":     func(t *volume.Tags) { t.Adopting = false },
+		"ready and of namespace \"shop\"": func(t *volume.Tags) { t.Adopting, t.State = false, volume.Ready },
+		"make no sense":                   func(t *volume.Tags) { t.State = volume.Ready },
+	} {
+		changed := tags
+		change(&changed)
+		lv.Tags = changed.Strings()
+		_, err := begun(lv, a)
+		require.ErrorContains(t, err, says)
+		require.ErrorIs(t, err, ErrRefused)
+	}
+	lv.Tags = []string{"flexlvm.state=ready"}
+	_, err = begun(lv, a)
+	require.ErrorContains(t, err, "does not carry the tag", "half of our tags are no invitation")
+}
+
+func TestMayDisown(t *testing.T) {
+	tags := volume.Tags{State: volume.Retained, Kind: volume.Claim}
+	require.NoError(t, mayDisown(plain(), tags))
+	for says, change := range map[string]func(*volume.Tags){
+		"is of kind dataset":                   func(t *volume.Tags) { t.Kind = volume.Dataset },
+		"never finished":                       func(t *volume.Tags) { t.Clone = "x" },
+		"data/wiki is ready: only one that is": func(t *volume.Tags) { t.State = volume.Ready },
+		"data/wiki is unreferenced":            func(t *volume.Tags) { t.State = volume.Unreferenced },
+	} {
+		changed := tags
+		change(&changed)
+		require.ErrorContains(t, mayDisown(plain(), changed), says)
+	}
+	lv := plain()
+	lv.Open = true
+	require.ErrorIs(t, mayDisown(lv, tags), ErrInUse)
+}
+
+func TestHalfAnAdoptionChangesToNoOtherState(t *testing.T) {
+	tags := volume.Tags{State: volume.Retained, Adopting: true}
+	for _, to := range []volume.State{volume.Ready, volume.Unreferenced} {
+		require.ErrorContains(t, maySetState(plain(), tags, to), "the adoption of volume data/wiki is not finished")
+	}
+	require.NoError(t, maySetState(plain(), tags, volume.Retained))
+}
