@@ -80,6 +80,9 @@ func rounds(ctx context.Context, b *start.Bed, cfg Config, sides []*side) (done 
 		}
 		for j := range sides {
 			s := sides[(i+j)%len(sides)]
+			if err := b.Quiet(ctx); err != nil { // what one side leaves to do is not the next one's
+				return done, err
+			}
 			times, err := s.round(ctx, b, i)
 			if err != nil {
 				return done, fmt.Errorf("%s: %w", s.name, err)

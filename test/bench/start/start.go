@@ -268,6 +268,15 @@ func (b *Bed) End(ctx context.Context, names ...string) error {
 	})
 }
 
+// Quiet waits until the node has nothing left to do for pods and claims that have ended: their
+// containers are gone, and their volumes.
+func (b *Bed) Quiet(ctx context.Context) error {
+	return await(ctx, func() (bool, error) {
+		out, err := b.Node(ctx, Node, "sh", "-c", "if pidof sleep; then echo runs; else lvs --noheadings flexlvm; fi")
+		return strings.TrimSpace(out) == "", err
+	})
+}
+
 func await(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
