@@ -8,7 +8,7 @@ ARCH    ?= $(or $(GOARCH),$(shell go env GOHOSTARCH))
 ARCHES  ?= amd64,arm64
 TOOLS    = $${FLEXLVM_CACHE:-.cache}
 RELEASE  = mkdir -p bin $(TOOLS) && GOOS= GOARCH= go build -C tools/release -o "$$(realpath $(TOOLS))/release" . && $(TOOLS)/release --version $(VERSION) --name $(IMAGE)
-SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/arm64/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs)
+SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/arm64/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs systemctl sudo crictl)
 
 # Those with code of our own beside the main module.
 MODULES  = tools/release tools/chart
@@ -163,7 +163,7 @@ OLDEST = ^(TestInstaller|TestVolume|TestDatasetGivesBackResults|TestDatasetIsMir
 SPECS ?= all
 
 # Ten of them are in test-cluster.
-conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two nodes; SPECS=slow for those that are slow, serial or disruptive
+conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two nodes; SPECS=slow for those that are slow or serial, SPECS=disruptive for those that stop kubelet
 	@$(SUITE) $@ go test -tags cluster -count=1 -v -timeout 4h -run '^TestConformance$$' ./test/cluster -conformance=$(SPECS)
 
 SOAK_CLAIMS ?= 300

@@ -139,7 +139,8 @@ func (c *Cluster) Conform(ctx context.Context, suite *Conformance, s Selection, 
 	}
 	cmd := c.Command(ctx, append(args, suite.tests, "--", "--storage.testdriver="+s.Driver, "--kubeconfig="+c.AdminKubeconfig(),
 		"--kubectl-path="+filepath.Join(c.dir, "kubectl"), "--provider=local")...)
-	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+registries)
+	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+registries,
+		"KUBE_SSH_USER=root", "KUBE_SSH_KEY_PATH="+filepath.Join(c.dir, sshKey))
 	cmd.Stdout, cmd.Stderr = log, log
 	// ginkgo starts processes of its own, and after an interrupt they clean up.
 	cmd.SysProcAttr.Setpgid = true

@@ -17,7 +17,9 @@ import (
 	"k8s.io/kubernetes/test/e2e/framework"
 	"k8s.io/kubernetes/test/e2e/framework/config"
 	_ "k8s.io/kubernetes/test/e2e/framework/debug/init" // after a failure, what was in its namespace
-	_ "k8s.io/kubernetes/test/e2e/storage/external"     // --storage.testdriver, which defines the tests
+	"k8s.io/kubernetes/test/e2e/framework/testfiles"
+	_ "k8s.io/kubernetes/test/e2e/storage/external" // --storage.testdriver, which defines the tests
+	manifests "k8s.io/kubernetes/test/e2e/testing-manifests"
 	"k8s.io/kubernetes/test/utils/image"
 )
 
@@ -37,6 +39,7 @@ func main() {
 		return
 	}
 	testing.Init() // its flags, which ginkgo sets
+	testfiles.AddFileSource(manifests.GetE2ETestingManifestsFS())
 	config.CopyFlags(config.Flags, flag.CommandLine)
 	framework.RegisterCommonFlags(flag.CommandLine)
 	framework.RegisterClusterFlags(flag.CommandLine)
