@@ -23,6 +23,8 @@ type assembly struct {
 	// direct is the same file for writes that pass the page cache by; may be nil.
 	direct *os.File
 	temp   string
+	// follower hashes what comes where the check is of the whole in order; else nil.
+	follower *follower
 
 	mu    sync.Mutex
 	sums  []store.SumOf // of the spans that are there, for check.combine
@@ -68,13 +70,16 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		w.fail(o, err)
 		return
 	}
+	if h := a.check.Hasher(); h != nil && !a.check.Combines() {
+		a.follower = follow(ctx, h, a.file, o.Size, have)
+	}
 	missing := spans(o.Size, have)
 	a.open = len(missing)
 	if a.open == 0 {
 		w.complete(ctx, a)
 		return
 	}
-	// What must be read again to be verified is better found in the page cache.
+	// What is read again to be verified is better found in the page cache.
 	if a.check.Combines() || a.check.Kind == store.CheckSize {
 		a.direct = w.dest.OpenDirect(a.temp)
 	}
@@ -244,12 +249,18 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 	a.mu.Lock()
 	a.sums, a.crcs = append(a.sums, sum), append(a.crcs, crc)
 	a.mu.Unlock()
+	if a.follower != nil {
+		a.follower.add(part)
+	}
 	return nil
 }
 
 // complete verifies an object whose ranges are all done, or begins it anew.
 func (w *worker) complete(ctx context.Context, a *assembly) {
 	c, crc, err := w.verify(ctx, a)
+	if a.follower != nil {
+		a.follower.stop()
+	}
 	if a.direct != nil {
 		_ = a.direct.Close() // nothing that was written to it is still on its way
 	}
@@ -317,7 +328,7 @@ func (a *assembly) content() string {
 }
 
 // verifyLarge checks the whole of an object: by the sums of its ranges where they
-// combine, else by reading the file.
+// combine, by the hash of all in order, or, if that is of parts, by reading the file.
 func (w *worker) verifyLarge(ctx context.Context, a *assembly) (store.Check, error) {
 	c := a.check
 	switch {
@@ -333,9 +344,9 @@ func (w *worker) verifyLarge(ctx context.Context, a *assembly) (store.Check, err
 	case c.Kind == store.CheckSize:
 		return c, nil
 	}
-	h := c.Hasher()
-	if err := store.HashInto(ctx, h, store.NewSection(a.file, store.Span{Offset: 0, Length: a.object.Size}), w.buf); err != nil {
+	sum, err := a.follower.sum(ctx)
+	if err != nil {
 		return c, err
 	}
-	return c, c.Verify(h.Sum(nil))
+	return c, c.Verify(sum)
 }

@@ -4,12 +4,7 @@ package suite
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -337,34 +332,17 @@ func TestAzureIdentity(t *testing.T) {
 func TestGCSCredentials(t *testing.T) {
 	c := newGCS(t)
 	c.put("a", "one")
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := gcs.Key(c.front.URL)
 	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	text, err := json.Marshal(map[string]string{
-		"type": "service_account", "client_email": "me@project.example", "private_key_id": "1", "token_uri": c.front.URL + "/token",
-		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
-	})
-	require.NoError(t, err)
-	c.front.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		switch {
-		case r.URL.Path == "/token" && strings.Count(r.PostFormValue("assertion"), ".") == 2:
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"access_token":"short-lived","token_type":"Bearer","expires_in":3600}`)
-		case r.Header.Get("Authorization") != "Bearer short-lived":
-			http.Error(w, "no", http.StatusUnauthorized)
-		default:
-			next.ServeHTTP(w, r)
-		}
-	})
+	c.front.Inject(gcs.Guard)
 	o := c.get("")
 	require.Equal(t, 1, o.code, o.stderr)
 	require.Contains(t, o.result.Message, "check the credentials")
-	c.flags = []string{"--endpoint", c.front.URL, "--credentials-dir", files(t, map[string]string{"key.json": string(text)})}
+	c.flags = []string{"--endpoint", c.front.URL, "--credentials-dir", files(t, map[string]string{"key.json": string(key)})}
 	o = c.get("")
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, tree{"a": "one"}, c.files())
-	for _, secret := range []string{"short-lived", "PRIVATE KEY"} {
+	for _, secret := range []string{gcs.Token, "PRIVATE KEY"} {
 		require.NotContains(t, o.stdout+o.stderr+o.result.Message, secret)
 	}
 	c.flags[3] = files(t, map[string]string{"key.json": "{a-secret}"})
