@@ -1,5 +1,5 @@
-// Package fetch measures the loader: the real program beside rclone, aws s3 sync and a
-// plain copy, from a real S3 server on the same machine.
+// Package fetch measures the loader: the real program beside rclone, s5cmd, aws s3 sync and
+// a plain copy, from a real S3 server on the same machine.
 package fetch
 
 import (
@@ -27,7 +27,8 @@ type Config struct {
 	Dir string
 	// Quarter takes a quarter of the bytes or of the objects.
 	Quarter bool
-	// Rounds is how often each side has its turn.
+	// Rounds is how often each side has its turn, but for those that are only there for
+	// comparison.
 	Rounds int
 	Log    io.Writer
 }
@@ -45,8 +46,8 @@ type set struct {
 	size    int64
 	// checksummed: the server has their CRC64NVME; else there is the MD5 alone.
 	checksummed bool
-	// target is the throughput that we want, as a multiple of rclone's; 0 for none.
-	target float64
+	// targets are the throughputs that we want, as multiples of those of other sides.
+	targets map[string]float64
 }
 
 func (s set) bucket() string {
@@ -77,14 +78,17 @@ func (c Config) sets() []set {
 		divide = 4
 	}
 	sizes := []set{
-		{name: fmt.Sprintf("%d × 16 KiB", 20000/divide), objects: 20000 / divide, size: 16 * kib, target: 1.5},
-		{name: fmt.Sprintf("%d × 1 MiB", 1000/divide), objects: 1000 / divide, size: mib, target: 2.2},
-		{name: fmt.Sprintf("1 × %d GiB", 4/divide), objects: 1, size: int64(4 * gib / divide), target: 1.2},
+		{name: fmt.Sprintf("%d × 16 KiB", 20000/divide), objects: 20000 / divide, size: 16 * kib, targets: map[string]float64{rclone: 1.5, s5cmd: 1.2}},
+		{name: fmt.Sprintf("%d × 1 MiB", 1000/divide), objects: 1000 / divide, size: mib, targets: map[string]float64{rclone: 2.2}},
+		{name: fmt.Sprintf("1 × %d GiB", 4/divide), objects: 1, size: int64(4 * gib / divide), targets: map[string]float64{rclone: 1.2}},
 	}
 	var all []set
 	for _, s := range sizes {
 		checksummed, plain := s, s
-		checksummed.checksummed, plain.target = true, 0
+		checksummed.checksummed = true
+		if s.objects > 1 {
+			plain.targets = nil
+		}
 		all = append(all, checksummed, plain)
 	}
 	return all
@@ -150,8 +154,8 @@ func (c Config) measure(ctx context.Context, s set, sides []side) (row, error) {
 	for round := range c.Rounds {
 		for i := range sides {
 			one := sides[(round+i)%len(sides)]
-			if !s.checksummed && !one.verifies {
-				continue // it does no more than it did with the other objects
+			if !s.checksummed && !one.verifies || one.once && round > 0 {
+				continue // it does no more than it did with the other objects, or is only there for comparison
 			}
 			u, err := c.once(ctx, s, one, round)
 			if err != nil {

@@ -24,7 +24,9 @@ type side struct {
 	name string
 	// verifies: it compares what comes with what the server says of it.
 	verifies bool
-	env      []string
+	// once: it has one turn for each set, as it is far from the others.
+	once bool
+	env  []string
 	// argv is the command; from is the bucket's folder on the server's disk.
 	argv func(s set, from, dest string) []string
 }
@@ -33,6 +35,7 @@ type side struct {
 const (
 	ours   = "fetch"
 	rclone = "rclone"
+	s5cmd  = "s5cmd"
 	aws    = "aws s3 sync"
 	plain  = "cp"
 )
@@ -43,9 +46,11 @@ func findSides(ctx context.Context, cfg Config, server *s3.Server) ([]side, erro
 	if err != nil {
 		return nil, err
 	}
-	peer, err := built.Module(ctx, filepath.Join(root, "test/bench/fetch/rclone"), "rclone", "github.com/rclone/rclone", cfg.Log)
-	if err != nil {
-		return nil, err
+	programs := map[string]string{}
+	for name, pkg := range map[string]string{rclone: "github.com/rclone/rclone", s5cmd: "github.com/peak/s5cmd/v2"} {
+		if programs[name], err = built.Module(ctx, filepath.Join(root, "test/bench/fetch", name), name, pkg, cfg.Log); err != nil {
+			return nil, err
+		}
 	}
 	cli, err := awsCLI(ctx)
 	if err != nil {
@@ -53,20 +58,23 @@ func findSides(ctx context.Context, cfg Config, server *s3.Server) ([]side, erro
 	}
 	credentials := []string{"AWS_ACCESS_KEY_ID=" + server.Access, "AWS_SECRET_ACCESS_KEY=" + server.Secret, "AWS_DEFAULT_REGION=" + s3.Region, "AWS_REGION=" + s3.Region}
 	return []side{
-		{ours, true, credentials, func(s set, _, dest string) []string {
+		{ours, true, false, credentials, func(s set, _, dest string) []string {
 			return []string{cfg.Loader, "--endpoint", server.Endpoint, "--progress", "none", "--log-level", "warning", "s3://" + s.bucket() + "/", dest}
 		}},
-		{rclone, true, []string{
+		{rclone, true, false, []string{
 			"RCLONE_CONFIG=" + filepath.Join(cfg.Dir, "no-rclone.conf"), "RCLONE_CONFIG_BENCH_TYPE=s3", "RCLONE_CONFIG_BENCH_PROVIDER=Other",
 			"RCLONE_CONFIG_BENCH_ENDPOINT=" + server.Endpoint, "RCLONE_CONFIG_BENCH_REGION=" + s3.Region,
 			"RCLONE_CONFIG_BENCH_ACCESS_KEY_ID=" + server.Access, "RCLONE_CONFIG_BENCH_SECRET_ACCESS_KEY=" + server.Secret,
 		}, func(s set, _, dest string) []string {
-			return []string{peer, "copy", "--transfers", "32", "--checkers", "32", "--multi-thread-streams", "8", "bench:" + s.bucket(), dest}
+			return []string{programs[rclone], "copy", "--transfers", "32", "--checkers", "32", "--multi-thread-streams", "8", "bench:" + s.bucket(), dest}
 		}},
-		{aws, false, credentials, func(s set, _, dest string) []string {
+		{s5cmd, false, false, credentials, func(s set, _, dest string) []string {
+			return []string{programs[s5cmd], "--endpoint-url", server.Endpoint, "--log", "error", "cp", "s3://" + s.bucket() + "/*", dest + "/"}
+		}},
+		{aws, false, true, credentials, func(s set, _, dest string) []string {
 			return []string{cli, "--endpoint-url", server.Endpoint, "s3", "sync", "--only-show-errors", "s3://" + s.bucket(), dest}
 		}},
-		{plain, false, nil, func(_ set, from, dest string) []string { return []string{"cp", "-r", from + "/.", dest} }},
+		{plain, false, true, nil, func(_ set, from, dest string) []string { return []string{"cp", "-r", from + "/.", dest} }},
 	}, nil
 }
 

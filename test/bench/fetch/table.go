@@ -34,21 +34,15 @@ const mostMemory = 256
 // table shows times and the client's CPU; the peak of memory is ours, of all runs.
 func table(rows []row) []string {
 	lines := []string{
-		"| objects | checked by | fetch | rclone | aws s3 sync | cp | throughput ÷ rclone's | target | |",
+		"| objects | checked by | fetch | rclone | s5cmd | aws s3 sync | cp | throughput ÷ rclone's | throughput ÷ s5cmd's |",
 		"|---|---|---|---|---|---|---|---|---|",
 	}
 	for _, r := range rows {
-		ratio, target, verdict := float64(r.median(rclone, wall))/float64(r.median(ours, wall)), "", ""
-		if r.set.target > 0 {
-			target, verdict = fmt.Sprintf("≥ %.2f", r.set.target), "met"
-			if ratio < r.set.target {
-				verdict = "MISSED"
-			}
-		}
-		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %.2f | %s | %s |", r.set.name, r.set.check(),
-			seconds(r.median(ours, wall)), seconds(r.median(rclone, wall)), seconds(r.median(aws, wall)), seconds(r.median(plain, wall)), ratio, target, verdict))
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s |", r.set.name, r.set.check(),
+			seconds(r.median(ours, wall)), seconds(r.median(rclone, wall)), seconds(r.median(s5cmd, wall)), seconds(r.median(aws, wall)), seconds(r.median(plain, wall)),
+			r.ratio(rclone), r.ratio(s5cmd)))
 	}
-	lines = append(lines, "", "| CPU of the client | per | fetch | rclone | aws s3 sync | cp |", "|---|---|---|---|---|---|")
+	lines = append(lines, "", "| CPU of the client | per | fetch | rclone | s5cmd | aws s3 sync | cp |", "|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		gibs, thousands := float64(r.set.bytes())/gib, float64(r.set.objects)/1000
 		name := r.set.name + ", " + r.set.check()
@@ -60,9 +54,26 @@ func table(rows []row) []string {
 	return append(lines, "", memory(rows))
 }
 
+// ratio is our throughput as a multiple of that of another side, and what we want of it.
+func (r row) ratio(side string) string {
+	theirs := r.median(side, wall)
+	if theirs == 0 {
+		return ""
+	}
+	ratio := float64(theirs) / float64(r.median(ours, wall))
+	switch target := r.set.targets[side]; {
+	case target == 0:
+		return fmt.Sprintf("%.2f", ratio)
+	case ratio < target:
+		return fmt.Sprintf("**%.2f** (≥ %.2f, MISSED)", ratio, target)
+	default:
+		return fmt.Sprintf("**%.2f** (≥ %.2f, met)", ratio, target)
+	}
+}
+
 func (r row) cpuLine(name, unit string, units float64) string {
 	line := fmt.Sprintf("| %s | %s |", name, unit)
-	for _, side := range []string{ours, rclone, aws, plain} {
+	for _, side := range []string{ours, rclone, s5cmd, aws, plain} {
 		line += " " + seconds(time.Duration(float64(r.median(side, cpu))/units)) + " |"
 	}
 	return line
@@ -89,6 +100,6 @@ func memory(rows []row) string {
 	if peaks[ours] > mostMemory {
 		verdict = "MISSED"
 	}
-	return fmt.Sprintf("memory at most, of all runs: fetch %.0f MiB (target ≤ %d MiB, %s), rclone %.0f MiB, aws %.0f MiB",
-		peaks[ours], mostMemory, verdict, peaks[rclone], peaks[aws])
+	return fmt.Sprintf("memory at most, of all runs: fetch %.0f MiB (target ≤ %d MiB, %s), rclone %.0f MiB, s5cmd %.0f MiB, aws %.0f MiB",
+		peaks[ours], mostMemory, verdict, peaks[rclone], peaks[s5cmd], peaks[aws])
 }
