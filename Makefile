@@ -174,10 +174,10 @@ soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on full disks 
 # The job's own words reach the shell through the environment, so that no quote in
 # them is read twice.
 job-recipe: export JOB_CMD = $(CMD)
-job-recipe: ## start a job on a shared volume: NAME=count WORKERS=4 IMAGE=busybox:1.36 CMD='...' CLASS= SIZE= MODE= KEEP= (docs/jobs.md)
+job-recipe: ## start a job on a shared volume: NAME=count WORKERS=4 IMAGE=busybox:1.36 CMD='...' CLASS= SIZE= MODE= KEEP= CONFIG= (docs/jobs.md)
 	@go run -ldflags "-X $(MODULE)/internal/version.String=$(VERSION)" ./cmd/kubectl-flexlvm job submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \
 		$(if $(CLASS),--storage-class '$(CLASS)') $(if $(SIZE),--size-per-worker '$(SIZE)') $(if $(MODE),--access-mode '$(MODE)') \
-		$(if $(KEEP),--keep-seconds '$(KEEP)') $(ARGS) -- sh -c "$$JOB_CMD"
+		$(if $(KEEP),--keep-seconds '$(KEEP)') $(if $(CONFIG),--config '$(CONFIG)') $(ARGS) -- sh -c "$$JOB_CMD"
 
 bench: setup ## measure, side by side with the plain commands
 	@go run ./test/bench

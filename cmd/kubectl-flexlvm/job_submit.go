@@ -16,9 +16,10 @@ import (
 
 type submitOptions struct {
 	recipe.Settings
-	size string
-	mode string
-	show bool
+	size   string
+	mode   string
+	config string
+	show   bool
 }
 
 func submitCommand(s *session) *cobra.Command {
@@ -44,6 +45,7 @@ name with other settings is left as it is, and submit says in what they differ.`
 	f.StringVar(&o.Class, "storage-class", "flexlvm-nfs", "StorageClass of the volume; empty: the cluster's default")
 	f.StringVar(&o.size, "size-per-worker", "1Gi", "size of the volume for each worker; 0: no persistent storage")
 	f.StringVar(&o.mode, "access-mode", string(corev1.ReadWriteMany), "ReadWriteMany, ReadWriteOnce or ReadOnlyMany")
+	f.StringVar(&o.config, "config", "", "file with Twister2's names for the three flags before this one (docs/jobs.md); the flags themselves go before it")
 	f.StringVar(&o.MountPath, "mount-path", jobvolume.DefaultDir, "where the volume is mounted in every worker")
 	f.IntVar(&o.KeepSeconds, "keep-seconds", -1, "how long the job and its claim stay once it has finished; less than 0: until the job is deleted")
 	f.StringVar(&o.ToolsImage, "tools-image", "localhost/flexlvm/flexlvm:"+version.String, "image that brings flexlvm-job to the workers, as "+recipe.ToolsDir+"/flexlvm-job; empty: none")
@@ -58,6 +60,11 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 	var err error
 	if o.SizePerWorker, err = resource.ParseQuantity(o.size); err != nil {
 		return fmt.Errorf("--size-per-worker %q: %w; give a size such as 10Gi, or 0", o.size, err)
+	}
+	if o.config != "" {
+		if err := o.ReadConfig(o.config, given(cmd)...); err != nil {
+			return err
+		}
 	}
 	if o.show {
 		o.Namespace = s.overrides.Context.Namespace
@@ -80,6 +87,18 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s started in namespace %s\n", job.Name, job.Namespace)
 	return nil
+}
+
+// given are the names, in a file, of what the user has said by flags.
+func given(cmd *cobra.Command) (names []string) {
+	for flag, name := range map[string]string{
+		"storage-class": recipe.ConfigClass, "size-per-worker": recipe.ConfigSize, "access-mode": recipe.ConfigMode,
+	} {
+		if cmd.Flags().Changed(flag) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // print shows the objects for people, and for tools that put their own hand to them.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -92,8 +94,19 @@ func TestSubmitPrints(t *testing.T) {
 	require.Contains(t, out.String(), "kind: PersistentVolumeClaim\n")
 	require.Contains(t, out.String(), "storage: 2Gi")
 	require.NotContains(t, out.String(), "ownerReferences")
+	file := filepath.Join(t.TempDir(), "resource.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("persistent.volume.per.worker: 4\nkubernetes.storage.access.mode: ReadWriteOnce\n"), 0o600))
+	for says, args := range map[string][]string{"storage: 8Gi": nil, "storage: 6Gi": {"--size-per-worker=3Gi"}} {
+		cmd := command()
+		out.Reset()
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(append([]string{"job", "submit", "--name=count", "--workers=2", "--image=busybox", "--print", "--config=" + file}, args...), "--", "true"))
+		require.NoError(t, cmd.Execute())
+		require.Contains(t, out.String(), says)
+		require.Contains(t, out.String(), "- ReadWriteOnce\n")
+	}
 	for says, args := range map[string][]string{
-		"give a size such as 10Gi": {"--size-per-worker=much"}, "name": {"--print"},
+		"give a size such as 10Gi": {"--size-per-worker=much"}, "name": {"--print"}, "read --config": {"--config=" + file + "x"},
 	} {
 		cmd := command()
 		cmd.SetOut(&out)

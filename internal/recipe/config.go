@@ -1,0 +1,94 @@
+package recipe
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+)
+
+// Names that Twister2's configuration files have for a job's persistent storage.
+const (
+	ConfigClass = "kubernetes.persistent.storage.class"
+	ConfigSize  = "persistent.volume.per.worker"
+	ConfigMode  = "kubernetes.storage.access.mode"
+)
+
+// gibibyte is the unit of a size that has none.
+const gibibyte = 1 << 30
+
+// configKeys write what a file says into the settings, by its name there.
+var configKeys = map[string]func(s *Settings, value any) error{
+	ConfigClass: func(s *Settings, value any) (err error) {
+		s.Class, err = word(value)
+		return err
+	},
+	ConfigMode: func(s *Settings, value any) error {
+		mode, err := word(value)
+		s.AccessMode = corev1.PersistentVolumeAccessMode(mode)
+		return err
+	},
+	ConfigSize: func(s *Settings, value any) (err error) {
+		s.SizePerWorker, err = sizeOf(value)
+		return err
+	},
+}
+
+// ReadConfig puts what a file in Twister2's format says into the settings, but for the names
+// of kept, which the user has said otherwise. A name that is not one of the three is an error:
+// somebody relies on it.
+func (s *Settings) ReadConfig(file string, kept ...string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read --config: %w", err)
+	}
+	var said map[string]any
+	if err := yaml.UnmarshalStrict(text, &said); err != nil {
+		return fmt.Errorf("read --config %s: %w", file, err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		write, known := configKeys[key]
+		if !known {
+			return fmt.Errorf("--config %s: %s is not known; it may hold %s", file, key, strings.Join(slices.Sorted(maps.Keys(configKeys)), ", "))
+		}
+		if slices.Contains(kept, key) {
+			continue
+		}
+		if err := write(s, said[key]); err != nil {
+			return fmt.Errorf("--config %s: %s: %w", file, key, err)
+		}
+	}
+	return nil
+}
+
+func word(value any) (string, error) {
+	text, is := value.(string)
+	if !is {
+		return "", fmt.Errorf("%v is not a word", value)
+	}
+	return text, nil
+}
+
+// sizeOf reads a number of GiB, which may have a fraction, as Twister2 has it, or a quantity.
+func sizeOf(value any) (resource.Quantity, error) {
+	switch v := value.(type) {
+	case float64:
+		if v < 0 || v > math.MaxInt64/gibibyte {
+			return resource.Quantity{}, fmt.Errorf("%v is no number of GiB that a worker could have", v)
+		}
+		return *resource.NewQuantity(int64(math.Ceil(v*gibibyte)), resource.BinarySI), nil
+	case string:
+		q, err := resource.ParseQuantity(v)
+		if err != nil {
+			return q, fmt.Errorf("%q: %w; give a number of GiB, or a size such as 10Gi", v, err)
+		}
+		return q, nil
+	}
+	return resource.Quantity{}, fmt.Errorf("%v is neither a number of GiB nor a size such as 10Gi", value)
+}
