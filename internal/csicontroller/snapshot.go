@@ -57,14 +57,15 @@ type Room interface {
 // goes on waiting. What the node cannot take is withdrawn before the call fails, so that a
 // failure leaves nothing behind.
 func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	if err := s.checkCreate(r); err != nil {
+	reserve, err := s.checkCreate(r)
+	if err != nil {
 		return nil, err
 	}
 	name := snapshotName(r.GetName())
 	object, err := s.volumes.Get(ctx, string(name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		if object, err = s.makeSnapshot(ctx, r.GetSourceVolumeId(), name); err != nil {
+		if object, err = s.makeSnapshot(ctx, r.GetSourceVolumeId(), name, reserve); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -81,23 +82,29 @@ func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReque
 	return &csi.CreateSnapshotResponse{Snapshot: snapshot}, nil
 }
 
-func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) error {
+// checkCreate checks a request, and returns what the class says of a copy-on-write snapshot.
+func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) (reserve volume.Reserve, err error) {
 	switch {
 	case s.snapshots == nil:
-		return status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+		return 0, status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
 	case r.GetName() == "":
-		return missing(fieldName)
+		return 0, missing(fieldName)
 	case r.GetSourceVolumeId() == "":
-		return missing(fieldSource)
+		return 0, missing(fieldSource)
 	case len(r.GetSecrets()) > 0:
-		return refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted: a snapshot needs no key; leave them out of the VolumeSnapshotClass"})
+		return 0, refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted: a snapshot needs no key; leave them out of the VolumeSnapshotClass"})
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.GetParameters())) {
-		if !strings.HasPrefix(key, sidecarKeys) {
-			return refuse(&volume.FieldError{Field: "parameters", Value: key, Reason: "is not known; a VolumeSnapshotClass of flexlvm has no parameters"})
+		switch {
+		case key == volume.OptionReserve:
+			if reserve, err = volume.ParseReserve(key, r.GetParameters()[key]); err != nil {
+				return 0, refuse(err)
+			}
+		case !strings.HasPrefix(key, sidecarKeys):
+			return 0, refuse(&volume.FieldError{Field: "parameters", Value: key, Reason: "is not known; the one parameter of a VolumeSnapshotClass of flexlvm is " + volume.OptionReserve})
 		}
 	}
-	return nil
+	return reserve, nil
 }
 
 // usualName is how CSI's snapshotter calls snapshots, after the UID of the VolumeSnapshot.
@@ -113,7 +120,7 @@ func snapshotName(asked string) volume.Name {
 }
 
 // makeSnapshot writes the PersistentVolume of a snapshot once there is room for it.
-func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name) (*corev1.PersistentVolume, error) {
+func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name, reserve volume.Reserve) (*corev1.PersistentVolume, error) {
 	of, err := s.find(ctx, id, "")
 	if err != nil {
 		return nil, err
@@ -121,7 +128,10 @@ func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name)
 	if err := mayTake(of, id); err != nil {
 		return nil, err
 	}
-	object, spec, err := persistentvolume.Snapshot(of, name)
+	if _, thin := persistentvolume.Options(of)[volume.OptionThinPool]; thin {
+		reserve = 0 // a thin snapshot takes its room of the pool
+	}
+	object, spec, err := persistentvolume.Snapshot(of, name, reserve)
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
@@ -131,7 +141,7 @@ func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name)
 	}
 	if _, err := s.snapshots.Room.Reserve(node, []ledger.Want{{PV: object.Name, Claim: pv.SnapshotClaim, Spec: spec}}); err != nil {
 		if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
-			return nil, status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, and node %q %s", full.Node, full.Why)
+			return nil, status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
 		}
 		return nil, err
 	}
@@ -152,8 +162,6 @@ func mayTake(of *corev1.PersistentVolume, id string) error {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	case c.Kind != volume.Claim:
 		return status.Errorf(codes.FailedPrecondition, "the volume %s is of kind %q, and snapshots are only taken of claims' volumes", id, c.Kind)
-	case c.Shape.Layout != volume.Thin:
-		return status.Errorf(codes.FailedPrecondition, "the volume %s has layout %q, and snapshots are only taken of layout %q: use a class with that", id, c.Shape.Layout, volume.Thin)
 	case c.Deleting || !c.Usable():
 		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is %s, or being deleted", of.Name, c.Phase)
 	}

@@ -3,6 +3,7 @@ package csicontroller_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -249,7 +250,7 @@ func TestCreateSnapshotRefuses(t *testing.T) {
 		"secrets":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1", Secrets: map[string]string{"key": "s3cret"}}, nil, codes.InvalidArgument, "a snapshot needs no key"},
 		"parameters":    {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1", Parameters: map[string]string{"cow": "1"}}, nil, codes.InvalidArgument, `parameters "cow": is not known`},
 		"not there":     {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-9"}, nil, codes.NotFound, `no PersistentVolume "pvc-9"`},
-		"linear":        {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-2"}, nil, codes.FailedPrecondition, `has layout "linear", and snapshots are only taken of layout "thin"`},
+		"reserve":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-2", Parameters: map[string]string{"reserve": "much"}}, nil, codes.InvalidArgument, `reserve "much": is not a percentage`},
 		"released":      {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-5"}, nil, codes.FailedPrecondition, "is Released"},
 		"a replica":     {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-6"}, nil, codes.FailedPrecondition, `is of kind "dataset"`},
 		"no room":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{full: "has no room for it"}, codes.ResourceExhausted, `node "node-1" has no room for it`},
@@ -268,6 +269,39 @@ func TestCreateSnapshotRefuses(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, list.Items, "nothing was written")
 		})
+	}
+}
+
+// One of a thick volume is charged for its store, as the class says how large, and is not ready
+// any more once it has overflowed.
+func TestCreateCopyOnWriteSnapshot(t *testing.T) {
+	for reserve, says := range map[string]string{"": "", "30%": "30%"} {
+		d := newDesk(t, linear(made("pvc-2", "pvc-2", pv.CSI, volume.IOLimits{})), thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
+		r := &csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-2", Parameters: map[string]string{}}
+		if reserve != "" {
+			r.Parameters[volume.OptionReserve] = reserve
+		}
+		taken := d.takes()
+		got, err := d.CreateSnapshot(t.Context(), r)
+		require.NoError(t, err)
+		<-taken
+		require.True(t, got.GetSnapshot().GetReadyToUse())
+		name := strings.TrimPrefix(got.GetSnapshot().GetSnapshotId(), "flexlvm/")
+		object, err := d.volumes().Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, []string{"linear", says, "pvc-2"}, []string{persistentvolume.Options(object)["layout"], persistentvolume.Options(object)["reserve"], persistentvolume.Options(object)["cloneOf"]})
+
+		d.write(object, persistentvolume.NotTaken("it has overflowed"))
+		got, err = d.CreateSnapshot(t.Context(), r)
+		require.NoError(t, err)
+		require.False(t, got.GetSnapshot().GetReadyToUse())
+
+		// A class may be used for thin volumes, too, whose snapshots have no store.
+		r.Name, r.SourceVolumeId = "another", "flexlvm/pvc-1"
+		taken = d.takes()
+		_, err = d.CreateSnapshot(t.Context(), r)
+		require.NoError(t, err)
+		<-taken
 	}
 }
 

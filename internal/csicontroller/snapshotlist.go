@@ -107,6 +107,6 @@ func describe(object *corev1.PersistentVolume) (*csi.Snapshot, error) {
 	at, _ := persistentvolume.TakenAt(object)
 	return &csi.Snapshot{
 		SnapshotId: object.Spec.CSI.VolumeHandle, SourceVolumeId: sourceOf(object), SizeBytes: int64(c.Size),
-		CreationTime: timestamppb.New(at), ReadyToUse: true,
+		CreationTime: timestamppb.New(at), ReadyToUse: c.Lost == "",
 	}, nil
 }

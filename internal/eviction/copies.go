@@ -36,16 +36,19 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 }
 
 // Copies returns the claims of the volumes to make now as copies of others, in order of
-// their PersistentVolumes' names. An encrypted one its first mount makes, which brings the key, unless it is a snapshot, which needs none.
+// their PersistentVolumes' names. An encrypted one its first mount makes, which brings the key,
+// unless it is a snapshot, or a full copy that is not whole yet, which need none.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if !x.unmadeCopy(view, c) || c.Placeholder || c.Encrypted && c.Kind != volume.Snapshot || x.ailing[c.Group] != "" {
+		v, there := x.volumes[KeyOfPersistentVolume(c)]
+		byMount := c.Encrypted && c.Kind != volume.Snapshot && (c.Shape.Layout == volume.Thin || there && v.Fill == volume.FillCopied)
+		if !x.unmadeCopy(view, c) || c.Placeholder || byMount || x.ailing[c.Group] != "" {
 			continue
 		}
-		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating || c.Kind == volume.Snapshot {
+		if !there || v.State == volume.Creating || c.Kind == volume.Snapshot {
 			out = append(out, *c)
 		}
 	}

@@ -74,6 +74,27 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 	}
 }
 
+// The daemon makes a full copy of an encrypted volume until it is whole; its first mount, which
+// brings the key, does the rest.
+func TestCopiesOfEncryptedVolumes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		shape volume.Shape
+		fill  volume.Fill
+		made  bool
+	}{
+		"thin":               {volume.Shape{Layout: volume.Thin, ThinPool: "pool"}, "", false},
+		"full, not begun":    {volume.Shape{Layout: volume.Linear}, "", true},
+		"full, under way":    {volume.Shape{Layout: volume.Linear}, volume.FillCopying, true},
+		"full, and whole":    {volume.Shape{Layout: volume.Linear}, volume.FillCopied, false},
+		"full, half its own": {volume.Shape{Layout: volume.Linear}, "", true},
+	} {
+		s := evictiontest.New()
+		s.Claim("copy", 10, evictiontest.CopyOf("source"), func(c *persistentvolume.Volume) { c.Encrypted, c.Shape = true, tt.shape })
+		s.Volume("copy", volume.Creating, 10, func(v *inventory.Volume) { v.Fill = tt.fill })
+		require.Equal(t, tt.made, len(eviction.Copies(s.View)) == 1, name)
+	}
+}
+
 // What cannot be told is kept, and nothing is made where a disk is missing.
 func TestCopiesInDoubt(t *testing.T) {
 	s := evictiontest.New()

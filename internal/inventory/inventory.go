@@ -78,6 +78,14 @@ type Volume struct {
 	FSType volume.FSType `json:"fsType,omitempty"`
 	// Clone is the UUID of the file system that the volume is an unfinished copy of.
 	Clone string `json:"cloneOfFilesystemUUID,omitempty"`
+	// Fill is how far such a copy is, where it is made byte by byte.
+	Fill volume.Fill `json:"fill,omitempty"`
+	// Of is the volume that it is a copy-on-write snapshot of.
+	Of volume.Name `json:"copyOnWriteOf,omitempty"`
+	// Stored is how much of such a snapshot's store is in use.
+	Stored volume.Bytes `json:"stored,omitempty"`
+	// Overflowed: such a snapshot's store was too small, so it holds nothing any more.
+	Overflowed bool `json:"overflowed,omitempty"`
 	// Encrypted: its file system lies in a LUKS2 container.
 	Encrypted bool      `json:"encrypted,omitempty"`
 	Created   time.Time `json:"created"`

@@ -166,6 +166,9 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	case v.GroupUUID != "" && v.GroupUUID != p.uuid:
 		return Answer{Waiting, fmt.Sprintf("volume group %q on node %q is not the one that the volume was made in, so the volume is not there to grow", in.Group(), a.node)}, charge{}
 	}
+	if n := a.snapshotsOf(v.Group, v.Volume); n > 0 && size > v.Size {
+		return Answer{Waiting, fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Counted(n, "snapshot", "snapshots"))}, charge{}
+	}
 	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
 	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
@@ -177,6 +180,22 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 		return answer, chargeOf(e.to)
 	}
 	return answer, charge{}
+}
+
+// snapshotsOf counts the copy-on-write snapshots of a volume, also those that are only promised.
+func (a *account) snapshotsOf(g volume.Group, n volume.Name) (count int) {
+	is := func(c charge) bool { return c.of == n && c.in.Group() == g }
+	for _, e := range a.written {
+		if is(e.charge()) {
+			count++
+		}
+	}
+	for _, r := range a.reserved {
+		if is(r.charge) {
+			count++
+		}
+	}
+	return count
 }
 
 // judge decides about a growth in a pool that is there.

@@ -145,6 +145,27 @@ func TestGrow(t *testing.T) {
 	}
 }
 
+// No room is promised for what LVM will not do: a volume with copy-on-write snapshots grows once
+// they are gone.
+func TestGrowWaitsForCopyOnWriteSnapshots(t *testing.T) {
+	const gib = volume.GiB
+	l := ledgertest.New(t, ledgertest.Report("node-1", 100*gib))
+	want := ledgertest.Want("pvc-1", gib)
+	l.Written(bound(want, 1))
+	l.Written(bound(ledgertest.Want("pvc-2", gib), 1))
+	snap := ledgertest.Want("snap-1", gib)
+	snap.Spec.Kind, snap.Spec.CloneOf = volume.Snapshot, "pvc-1"
+	require.NoError(t, l.Take("node-1", snap))
+	free := l.Room("node-1")
+	answer := l.Grow(bound(want, 1), 2*gib)
+	require.Equal(t, ledger.Waiting, answer.Outcome)
+	require.Contains(t, answer.Why, "it has 1 snapshot with a store of its own")
+	require.Equal(t, free, l.Room("node-1"), "nothing is kept for it")
+	require.True(t, l.Grow(bound(ledgertest.Want("pvc-2", gib), 1), 2*gib).Outcome.Promised(), "another is not held")
+	l.Gone("snap-1")
+	require.True(t, l.Grow(bound(want, 1), 2*gib).Outcome.Promised())
+}
+
 func TestGrowOfANodeThatHasNotReported(t *testing.T) {
 	b := ledgertest.New(t)
 	got := b.Grow(bound(ledgertest.Want("a", volume.GiB), 7), 2*volume.GiB)

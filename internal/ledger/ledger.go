@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -111,27 +110,6 @@ type pool struct {
 func (p pool) equal(q pool) bool {
 	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.replicas == q.replicas &&
 		slices.Equal(p.devices, q.devices) && slices.Equal(p.reclaimOn, q.reclaimOn) && p.closed == q.closed && p.busy == q.busy
-}
-
-// A charge is what a PersistentVolume takes of a pool.
-type charge struct {
-	in   volume.PoolName
-	uuid string // of the group; empty: any of that name
-	// replica is the name of a volume that no other PersistentVolume of the node may
-	// have: that of a replica. Empty for others.
-	replica volume.Name
-	// leaves: the replica may be evicted if nobody uses it.
-	leaves bool
-	persistentvolume.Charge
-}
-
-// chargeOf is what a PersistentVolume that was written takes.
-func chargeOf(c persistentvolume.Volume) charge {
-	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), Charge: c.Charge()}
-	if c.Kind == volume.Dataset {
-		out.replica, out.leaves = c.Volume, c.Replica.Allowed()
-	}
-	return out
 }
 
 // An entry is a PersistentVolume that was written. Its charge is kept once for all that have

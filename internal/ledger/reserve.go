@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -17,16 +16,6 @@ type Want struct {
 	PV    string // name that its PersistentVolume will have
 	Claim string // name of its claim, for people
 	Spec  volume.Spec
-}
-
-func (w Want) charge() charge {
-	out := charge{in: w.Spec.Pool(), Charge: persistentvolume.Charge{
-		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: w.Spec.DeviceSize(),
-	}}
-	if w.Spec.Kind == volume.Dataset {
-		out.replica = w.Spec.Name
-	}
-	return out
 }
 
 // NoRoom is the error that says, in numbers, why a node cannot hold what was asked of it.

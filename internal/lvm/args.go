@@ -9,7 +9,9 @@ import (
 
 // Fields of the reports (man 7 lvmreport).
 const (
-	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent," + thinFields
+	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent," + cowFields + "," + thinFields
+	// cowFields are empty but for copy-on-write snapshots; origin also tells that of a thin one.
+	cowFields = "origin,snap_percent,lv_snapshot_invalid"
 	// thinFields are empty but for thin pools and the volumes in them.
 	thinFields = "pool_lv,data_percent,metadata_percent,lv_metadata_size,lv_when_full"
 	// shapeFields are of segments: a report that holds them has a row for each.
@@ -96,6 +98,16 @@ func createArgs(lv LogicalVolume, on []string) []string {
 // none of a volume that is not thin.
 func snapshotArgs(origin, lv LogicalVolume) []string {
 	args := []string{"--yes", "--snapshot", "--setactivationskip", "n"}
+	for _, t := range lv.Tags {
+		args = append(args, "--addtag", t)
+	}
+	return append(args, "--name", string(lv.Name), "--", origin.path())
+}
+
+// copyOnWriteArgs make lv, of its size, a copy-on-write snapshot of origin. LVM writes its
+// header and begins it as an empty one.
+func copyOnWriteArgs(origin, lv LogicalVolume, chunk volume.Bytes) []string {
+	args := []string{"--yes", "--snapshot", "--chunksize", bytesArg(chunk), "--size", bytesArg(lv.Size)}
 	for _, t := range lv.Tags {
 		args = append(args, "--addtag", t)
 	}

@@ -206,10 +206,10 @@ func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string)
 	if err != nil {
 		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
 	}
-	for _, t := range add {
-		if now.UUID != lv.UUID || !slices.Contains(now.Tags, t) {
-			return fmt.Errorf("tag logical volume %s: it has changed meanwhile; try again", lv.path())
-		}
+	missing := slices.ContainsFunc(add, func(t string) bool { return !slices.Contains(now.Tags, t) })
+	left := slices.ContainsFunc(del, func(t string) bool { return slices.Contains(now.Tags, t) })
+	if now.UUID != lv.UUID || missing || left {
+		return fmt.Errorf("tag logical volume %s: it has changed meanwhile; try again", lv.path())
 	}
 	return c.Flush(ctx, lv.Group, lv.Name)
 }

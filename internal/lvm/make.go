@@ -127,10 +127,14 @@ func (c *Client) devices(ctx context.Context, g volume.Group) ([]device, error) 
 }
 
 // Extend makes a volume at least size large, keeping its shape; one that is large enough
-// is left alone. The error is ErrNoSpace if there is too little room.
+// is left alone. The error is ErrNoSpace if there is too little room, and ErrOrigin if the
+// volume has copy-on-write snapshots.
 func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
 	if lv.Size >= size {
 		return nil
+	}
+	if lv.Origin {
+		return cannotGrow(lv)
 	}
 	return twice(func() (roomy bool, err error) { return c.extend(ctx, lv, size) })
 }

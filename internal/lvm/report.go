@@ -28,9 +28,16 @@ type LogicalVolume struct {
 	Active    bool
 	Open      bool // its device is mounted or otherwise in use, in any namespace
 	Origin    bool // snapshots depend on it, and LVM would remove them with it
-	Created   time.Time
-	Health    string // what LVM says is wrong with it; empty for nothing
-	Sync      string // per cent of a RAID's copies that are alike
+	// Of is the volume that it is a copy-on-write snapshot of; empty for all others. Size is
+	// then that of its store.
+	Of volume.Name
+	// Stored is how much of its store is in use, as far as LVM tells.
+	Stored volume.Bytes
+	// Overflowed: its store was too small, or could not be written, so it holds nothing.
+	Overflowed bool
+	Created    time.Time
+	Health     string // what LVM says is wrong with it; empty for nothing
+	Sync       string // per cent of a RAID's copies that are alike
 	// On is what it holds of each device, its RAID's metadata included. Only
 	// Client.Everything sets it, and not for a thin one.
 	On map[string]volume.Bytes
@@ -165,11 +172,29 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 		Sync:      row.field("sync_percent"),
 	}
 	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
+	lv.copyOnWrite(&row)
 	if pool := row.field("pool_lv"); pool != "" {
 		lv.Shape.ThinPool = volume.Name(pool)
 		lv.Data, _ = row.share("data_percent", lv.Size)
 	}
 	return lv, row.err
+}
+
+// copyOnWrite reads what only copy-on-write snapshots have. The first letter of lv_attr is
+// theirs alone, while thin ones have an origin, too.
+func (lv *LogicalVolume) copyOnWrite(row *row) {
+	of, overflowed := row.field("origin"), row.overflowed()
+	stored, told := row.share("snap_percent", lv.Size)
+	if !strings.ContainsAny(row.text("lv_attr")[:1], "sS") {
+		return
+	}
+	if of == "" && row.err == nil {
+		row.err = fmt.Errorf("read LVM's report: %s is a snapshot, and of what is not told", lv.path())
+	}
+	lv.Of, lv.Overflowed = volume.Name(of), overflowed
+	if told {
+		lv.Stored = stored
+	}
 }
 
 // A segment is what the last one of a volume tells.
@@ -334,6 +359,22 @@ func (r *row) open() bool {
 	}
 	if r.err == nil {
 		r.err = fmt.Errorf("read LVM's report: lv_device_open is %q, which this release does not know", v)
+	}
+	return false
+}
+
+// overflowed reads lv_snapshot_invalid, on which restoring depends. It is unknown for an
+// inactive volume.
+func (r *row) overflowed() bool {
+	v := r.field("lv_snapshot_invalid")
+	switch v {
+	case "snapshot invalid":
+		return true
+	case "", "unknown":
+		return false
+	}
+	if r.err == nil {
+		r.err = fmt.Errorf("read LVM's report: lv_snapshot_invalid is %q, which this release does not know", v)
 	}
 	return false
 }

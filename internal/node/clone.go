@@ -18,13 +18,17 @@ import (
 // MakeClone makes a volume that starts as a copy of another (Spec.CloneOf) ahead of its
 // first mount, so that it holds what the other holds now. A volume that exists and is
 // whole is left alone. Without this call, the first mount makes the copy; that of an
-// encrypted volume it always does, for it brings the key.
+// encrypted volume it always does, for it brings the key. A thick copy is made only by this
+// call (fullCopy), and where it is encrypted, finished by the first mount.
 func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
 	if spec.CloneOf == "" || spec.Namespace == "" || spec.Kind == volume.Snapshot {
 		return &volume.FieldError{Field: volume.OptionCloneOf, Value: string(spec.CloneOf), Reason: "and the namespace are required to make a copy, which is no snapshot"}
+	}
+	if spec.Layout != volume.Thin {
+		return e.fullCopy(ctx, spec)
 	}
 	if spec.Encrypted {
 		return noKey(spec.Group, spec.Name)
@@ -46,6 +50,9 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 // next call takes anew: the program that gives it its UUID cannot go on where it was
 // killed. The volume that it is a copy of has to stay until then.
 func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+	if spec.Layout != volume.Thin {
+		return found{}, notCopied(spec)
+	}
 	tags, err := e.snapshot(ctx, spec, key)
 	if err != nil {
 		return found{}, err
@@ -54,6 +61,11 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	if err != nil {
 		return found{}, err
 	}
+	return e.finishCopy(ctx, spec, lv, tags, key)
+}
+
+// finishCopy makes a volume that holds what another held a volume of its own.
+func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
 		return found{}, err
@@ -98,14 +110,26 @@ func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error
 
 // copyAgain takes a copy anew that an earlier call has left half-made. As long as
 // there is nothing to take it of, what there is stays, for a person.
-func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) (found, error) {
-	if handed, err := e.handedOut(lv); err != nil || handed {
-		return found{}, errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
+func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+	if err := e.neverHandedOut(lv); err != nil {
+		return found{}, err
+	}
+	if spec.Layout != volume.Thin {
+		return e.finishFull(ctx, spec, lv, tags, key)
 	}
 	if err := e.removeHalf(ctx, spec, lv, key); err != nil {
 		return found{}, err
 	}
 	return e.copyOf(ctx, spec, key)
+}
+
+// neverHandedOut fails if half a copy is on record as one that a pod has had.
+func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
+	handed, err := e.handedOut(lv)
+	if err != nil || handed {
+		return errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
+	}
+	return nil
 }
 
 // removeHalf removes what an earlier call has left half-made, if it can be taken anew.
@@ -116,6 +140,10 @@ func (e *Engine) removeHalf(ctx context.Context, spec volume.Spec, lv lvm.Logica
 	}); err != nil {
 		return err
 	}
+	return e.dropHalf(ctx, spec, lv)
+}
+
+func (e *Engine) dropHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
 	if d, err := lvm.FindDevice(lv.Group, lv.Name); err == nil && spec.Encrypted {
 		if err := e.closeUnused(ctx, d); err != nil { // or it could not be removed
 			return err
@@ -151,9 +179,13 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 		if tags, err = copyTags(spec, of); err != nil {
 			return err
 		}
-		return e.lvm.Snapshot(ctx, origin, lvm.LogicalVolume{
-			Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape(),
-		})
+		made := lvm.LogicalVolume{Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape()}
+		if !spec.CopyOnWrite() {
+			return e.lvm.Snapshot(ctx, origin, made)
+		}
+		var chunk volume.Bytes
+		made.Size, chunk = volume.COWStore(origin.Size, origin.Extent, spec.Reserve)
+		return e.lvm.CopyOnWrite(ctx, origin, made, chunk)
 	})
 	if err == nil {
 		e.after("snapshot")
@@ -204,15 +236,25 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if err != nil {
 		return fail(err)
 	}
-	// Each try freezes the source and takes half a copy away, so not without the room.
-	size := spec.DeviceSize()
-	if spec.Kind == volume.Snapshot {
-		size = lv.Size // it is as large as its source, which may be waiting to grow
-	}
-	if err := e.lvm.CheckRoom(ctx, lv, size); err != nil {
+	if err := e.checkRoom(ctx, spec, lv); err != nil {
 		return fail(err)
 	}
 	return lv, tags, c, nil
+}
+
+// checkRoom makes sure that there is room for a copy of lv: each try freezes that, and takes
+// half a copy away. The call that makes a full copy finds out by itself.
+func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
+	switch {
+	case spec.CopyOnWrite():
+		size, _ := volume.COWStore(lv.Size, lv.Extent, spec.Reserve)
+		return e.lvm.CheckFree(ctx, lv.Group, spec.Shape(), size)
+	case spec.Layout != volume.Thin:
+		return nil
+	case spec.Kind == volume.Snapshot:
+		return e.lvm.CheckRoom(ctx, lv, lv.Size) // it is as large as its source, which may be waiting to grow
+	}
+	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
 // mayCopy decides whether the volume of a spec may be made as a copy of one with
@@ -231,14 +273,32 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return otherContent(what, t.FSType, spec.FSType)
 	case t.Kind != volume.Claim && (t.Kind != volume.Snapshot || spec.Kind == volume.Snapshot):
 		return refused("%s is of kind %q, and no %s is taken of it", what, t.Kind, copyNoun(spec))
-	case lv.Shape.Layout != volume.Thin || lv.Shape.ThinPool != spec.ThinPool:
-		return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
 	case t.State == volume.Creating || t.Clone != "":
 		return refused("%s is not made yet, so there is nothing to copy; it is tried again", what)
 	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
+	}
+	return mayLie(spec, lv, t)
+}
+
+// mayLie decides whether a copy may lie where its spec says, by how the volume that it is to be a
+// copy of is laid out. It is pure.
+func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
+	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
+	thin, snapshot := lv.Shape.Layout == volume.Thin, spec.Kind == volume.Snapshot
+	switch {
+	case spec.Layout == volume.Thin:
+		if !thin || lv.Shape.ThinPool != spec.ThinPool {
+			return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
+		}
+	case snapshot && (thin || lv.Shape.Layout == ""):
+		return refused("%s is thin, or laid out in a way that is none of flexlvm, and no snapshot with a store of its own is taken of it", what)
+	case !snapshot && (t.Kind != volume.Snapshot || lv.Of == ""):
+		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
+	case lv.Overflowed:
+		return refused("%s has overflowed: its source has overwritten more than it had room for, so it holds nothing any more and cannot be restored; delete it, and give the next more room (%s of its VolumeSnapshotClass)", what, volume.OptionReserve)
 	}
 	return nil
 }

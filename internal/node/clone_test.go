@@ -66,6 +66,12 @@ func TestACopyIsNeverFormatted(t *testing.T) {
 	}
 }
 
+// thick makes the copy and what it is a copy of linear.
+func thick(s *volume.Spec, lv *lvm.LogicalVolume, _ *volume.Tags) {
+	s.Layout, s.ThinPool = volume.Linear, ""
+	lv.Shape = volume.Shape{Layout: volume.Linear}
+}
+
 func TestMayCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.Spec, *lvm.LogicalVolume, *volume.Tags)
@@ -101,7 +107,34 @@ func TestMayCopy(t *testing.T) {
 			l.Shape = volume.Shape{Layout: volume.Linear}
 		}, "is no thin volume in pool flexlvm/pool"},
 		"another pool": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Shape.ThinPool = "other" }, "is no thin volume in pool flexlvm/pool"},
-		"grown":        {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Size++ }, "holds 67108865 bytes by now and the copy 67108864"},
+		"a full copy of a copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
+			thick(s, l, v)
+			l.Of, v.Kind = "pvc-1", volume.Snapshot
+		}, ""},
+		"one that has overflowed": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
+			thick(s, l, v)
+			l.Of, l.Overflowed, v.Kind = "pvc-1", true, volume.Snapshot
+		}, "has overflowed"},
+		"another tenant's copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
+			thick(s, l, v)
+			l.Of, v.Kind, v.Namespace = "pvc-1", volume.Snapshot, "db"
+		}, `belongs to namespace "db", not to "shop"`},
+		"a thick volume that is in use": {thick, "is no copy-on-write snapshot"},
+		"a snapshot that is a volume of its own by now": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
+			thick(s, l, v)
+			v.Kind = volume.Snapshot
+		}, "is no copy-on-write snapshot"},
+		"a thin snapshot for a thick volume": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
+			s.Layout, s.ThinPool, v.Kind = volume.Linear, "", volume.Snapshot
+		}, "is no copy-on-write snapshot"},
+		"a copy-on-write snapshot of a thick volume": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
+			thick(s, l, v)
+			s.Kind = volume.Snapshot
+		}, ""},
+		"one of a thin volume": {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) {
+			s.Kind, s.Layout, s.ThinPool = volume.Snapshot, volume.Linear, ""
+		}, "no snapshot with a store of its own is taken of it"},
+		"grown": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Size++ }, "holds 67108865 bytes by now and the copy 67108864"},
 	} {
 		s, tags := cloneSpec(), sourceTags()
 		lv := lvm.LogicalVolume{Group: "flexlvm", Name: "source", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "pool"}}
@@ -156,6 +189,6 @@ func TestMakeCloneOfNothing(t *testing.T) {
 	s.Namespace = ""
 	require.ErrorContains(t, e.MakeClone(t.Context(), s), "namespace")
 	s = cloneSpec()
-	s.Layout, s.ThinPool = volume.Linear, ""
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to layout thin")
+	s.Reserve = 30
+	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to kind snapshot")
 }

@@ -356,7 +356,7 @@ func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.Logic
 			return content{}, err
 		}
 	}
-	if tags.LUKS != "" && spec.Kind != volume.Snapshot {
+	if tags.LUKS != "" && spec.Kind != volume.Snapshot && spec.Layout == volume.Thin { // a full copy is made before the key is there
 		if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 			return content{}, wrongKey(d, err)
 		}

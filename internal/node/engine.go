@@ -40,7 +40,8 @@ type Config struct {
 	StateDir string
 	LockDir  string
 	Now      func() time.Time
-	// WipeRate bounds how many bytes a second a removal wipes; 0 is no bound.
+	// WipeRate bounds how many bytes a second a removal wipes, and a full copy copies; 0 is no
+	// bound.
 	WipeRate volume.Bytes
 	// ZeroRate bounds how many bytes a second of a raw block volume are zeroed before pods get
 	// them; 0 is no bound.

@@ -175,7 +175,7 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 		return found{}, err
 	}
 	if tags.Clone != "" {
-		return e.copyAgain(ctx, spec, lv, key)
+		return e.copyAgain(ctx, spec, lv, tags, key)
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {

@@ -239,6 +239,12 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		e.after("tag doomed")
 	}
 	if tags.Wipe != volume.WipeNone {
+		if lv.Of != "" {
+			if lv, err = e.lvm.Split(ctx, lv); err != nil {
+				return err
+			}
+			e.after("split")
+		}
 		if err := e.wipe(ctx, lv, tags.Wipe); err != nil {
 			return err
 		}

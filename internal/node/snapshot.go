@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -11,8 +12,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MakeSnapshot takes a snapshot of a thin volume (Spec.CloneOf), if it has not been taken, and
-// returns it. What its users have not synced is written back first; then LVM freezes its file
+// MakeSnapshot takes a snapshot of a volume (Spec.CloneOf), if it has not been taken, and
+// returns it: a thin one in the pool of a thin volume, of others one with a store of its own in
+// their group (Spec.CopyOnWrite). What its users have not synced is written back first; then LVM freezes its file
 // system for a moment, so it holds what a disk would hold after a power cut at the moment
 // Created. The snapshot keeps the size of its source, its file system's UUID and, if it is
 // encrypted, its header, for which no key is needed. It is never mounted: Spec.CloneOf of
@@ -62,7 +64,12 @@ func (e *Engine) makeSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 		return inventory.Volume{}, err
 	}
 	if tags.State == volume.Creating {
-		if err := e.removeHalf(ctx, spec, lv, luks.Key{}); err != nil {
+		if spec.CopyOnWrite() {
+			err = e.dropHalf(ctx, spec, lv) // its store may be the room that the next needs
+		} else {
+			err = e.removeHalf(ctx, spec, lv, luks.Key{})
+		}
+		if err != nil {
 			return inventory.Volume{}, err
 		}
 		return e.takeSnapshot(ctx, spec)
@@ -82,6 +89,9 @@ func (e *Engine) takeSnapshot(ctx context.Context, spec volume.Spec) (inventory.
 	if err != nil {
 		return inventory.Volume{}, err
 	}
+	if spec.CopyOnWrite() && (lv.Of != spec.CloneOf || lv.Overflowed) {
+		return inventory.Volume{}, fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
+	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 		return inventory.Volume{}, err
 	}
@@ -90,6 +100,17 @@ func (e *Engine) takeSnapshot(ctx context.Context, spec volume.Spec) (inventory.
 		return inventory.Volume{}, err
 	}
 	return e.describe(lv), nil
+}
+
+// snapshotNow describes what LVM shows of a volume that should be a copy-on-write snapshot.
+func snapshotNow(lv lvm.LogicalVolume) string {
+	switch {
+	case lv.Overflowed:
+		return "one that has overflowed"
+	case lv.Of == "":
+		return "a volume of its own"
+	}
+	return "a snapshot of " + string(lv.Of)
 }
 
 // isSnapshot decides whether a volume with these tags is the snapshot of a spec, whole or half.

@@ -20,6 +20,7 @@ func (d *Daemon) announceObservation(ctx context.Context, f observation) {
 	d.announceClaims(ctx, f)
 	d.announceOrphans(ctx, f)
 	d.announceShortfall(ctx, f)
+	d.announceSnapshots(ctx, f)
 	d.dedupe.sweep(f.at)
 }
 

@@ -17,18 +17,25 @@ type copyJob struct {
 	object *corev1.PersistentVolume
 }
 
-// enqueueCopies hands the copies of a round to their queue: writing the log of a large
-// volume anew takes a while.
+// enqueueCopies hands the copies of a round to their queues: writing the log of a large
+// volume anew takes a while, and full copies may take hours.
 func (d *Daemon) enqueueCopies(f observation) {
-	var jobs []copyJob
-	now, busy := d.copier.at()
+	var jobs, full []copyJob
+	made, busy := d.copier.at()
+	filled, filling := d.filler.at()
 	for _, c := range eviction.Copies(f.view) {
-		waits := d.copies.waits(string(c.UID), f.at)
-		if !waits && (!busy || now.claim.UID != c.UID) {
-			jobs = append(jobs, copyJob{c, f.objects[c.PV]})
+		if d.copies.waits(string(c.UID), f.at) || busy && made.claim.UID == c.UID || filling && filled.claim.UID == c.UID {
+			continue
+		}
+		j := copyJob{c, f.objects[c.PV]}
+		if c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot {
+			full = append(full, j)
+		} else {
+			jobs = append(jobs, j)
 		}
 	}
 	d.copier.set(jobs)
+	d.filler.set(full)
 }
 
 // makeCopy does one job. It is the work of the queue.
@@ -36,6 +43,7 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.claim, klog.FromContext(ctx)
 	spec := volume.Spec{
 		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,
+		Stripes: c.Shape.Stripes, StripeKiB: c.Shape.StripeKiB, Mirrors: c.Shape.Mirrors, Reserve: c.Reserve,
 		CloneOf: c.CloneOf, Inodes: c.Inodes, FSType: c.FSType, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace, Encrypted: c.Encrypted,
 	}
 	if c.Kind == volume.Snapshot {

@@ -89,6 +89,7 @@ type Daemon struct {
 
 	quick, slow *serialQueue[[]job] // jobs that go together
 	copier      *serialQueue[copyJob]
+	filler      *serialQueue[copyJob] // full copies, which take long
 	trimmer     *serialQueue[inventory.Volume]
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
@@ -176,7 +177,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
 	d.quick, d.slow, d.copier = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.makeCopy)
-	d.trimmer = newSerialQueue(d.trim)
+	d.filler, d.trimmer = newSerialQueue(d.makeCopy), newSerialQueue(d.trim)
 	d.roundEnded()
 	return d, nil
 }
@@ -231,6 +232,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
 	all.Go(func() { d.copier.run(ctx) })
+	all.Go(func() { d.filler.run(ctx) })
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
 	all.Go(func() { d.answer(ctx) })

@@ -61,6 +61,7 @@ func (d *Daemon) hold() {
 	d.quick.set(nil)
 	d.slow.set(nil)
 	d.copier.set(nil)
+	d.filler.set(nil)
 	d.trimmer.set(nil)
 }
 

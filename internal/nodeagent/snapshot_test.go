@@ -25,7 +25,7 @@ func snapshotObject(t *testing.T) *corev1.PersistentVolume {
 		Cluster: evictiontest.Cluster, Namespace: "db", Encrypted: true,
 	}
 	source := persistentvolume.New(pv.Description{Name: "source", Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
-	object, _, err := persistentvolume.Snapshot(source, "snap")
+	object, _, err := persistentvolume.Snapshot(source, "snap", 0)
 	require.NoError(t, err)
 	object.UID, object.Status.Phase = types.UID("uid-snap"), corev1.VolumeAvailable
 	return object
@@ -70,6 +70,59 @@ func TestSnapshotIsTakenOnce(t *testing.T) {
 	r.rounds(3)
 	require.Len(t, r.engine.called("clone flexlvm/snap"), tries)
 	require.NotNil(t, r.api.volume("snap"))
+}
+
+// storeObject is the PersistentVolume of a copy-on-write snapshot that was taken.
+func storeObject(t *testing.T, name string, reserve volume.Reserve) *corev1.PersistentVolume {
+	t.Helper()
+	spec := volume.Spec{Group: "flexlvm", Name: "source", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: evictiontest.Cluster, Namespace: "db"}
+	source := persistentvolume.New(pv.Description{Name: "source", Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
+	object, _, err := persistentvolume.Snapshot(source, volume.Name(name), reserve)
+	require.NoError(t, err)
+	object.UID, object.Status.Phase = types.UID("uid-"+name), corev1.VolumeAvailable
+	for key, value := range persistentvolume.Taken(time.Unix(1, 0), volume.GiB) {
+		if value != nil {
+			object.Annotations[key] = *value
+		}
+	}
+	return object
+}
+
+// What fills up is told of in numbers before it is lost; that it is lost, on its
+// PersistentVolume. One that has room for everything is not spoken of.
+func TestSnapshotThatOverflows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	holds := func(percent volume.Bytes, overflowed bool) {
+		r.engine.with(func() {
+			r.engine.volumes = without(without(r.engine.volumes, "snap"), "full")
+			for _, name := range []volume.Name{"snap", "full"} {
+				v := r.engine.volumes[0]
+				v.Name, v.UUID, v.Kind, v.Of, v.Device, v.Stored = name, "uuid-"+string(name), volume.Snapshot, "source", 300*volume.MiB, percent*3*volume.MiB
+				v.Overflowed = overflowed && name == "snap"
+				r.engine.volumes = append(r.engine.volumes, v)
+			}
+		})
+	}
+	holds(79, false)
+	r.api.put(storeObject(t, "snap", 30))
+	r.api.put(storeObject(t, "full", 0))
+	r.start()
+	r.rounds(2)
+	require.Empty(t, r.api.told("SnapshotAlmostFull"))
+	holds(81, false)
+	r.rounds(2)
+	told := r.api.told("SnapshotAlmostFull")
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "has used 81% (243 MiB) of the 300 MiB")
+	holds(100, true)
+	r.eventually(func() bool { return r.api.volume("snap").Annotations[pv.AnnotationSnapshotProblem] != "" }, "it is not said")
+	require.Contains(t, r.api.volume("snap").Annotations[pv.AnnotationSnapshotProblem], "overwritten more than the 300 MiB")
+	require.NotEmpty(t, r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken])
+	require.NotContains(t, r.api.volume("full").Annotations, pv.AnnotationSnapshotProblem)
+	r.rounds(2)
+	require.Len(t, r.api.told("SnapshotOverflowed"), 1)
 }
 
 func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {

@@ -56,7 +56,8 @@ func (t Trimming) intervalOf(v *inventory.Volume, class string) time.Duration {
 }
 
 // dueTrims are the volumes to be trimmed now, the most overdue first. They are mounted, ready and
-// this cluster's, and nothing is wrong with them. classes has what the PersistentVolumes say.
+// this cluster's, nothing is wrong with them, and no copy-on-write snapshot would have to keep
+// what is discarded. classes has what the PersistentVolumes say.
 func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]string, cluster string, since, now time.Time) []inventory.Volume {
 	if t.Interval <= 0 {
 		return nil
@@ -64,7 +65,7 @@ func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]stri
 	var due []inventory.Volume
 	for _, v := range in.Volumes {
 		interval := t.intervalOf(&v, classes[eviction.KeyOf(&v)])
-		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && !v.Encrypted && v.FSType != volume.Raw && interval > 0
+		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && !v.Encrypted && v.FSType != volume.Raw && !v.Origin && interval > 0
 		if wanted && trimSlot(v.UUID, interval, now).After(lastTrim(v, since, now)) {
 			due = append(due, v)
 		}

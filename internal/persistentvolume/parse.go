@@ -41,7 +41,11 @@ type Volume struct {
 	Undelete bool
 	CloneOf  volume.Name // the volume whose copy it begins as, or empty
 	// Taken: a snapshot's volume has been made, and is not made again.
-	Taken          bool
+	Taken bool
+	// Lost is why a snapshot that was taken holds nothing any more; empty while it does.
+	Lost string
+	// Reserve is that of a copy-on-write snapshot.
+	Reserve        volume.Reserve
 	ClaimNamespace string // empty where no claim is named
 	ClaimName      string
 	Phase          corev1.PersistentVolumePhase
@@ -93,7 +97,7 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 	c := Volume{
 		PV: object.Name, UID: object.UID,
 		Group: spec.Group, GroupUUID: spec.GroupUUID, Volume: spec.Name,
-		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, FS: spec.FS, FSType: spec.FSType, Encrypted: spec.Encrypted,
+		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, Reserve: spec.Reserve, FS: spec.FS, FSType: spec.FSType, Encrypted: spec.Encrypted,
 		Deleting: object.DeletionTimestamp != nil, HasFinalizer: slices.Contains(object.Finalizers, pv.Finalizer), IOLimits: object.Annotations[pv.AnnotationIOLimits],
 		Trim:        object.Annotations[pv.AnnotationTrim],
 		Replica:     replicaOf(object, spec),

@@ -185,7 +185,7 @@ func TestParseNonsense(t *testing.T) {
 		"layout of later":        {option(volume.OptionLayout, "raid6"), volume.OptionLayout},
 		"thin without a pool":    {option(volume.OptionLayout, "thin"), volume.OptionThinPool},
 		"thin pool of linear":    {option(volume.OptionThinPool, "p"), volume.OptionThinPool},
-		"clone of linear":        {option(volume.OptionCloneOf, "pvc-1"), volume.OptionCloneOf},
+		"reserve of a claim":     {option(volume.OptionReserve, "30%"), volume.OptionReserve},
 		"clone of nothing":       {option(volume.OptionCloneOf, ""), volume.OptionCloneOf},
 		"stripes":                {option(volume.OptionStripes, "0"), volume.OptionStripes},
 		"mirrors of linear":      {option(volume.OptionMirrors, "1"), volume.OptionMirrors},

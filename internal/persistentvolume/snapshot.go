@@ -11,11 +11,12 @@ import (
 )
 
 // Snapshot returns the PersistentVolume, called name, that stands for a snapshot of the volume
-// of another, and what its node makes of it. It lies where that one does, and is kept for a
+// of another, and what its node makes of it: a thin one of a thin volume, of others one with a
+// store of its own, as reserve says. It lies where that one does, and is kept for a
 // claim that there cannot be, so that no claim is ever bound to it; only its deletion gives the
 // snapshot up. See
 // docs/decisions/019-snapshots-are-persistentvolumes.md.
-func Snapshot(of *corev1.PersistentVolume, name volume.Name) (*corev1.PersistentVolume, volume.Spec, error) {
+func Snapshot(of *corev1.PersistentVolume, name volume.Name, reserve volume.Reserve) (*corev1.PersistentVolume, volume.Spec, error) {
 	source, err := Parse(of)
 	if err != nil {
 		return nil, volume.Spec{}, err
@@ -26,6 +27,10 @@ func Snapshot(of *corev1.PersistentVolume, name volume.Name) (*corev1.Persistent
 	}
 	spec.Name, spec.CloneOf, spec.Kind, spec.FS = name, spec.Name, volume.Snapshot, ""
 	spec.Size, spec.Namespace = source.Promised(), of.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
+	spec.Reserve = reserve
+	if spec.Layout != volume.Thin {
+		spec.Layout, spec.Stripes, spec.StripeKiB, spec.Mirrors = volume.Linear, 0, 0, 0
+	}
 	if err := spec.Validate(); err != nil {
 		return nil, volume.Spec{}, err
 	}
@@ -45,6 +50,7 @@ func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
 	if v.Taken = object.Annotations[pv.AnnotationSnapshotTaken] != ""; !v.Taken {
 		return v
 	}
+	v.Lost = object.Annotations[pv.AnnotationSnapshotProblem]
 	if taken, err := strconv.ParseInt(object.Annotations[pv.AnnotationSnapshotSize], 10, 64); err == nil && taken <= int64(volume.MaxSize) {
 		v = v.Grown(volume.Bytes(taken)) // its source had grown
 	}
@@ -68,7 +74,8 @@ func Taken(at time.Time, size volume.Bytes) map[string]*string {
 	return map[string]*string{pv.AnnotationSnapshotTaken: &when, pv.AnnotationSnapshotSize: &bytes, pv.AnnotationSnapshotProblem: nil}
 }
 
-// NotTaken returns the annotation by which a node says why it has not.
+// NotTaken returns the annotation by which a node says why it has not, or why one that it has
+// taken holds nothing any more.
 func NotTaken(why string) map[string]*string {
 	return map[string]*string{pv.AnnotationSnapshotProblem: &why}
 }

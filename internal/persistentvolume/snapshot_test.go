@@ -30,7 +30,7 @@ func thinSource() *corev1.PersistentVolume {
 func TestSnapshot(t *testing.T) {
 	source := thinSource()
 	source.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("2Gi") // it has grown
-	object, spec, err := persistentvolume.Snapshot(source, "snap-1")
+	object, spec, err := persistentvolume.Snapshot(source, "snap-1", 0)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{pv.LabelNode: "node-1", pv.LabelSnapshot: "true"}, object.Labels)
 	require.Equal(t, source.Spec.NodeAffinity, object.Spec.NodeAffinity)
@@ -71,7 +71,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestParseRefusesSnapshots(t *testing.T) {
-	object, _, err := persistentvolume.Snapshot(thinSource(), "snap-1")
+	object, _, err := persistentvolume.Snapshot(thinSource(), "snap-1", 0)
 	require.NoError(t, err)
 	other := object.DeepCopy()
 	other.Name = "another"
@@ -81,9 +81,40 @@ func TestParseRefusesSnapshots(t *testing.T) {
 	flex.Spec.FlexVolume.Options = map[string]string{"volumeGroup": "flexlvm", "size": "1073741824", "layout": "thin", "thinPool": "thinpool", "kind": "snapshot", "cloneOf": "pvc-1"}
 	_, err = persistentvolume.Parse(flex)
 	require.ErrorContains(t, err, "only for PersistentVolumes of the CSI driver")
-	linear := thinSource()
-	linear.Spec.CSI.VolumeAttributes["layout"] = "linear"
-	delete(linear.Spec.CSI.VolumeAttributes, "thinPool")
-	_, _, err = persistentvolume.Snapshot(linear, "snap-1")
-	require.Error(t, err)
+	_, _, err = persistentvolume.Snapshot(thinSource(), "snap-1", 30)
+	require.ErrorContains(t, err, "reserve", "a thin snapshot has no store of its own")
+}
+
+// One of a thick volume is charged for its store, whatever layout its source has, and says when
+// it is lost.
+func TestCopyOnWriteSnapshot(t *testing.T) {
+	source := thinSource()
+	attributes := source.Spec.CSI.VolumeAttributes
+	attributes["layout"], attributes["mirrors"] = "raid1", "1"
+	delete(attributes, "thinPool")
+	delete(source.Annotations, pv.AnnotationRatio)
+	charged := map[volume.Reserve]volume.Bytes{}
+	for _, reserve := range []volume.Reserve{0, 30} {
+		object, spec, err := persistentvolume.Snapshot(source, "snap-1", reserve)
+		require.NoError(t, err)
+		c, err := persistentvolume.Parse(object)
+		require.NoError(t, err)
+		require.True(t, c.CopyOnWrite())
+		require.Equal(t, []any{volume.Shape{Layout: volume.Linear}, volume.Name("pvc-1"), reserve}, []any{c.Shape, c.CloneOf, c.Reserve})
+		require.Equal(t, spec.Charge(), c.Charged)
+		require.Equal(t, spec.DeviceSize(), c.Charge().Device)
+		charged[reserve] = c.Charged
+
+		object.Annotations[pv.AnnotationSnapshotProblem] = "the pool is full"
+		c, err = persistentvolume.Parse(object)
+		require.NoError(t, err)
+		require.Empty(t, c.Lost, "it may be taken yet")
+		object.Annotations[pv.AnnotationSnapshotTaken] = "2026-11-25T03:00:00Z"
+		c, err = persistentvolume.Parse(object)
+		require.NoError(t, err)
+		require.Equal(t, "the pool is full", c.Lost)
+	}
+	size, _ := volume.COWStore(volume.DeviceSize(volume.GiB, 1000)+volume.LUKSHeader, 0, 0)
+	require.Equal(t, size, charged[0])
+	require.InDelta(t, 0.3, float64(charged[30])/float64(size), 0.01)
 }

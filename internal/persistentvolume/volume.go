@@ -53,7 +53,21 @@ type Charge struct {
 
 // DeviceSize returns the size of the logical volume that holds so much of this volume.
 func (v *Volume) DeviceSize(size volume.Bytes) volume.Bytes {
-	return volume.Spec{Size: size, Inodes: v.Inodes, FSType: v.FSType, Encrypted: v.Encrypted}.DeviceSize()
+	return volume.Spec{
+		Size: size, Inodes: v.Inodes, FSType: v.FSType, Encrypted: v.Encrypted, Kind: v.Kind, Layout: v.Shape.Layout, Reserve: v.Reserve,
+	}.DeviceSize()
+}
+
+// ContentSize returns the size of the device that a copy-on-write snapshot holds the content of.
+func (v *Volume) ContentSize() volume.Bytes {
+	of := *v
+	of.Kind = volume.Claim
+	return of.DeviceSize(v.Size)
+}
+
+// CopyOnWrite reports whether the volume is a snapshot with a store of its own.
+func (v *Volume) CopyOnWrite() bool {
+	return volume.Spec{Kind: v.Kind, Layout: v.Shape.Layout}.CopyOnWrite()
 }
 
 // Promised returns the size that the volume has, or is promised to grow to.

@@ -66,8 +66,8 @@ func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Proble
 
 // checkCloning refuses copies where the layout knows none.
 func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
-	if sourceOf(r.Claim.Spec).kind != "" && p.Layout != volume.Thin {
-		wrong.Add(fmt.Sprintf("dataSource: cloning needs layout %q; StorageClass %q has %q", volume.Thin, r.Class.Name, p.Layout))
+	if s := sourceOf(r.Claim.Spec); s.kind != "" && p.Layout != volume.Thin && !s.isSnapshot() {
+		wrong.Add(fmt.Sprintf("dataSource: cloning a claim needs layout %q, and StorageClass %q has %q; take a VolumeSnapshot of that claim, and name it", volume.Thin, r.Class.Name, p.Layout))
 	}
 }
 
@@ -156,10 +156,16 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 	switch {
 	case c.Cluster != p.Cluster:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
+	case c.CopyOnWrite():
+		if why := copyInFull(request, spec, name, c); why != "" {
+			wrong.Add(why)
+		}
 	case c.Shape.Layout != volume.Thin:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied", name, c.Shape.Layout, volume.Thin))
 	case c.Pool() != spec.Pool():
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
+	}
+	switch {
 	case c.Encrypted != spec.Encrypted:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume and its copy must both be encrypted, or neither; use a class like that of the source in place of StorageClass %q", name, request.Class.Name))
 	case c.FSType.VolumeMode() != spec.FSType.VolumeMode():
@@ -170,6 +176,20 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 		wrong.Add(fmt.Sprintf("spec.resources.requests.storage: %s are asked for and dataSource %q has %s; a copy is as large as its source or larger", ledger.AmountOf(spec.Size), name, ledger.AmountOf(c.Size)))
 	}
 	return wrong.Refusal()
+}
+
+// copyInFull says why no claim of the class can begin as a full copy of a copy-on-write
+// snapshot, or nothing.
+func copyInFull(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) string {
+	switch from := c.ContentSize(); {
+	case spec.Layout == volume.Thin:
+		return fmt.Sprintf("dataSource %q: its snapshot is of a volume that is not thin, and StorageClass %q has layout %q; use a class with another layout", name, request.Class.Name, volume.Thin)
+	case c.Group != spec.Group:
+		return fmt.Sprintf("dataSource %q: its snapshot lies in volume group %q, and StorageClass %q is of %q; use a class of that group", name, c.Group, request.Class.Name, spec.Group)
+	case spec.DeviceSize() < from:
+		return fmt.Sprintf("dataSource %q: its volume takes %s, more than one of StorageClass %q and this size does; use a class with the %s of the source, or ask for more", name, ledger.AmountOf(from), request.Class.Name, volume.OptionInodes)
+	}
+	return ""
 }
 
 // provisionCopy serves a claim that is to begin as a copy of another, on the node

@@ -48,9 +48,13 @@ func (p *Provisioner) snapshotOrigin(ctx context.Context, request Request, spec 
 	case !c.Taken:
 		return origin{}, waiting(name, "its snapshot is not taken yet")
 	}
-	if c.ClaimNamespace != request.Claim.Namespace {
-		var wrong controlplane.Problems
+	var wrong controlplane.Problems
+	switch {
+	case c.ClaimNamespace != request.Claim.Namespace:
 		wrong.Add(fmt.Sprintf("dataSource %q: its snapshot is of a volume of another namespace, and only that can restore it", name))
+		return origin{}, wrong.Refusal()
+	case c.Lost != "":
+		wrong.Add(fmt.Sprintf("dataSource %q: %s", name, c.Lost))
 		return origin{}, wrong.Refusal()
 	}
 	if err := p.mayCopy(request, spec, name, &c); err != nil {

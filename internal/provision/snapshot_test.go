@@ -30,7 +30,7 @@ func snapshotCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
 	spec := ledgertest.ThinWant("pvc-source", volume.GiB, 0).Spec
 	spec.Namespace, spec.GroupUUID = "team-a", ledgertest.GroupUUID
 	source := persistentvolume.New(pv.Description{Name: "pvc-source", Node: "node-1", Hostname: "host-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
-	object, _, err := persistentvolume.Snapshot(source, "snap-1")
+	object, _, err := persistentvolume.Snapshot(source, "snap-1", 0)
 	require.NoError(t, err)
 	for key, value := range persistentvolume.Taken(time.Unix(1, 0), volume.GiB) {
 		if value != nil {
@@ -93,7 +93,7 @@ func TestRestoreWhatCannotBe(t *testing.T) {
 			delete(v.Annotations, pv.AnnotationSnapshotTaken)
 		}, "its snapshot is not taken yet", false},
 		"smaller":        {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("512Mi")(o.PVC) }, "a copy is as large as its source or larger", true},
-		"a linear class": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `cloning needs layout "thin"`, true},
+		"a linear class": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `its volume lies in thin pool`, true},
 		"its node full":  {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "monday" is on node "node-1"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,6 +104,72 @@ func TestRestoreWhatCannotBe(t *testing.T) {
 			require.ErrorContains(t, err, tt.err)
 			refusal := (*controlplane.Refusal)(nil)
 			require.Equal(t, tt.refused, errors.As(err, &refusal))
+		})
+	}
+}
+
+// storeCast is snapshotCast with a copy-on-write snapshot of a raid1 volume.
+func storeCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
+	t.Helper()
+	c, _ := snapshotCast(t)
+	spec := ledgertest.Want("pvc-source", volume.GiB).Spec
+	spec.Namespace, spec.GroupUUID, spec.Layout, spec.Mirrors = "team-a", ledgertest.GroupUUID, volume.Raid1, 1
+	source := persistentvolume.New(pv.Description{Name: "pvc-source", Node: "node-1", Hostname: "host-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
+	object, _, err := persistentvolume.Snapshot(source, "snap-1", 30)
+	require.NoError(t, err)
+	for key, value := range persistentvolume.Taken(time.Unix(1, 0), volume.GiB) {
+		if value != nil {
+			object.Annotations[key] = *value
+		}
+	}
+	c.volumes = []*corev1.PersistentVolume{object}
+	return c, object
+}
+
+// A full copy may have another layout than its source, in its group, and is charged as any
+// volume of its class.
+func TestRestoreACopyOnWriteSnapshot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*corev1.PersistentVolume, *controller.ProvisionOptions)
+		says   string // empty: it is restored
+	}{
+		"linear": {func(*corev1.PersistentVolume, *controller.ProvisionOptions) {}, ""},
+		"larger": {func(_ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("4Gi")(o.PVC) }, ""},
+		"smaller": {func(_ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("512Mi")(o.PVC) },
+			"a copy is as large as its source or larger"},
+		"thin": {func(_ *corev1.PersistentVolume, o *controller.ProvisionOptions) { thinly(o.StorageClass) },
+			"its snapshot is of a volume that is not thin"},
+		"another group": {func(_ *corev1.PersistentVolume, o *controller.ProvisionOptions) {
+			o.StorageClass.Parameters = map[string]string{"volumeGroup": "other"}
+		}, `lies in volume group "flexlvm", and StorageClass "flexlvm" is of "other"`},
+		"more inodes than the class has": {func(v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
+			v.Spec.CSI.VolumeAttributes["inodes"] = "1000000"
+		}, "use a class with the inodes of the source"},
+		"lost": {func(v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
+			v.Annotations[pv.AnnotationSnapshotProblem] = "the snapshot has overflowed"
+		}, `dataSource "monday": the snapshot has overflowed`},
+		"another namespace's": {func(v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
+			v.Spec.CSI.VolumeAttributes[pv.AttributeNamespace] = "team-b"
+		}, "its snapshot is of a volume of another namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, object := storeCast(t)
+			o := snapshotOptions("node-1")
+			o.StorageClass = class(nil)
+			tt.change(object, &o)
+			got, _, err := c.provisioner(t).Provision(context.Background(), o)
+			if tt.says != "" {
+				require.ErrorContains(t, err, tt.says)
+				refusal := (*controlplane.Refusal)(nil)
+				require.ErrorAs(t, err, &refusal)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "node-1", got.Labels[pv.LabelNode])
+			require.Equal(t, "snap-1", got.Spec.FlexVolume.Options[volume.OptionCloneOf])
+			require.Equal(t, "linear", got.Spec.FlexVolume.Options[volume.OptionLayout])
+			capacity := got.Spec.Capacity[corev1.ResourceStorage]
+			require.Equal(t, decimal(volume.DeviceSize(volume.Bytes(capacity.Value()), 0)), got.Annotations[pv.AnnotationCharged])
 		})
 	}
 }

@@ -68,7 +68,8 @@ const (
 	AnnotationSnapshotTaken = "flexlvm.io/snapshot-taken"
 	// AnnotationSnapshotSize is the size in decimal bytes that the source had then.
 	AnnotationSnapshotSize = "flexlvm.io/snapshot-size"
-	// AnnotationSnapshotProblem is why the node could not take it.
+	// AnnotationSnapshotProblem is why the node could not take it, or why what it has taken holds
+	// nothing any more.
 	AnnotationSnapshotProblem = "flexlvm.io/snapshot-problem"
 	// AnnotationPreResizeCapacity is Kubernetes' own: what a claim had before its volume
 	// began to grow, from which a claim that is bound to the volume anew takes its capacity.

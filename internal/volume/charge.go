@@ -19,8 +19,18 @@ func (s Spec) Header() Bytes {
 	return 0
 }
 
-// DeviceSize returns the size of the logical volume that holds a volume of this spec.
+// DeviceSize returns the size of the logical volume that holds a volume of this spec: that of the
+// store, for a copy-on-write snapshot.
 func (s Spec) DeviceSize() Bytes {
+	if s.CopyOnWrite() {
+		size, _ := COWStore(s.contentSize(), DefaultExtent, s.Reserve)
+		return size
+	}
+	return s.contentSize()
+}
+
+// contentSize is the size of the device that holds the file system.
+func (s Spec) contentSize() Bytes {
 	switch s.FSType {
 	case Ext4:
 		return s.Header() + ext4DeviceSize(s.Size)

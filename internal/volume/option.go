@@ -17,6 +17,7 @@ const (
 	OptionLayout    = "layout"
 	OptionThinPool  = "thinPool"
 	OptionCloneOf   = "cloneOf"
+	OptionReserve   = "reserve"
 	OptionStripes   = "stripes"
 	OptionStripeKiB = "stripeSizeKiB"
 	OptionMirrors   = "mirrors"
@@ -70,9 +71,12 @@ var options = [...]Option{
 	{Name: OptionThinPool, Layout: Thin, Class: true,
 		parse: into(func(s *Spec) *Name { return &s.ThinPool }, ParseThinPool),
 		print: func(s *Spec) string { return string(s.ThinPool) }},
-	{Name: OptionCloneOf, Layout: Thin,
+	{Name: OptionCloneOf,
 		parse: into(func(s *Spec) *Name { return &s.CloneOf }, ParseName),
 		print: func(s *Spec) string { return string(s.CloneOf) }},
+	{Name: OptionReserve, Layout: Linear,
+		parse: into(func(s *Spec) *Reserve { return &s.Reserve }, ParseReserve),
+		print: func(s *Spec) string { return s.Reserve.String() }},
 	// The numbers of a layout are written out where they are not set, too, so that a
 	// later default does not change what was made.
 	{Name: OptionStripes, Layout: Striped, Class: true,

@@ -32,6 +32,9 @@ func TestOptionsAreReadBack(t *testing.T) {
 		with(func(s *Spec) {
 			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.Inodes, s.FSType = Claim, false, false, "", 0, Raw
 		}),
+		with(func(s *Spec) {
+			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.CloneOf, s.Reserve = Snapshot, false, false, "", "pvc-0", 30
+		}),
 		with(func(s *Spec) { s.FS = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01" }),
 	} {
 		written := want.Options()

@@ -1,6 +1,9 @@
 package volume
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // Spec is what a caller asks the node for: which volume, how large, and on whose behalf.
 // The zero value is not valid.
@@ -14,7 +17,11 @@ type Spec struct {
 	StripeKiB int  // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
 	Mirrors   int  // raid1: copies besides the first; 0 means DefaultMirrors
 	ThinPool  Name // thin: the pool that it lies in
-	CloneOf   Name // thin: the volume in the same pool whose copy it begins as, or empty
+	// CloneOf is the volume whose copy it begins as, or empty: of the same pool if it is thin,
+	// otherwise of the same group.
+	CloneOf Name
+	// Reserve is for copy-on-write snapshots.
+	Reserve Reserve
 	// Ratio is how far the thin pool may be overcommitted. Only the provisioner uses it,
 	// and it is not an option: it makes no difference to the volume on the node.
 	Ratio    Ratio
@@ -148,7 +155,7 @@ func (s Spec) Validate() error {
 	case s.Encrypted && s.Kind == Dataset:
 		return invalid(OptionEncrypted, "true", "does not belong to kind %s, whose readers have no key; remove it", Dataset)
 	}
-	if err := s.validateFSType(); err != nil {
+	if err := errors.Join(s.validateFSType(), s.validateReserve()); err != nil {
 		return err
 	}
 	if err := s.validateLayout(); err != nil {

@@ -22,6 +22,7 @@ const (
 	tagFSType    = "flexlvm.fstype="
 	tagZeroed    = "flexlvm.zeroed="
 	tagAdopting  = "flexlvm.adopting="
+	tagFill      = "flexlvm.fill="
 )
 
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
@@ -42,6 +43,9 @@ type Tags struct {
 	// holds that file system, perhaps still with its UUID, and is neither formatted nor
 	// given to a pod.
 	Clone string
+	// Fill says how far a copy is that is made byte by byte. It takes no tag once the copy is
+	// made a volume of its own, and stands beside Clone alone.
+	Fill Fill
 	// LUKS is the UUID of the container that the file system lies in, chosen before it is
 	// made; empty if the volume is not encrypted.
 	LUKS string
@@ -85,6 +89,9 @@ func (t Tags) Strings() []string {
 	if t.Clone != "" {
 		out = append(out, CloneTag(t.Clone))
 	}
+	if t.Fill != "" {
+		out = append(out, t.Fill.Tag())
+	}
 	if t.LUKS != "" {
 		out = append(out, tagLUKS+t.LUKS)
 	}
@@ -105,6 +112,20 @@ func Ours(tag string) bool { return tag == TagOwned || strings.HasPrefix(tag, Ta
 
 // CloneTag returns the tag of an unfinished copy of the file system with this UUID.
 func CloneTag(fs string) string { return tagClone + fs }
+
+// Fill is how far a copy is that is made byte by byte.
+type Fill string
+
+// The zero value is for all other volumes.
+const (
+	// FillCopying: it may hold only part of what is copied.
+	FillCopying Fill = "copying"
+	// FillCopied: it holds all of it, as it was.
+	FillCopied Fill = "copied"
+)
+
+// Tag returns the tag for how far a copy is.
+func (f Fill) Tag() string { return tagFill + string(f) }
 
 // DisposalTags returns the tags for r and w; the defaults take none.
 func DisposalTags(r Reclaim, w Wipe) []string {
@@ -207,6 +228,11 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 	if clone, ok := take(tagClone); ok {
 		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
 			return invalid(tagClone, clone, "is not the UUID of another file system")
+		}
+	}
+	if fill, ok := take(tagFill); ok {
+		if t.Fill = Fill(fill); t.Clone == "" || t.Fill != FillCopying && t.Fill != FillCopied {
+			return invalid(tagFill, fill, "is neither copying nor copied, or the volume is no unfinished copy")
 		}
 	}
 	if luks, ok := take(tagLUKS); ok {

@@ -1,0 +1,56 @@
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// ErrOrigin: the volume has copy-on-write snapshots, and LVM resizes none that has (seen with
+// 2.03.16: "Snapshot origin volumes can be resized only while inactive").
+var ErrOrigin = errors.New("has snapshots")
+
+func cannotGrow(lv LogicalVolume) error {
+	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete them (`lvs -S 'origin=%s' %s`), and it is tried again", lv.path(), ErrOrigin, lv.Name, lv.Group)
+}
+
+// CopyOnWrite makes lv, of its size, a copy-on-write snapshot of the thick volume origin. LVM
+// freezes a file system mounted from origin meanwhile. It writes its metadata twice: killed in
+// between, it leaves an ordinary volume with lv's name and tags, which is no snapshot
+// (LogicalVolume.Of). Otherwise it is like Create.
+func (c *Client) CopyOnWrite(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
+	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
+	_, err = c.whyNotMade(ctx, lv, err)
+	return err
+}
+
+// CheckFree fails with ErrNoSpace unless a volume of this shape and size could be made in the
+// group now.
+func (c *Client) CheckFree(ctx context.Context, g volume.Group, h volume.Shape, size volume.Bytes) error {
+	group, err := c.Group(ctx, g)
+	if err != nil {
+		return err
+	}
+	return c.shortOf(ctx, group, h, h.Share(size, group.Extent), nil)
+}
+
+// Split makes the store of a copy-on-write snapshot a volume of its own, which holds what was
+// copied into it, and nothing hangs on it any more: only so can it be wiped. It may be called
+// again.
+func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, error) {
+	if lv.Of != "" {
+		if _, err := c.lvm(ctx, "lvconvert", "--yes", "--splitsnapshot", "--", lv.path()); err != nil {
+			return lv, fmt.Errorf("split snapshot %s from its source: %w", lv.path(), err)
+		}
+	}
+	now, err := c.Volume(ctx, lv.Group, lv.Name)
+	switch {
+	case err != nil:
+		return lv, err
+	case now.UUID != lv.UUID || now.Of != "":
+		return lv, fmt.Errorf("split snapshot %s from its source: it has changed meanwhile; try again", lv.path())
+	}
+	return now, nil
+}

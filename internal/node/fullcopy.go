@@ -1,0 +1,238 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// copyStep is how much is read and written at once.
+	copyStep = volume.MiB
+	// copyPart is how much is copied under one hold of the volume's lock: whoever gives the
+	// volume up meanwhile need not wait for all of it.
+	copyPart = 64 * volume.MiB
+)
+
+// ErrNotCopied: the volume begins as a copy that takes its time and is not whole yet.
+var ErrNotCopied = errors.New("not copied yet")
+
+func notCopied(spec volume.Spec) error {
+	return fmt.Errorf("%w: volume %s/%s begins as a full copy of snapshot %s, which the node daemon makes; this call is retried", ErrNotCopied, spec.Group, spec.Name, spec.CloneOf)
+}
+
+// fullCopy makes the volume of a thick spec as a copy of a copy-on-write snapshot, all bytes of
+// it, as fast as Config.WipeRate allows. Nobody gets it before it is whole and on the disk; then
+// it becomes a volume of its own, an encrypted one at its first mount, which brings the key.
+//
+// Killed before, it leaves part of a copy, which the next call begins anew. Between its parts
+// anybody may take the volume's lock, such as to give it up, which ends the call.
+func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
+	from, of, err := e.openSnapshot(ctx, spec)
+	if err != nil {
+		// One that is there needs its source no more.
+		if whole, werr := e.isWhole(ctx, spec); werr == nil && whole {
+			return nil
+		}
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	c := fullCopy{spec: spec, from: from, of: of}
+	for {
+		if done, err := e.copyMore(ctx, &c); done || err != nil {
+			return err
+		}
+	}
+}
+
+// A fullCopy is one in the making.
+type fullCopy struct {
+	spec volume.Spec
+	from *os.File    // the snapshot's device; LVM removes none that is open
+	of   volume.Tags // the snapshot's
+	uuid string      // of the volume that is made; empty before the first part
+	at   volume.Bytes
+}
+
+// openSnapshot opens the snapshot that a full copy is to be made of.
+func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (from *os.File, of volume.Tags, err error) {
+	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
+		lv, tags, _, err := e.source(ctx, spec, luks.Key{})
+		if err != nil {
+			return err
+		}
+		d, err := e.activeDevice(ctx, lv)
+		if err != nil {
+			return err
+		}
+		of = tags
+		if from, err = os.Open(d.Path); err != nil {
+			return fmt.Errorf("open device: %w", err)
+		}
+		return nil
+	})
+	return from, of, err
+}
+
+// isWhole reports whether the volume is there and needs its source no more.
+func (e *Engine) isWhole(ctx context.Context, spec volume.Spec) (bool, error) {
+	_, tags, err := e.lookUp(ctx, spec)
+	return err == nil && (tags.Clone == "" || tags.Fill == volume.FillCopied), err
+}
+
+// copyMore copies a part, and reports whether the volume is whole.
+func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
+	release, err := e.lockVolume(ctx, c.spec.Group, c.spec.Name)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	lv, tags, err := e.beginFull(ctx, c)
+	if err != nil || tags.Clone == "" {
+		return err == nil, err
+	}
+	size, err := c.from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return false, fmt.Errorf("read size of snapshot %s: %w", c.spec.CloneOf, err)
+	}
+	if tags.Fill == volume.FillCopying {
+		if err := e.copyPart(ctx, c, lv, volume.Bytes(size)); err != nil || c.at < volume.Bytes(size) {
+			return false, err
+		}
+		if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopying.Tag()}, []string{volume.FillCopied.Tag()}); err != nil {
+			return false, err
+		}
+		e.after("tag copied")
+		tags.Fill = volume.FillCopied
+	}
+	if tags.LUKS != "" {
+		return true, nil
+	}
+	_, err = e.finishFull(ctx, c.spec, lv, tags, luks.Key{})
+	return err == nil, err
+}
+
+// beginFull returns the volume of a full copy, made if it is not there. No part of a copy that
+// an earlier call has left is trusted.
+func (e *Engine) beginFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
+	lv, tags, err := e.lookUp(ctx, c.spec)
+	if c.uuid != "" { // it goes on
+		if err == nil && (lv.UUID != c.uuid || tags.Fill != volume.FillCopying) {
+			err = refused("volume %s/%s is another by now, or %s; this call copies no more into it", lv.Group, lv.Name, tags.State)
+		}
+		return lv, tags, err
+	}
+	if errors.Is(err, lvm.ErrNoVolume) && !errors.Is(err, ErrLost) {
+		return e.createFull(ctx, c)
+	}
+	if err != nil || tags.Clone == "" {
+		return lv, tags, err
+	}
+	if err := e.neverHandedOut(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
+		return lv, tags, err
+	}
+	if err := e.dropHalf(ctx, c.spec, lv); err != nil {
+		return lv, tags, err
+	}
+	return e.createFull(ctx, c)
+}
+
+func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
+	fail := func(err error) (lvm.LogicalVolume, volume.Tags, error) {
+		return lvm.LogicalVolume{}, volume.Tags{}, err
+	}
+	if err := e.rightGroup(ctx, c.spec); err != nil {
+		return fail(err)
+	}
+	size, err := c.from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fail(fmt.Errorf("read size of snapshot %s: %w", c.spec.CloneOf, err))
+	}
+	tags, err := newTags(c.spec)
+	if err != nil {
+		return fail(err)
+	}
+	tags.Clone, tags.Fill = c.of.FS, volume.FillCopying
+	if err := e.lvm.Create(ctx, lvm.LogicalVolume{
+		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), volume.Bytes(size)), Shape: c.spec.Shape(),
+	}); err != nil {
+		return fail(err)
+	}
+	e.after("lvcreate")
+	lv, err := e.lvm.Volume(ctx, c.spec.Group, c.spec.Name)
+	c.uuid, c.at = lv.UUID, 0
+	return lv, tags, err
+}
+
+// copyPart copies the next bytes, up to size, and has them on the disk when it returns.
+func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume, size volume.Bytes) error {
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return err
+	}
+	// Exclusively: the kernel refuses a device that is mounted.
+	to, err := os.OpenFile(d.Path, os.O_WRONLY|unix.O_EXCL, 0)
+	if err != nil {
+		return fmt.Errorf("copy snapshot %s: %w", c.spec.CloneOf, err)
+	}
+	err = e.copyBytes(ctx, c, to, min(c.at+copyPart, size))
+	if err == nil {
+		err = to.Sync()
+	}
+	if err := errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("copy snapshot %s/%s to %s at byte %d: %w", c.spec.Group, c.spec.CloneOf, c.spec.Name, int64(c.at), err)
+	}
+	e.after("copy part")
+	return nil
+}
+
+func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end volume.Bytes) error {
+	step := make([]byte, copyStep)
+	for c.at < end {
+		start := time.Now()
+		piece := step[:min(copyStep, end-c.at)]
+		if _, err := c.from.ReadAt(piece, int64(c.at)); err != nil {
+			return err
+		}
+		if _, err := to.WriteAt(piece, int64(c.at)); err != nil {
+			return err
+		}
+		c.at += volume.Bytes(len(piece))
+		if err := pace(ctx, start, volume.Bytes(len(piece)), e.rate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishFull makes a full copy that is whole a volume of its own. Killed meanwhile, it leaves
+// one that is copied anew: the program that gives it its UUID cannot go on where it was killed.
+func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+	if tags.Fill != volume.FillCopied {
+		return found{}, notCopied(spec)
+	}
+	if tags.LUKS != "" {
+		d, err := e.activeDevice(ctx, lv)
+		if err != nil {
+			return found{}, err
+		}
+		if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
+			return found{}, wrongKey(d, err)
+		}
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopied.Tag()}, nil); err != nil {
+		return found{}, err
+	}
+	e.after("untag copied")
+	tags.Fill = ""
+	return e.finishCopy(ctx, spec, lv, tags, key)
+}

@@ -1,0 +1,70 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// almostFull is from how many per cent on the store of a snapshot is spoken of, and again after
+// each step of fullStep.
+const (
+	almostFull = 80
+	fullStep   = 5
+)
+
+// announceSnapshots speaks of copy-on-write snapshots whose stores are nearly full, and says on
+// the PersistentVolumes of those that have overflowed that nobody can restore them any more.
+func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
+	volumes := map[eviction.Key]*inventory.Volume{}
+	for i := range f.inventory.Volumes {
+		if v := &f.inventory.Volumes[i]; v.Of != "" && v.Cluster == d.cluster {
+			volumes[eviction.KeyOf(v)] = v
+		}
+	}
+	for i := range f.view.PersistentVolumes {
+		c := &f.view.PersistentVolumes[i]
+		v, there := volumes[eviction.KeyOfPersistentVolume(c)]
+		if !there || !c.CopyOnWrite() || !c.Taken || c.Lost != "" {
+			continue
+		}
+		if v.Overflowed {
+			d.overflowed(ctx, f, c, v)
+			continue
+		}
+		percent := int(v.Stored * 100 / max(v.Device, 1))
+		if c.Reserve == 0 || percent < almostFull {
+			continue // it has room for all that can be overwritten, or enough for now
+		}
+		why := fmt.Sprintf("the snapshot of volume %s has used %d%% (%s) of the %s that are set aside for what its source overwrites; if that fills up, the snapshot is lost, and its source is not: restore it before, or take another with more %s in its VolumeSnapshotClass",
+			c.CloneOf, percent, v.Stored, v.Device, volume.OptionReserve)
+		if d.dedupe.fresh("snapshot "+v.UUID, strconv.Itoa(percent/fullStep), f.at) {
+			klog.FromContext(ctx).Info("A snapshot is almost full", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf, "percent", percent)
+			d.events.onVolume(f.objects[c.PV], warning, "SnapshotAlmostFull", why)
+		}
+	}
+}
+
+func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
+	object := f.objects[c.PV]
+	if object == nil || d.cfg.DryRun {
+		return
+	}
+	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, so it cannot be restored any more; delete it", c.CloneOf, v.Device)
+	err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
+	if err != nil && !apierrors.IsConflict(err) && d.dedupe.fresh("snapshot "+v.UUID, err.Error(), f.at) {
+		klog.FromContext(ctx).Error(err, "A snapshot has overflowed, and its PersistentVolume could not be told; it is tried again", "volume", eviction.KeyOf(v).String())
+	}
+	if err == nil {
+		klog.FromContext(ctx).Info("A snapshot has overflowed", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf)
+		d.events.onVolume(object, warning, "SnapshotOverflowed", why)
+	}
+}
