@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -53,4 +54,37 @@ func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, er
 		return lv, fmt.Errorf("split snapshot %s from its source: it has changed meanwhile; try again", lv.path())
 	}
 	return now, nil
+}
+
+// copyOnWrite reads what only copy-on-write snapshots have. The first letter of lv_attr is
+// theirs alone, while thin ones have an origin, too.
+func (lv *LogicalVolume) copyOnWrite(row *row) {
+	of, overflowed := row.field("origin"), row.overflowed()
+	stored, told := row.share("snap_percent", lv.Size)
+	if !strings.ContainsAny(row.text("lv_attr")[:1], "sS") {
+		return
+	}
+	if of == "" && row.err == nil {
+		row.err = fmt.Errorf("read LVM's report: %s is a snapshot, and of what is not told", lv.path())
+	}
+	lv.Of, lv.Overflowed = volume.Name(of), overflowed
+	if told {
+		lv.Stored = stored
+	}
+}
+
+// overflowed reads lv_snapshot_invalid, on which restoring depends. It is unknown for an
+// inactive volume.
+func (r *row) overflowed() bool {
+	v := r.field("lv_snapshot_invalid")
+	switch v {
+	case "snapshot invalid":
+		return true
+	case "", "unknown":
+		return false
+	}
+	if r.err == nil {
+		r.err = fmt.Errorf("read LVM's report: lv_snapshot_invalid is %q, which this release does not know", v)
+	}
+	return false
 }

@@ -180,23 +180,6 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 	return lv, row.err
 }
 
-// copyOnWrite reads what only copy-on-write snapshots have. The first letter of lv_attr is
-// theirs alone, while thin ones have an origin, too.
-func (lv *LogicalVolume) copyOnWrite(row *row) {
-	of, overflowed := row.field("origin"), row.overflowed()
-	stored, told := row.share("snap_percent", lv.Size)
-	if !strings.ContainsAny(row.text("lv_attr")[:1], "sS") {
-		return
-	}
-	if of == "" && row.err == nil {
-		row.err = fmt.Errorf("read LVM's report: %s is a snapshot, and of what is not told", lv.path())
-	}
-	lv.Of, lv.Overflowed = volume.Name(of), overflowed
-	if told {
-		lv.Stored = stored
-	}
-}
-
 // A segment is what the last one of a volume tells.
 type segment struct {
 	kind  string
@@ -359,22 +342,6 @@ func (r *row) open() bool {
 	}
 	if r.err == nil {
 		r.err = fmt.Errorf("read LVM's report: lv_device_open is %q, which this release does not know", v)
-	}
-	return false
-}
-
-// overflowed reads lv_snapshot_invalid, on which restoring depends. It is unknown for an
-// inactive volume.
-func (r *row) overflowed() bool {
-	v := r.field("lv_snapshot_invalid")
-	switch v {
-	case "snapshot invalid":
-		return true
-	case "", "unknown":
-		return false
-	}
-	if r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: lv_snapshot_invalid is %q, which this release does not know", v)
 	}
 	return false
 }
