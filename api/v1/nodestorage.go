@@ -260,6 +260,9 @@ type Orphan struct {
 	Pool string `json:"pool"`
 	// Name of the logical volume.
 	Name string `json:"name"`
+	// Kind is dataset for a replica and snapshot for a snapshot; empty for a claim's volume.
+	// +optional
+	Kind string `json:"kind,omitempty"`
 	// State that its tags tell of.
 	// +optional
 	State string `json:"state,omitempty"`

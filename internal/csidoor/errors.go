@@ -37,6 +37,8 @@ var codesOf = []struct {
 	{node.ErrRefused, codes.PermissionDenied},
 	{node.ErrNotMounted, codes.NotFound},
 	{node.ErrInUse, codes.FailedPrecondition},
+	{node.ErrNotCopied, codes.FailedPrecondition},
+	{lvm.ErrOrigin, codes.FailedPrecondition},
 	{mount.ErrBusy, codes.Unavailable},
 	{luks.ErrBusy, codes.Unavailable},
 	{lvm.ErrSuspended, codes.Unavailable},

@@ -34,6 +34,8 @@ func TestCodes(t *testing.T) {
 		{luks.ErrWrongKey, codes.Unauthenticated},
 		{node.ErrNoKey, codes.InvalidArgument},
 		{node.ErrInUse, codes.FailedPrecondition},
+		{node.ErrNotCopied, codes.FailedPrecondition},
+		{lvm.ErrOrigin, codes.FailedPrecondition},
 		{mount.ErrBusy, codes.Unavailable},
 		{&mount.TargetError{Path: "/x", Reason: "is not empty"}, codes.FailedPrecondition},
 		{&volume.FieldError{Field: "size", Reason: "is required"}, codes.InvalidArgument},

@@ -48,3 +48,40 @@ func TestEncryptedSnapshot(t *testing.T) {
 	require.NotEqual(t, b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-restored"))
 	require.Len(t, strings.Fields(b.mappings()), 1, "the snapshot itself is never opened")
 }
+
+// A full copy of a copy-on-write snapshot is made without the key, up to the point where it becomes
+// a volume of its own; a wrong key changes nothing of it.
+func TestEncryptedCopyOnWriteSnapshot(t *testing.T) {
+	b := newEncryptedBed(t)
+	require.False(t, b.verb("mount").run(t))
+	b.write()
+	snap := b.Spec
+	snap.Name, snap.CloneOf, snap.Kind, snap.Reserve = "snap", b.Spec.Name, volume.Snapshot, 30
+	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/snap") })
+	_, err := b.engine().MakeSnapshot(t.Context(), snap)
+	require.NoError(t, err)
+	b.sh("rm " + b.Target + "/f")
+	require.False(t, b.verb("unmount").run(t))
+
+	c := b.verb("mount")
+	c.Spec.Name, c.Spec.CloneOf, c.Target = "restored", snap.Name, c.Target+"-restored"
+	t.Cleanup(func() {
+		_ = exec.Command("umount", c.Target).Run()
+		require.NoError(t, b.engine().CloseUnused(context.Background()))
+		b.sh("lvremove --yes flexlvm-test/restored")
+	})
+	c.Key = rightKey
+	require.Contains(t, c.fails(t), "not copied yet")
+	require.NotContains(t, b.lvs(), "restored")
+	require.NoError(t, b.engine().MakeClone(t.Context(), c.Spec))
+	c.Key = falseKey
+	require.Contains(t, c.fails(t), "Unauthenticated")
+	require.Contains(t, b.sh("lvs --noheadings -o lv_tags flexlvm-test/restored"), volume.FillCopied.Tag())
+	c.Key = rightKey
+	require.False(t, c.run(t))
+	text, err := os.ReadFile(c.Target + "/f")
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat(pattern+"\n", 1000), string(text))
+	require.NotEqual(t, b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-restored"))
+	require.NotContains(t, b.sh("lvs --noheadings -o lv_tags flexlvm-test/restored"), "flexlvm.clone")
+}

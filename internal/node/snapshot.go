@@ -26,13 +26,23 @@ import (
 //
 // One that was given up may be taken again under its name, but not by a call that began before.
 func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
+	return e.MakeSnapshotIf(ctx, spec, func(context.Context) error { return nil })
+}
+
+// MakeSnapshotIf is MakeSnapshot of one that is still wanted. That is asked once, when a snapshot
+// that is given up from then on is not taken any more.
+func (e *Engine) MakeSnapshotIf(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) (inventory.Volume, error) {
 	if err := spec.Validate(); err != nil {
 		return inventory.Volume{}, err
 	}
 	if spec.Kind != volume.Snapshot || spec.Namespace == "" {
 		return inventory.Volume{}, &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not snapshot, or the namespace is missing"}
 	}
-	return e.makeSnapshot(ctx, spec, e.givenUp(spec))
+	givenUp := e.givenUp(spec)
+	if err := wanted(ctx); err != nil {
+		return inventory.Volume{}, err
+	}
+	return e.makeSnapshot(ctx, spec, givenUp)
 }
 
 // makeSnapshot is the rest of a call at whose beginning that was when the snapshot was last

@@ -30,9 +30,9 @@ type Engine interface {
 	// MakeClone makes a volume as a copy of another, with what that holds now, if it does
 	// not exist yet.
 	MakeClone(ctx context.Context, spec volume.Spec) error
-	// MakeSnapshot takes a snapshot of another volume, if that has not been done yet, and
-	// returns it.
-	MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error)
+	// MakeSnapshotIf takes a snapshot of another volume, if that has not been done yet and
+	// wanted agrees, and returns it.
+	MakeSnapshotIf(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) (inventory.Volume, error)
 }
 
 func refOf(v inventory.Volume) node.Ref {

@@ -30,6 +30,8 @@ type fakeEngine struct {
 	wiping chan struct{}
 	// committed is how the next removal fails when it has committed.
 	committed func() error
+	// beforeWanted is called before MakeSnapshotIf asks whether the snapshot is wanted.
+	beforeWanted func()
 }
 
 var _ nodeagent.Engine = (*fakeEngine)(nil)
@@ -208,7 +210,13 @@ func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
 	return nil
 }
 
-func (e *fakeEngine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
+func (e *fakeEngine) MakeSnapshotIf(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) (inventory.Volume, error) {
+	if e.beforeWanted != nil {
+		e.beforeWanted()
+	}
+	if err := wanted(ctx); err != nil {
+		return inventory.Volume{}, err
+	}
 	if err := e.MakeClone(ctx, spec); err != nil {
 		return inventory.Volume{}, err
 	}

@@ -15,15 +15,31 @@ import (
 // mostProblem bounds what a snapshot's PersistentVolume says of why it was not taken.
 const mostProblem = 1000
 
+// errNotWanted: the PersistentVolume of a snapshot is gone, or being deleted.
+var errNotWanted = errors.New("nobody wants the snapshot any more")
+
+// stillWanted asks the API server itself: a round's list may be older than the deletion.
+func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
+	now, err := d.api.Volume(ctx, j.claim.PV)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (now.UID != j.claim.UID || now.DeletionTimestamp != nil):
+		return errNotWanted
+	}
+	return err
+}
+
 // makeSnapshot takes a snapshot and says on its PersistentVolume that it is taken, or why not:
 // by that the provisioner answers who has asked for it. Killed in between, it has taken it, and
 // the next round finds and says that.
 func (d *Daemon) makeSnapshot(ctx context.Context, j copyJob, spec volume.Spec) {
-	made, err := d.engine.MakeSnapshot(ctx, spec)
+	made, err := d.engine.MakeSnapshotIf(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {
 		return // told to end; the next process takes it
 	}
 	defer d.kick()
+	if errors.Is(err, errNotWanted) {
+		return
+	}
 	says := persistentvolume.Taken(made.Created, made.Size)
 	if err != nil {
 		says = persistentvolume.NotTaken(clip(err.Error(), mostProblem))

@@ -3,6 +3,7 @@ package nodeagent_test
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,6 +71,27 @@ func TestSnapshotIsTakenOnce(t *testing.T) {
 	r.rounds(3)
 	require.Len(t, r.engine.called("clone flexlvm/snap"), tries)
 	require.NotNil(t, r.api.volume("snap"))
+}
+
+// A snapshot that is deleted in the instant in which its turn comes is not taken for nobody.
+func TestSnapshotThatNobodyWantsAnyMore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	asked := make(chan struct{})
+	r.engine.beforeWanted = sync.OnceFunc(func() {
+		deleted := r.api.volume("snap")
+		pvDeleting(deleted)
+		r.api.put(deleted)
+		r.eventually(func() bool { return r.api.volume("snap") == nil }, "it stays")
+		close(asked)
+	})
+	r.start()
+	r.api.put(snapshotObject(t))
+	<-asked
+	r.rounds(2)
+	require.NotContains(t, strings.Join(r.engine.names(), " "), "snap")
+	require.Empty(t, r.api.told("SnapshotNotTaken"))
 }
 
 // storeObject is the PersistentVolume of a copy-on-write snapshot that was taken.

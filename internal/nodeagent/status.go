@@ -195,11 +195,15 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 	})
 	out := make([]flexlvmv1.Orphan, 0, len(all))
 	for _, v := range all {
-		out = append(out, flexlvmv1.Orphan{
+		one := flexlvmv1.Orphan{
 			Pool: string(v.Group), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
 			Size: quantity(v.Size), FilesystemUUID: v.FS, FSType: string(v.FSType), Encrypted: v.Encrypted, Created: second(v.Created), LastUsed: second(v.LastUsed),
 			Problem: clip(v.Problem, mostMessage),
-		})
+		}
+		if v.Kind != volume.Claim {
+			one.Kind = string(v.Kind)
+		}
+		out = append(out, one)
 	}
 	return out
 }

@@ -97,7 +97,7 @@ func FindAny(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 			}
 			status.ReleasedCount++
 			released = append(released, flexlvmv1.ReleasedVolume{
-				Pool: o.Pool, Name: o.Name, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID, FSType: o.FSType, Encrypted: o.Encrypted,
+				Pool: o.Pool, Name: o.Name, Kind: o.Kind, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID, FSType: o.FSType, Encrypted: o.Encrypted,
 				Released: o.LastUsed,
 			})
 		}

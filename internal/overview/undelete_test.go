@@ -9,6 +9,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/undelete"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -90,6 +91,16 @@ func TestFindAny(t *testing.T) {
 	require.ErrorContains(t, err, "no node reports")
 	_, err = find(overview.Wanted{Namespace: "shop", Claim: "ds-1"}, a)
 	require.ErrorContains(t, err, "no node reports", "an orphan is named by its volume")
+}
+
+// An orphan that is a snapshot is one to undelete, too.
+func TestFindAnySnapshot(t *testing.T) {
+	a := node("a", func(s *flexlvmv1.NodeStorageStatus) {
+		s.Orphans = []flexlvmv1.Orphan{{Pool: "flexlvm", Name: "snap-1", Kind: "snapshot", State: "ready", Namespace: "shop", FilesystemUUID: "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"}}
+	})
+	got, err := overview.FindAny([]flexlvmv1.NodeStorage{a}, overview.Wanted{Namespace: "shop", Volume: "snap-1"})
+	require.NoError(t, err)
+	require.ErrorContains(t, undelete.MayReturn(got.Inventory("cluster")), "is a snapshot for which no VolumeSnapshot stands any more")
 }
 
 func TestWhatComesBack(t *testing.T) {

@@ -89,7 +89,7 @@ func MayReturn(v inventory.Volume) error {
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
 	case v.Kind == volume.Snapshot:
-		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot was deleted, and is not brought back", Where(v))
+		return fmt.Errorf("volume %s is a snapshot for which no VolumeSnapshot stands any more, and is not brought back; if nobody needs it, give it up on its node (`flexlvm volumes forget %s`)", Where(v), v.Name)
 	case v.State == volume.Creating:
 		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", Where(v))
 	}
