@@ -355,3 +355,22 @@ func TestStoreOfASnapshotIsWiped(t *testing.T) {
 	m.drop(snap, volume.WipeZero)
 	require.Equal(t, "0", secrets())
 }
+
+// A raw block volume is restored, and what is behind its content reads as zeros, whatever
+// another tenant has left there.
+func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("source", rawSize)
+	from, data := m.mountRaw(s, "a"), pattern("of the source ", rawSize)
+	writeDevice(t, from, 0, data)
+	snap := m.storeOf(s, "snap", 0)
+	m.snapshotNow(snap)
+	writeDevice(t, from, 0, pattern("later ", rawSize))
+	m.leaveSecrets()
+	c := m.copyOf(snap, "copy", shapes[0], rawGrown)
+	require.NoError(t, m.MakeClone(m.ctx(), c))
+	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
+	m.unmount(from)
+	m.unmount(m.file("b"))
+	m.drop(snap, volume.WipeNone)
+}

@@ -46,7 +46,11 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 		return err
 	}
 	defer func() { _ = from.Close() }()
-	c := fullCopy{spec: spec, from: from, of: of}
+	size, err := from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("read size of snapshot %s: %w", spec.CloneOf, err)
+	}
+	c := fullCopy{spec: spec, from: from, of: of, size: volume.Bytes(size)}
 	for {
 		if done, err := e.copyMore(ctx, &c); done || err != nil {
 			return err
@@ -59,7 +63,8 @@ type fullCopy struct {
 	spec volume.Spec
 	from *os.File    // the snapshot's device; LVM removes none that is open
 	of   volume.Tags // the snapshot's
-	uuid string      // of the volume that is made; empty before the first part
+	size volume.Bytes
+	uuid string // of the volume that is made; empty before the first part
 	at   volume.Bytes
 }
 
@@ -100,12 +105,8 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	if err != nil || tags.Clone == "" {
 		return err == nil, err
 	}
-	size, err := c.from.Seek(0, io.SeekEnd)
-	if err != nil {
-		return false, fmt.Errorf("read size of snapshot %s: %w", c.spec.CloneOf, err)
-	}
 	if tags.Fill == volume.FillCopying {
-		if err := e.copyPart(ctx, c, lv, volume.Bytes(size)); err != nil || c.at < volume.Bytes(size) {
+		if whole, err := e.copyPart(ctx, c, lv); err != nil || !whole {
 			return false, err
 		}
 		if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopying.Tag()}, []string{volume.FillCopied.Tag()}); err != nil {
@@ -153,17 +154,13 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 	if err := e.rightGroup(ctx, c.spec); err != nil {
 		return fail(err)
 	}
-	size, err := c.from.Seek(0, io.SeekEnd)
-	if err != nil {
-		return fail(fmt.Errorf("read size of snapshot %s: %w", c.spec.CloneOf, err))
-	}
 	tags, err := newTags(c.spec)
 	if err != nil {
 		return fail(err)
 	}
 	tags.Clone, tags.Fill = c.of.FS, volume.FillCopying
 	if err := e.lvm.Create(ctx, lvm.LogicalVolume{
-		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), volume.Bytes(size)), Shape: c.spec.Shape(),
+		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), c.size), Shape: c.spec.Shape(),
 	}); err != nil {
 		return fail(err)
 	}
@@ -173,33 +170,40 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 	return lv, tags, err
 }
 
-// copyPart copies the next bytes, up to size, and has them on the disk when it returns.
-func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume, size volume.Bytes) error {
+// copyPart copies the next bytes, has them on the disk when it returns, and reports whether they
+// were the last. What a raw block volume has behind them is zeroed: a tenant could read what
+// another has left there.
+func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume) (whole bool, err error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
-		return err
+		return false, err
+	}
+	end := c.size
+	if c.spec.FSType == volume.Raw {
+		if end, err = deviceSize(d.Path); err != nil {
+			return false, err
+		}
 	}
 	// Exclusively: the kernel refuses a device that is mounted.
 	to, err := os.OpenFile(d.Path, os.O_WRONLY|unix.O_EXCL, 0)
 	if err != nil {
-		return fmt.Errorf("copy snapshot %s: %w", c.spec.CloneOf, err)
+		return false, fmt.Errorf("copy snapshot %s: %w", c.spec.CloneOf, err)
 	}
-	err = e.copyBytes(ctx, c, to, min(c.at+copyPart, size))
-	if err == nil {
+	if err = e.copyBytes(ctx, c, to, min(c.at+copyPart, end)); err == nil {
 		err = to.Sync()
 	}
 	if err := errors.Join(err, to.Close()); err != nil {
-		return fmt.Errorf("copy snapshot %s/%s to %s at byte %d: %w", c.spec.Group, c.spec.CloneOf, c.spec.Name, int64(c.at), err)
+		return false, fmt.Errorf("copy snapshot %s/%s to %s at byte %d: %w", c.spec.Group, c.spec.CloneOf, c.spec.Name, int64(c.at), err)
 	}
 	e.after("copy part")
-	return nil
+	return c.at >= end, nil
 }
 
 func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end volume.Bytes) error {
 	step := make([]byte, copyStep)
-	for c.at < end {
+	for c.at < min(end, c.size) {
 		start := time.Now()
-		piece := step[:min(copyStep, end-c.at)]
+		piece := step[:min(copyStep, end-c.at, c.size-c.at)]
 		if _, err := c.from.ReadAt(piece, int64(c.at)); err != nil {
 			return err
 		}
@@ -211,6 +215,13 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 			return err
 		}
 	}
+	if c.at >= end {
+		return nil
+	}
+	if err := wipePart(ctx, to, volume.WipeZero, c.at, end-c.at, e.rate); err != nil {
+		return err
+	}
+	c.at = end
 	return nil
 }
 
