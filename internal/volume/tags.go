@@ -225,15 +225,8 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 
 // takeContent reads those tags about what is on the volume's device that not every volume has.
 func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
-	if clone, ok := take(tagClone); ok {
-		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
-			return invalid(tagClone, clone, "is not the UUID of another file system")
-		}
-	}
-	if fill, ok := take(tagFill); ok {
-		if t.Fill = Fill(fill); t.Clone == "" || t.Fill != FillCopying && t.Fill != FillCopied {
-			return invalid(tagFill, fill, "is neither copying nor copied, or the volume is no unfinished copy")
-		}
+	if err := t.takeCopy(take); err != nil {
+		return err
 	}
 	if luks, ok := take(tagLUKS); ok {
 		if t.LUKS = luks; !fsUUID(luks) {
@@ -256,6 +249,21 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 	if adopting, ok := take(tagAdopting); ok {
 		if t.Adopting = tagAdopting+adopting == AdoptingTag; !t.Adopting || t.State != Retained {
 			return invalid(tagAdopting, adopting, "is not true, or stands on a volume that is not %s", Retained)
+		}
+	}
+	return nil
+}
+
+// takeCopy reads the tags of an unfinished copy.
+func (t *Tags) takeCopy(take func(key string) (string, bool)) error {
+	if clone, ok := take(tagClone); ok {
+		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {
+			return invalid(tagClone, clone, "is not the UUID of another file system")
+		}
+	}
+	if fill, ok := take(tagFill); ok {
+		if t.Fill = Fill(fill); t.Clone == "" || t.Fill != FillCopying && t.Fill != FillCopied {
+			return invalid(tagFill, fill, "is neither copying nor copied, or the volume is no unfinished copy")
 		}
 	}
 	return nil
