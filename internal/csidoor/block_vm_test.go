@@ -21,7 +21,7 @@ func newRawBed(t *testing.T) bed {
 	return b
 }
 
-// requireDevice checks the size of the device, and that it begins with what fill has written.
+// requireDevice checks the size of the device.
 func (b bed) requireDevice(size volume.Bytes) {
 	b.t.Helper()
 	require.Equal(b.t, fmt.Sprint(int64(size)), b.sh("blockdev --getsize64 "+b.Target))
@@ -44,6 +44,7 @@ func TestBlockPublishKilledAfterEveryStep(t *testing.T) {
 	for die := 1; ; die++ {
 		require.Less(t, die, 30)
 		b.clear()
+		b.sh("lvcreate --yes -q -Wn -Zn -l3 -n dirty flexlvm-test; yes | head -c 12M | dd of=/dev/flexlvm-test/dirty bs=1M conv=fsync status=none; lvremove --yes -q flexlvm-test/dirty")
 		c.Die = die
 		if !c.run(t) {
 			require.Equal(t, 10, die, "after each of lvcreate, zero, tag zeroed, mkfs; make mapping; write record, tag ready, record ready; move mount")
@@ -57,21 +58,15 @@ func TestBlockPublishKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-// Growth and the end, killed after every step: what was written stays, and nothing is left.
-func TestBlockExpandAndUnpublishKilledAfterEveryStep(t *testing.T) {
+// The end, killed after every step: what was written stays, and nothing else is left.
+func TestBlockUnpublishKilledAfterEveryStep(t *testing.T) {
 	b := newRawBed(t)
 	require.False(t, b.verb("mount").run(t))
-	sum, size := b.fill(), rawSize
-	grow, end := b.verb("expand"), b.verb("unmount")
-	for die, died := 1, true; died; die++ {
-		size += 8 * mib
-		grow.Size, grow.Die = size, die
-		died = grow.run(t)
-		grow.Die = 0
-		require.False(t, grow.run(t))
-		b.requireDevice(size)
-		require.Equal(t, sum, b.sum(), "after death %d", die)
-	}
+	sum, grow, end := b.fill(), b.verb("expand"), b.verb("unmount")
+	grow.Size = rawSize + 8*mib
+	require.False(t, grow.run(t))
+	b.requireDevice(grow.Size)
+	require.Equal(t, sum, b.sum())
 	for die, died := 1, true; died; die++ {
 		end.Die = die
 		died = end.run(t)

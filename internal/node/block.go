@@ -54,10 +54,16 @@ const zeroNote = 2 * volume.GiB
 
 // zero overwrites what of a raw block volume's device no pod has seen yet, to its end, with
 // zeros, and notes how far it has come in the volume's tags, so that a call that is killed, or
-// whose time is over, is gone on with by the next. A thin volume reads as zeros by itself.
+// whose time is over, is gone on with by the next. A thin volume reads as zeros by itself. Either
+// way LVM's metadata lasts over a power cut then, before this node's record says that the volume is
+// there, or is so large.
 func (e *Engine) zero(ctx context.Context, d lvm.Device, tags volume.Tags) (err error) {
-	if thin, err := lvm.Thin(d.Number); err != nil || thin {
+	thin, err := lvm.Thin(d.Number)
+	if err != nil {
 		return err
+	}
+	if thin {
+		return e.lvm.Flush(ctx, d.Group, d.Name)
 	}
 	size, err := deviceSize(d.Path)
 	if err != nil {

@@ -175,26 +175,6 @@ func (m *machine) uuidOf(s volume.Spec) string {
 	return m.shell("lvs --noheadings -o lv_uuid %s/%s", s.Group, s.Name)
 }
 
-func TestBlockFirstMountKilledAfterEveryStep(t *testing.T) {
-	campaign(t, func(t *testing.T, m *machine) {
-		s := m.rawVolume("data", rawSize)
-		target, deaths := m.file("a"), 0
-		untilAlive(t, call{Dir: m.dir, Verb: "mount", Spec: s, Target: target}, func() {
-			m.clearRaw(s)
-			m.dirty()
-		}, func(step int) {
-			deaths++
-			require.Equal(t, []string{"data"}, lvs(), "one volume after death %d", step)
-			requireContent(t, target, rawSize, nil)
-			require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
-		})
-		m.clearRaw(s)
-		if m.shape.Layout == volume.Linear {
-			require.Equal(t, 9, deaths, "lvcreate, zero, tag zeroed, mkfs; make mapping; write record, tag ready, record ready; move mount")
-		}
-	})
-}
-
 // Whatever a growth that was killed has left, the pod sees no other's data, and what it has
 // written to all that it saw is there after the growth was repeated, at once or by the next mount.
 func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
