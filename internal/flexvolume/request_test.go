@@ -184,6 +184,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"no mirrors":               {with(map[string]string{"layout": "raid1", "mirrors": "0"}), `mirrors "0"`, "greater than 0"},
 		"stripes in linear":        {with(map[string]string{"stripes": "2"}), `stripes "2"`, "belongs to layout striped"},
 		"another's dataset":        {with(map[string]string{"kind": "dataset", "readOnly": "true", "ownerNamespace": "library"}), `ownerNamespace "library"`, "is for the CSI driver alone"},
+		"a device":                 {with(map[string]string{"volumeMode": "Block"}), `volumeMode "Block"`, "is for the CSI driver alone"},
 		"encrypted":                {with(map[string]string{"encrypted": "true"}), `encrypted "true"`, "is for the CSI driver alone"},
 		"mirrors in linear":        {with(map[string]string{"mirrors": "1"}), `mirrors "1"`, "belongs to layout raid1"},
 		"thinPool in linear":       {with(map[string]string{"thinPool": "p"}), `thinPool "p"`, "belongs to layout thin"},

@@ -290,6 +290,9 @@ func TestWhatDoesNotMove(t *testing.T) {
 		"mount options": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.MountOptions = []string{"noatime"}
 		}, "FlexVolumes cannot have"},
+		"a device": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
+			p.Spec.CSI.VolumeAttributes[volume.OptionVolumeMode] = volume.ModeBlock
+		}, "has volumeMode Block"},
 		"one pod alone": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 		}, "FlexVolumes cannot be"},

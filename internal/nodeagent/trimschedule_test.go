@@ -82,6 +82,7 @@ func TestWhatIsTrimmed(t *testing.T) {
 		"never":                                 {func(*inventory.Volume) {}, Trimming{Interval: never}, false, ""},
 		"not mounted":                           {func(v *inventory.Volume) { v.Mounts = nil }, Trimming{}, false, ""},
 		"encrypted":                             {func(v *inventory.Volume) { v.Encrypted = true }, Trimming{Thick: true}, false, ""},
+		"a device, its class says daily":        {func(v *inventory.Volume) { v.FSType = volume.Raw }, Trimming{}, false, "daily"},
 		"encrypted, its class says daily":       {func(v *inventory.Volume) { v.Encrypted = true }, Trimming{}, false, "daily"},
 		"another cluster's":                     {func(v *inventory.Volume) { v.Cluster = "theirs" }, Trimming{}, false, ""},
 		"given up":                              {func(v *inventory.Volume) { v.State = volume.Unreferenced }, Trimming{}, false, ""},
@@ -134,6 +135,7 @@ func TestOrderOfTrims(t *testing.T) {
 // What a PersistentVolume says of trimming and cannot be had is told.
 func TestWhyAVolumeIsNotTrimmed(t *testing.T) {
 	for says, v := range map[string]persistentvolume.Volume{
+		`flexlvm.io/trim "daily": does nothing for volumeMode Block`:    {Trim: "daily", FSType: volume.Raw},
 		`flexlvm.io/trim "daily": does nothing for an encrypted volume`: {Trim: "daily", Encrypted: true},
 		`flexlvm.io/trim "hourly": `:                                    {Trim: "hourly"},
 	} {

@@ -143,6 +143,9 @@ func TestManifestIsWhatNewBuilds(t *testing.T) {
 			d.Spec.FS = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 			d.Door, d.Spec.Namespace = door, "shop"
 			testManifestIsWhatNewBuilds(t, d)
+			if d.Spec.FSType = volume.Raw; door == pv.CSI {
+				testManifestIsWhatNewBuilds(t, d)
+			}
 		})
 	}
 }

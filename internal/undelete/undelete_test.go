@@ -1,6 +1,7 @@
 package undelete_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,18 @@ func TestManifestOfAnExt4Volume(t *testing.T) {
 		require.Contains(t, m.YAML(), "    fsType: ext4\n")
 		require.Contains(t, m.YAML(), `      fsType: "ext4"`)
 	}
+}
+
+func TestManifestOfARawBlockVolume(t *testing.T) {
+	v := released()
+	v.FSType = volume.Raw
+	_, err := undelete.Manifest(v, undelete.Wish{Door: pv.Flex})
+	require.ErrorContains(t, err, "--door csi")
+	m, err := undelete.Manifest(v, undelete.Wish{Door: pv.CSI})
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(m.YAML(), "\n  volumeMode: Block\n"), "of the PersistentVolume and of the claim")
+	require.Contains(t, m.YAML(), `      volumeMode: "Block"`)
+	require.NotContains(t, m.YAML(), "fsType")
 }
 
 func TestMayReturn(t *testing.T) {
