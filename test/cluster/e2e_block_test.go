@@ -47,17 +47,17 @@ func TestBlock(t *testing.T) {
 	n := newCSITenant(t, "block")
 	example, err := os.ReadFile(shipped(t, "examples/block.yaml"))
 	require.NoError(t, err)
-	n.run(strings.NewReplacer("busybox:1.36", cluster.BusyboxImage, "1Gi", "100000Ki").Replace(string(example)))
+	n.run(strings.NewReplacer("busybox:1.36", cluster.BusyboxImage, "1Gi", "40000Ki").Replace(string(example)))
 	pv := n.kubectl("get", "pvc", "block", "-o", "jsonpath={.spec.volumeName}")
 	require.Equal(t, "Block Block", n.kubectl("get", "pv", pv, "-o", "jsonpath={.spec.volumeMode} {.spec.csi.volumeAttributes.volumeMode}"))
-	n.requireDevice("block-pod", 100000<<10, 0)
+	n.requireDevice("block-pod", 40000<<10, 0)
 	sum := n.fillDevice("block-pod")
 	node := n.kubectl("get", "pod", "block-pod", "-o", "jsonpath={.spec.nodeName}")
 	require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_device_open,lv_tags -S lv_name="+pv), "open")
 
-	n.ask("block", "150Mi")
-	n.kubectl("wait", "pvc/block", "--for=jsonpath={.status.capacity.storage}=150Mi", "--timeout=240s")
-	n.requireDevice("block-pod", 150<<20, 8<<20)
+	n.ask("block", "64Mi")
+	n.kubectl("wait", "pvc/block", "--for=jsonpath={.status.capacity.storage}=64Mi", "--timeout=240s")
+	n.requireDevice("block-pod", 64<<20, 8<<20)
 	require.Equal(t, "0", n.kubectl("get", "pod", "block-pod", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
 
 	n.kubectl("delete", "pod", "block-pod")
@@ -67,7 +67,7 @@ func TestBlock(t *testing.T) {
 	})
 	n.run(devicePod("again", "block", ""))
 	require.Equal(t, sum, n.sumDevice("again"))
-	n.requireDevice("again", 150<<20, 8<<20)
+	n.requireDevice("again", 64<<20, 8<<20)
 
 	// What cannot be says so in an event.
 	require.NoError(t, n.apply(claimOf("flexlvm", "flex", "64Mi", "volumeMode: Block")+"\n---\n"+devicePod("flex", "flex", "node1")))
