@@ -198,8 +198,6 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if err != nil {
 		return err
 	}
-	recorder, forget := nodeagent.NewRecorder(ctx, api, o.node)
-	defer forget()
 	var server *serve.Server
 	ours := turn(node.DaemonTurn)
 	if o.dryRun {
@@ -217,7 +215,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		Mounts:  mount.Watch,
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 		Trim:    o.trim,
-	}, engine, api, nodeagent.Outlets{Events: recorder, Metrics: metrics, Ready: func() { server.Ready() }})
+	}, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -72,7 +71,7 @@ type Config struct {
 
 // Outlets is where a daemon reports what it does.
 type Outlets struct {
-	Events  record.EventRecorder
+	Events  Recorder
 	Metrics *Metrics
 	Ready   func() // called when a round has succeeded for the first time
 }

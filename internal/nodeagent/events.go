@@ -4,9 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
@@ -25,29 +23,20 @@ const mostMessage = 1000
 // Component is the source of the daemon's events.
 const Component = "flexlvm-gc"
 
-// NewRecorder returns a recorder that sends events to the API until ctx ends; closeAll
-// does not wait. The library's default limits are for controllers that repeat themselves:
-// it merges events after ten of a kind and drops them after 25, but every eviction needs
-// its event.
-func NewRecorder(ctx context.Context, api *kube.Client, node string) (recorder record.EventRecorder, closeAll func()) {
-	const burst, perMinute = 1000, 60
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
-		MaxEvents: burst, BurstSize: burst, QPS: perMinute / 60.0, LRUCacheSize: burst,
-	}))
-	broadcaster.StartRecordingToSink(api.Events(ctx))
-	source := corev1.EventSource{Component: Component, Host: node}
-	return broadcaster.NewRecorder(runtime.NewScheme(), source), broadcaster.Shutdown
+// A Recorder takes events; kube.Recorder sends them to the API.
+type Recorder interface {
+	Event(about *corev1.ObjectReference, eventType, reason, message string)
 }
 
 // events tells people what was done, where they look: on the node, on the claim,
 // on the PersistentVolume.
 type events struct {
-	recorder record.EventRecorder
+	recorder Recorder
 	api      *kube.Client
 	node     *corev1.ObjectReference
 }
 
-func newEvents(recorder record.EventRecorder, api *kube.Client, node string) events {
+func newEvents(recorder Recorder, api *kube.Client, node string) events {
 	// As the kubelet does it: `kubectl describe node` looks for events whose UID is
 	// the node's name.
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}

@@ -24,6 +24,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -162,9 +163,8 @@ func (r *rig) claimOf(pv *corev1.PersistentVolume) {
 func (r *rig) start() (stop func()) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	client := r.api.client()
-	recorder, forget := nodeagent.NewRecorder(ctx, client, r.config.Node)
 	r.registry = prometheus.NewRegistry()
-	daemon, err := nodeagent.New(r.config, r.engine, client, nodeagent.Outlets{Events: recorder, Metrics: nodeagent.NewMetrics(r.registry), Ready: func() { r.ready.Add(1) }})
+	daemon, err := nodeagent.New(r.config, r.engine, client, nodeagent.Outlets{Events: kube.NewRecorder(ctx, client, nodeagent.Component, r.config.Node), Metrics: nodeagent.NewMetrics(r.registry), Ready: func() { r.ready.Add(1) }})
 	require.NoError(r.t, err)
 	r.daemon = daemon
 	ended := make(chan error, 1)
@@ -172,7 +172,6 @@ func (r *rig) start() (stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(r.t, <-ended)
-		forget()
 	})
 	r.t.Cleanup(stop)
 	return stop
