@@ -46,7 +46,7 @@ var expected = map[string]string{
 }
 
 // What the driver's description does not select is skipped, and says so.
-var skips = regexp.MustCompile(`(?i)not support|skipping|only supports|inconsistent|immediate`)
+var skips = regexp.MustCompile(`(?i)not support|skipping|only supports|inconsistent|immediate|cannot be read-only`)
 
 // Tests of features that are here, beside those of none.
 const (
