@@ -159,6 +159,9 @@ func (c *check) volume(w *world, p promise) error {
 	if p.state != volume.Ready {
 		return nil
 	}
+	if p.spec.Kind == volume.Snapshot {
+		return w.lookInto(p)
+	}
 	if err := w.mount(w.engine, p.spec); err != nil {
 		return err
 	}
@@ -254,7 +257,11 @@ func (c *check) bringBack(w *world, want promises) error {
 // removeAll removes everything: nothing may be left, neither in the group nor in the
 // thin pool.
 func (c *check) removeAll(w *world, want promises) error {
-	for _, p := range want.ordered() {
+	all := want.ordered()
+	slices.SortStableFunc(all, func(a, b promise) int { // snapshots first: their sources wait for them
+		return strings.Compare(string(b.spec.Kind), string(a.spec.Kind))
+	})
+	for _, p := range all {
 		if err := w.release(p.spec, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 			return fmt.Errorf("release volume %s: %w", p.spec.Name, err)
 		}

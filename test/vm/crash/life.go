@@ -223,14 +223,16 @@ func specOf(n volume.Name, layout volume.Layout) volume.Spec {
 	return s
 }
 
-// steps are the life: made, written to, grown, copied, released, brought back, evicted,
+// steps are the life: made, written to, grown, snapshotted, copied, released, brought back, evicted,
 // loaded, loaded again under the same name, kept by a person, and forgotten.
 func steps(fsType volume.FSType) []step {
 	linear, thin := specOf("linear", volume.Linear), specOf("thin", volume.Thin)
 	clone, set := specOf("clone", volume.Thin), specOf("set", volume.Linear)
 	clone.Size, clone.CloneOf = grownSize, thin.Name
 	set.Kind, set.Size = volume.Dataset, 32*volume.MiB
-	linear.FSType, thin.FSType, clone.FSType = fsType, fsType, fsType
+	shot := specOf("shot", volume.Linear)
+	shot.Kind, shot.CloneOf, shot.Reserve = volume.Snapshot, linear.Name, 50
+	linear.FSType, thin.FSType, clone.FSType, shot.FSType = fsType, fsType, fsType, fsType
 	lazily := node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
 	wiped := node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
 	return []step{
@@ -242,12 +244,16 @@ func steps(fsType volume.FSType) []step {
 		noiseStep(linear),
 		expandStep(linear),
 		writeStep(linear, "wal", 3<<20),
+		snapshotStep(shot),
+		writeStep(linear, "after", 2<<20),
 		expandStep(thin),
 		cloneStep(clone),
 		writeStep(clone, "own", 1<<20),
 		writeStep(thin, "later", 1<<20),
 		noiseStep(thin),
 		releaseStep(linear, lazily),
+		releaseStep(shot, wiped),
+		removeStep(shot),
 		undeleteStep(linear),
 		releaseStep(thin, wiped),
 		removeStep(thin),

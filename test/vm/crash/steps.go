@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -91,6 +92,22 @@ func cloneStep(s volume.Spec) step {
 			for file, size := range p[s.CloneOf].files {
 				p[s.Name].files[file] = size
 			}
+		},
+	}
+}
+
+// snapshotStep takes a snapshot of what was written by then.
+func snapshotStep(s volume.Spec) step {
+	return step{
+		name: fmt.Sprintf("snapshot %s of %s", s.Name, s.CloneOf),
+		do: func(w *world) error {
+			ctx, cancel := bounded(w)
+			defer cancel()
+			_, err := w.engine.MakeSnapshot(ctx, s)
+			return err
+		},
+		then: func(p promises) {
+			p[s.Name] = promise{spec: s, state: volume.Ready, size: p[s.CloneOf].size, files: maps.Clone(p[s.CloneOf].files)}
 		},
 	}
 }

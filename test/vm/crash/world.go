@@ -234,3 +234,23 @@ func (w *world) df(n volume.Name) (volume.Bytes, error) {
 	}
 	return volume.Bytes(st.Blocks) * volume.Bytes(st.Bsize), nil
 }
+
+// lookInto looks at what a snapshot holds, as a full copy of it would.
+func (w *world) lookInto(p promise) error {
+	options := "nouuid"
+	if p.spec.FSType == volume.Ext4 {
+		options = "rw"
+	}
+	dir := w.target(p.spec.Name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	if _, err := sh("lvchange --yes -ay %[1]s/%[2]s && mount -o %[3]s /dev/%[1]s/%[2]s %[4]s", group, p.spec.Name, options, dir); err != nil {
+		return err
+	}
+	var failed error
+	for file, size := range p.files {
+		failed = errors.Join(failed, checkFile(dir, file, size))
+	}
+	return errors.Join(failed, unix.Unmount(dir, 0))
+}

@@ -164,7 +164,7 @@ func TestEngineBesideUdev(t *testing.T) {
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary},
 	})
-	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep)$"
+	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestGrowthWaitsForCopyOnWriteSnapshots|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep)$"
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 
