@@ -14,6 +14,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// restoring is the first mount of a volume that begins with a snapshot.
+func (b bed) restoring(snap volume.Spec) call {
+	b.t.Helper()
+	c := b.verb("mount")
+	c.Spec.Name, c.Spec.CloneOf, c.Target = "restored", snap.Name, c.Target+"-restored"
+	b.t.Cleanup(func() {
+		_ = exec.Command("umount", c.Target).Run()
+		require.NoError(b.t, b.engine().CloseUnused(context.Background()))
+		b.sh("lvremove --yes flexlvm-test/restored")
+	})
+	return c
+}
+
 // A snapshot is taken without the key, and restored with that of its source.
 func TestEncryptedSnapshot(t *testing.T) {
 	b := newEncryptedBed(t)
@@ -30,13 +43,7 @@ func TestEncryptedSnapshot(t *testing.T) {
 	require.False(t, b.verb("unmount").run(t))
 	b.sh("lvremove --yes flexlvm-test/data")
 
-	c := b.verb("mount")
-	c.Spec.Name, c.Spec.CloneOf, c.Target = "restored", snap.Name, c.Target+"-restored"
-	t.Cleanup(func() {
-		_ = exec.Command("umount", c.Target).Run()
-		require.NoError(t, b.engine().CloseUnused(context.Background()))
-		b.sh("lvremove --yes flexlvm-test/restored")
-	})
+	c := b.restoring(snap)
 	c.Key = falseKey
 	require.Contains(t, c.fails(t), "Unauthenticated")
 	require.NotContains(t, b.lvs(), "restored", "refused before anything was made")
@@ -63,13 +70,7 @@ func TestEncryptedCopyOnWriteSnapshot(t *testing.T) {
 	b.sh("rm " + b.Target + "/f")
 	require.False(t, b.verb("unmount").run(t))
 
-	c := b.verb("mount")
-	c.Spec.Name, c.Spec.CloneOf, c.Target = "restored", snap.Name, c.Target+"-restored"
-	t.Cleanup(func() {
-		_ = exec.Command("umount", c.Target).Run()
-		require.NoError(t, b.engine().CloseUnused(context.Background()))
-		b.sh("lvremove --yes flexlvm-test/restored")
-	})
+	c := b.restoring(snap)
 	c.Key = rightKey
 	require.Contains(t, c.fails(t), "not copied yet")
 	require.NotContains(t, b.lvs(), "restored")

@@ -32,14 +32,19 @@ func snapshotCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
 	source := persistentvolume.New(pv.Description{Name: "pvc-source", Node: "node-1", Hostname: "host-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
 	object, _, err := persistentvolume.Snapshot(source, "snap-1", 0)
 	require.NoError(t, err)
+	take(object)
+	c.claims, c.volumes = nil, []*corev1.PersistentVolume{object}
+	c.snapshots = map[string]string{"team-a/monday": "flexlvm/snap-1"}
+	return c, object
+}
+
+// take says of a snapshot that it was taken.
+func take(object *corev1.PersistentVolume) {
 	for key, value := range persistentvolume.Taken(time.Unix(1, 0), volume.GiB) {
 		if value != nil {
 			object.Annotations[key] = *value
 		}
 	}
-	c.claims, c.volumes = nil, []*corev1.PersistentVolume{object}
-	c.snapshots = map[string]string{"team-a/monday": "flexlvm/snap-1"}
-	return c, object
 }
 
 func snapshotOptions(selected string) controller.ProvisionOptions {
@@ -117,11 +122,7 @@ func storeCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
 	source := persistentvolume.New(pv.Description{Name: "pvc-source", Node: "node-1", Hostname: "host-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
 	object, _, err := persistentvolume.Snapshot(source, "snap-1", 30)
 	require.NoError(t, err)
-	for key, value := range persistentvolume.Taken(time.Unix(1, 0), volume.GiB) {
-		if value != nil {
-			object.Annotations[key] = *value
-		}
-	}
+	take(object)
 	c.volumes = []*corev1.PersistentVolume{object}
 	return c, object
 }
