@@ -109,7 +109,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "how full the metadata of a thin pool may be before volumes are evicted from it and no more are promised in it")
 	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
-	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe in a second; 0 is no bound")
+	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe, or to copy of a snapshot, in a second; 0 is no bound")
 	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "how often to trim each volume in a thin pool that is mounted; 0 never does")
 	f.BoolVar(&o.trim.Thick, "trim-thick", false, "trim volumes outside of thin pools as well, for the sake of their disk")
 	f.StringVar(&o.trimRate, "trim-rate", "256Mi", "how many bytes to discard in a second on average; 0 is no bound")
