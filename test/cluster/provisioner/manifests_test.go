@@ -231,13 +231,46 @@ func (b *bed) testExamples(t *testing.T) {
 	}
 	require.Equal(t, "100000", s.volumeOf("explained").Spec.FlexVolume.Options["inodes"])
 	require.Equal(t, "rbps=104857600 wbps=52428800 riops=5000 wiops=2000", s.volumeOf("explained").Annotations["flexlvm.io/io-limits"])
-	require.NoError(t, b.client.AppsV1().StatefulSets(s.name).Delete(t.Context(), "shards", metav1.DeleteOptions{}))
-	await.Until(t, longest, func() string {
-		// No kubelet releases the pods, so the garbage collector's deletion is ours to finish.
-		s.deletePods(t.Context())
-		pods, err := b.client.CoreV1().Pods(s.name).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+	s.endStatefulSet("shards")
+}
+
+// endStatefulSet deletes one, and waits until its pods are gone: no kubelet releases them, so the
+// garbage collector's deletion is ours to finish.
+func (s *space) endStatefulSet(name string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.AppsV1().StatefulSets(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+	await.Until(s.t, longest, func() string {
+		s.deletePods(s.t.Context())
+		pods, err := s.client.CoreV1().Pods(s.name).List(s.t.Context(), metav1.ListOptions{})
+		require.NoError(s.t, err)
 		time.Sleep(200 * time.Millisecond)
 		return await.Missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
 	})
+}
+
+// testFromOthers applies what docs/from-others.md has for the examples of other systems.
+func (b *bed) testFromOthers(t *testing.T) {
+	s := b.namespace(t, "from-others")
+	folder := filepath.Join(b.source, "examples/from-others")
+	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": roomy, "flexlvm/thinpool": roomy})
+	t.Cleanup(func() { b.reportRoomy(t) })
+	b.kubectl(t, "apply", "--validate=strict", "-n", s.name, "-f", folder)
+	t.Cleanup(func() {
+		_, err := b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-n", s.name, "--ignore-not-found", "--wait=false", "-f", folder)
+		require.NoError(t, err)
+	})
+	// Without that of csilvm.yaml: no node reports two disks here.
+	for claim, want := range map[string]struct{ size, layout, fsType string }{
+		"topolvm": {"1Gi", "linear", "xfs"}, "topolvm-thin": {"10Gi", "thin", "xfs"}, "topolvm-ephemeral-data": {"1Gi", "linear", "xfs"},
+		"lvm-localpv": {"4Gi", "linear", "ext4"}, "local-path": {"128Mi", "linear", "xfs"},
+		"static-claim": {"5Gi", "linear", "xfs"}, "local-static-0": {"1Gi", "linear", "xfs"}, "local-static-1": {"1Gi", "linear", "xfs"},
+		"metalk8s": {"1Gi", "linear", "ext4"}, "localflex": {"1Mi", "linear", "xfs"},
+	} {
+		v := s.volumeOf(claim)
+		capacity := v.Spec.Capacity[corev1.ResourceStorage]
+		require.Equal(t, want.size, capacity.String(), claim)
+		require.Equal(t, want.layout, v.Spec.FlexVolume.Options["layout"], claim)
+		require.Equal(t, want.fsType, v.Spec.FlexVolume.FSType, claim)
+	}
+	s.endStatefulSet("static")
 }

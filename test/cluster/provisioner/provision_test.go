@@ -48,6 +48,7 @@ func TestProvisioner(t *testing.T) {
 		t.Run("plugin", b.testPlugin)
 		t.Run("50 at once", b.testMany)
 		t.Run("examples", b.testExamples)
+		t.Run("from others", b.testFromOthers)
 		t.Run("deleted at every moment", b.testDeletedAtEveryMoment)
 	})
 	t.Run("growth", func(t *testing.T) {
