@@ -57,8 +57,12 @@ func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, 
 		return nil, err
 	}
 	defer release()
-	if name != "dmsetup" {
-		args = hidden(args, c.tenants.devices())
+	if devices := c.tenants.devices(); len(devices) > 0 && name != "dmsetup" {
+		filter, err := c.freeFilter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		args = hidden(args, devices, filter)
 	}
 	return c.run.CommandContext(ctx, name, args...).Output()
 }

@@ -1,6 +1,7 @@
 package lvm
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,16 +76,34 @@ func loopBacking(loop string) (uint64, error) {
 	return info.Rdevice, nil
 }
 
+// freeFilter returns which of LVM's two filters of devices the host has not set: what it hides,
+// such as one of two paths to a disk, has to stay hidden. Patterns cannot be added to a filter
+// that lets others pass, as a device has several names. It is empty if the host has set both; then
+// the host's are to hide them (docs/block.md).
+func (c *Client) freeFilter(ctx context.Context) (string, error) {
+	out, err := c.run.CommandContext(ctx, "lvm", "lvmconfig", "--typeconfig", "full", "devices/filter", "devices/global_filter").Output()
+	if err != nil {
+		return "", fmt.Errorf("read the host's LVM filters: %w", err)
+	}
+	lines := strings.Fields(string(out))
+	for _, filter := range []string{"filter", "global_filter"} {
+		if slices.Contains(lines, filter+`=["a|.*|"]`) { // LVM's default
+			return filter, nil
+		}
+	}
+	return "", nil
+}
+
 // hidden returns the arguments of a command that looks at no such device.
-func hidden(args, devices []string) []string {
-	if len(devices) == 0 {
+func hidden(args, devices []string, filter string) []string {
+	if filter == "" {
 		return args
 	}
 	var patterns []string
 	for _, d := range devices {
 		patterns = append(patterns, `"r|^`+d+`$|"`)
 	}
-	config := "devices{filter=[" + strings.Join(patterns, ",") + "]}"
+	config := "devices{" + filter + "=[" + strings.Join(patterns, ",") + "]}"
 	out := slices.Clone(args)
 	// LVM takes the option once, and before the operands.
 	if i := slices.Index(out, "--config"); i >= 0 && i+1 < len(out) {

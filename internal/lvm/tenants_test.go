@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,7 +42,38 @@ func TestHidden(t *testing.T) {
 		{[]string{"fullreport", "--units", "b"}, []string{"fullreport", "--config", a, "--units", "b"}},
 		{nil, []string{"--config", a}},
 	} {
-		require.Equal(t, c.want, hidden(c.args, devices))
-		require.Equal(t, c.args, hidden(c.args, nil))
+		before := slices.Clone(c.args)
+		require.Equal(t, c.want, hidden(c.args, devices, "filter"))
+		require.Equal(t, before, c.args)
+		require.Equal(t, before, hidden(c.args, devices, ""))
 	}
+}
+
+// What the host's filter hides stays hidden, and a filter that cannot be read is no reason to go on
+// without.
+func TestHostFilterStays(t *testing.T) {
+	const byDefault, own = `=["a|.*|"]`, `=["r|^/dev/sdb$|","a|.*|"]`
+	c, s := client(t, map[string][]answer{
+		"lvm": {
+			{out: "filter" + byDefault + "\nglobal_filter" + byDefault + "\n"}, {out: "filter" + byDefault + "\nglobal_filter" + own + "\n"},
+			{out: "filter" + own + "\nglobal_filter" + byDefault + "\n"}, {out: "filter" + own + "\nglobal_filter" + own + "\n"}, {err: failed},
+		},
+		"lvchange": {{}, {}, {}, {}},
+	})
+	c.tenants = tenants{dev: t.TempDir(), sys: t.TempDir()}
+	require.NoError(t, os.Mkdir(filepath.Join(c.tenants.dev, "mapper"), 0o750))
+	raw := filepath.Join(c.tenants.dev, "mapper", "flexlvm-block-a")
+	require.NoError(t, os.WriteFile(raw, nil, 0o600))
+	for _, filter := range []string{"filter", "filter", "global_filter", ""} {
+		_, err := c.lvm(t.Context(), "lvchange", "-ay")
+		require.NoError(t, err)
+		want := `lvchange --config devices{` + filter + `=["r|^` + raw + `$|"]} -ay`
+		if filter == "" {
+			want = "lvchange -ay"
+		}
+		require.Equal(t, want, s.ran[len(s.ran)-1])
+	}
+	_, err := c.lvm(t.Context(), "lvchange", "-ay")
+	require.ErrorContains(t, err, "read the host's LVM filter")
+	require.Len(t, s.ran, 9)
 }
