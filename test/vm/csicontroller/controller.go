@@ -42,9 +42,14 @@ type controller struct {
 
 func newController(engine *node.Engine) *controller {
 	server := fake.NewClientset()
-	return &controller{
-		Service: csicontroller.New(server.CoreV1().PersistentVolumes(), nil), engine: engine, server: server, volumes: map[string]*csi.Volume{},
+	snapshots := &csicontroller.Snapshots{Room: room{}, Seen: func(name string) (*corev1.PersistentVolume, error) {
+		return server.CoreV1().PersistentVolumes().Get(context.Background(), name, metav1.GetOptions{})
+	}}
+	c := &controller{
+		Service: csicontroller.New(server.CoreV1().PersistentVolumes(), snapshots), engine: engine, server: server, volumes: map[string]*csi.Volume{},
 	}
+	go c.takeSnapshots(context.Background())
+	return c
 }
 
 // ControllerGetCapabilities adds to what the service offers what this makes up for.
@@ -82,12 +87,17 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 	if r.GetVolumeCapabilities()[0].GetBlock() != nil {
 		spec.FSType = volume.Raw
 	}
-	object := persistentvolume.New(pv.Description{Name: string(spec.Name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, IOLimits: limits},
+	if from := r.GetVolumeContentSource().GetSnapshot(); from != nil {
+		if err := c.restore(ctx, from.GetSnapshotId(), &spec); err != nil {
+			return nil, err
+		}
+	}
+	object := persistentvolume.New(pv.Description{Name: string(spec.Name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge(), IOLimits: limits},
 		[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
 	source := object.Spec.CSI.DeepCopy()
 	// As kubelet says it of the pod.
 	source.VolumeAttributes["csi.storage.k8s.io/pod.namespace"] = namespace
-	made := &csi.Volume{VolumeId: source.VolumeHandle, CapacityBytes: int64(spec.Size), VolumeContext: source.VolumeAttributes}
+	made := &csi.Volume{VolumeId: source.VolumeHandle, CapacityBytes: int64(spec.Size), VolumeContext: source.VolumeAttributes, ContentSource: r.GetVolumeContentSource()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if there := c.volumes[made.GetVolumeId()]; there != nil && there.GetCapacityBytes() != made.GetCapacityBytes() {
@@ -120,10 +130,7 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	if err := c.engine.Release(ctx, ref, volume.Unreferenced, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	if err := c.engine.Remove(ctx, ref); err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
-	}
-	return &csi.DeleteVolumeResponse{}, nil
+	return &csi.DeleteVolumeResponse{}, c.removeUnreferenced(ctx)
 }
 
 // ControllerExpandVolume leaves the growth to the node: room is not reckoned here.
