@@ -109,6 +109,9 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 		if whole, err := e.copyPart(ctx, c, lv); err != nil || !whole {
 			return false, err
 		}
+		if err := e.checkWhole(ctx, c.spec); err != nil {
+			return false, err
+		}
 		if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopying.Tag()}, []string{volume.FillCopied.Tag()}); err != nil {
 			return false, err
 		}
@@ -120,6 +123,20 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	}
 	_, err = e.finishFull(ctx, c.spec, lv, tags, luks.Key{})
 	return err == nil, err
+}
+
+// checkWhole makes sure that the snapshot holds what it did when the last of it was read. In the
+// moment in which one overflows, a read that is under way may get what its source holds by now.
+func (e *Engine) checkWhole(ctx context.Context, spec volume.Spec) error {
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.CloneOf)
+	if err != nil {
+		return err
+	}
+	tags, err := ours(lv)
+	if err != nil {
+		return err
+	}
+	return mayCopy(spec, lv, tags)
 }
 
 // beginFull returns the volume of a full copy, made if it is not there. No part of a copy that
