@@ -35,7 +35,7 @@ func newVolumesAdopt(g *global) *cobra.Command {
 		Long: `Make a flexlvm volume of a logical volume that a person has made, with XFS or ext4 on
 it: it gets flexlvm's tags, all that is on it counts toward the volume's quota from then
 on, and the manifests of a PersistentVolume and a claim are printed for kubectl. Only
-they are on stdout. Nothing is formatted, and no file changes.
+they are on stdout. Nothing is formatted, and no file gets other content.
 
 Until they are applied, the volume is retained: no pod gets it, and nothing removes it.
 Once the PersistentVolume is there, the node daemon makes the volume ready. Should the
@@ -44,7 +44,8 @@ manifests get lost, ` + "`flexlvm volumes undelete NAME`" + ` prints others.
 A logical volume is refused that is mounted or otherwise open, in a thin pool, a snapshot
 or the origin of one, of a layout that flexlvm does not have, or not whole; one that holds
 no file system, another one, or several signatures; and one whose name no PersistentVolume
-can have. --dry-run makes all of these checks, prints the manifests and changes nothing.
+can have. --dry-run makes all of these checks, prints the manifests, without the annotation
+by which the node daemon makes the volume ready, and changes nothing.
 
 Killed, the command is called again. ` + "`flexlvm volumes disown`" + ` is the way back.`,
 		Example: `  flexlvm volumes adopt data/wiki --namespace web --cluster "$(kubectl get namespace kube-system -o jsonpath={.metadata.uid})" --storage-class flexlvm | kubectl apply -f -`,
@@ -128,7 +129,9 @@ func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adopt
 	if _, err := io.WriteString(out, manifests); err != nil {
 		return fmt.Errorf("print the manifests: %w", err)
 	}
-	if !o.dryRun {
+	if o.dryRun {
+		_, _ = fmt.Fprintf(notes, "flexlvm: this is a dry run and %s is not adopted, so these manifests are to be read and not to be applied\n", where(v))
+	} else {
 		_, _ = fmt.Fprintf(notes, "flexlvm: %s is adopted, and retained until its PersistentVolume is there. Should its manifests get lost, `flexlvm volumes undelete %s` prints others; `flexlvm volumes disown %[2]s` leaves it as it was.\n", where(v), v.Name)
 	}
 	return nil
@@ -141,6 +144,7 @@ func (o *volumesAdoptOptions) manifests(v inventory.Volume) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	m.Undelete = true
+	// Were those of a dry run applied, the node daemon would say that the data is gone for good.
+	m.Undelete = !o.dryRun
 	return m.YAML(), nil
 }

@@ -63,10 +63,15 @@ func TestAdopt(t *testing.T) {
 	o.dryRun = true
 	require.NoError(t, o.adopt(context.Background(), e, a, &out, &notes))
 	require.Empty(t, e.moves)
-	require.Empty(t, notes.String())
+	require.Contains(t, notes.String(), "flexlvm/wiki is not adopted")
+	planned, _ := parsed(t, out.String())
+	asked, err := persistentvolume.Parse(&planned)
+	require.NoError(t, err)
+	require.False(t, asked.Undelete, "applied by mistake, it must not bring back what was never adopted")
 
 	o.dryRun = false
 	out.Reset()
+	notes.Reset()
 	require.NoError(t, o.adopt(context.Background(), e, a, &out, &notes))
 	require.Equal(t, []string{"flexlvm/wiki adopted"}, e.moves)
 	require.Contains(t, notes.String(), "flexlvm/wiki is adopted, and retained until its PersistentVolume is there")

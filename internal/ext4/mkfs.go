@@ -49,7 +49,7 @@ func mkfsArgs(f Format) []string {
 		"-t", "ext4",
 		"-U", f.UUID,
 		"-b", strconv.FormatInt(int64(volume.Block), 10),
-		"-I", "256",
+		"-I", strconv.Itoa(inodeSize),
 		"-i", strconv.FormatInt(int64(volume.Ext4InodeRatio), 10),
 		"-G", "16",
 		"-m", "0", // nothing is kept for root: the quota of a project knows no such thing

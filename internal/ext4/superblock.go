@@ -32,19 +32,27 @@ type Superblock struct {
 	Mounts int
 	// ProjectQuota: it has the features without which no project quota is kept.
 	ProjectQuota bool
+	// Lavish: of whatever it grows by, it keeps more for itself than what Mkfs makes: for root,
+	// or for inodes.
+	Lavish bool
 }
 
 // Offsets in the superblock, all little-endian (Linux, fs/ext4/ext4.h: struct
 // ext4_super_block).
 const (
 	offBlocks       = 0x04
+	offReserved     = 0x08
 	offLogBlockSize = 0x18
+	offGroupBlocks  = 0x20
+	offGroupInodes  = 0x28
 	offMounts       = 0x34
 	offMagic        = 0x38
 	offState        = 0x3a
+	offInodeSize    = 0x58
 	offReadOnly     = 0x64 // features without which it may be read
 	offUUID         = 0x68
 	offBlocksHigh   = 0x150
+	offReservedHigh = 0x154
 	offChecksumType = 0x175
 	offChecksum     = 0x3fc
 
@@ -52,6 +60,7 @@ const (
 	primaryAt      = 1024 // on every device, behind the room for a boot sector
 
 	magic           = 0xef53
+	inodeSize       = 256
 	logBlockSize    = 2 // of blocks of 4 KiB, over 1024 bytes
 	stateErrors     = 2 // EXT4_ERROR_FS
 	metadataSums    = 0x400
@@ -95,7 +104,17 @@ func parse(b []byte) (Superblock, error) {
 		Mounts: int(binary.LittleEndian.Uint16(b[offMounts:])),
 
 		ProjectQuota: features&(quotaFiles|projects) == quotaFiles|projects,
+		Lavish:       lavish(b),
 	}, nil
+}
+
+func lavish(b []byte) bool {
+	if binary.LittleEndian.Uint32(b[offReserved:]) > 0 || binary.LittleEndian.Uint32(b[offReservedHigh:]) > 0 {
+		return true
+	}
+	tables := uint64(binary.LittleEndian.Uint32(b[offGroupInodes:])) * uint64(binary.LittleEndian.Uint16(b[offInodeSize:]))
+	group := uint64(binary.LittleEndian.Uint32(b[offGroupBlocks:])) * uint64(volume.Block)
+	return tables*uint64(volume.Ext4InodeRatio) > group*inodeSize
 }
 
 // checksum is CRC-32C over what comes before it, without the final inversion.

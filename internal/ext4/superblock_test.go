@@ -52,6 +52,14 @@ func TestReadSuperblock(t *testing.T) {
 		require.False(t, sb.ProjectQuota)
 	}
 
+	for at, value := range map[int]uint32{offReserved: 1, offReservedHigh: 1, offGroupInodes: 32768} {
+		lavish := bytes.Clone(whole)
+		binary.LittleEndian.PutUint32(lavish[at:], value)
+		sb, err = ReadSuperblock(device(seal(lavish)))
+		require.NoError(t, err)
+		require.True(t, sb.Lavish, "at byte %#x", at)
+	}
+
 	for name, spoil := range map[string]func(b []byte) []byte{
 		"blank":             func([]byte) []byte { return make([]byte, superblockSize) },
 		"XFS":               func([]byte) []byte { return append([]byte("XFSB"), make([]byte, superblockSize)...) },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -61,10 +62,15 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 	if err := e.beginAdoption(ctx, c); err != nil {
 		return inventory.Volume{}, err
 	}
-	if err := e.takeIn(ctx, c, a.Size == 0); err != nil {
+	fixed, err := e.takeIn(ctx, c, a.Size == 0)
+	if err != nil {
 		return inventory.Volume{}, fmt.Errorf("%w; %s", err, wayOut(a))
 	}
-	if err := e.lvm.Retag(ctx, c.lv, []string{volume.AdoptingTag}, []string{volume.Retained.Tag()}); err != nil {
+	add := []string{volume.Retained.Tag()}
+	if fixed {
+		add = append(add, volume.FixedTag)
+	}
+	if err := e.lvm.Retag(ctx, c.lv, []string{volume.AdoptingTag}, add); err != nil {
 		return inventory.Volume{}, err
 	}
 	e.after("tag adopted")
@@ -77,7 +83,7 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 
 // wayOut is for those whose adoption has failed half-way.
 func wayOut(a Adoption) string {
-	return fmt.Sprintf("no file was changed; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
+	return fmt.Sprintf("no file has other content than before; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
 }
 
 // A candidate is a logical volume that may be adopted, and the tags that it gets for that.
@@ -85,6 +91,8 @@ type candidate struct {
 	lv     lvm.LogicalVolume
 	device lvm.Device
 	tags   volume.Tags
+	// most is what a volume of flexlvm would hold on this device.
+	most volume.Bytes
 	// was are the tags of an adoption that was begun before; nil if none was.
 	was *volume.Tags
 }
@@ -119,34 +127,34 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if err := e.only(ctx, a, fs); err != nil {
 		return c, err
 	}
-	c.tags, err = tagsOfAdopted(c, a, fs, kind)
+	c.tags, c.most, err = tagsOfAdopted(c, a, fs, kind)
 	return c, err
 }
 
-// tagsOfAdopted are the tags that the volume gets.
-func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (volume.Tags, error) {
+// tagsOfAdopted are the tags that the volume gets, and the most that it may hold.
+func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags volume.Tags, most volume.Bytes, err error) {
 	shape := c.lv.Shape
 	spec := volume.Spec{
 		Group: a.Group, GroupUUID: c.lv.GroupUUID, Name: a.Name, Size: a.Size, FS: fs, FSType: kind,
 		Layout: shape.Layout, Stripes: shape.Stripes, StripeKiB: shape.StripeKiB, Mirrors: shape.Mirrors,
 		Kind: volume.Claim, Cluster: a.Cluster, Namespace: a.Namespace,
 	}
-	most := spec.HeldBy(c.lv.Size)
+	most = spec.HeldBy(c.lv.Size)
 	switch {
 	case most == 0:
-		return volume.Tags{}, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(leastDevice(spec)))
+		return tags, 0, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(leastDevice(spec)))
 	case a.Size > most:
-		return volume.Tags{}, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(most), int64(a.Size))
+		return tags, 0, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(most), int64(a.Size))
 	case a.Size == 0:
 		spec.Size = most
 	}
 	if err := spec.Validate(); err != nil {
-		return volume.Tags{}, err
+		return tags, 0, err
 	}
 	return volume.Tags{
 		State: volume.Retained, FS: fs, Size: spec.Size, Namespace: a.Namespace, Cluster: a.Cluster,
 		Kind: volume.Claim, FSType: kind, Adopting: true,
-	}, nil
+	}, most, nil
 }
 
 func leastDevice(spec volume.Spec) volume.Bytes {
@@ -156,30 +164,71 @@ func leastDevice(spec volume.Spec) volume.Bytes {
 
 // beginAdoption writes the tags, in one write of LVM's metadata.
 func (e *Engine) beginAdoption(ctx context.Context, c candidate) error {
-	var del []string
-	if c.was != nil {
-		if c.was.Size == c.tags.Size {
-			return e.lvm.Flush(ctx, c.lv.Group, c.lv.Name) // a call that was killed may have left them in the disk's cache
-		}
-		del = append(del, volume.SizeTag(c.was.Size))
+	del, add := adoptingTags(c.was, c.tags)
+	if len(del) == 0 && len(add) == 0 {
+		return e.lvm.Flush(ctx, c.lv.Group, c.lv.Name) // a call that was killed may have left them in the disk's cache
 	}
-	if err := e.lvm.Retag(ctx, c.lv, del, c.tags.Strings()); err != nil {
+	if err := e.lvm.Retag(ctx, c.lv, del, add); err != nil {
 		return err
 	}
 	e.after("tag adopting")
 	return nil
 }
 
+// adoptingTags tells which tags go and which come. Since an adoption was begun before, a person
+// may have given the file system another UUID, or made another. It is pure.
+func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
+	add = tags.Strings()
+	if was == nil {
+		return nil, add
+	}
+	del = was.Strings()
+	both := func(tag string) bool {
+		return slices.Contains(was.Strings(), tag) && slices.Contains(tags.Strings(), tag)
+	}
+	return slices.DeleteFunc(del, both), slices.DeleteFunc(add, both)
+}
+
 // takeIn puts what is on the file system into the volume's quota. With lower, a size that the
-// file system has no room for is lowered to that which it has.
-func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) error {
+// file system has no room for is lowered to that which it has. It reports whether the file
+// system takes more for itself than flexlvm's would (volume.Tags.Fixed).
+func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
 	f := found{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
 	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = fs.Close() }()
 	e.after("attach")
+	if err := e.assignFiles(ctx, fs, f); err != nil {
+		return false, err
+	}
+	// A limit that it has from an adoption before would pass for its room, and outlast a
+	// smaller size.
+	if err := quota.Set(f.content.path, quota.Limit{}); err != nil {
+		return false, err
+	}
+	e.after("lift quota")
+	if err := e.grow(ctx, fs.Root(), f); err != nil {
+		return false, err
+	}
+	room, err := e.room(fs, f)
+	if err != nil {
+		return false, err
+	}
+	if f.tags.Size, err = e.fit(ctx, c.lv, f, room, lower); err != nil {
+		return false, err
+	}
+	if err := e.setQuota(ctx, fs.Root(), f, 0); err != nil {
+		return false, err
+	}
+	fixed, err = isLavish(f, room.all < c.most)
+	// What was set must be on the disk before the tags say that it is.
+	return fixed, errors.Join(err, fs.Close(), awaitClosed(ctx, f.content.path))
+}
+
+// assignFiles assigns all files to the volume's project, if they may be.
+func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f found) error {
 	if err := errors.Join(e.boundRetries(f), f.content.mounted(f.content.path).check(), quota.CheckEnforced(f.content.path)); err != nil {
 		return err
 	}
@@ -190,16 +239,17 @@ func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) error {
 		return err
 	}
 	e.after("assign projects")
-	if err := e.grow(ctx, fs.Root(), f); err != nil {
-		return err
+	return nil
+}
+
+// isLavish reports whether a file system takes more for itself than flexlvm's would: now, or of
+// what it grows by.
+func isLavish(f found, now bool) (bool, error) {
+	if now || f.tags.FSType != volume.Ext4 {
+		return now, nil
 	}
-	if f.tags.Size, err = e.fit(ctx, c.lv, fs, f, lower); err != nil {
-		return err
-	}
-	if err := e.setQuota(ctx, fs.Root(), f, 0); err != nil {
-		return err
-	}
-	return fs.Close()
+	sb, err := readExt4(f.content.path)
+	return sb.Lavish, err
 }
 
 // onlyOurProject looks at all files before the first of them is changed.
@@ -211,31 +261,36 @@ func onlyOurProject(ctx context.Context, fs *mount.Attached) error {
 	return err
 }
 
-// fit returns the size that the volume promises: the user gets all of it, and what is on the
-// file system already is included.
-func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, fs *mount.Attached, f found, lower bool) (volume.Bytes, error) {
+// An occupancy is what the files on a file system take, and all that it has room for.
+type occupancy struct{ used, all volume.Bytes }
+
+// room reads them while no quota has a limit.
+func (e *Engine) room(fs *mount.Attached, f found) (occupancy, error) {
 	usage, err := quota.Read(f.content.path)
 	if err != nil {
-		return 0, err
+		return occupancy{}, err
 	}
 	free, err := f.content.mounted(f.content.path).free(fs.Root())
-	if err != nil {
-		return 0, err
-	}
-	size, room := f.tags.Size, usage.Used+free
-	room -= room % volume.Block
+	all := usage.Used + free
+	return occupancy{used: usage.Used, all: all - all%volume.Block}, err
+}
+
+// fit returns the size that the volume promises: the user gets all of it, and what is on the
+// file system already is included.
+func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, f found, room occupancy, lower bool) (volume.Bytes, error) {
+	size := f.tags.Size
 	where := string(lv.Group) + "/" + string(lv.Name)
 	switch {
-	case usage.Used > size:
-		return 0, refused("the files on %s take %d bytes, more than the %d of the volume; extend it (`lvextend --size +%db %[1]s`), or ask for more", where, int64(usage.Used), int64(size), int64((usage.Used - size + usage.Used/16).RoundUp(volume.DefaultExtent)))
-	case room >= size:
+	case room.used > size:
+		return 0, refused("the files on %s take %d bytes, more than the %d of the volume; extend it (`lvextend --size +%db %[1]s`), or ask for more", where, int64(room.used), int64(size), int64((room.used - size + room.used/16).RoundUp(volume.DefaultExtent)))
+	case room.all >= size:
 		return size, nil
 	case !lower:
-		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it was made with more for itself than flexlvm would; ask for no more than that, or extend it", where, int64(room), int64(size))
+		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it was made with more for itself than flexlvm would; ask for no more than that, or extend it", where, int64(room.all), int64(size))
 	}
-	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(size)}, []string{volume.SizeTag(room)}); err != nil {
+	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(size)}, []string{volume.SizeTag(room.all)}); err != nil {
 		return 0, err
 	}
 	e.after("tag size")
-	return room, nil
+	return room.all, nil
 }

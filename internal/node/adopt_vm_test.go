@@ -89,6 +89,10 @@ func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
 	checkAdopted(t, m, m.mount(s, "a"), s)
 	require.ErrorIs(t, m.Disown(m.ctx(), group, a.Name), ErrRefused, "it is ready")
 	m.unmount(m.target("a"))
+	require.Equal(t, s.FSType == volume.Ext4, tagsOf(t, a.Name).Fixed, "mke2fs keeps blocks for root, and mkfs.xfs does not")
+	if s.FSType == volume.Ext4 {
+		require.ErrorContains(t, m.Expand(m.ctx(), s, s.Size+volume.MiB), "was made with more for itself")
+	}
 
 	_, err = m.SetState(m.ctx(), group, a.Name, volume.Retained)
 	require.NoError(t, err)
@@ -99,8 +103,45 @@ func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
 		}
 	}, func(int) { require.Equal(t, "theirs", rawTags(a)) })
 	m.onceMounted(a, func(dir string) { m.shell("cd %s; sha256sum --quiet --check sum", dir) })
+	m.checkGone(a, s)
+	m.checkSmaller(a)
+}
+
+// checkGone: no call makes an empty volume of one that was disowned, whatever a person calls it.
+func (m *machine) checkGone(a Adoption, s volume.Spec) {
+	t := m.t
+	t.Helper()
 	s.FS = ""
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused, "it is not ours any more")
+	m.shell("lvrename --quiet %s %s mine", a.Group, a.Name)
+	defer m.shell("lvrename --quiet %s mine %s", a.Group, a.Name)
+	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrLost)
+}
+
+// checkSmaller adopts once more, for less than the quota had been before, once another attempt
+// was cut short, and the file system was given another UUID meanwhile.
+func (m *machine) checkSmaller(a Adoption) {
+	t := m.t
+	t.Helper()
+	c := call{Dir: m.dir, Verb: "adopt", Spec: specOf(string(a.Name), 1), Die: 2}
+	require.True(t, c.run(t))
+	was := tagsOf(t, a.Name)
+	m.onceMounted(a, func(string) {}) // its log must be empty
+	if was.FSType == volume.Ext4 {
+		m.shell("e2fsck -fp %s >/dev/null; tune2fs -U random %[1]s >/dev/null", pathOf(a))
+	} else {
+		m.shell("xfs_admin -U generate %s >/dev/null", pathOf(a))
+	}
+	a.Size = 64 * volume.MiB
+	_, err := m.Adopt(m.ctx(), a)
+	require.NoError(t, err)
+	s := a.spec(t)
+	require.NotEqual(t, was.FS, s.FS)
+	_, err = m.SetStateOf(m.ctx(), refOf(s), s.FS, volume.Ready)
+	require.NoError(t, err)
+	size, _, _ := df(t, m.mount(s, "a"))
+	require.Equal(t, a.Size, size)
+	m.unmount(m.target("a"))
 }
 
 // adoptKilledAfterEveryStep returns what was adopted last, and how often the call was killed.

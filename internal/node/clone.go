@@ -198,7 +198,7 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 func copyTags(spec volume.Spec, of volume.Tags) (volume.Tags, error) {
 	t, err := newTags(spec)
 	if spec.Kind == volume.Snapshot {
-		t.FS, t.LUKS, t.Size = of.FS, of.LUKS, of.Size
+		t.FS, t.LUKS, t.Size, t.Fixed = of.FS, of.LUKS, of.Size, of.Fixed
 		return t, err
 	}
 	t.Clone = of.FS

@@ -13,8 +13,9 @@ import (
 // logical volume stays with all that is on it, and is from then on like any other that a person
 // has made. A volume in another state is refused: somebody may still have it.
 //
-// The record goes first, and leaves a tombstone, so that no call that is late makes an empty
-// volume under the name. Killed in between, the volume is retained as before.
+// The record comes first, and stays: should its PersistentVolume live on, no empty volume takes
+// the place of this one, not even when its logical volume has another name (ErrLost). Killed in
+// between, the volume is retained as before.
 func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
@@ -35,10 +36,9 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	if err := mayDisown(lv, tags); err != nil {
 		return err
 	}
-	if err := e.records.bury(g, n, tags.Kind, e.now()); err != nil {
+	if err := e.recordDisowned(lv, tags); err != nil {
 		return err
 	}
-	e.after("bury record")
 	var tagged []string
 	for _, tag := range lv.Tags {
 		if volume.Ours(tag) {
@@ -58,6 +58,14 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	return nil
 }
 
+// recordDisowned leaves a record that is no tombstone, so it counts for good as one of a volume
+// that this node has served.
+func (e *Engine) recordDisowned(lv lvm.LogicalVolume, tags volume.Tags) error {
+	rec := newRecord(lv.UUID, tags)
+	rec.Since = e.now()
+	return e.record(lv, rec)
+}
+
 // mayDisown refuses what somebody may still have, and what is of no use to anybody else. It is
 // pure.
 func mayDisown(lv lvm.LogicalVolume, tags volume.Tags) error {
@@ -67,8 +75,14 @@ func mayDisown(lv lvm.LogicalVolume, tags volume.Tags) error {
 		return refused("volume %s is of kind %s, which is of no use without what made it", where, tags.Kind)
 	case tags.Clone != "":
 		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own", where)
+	case tags.State == volume.Unreferenced:
+		return refused("volume %s is %s: only one that is retained is disowned; keep it with `flexlvm volumes retain %s` first", where, tags.State, lv.Name)
 	case tags.State != volume.Retained:
-		return refused("volume %s is %s: only one that is retained is disowned. Delete its claim and its PersistentVolume with the reclaim policy Retain, or keep it with `flexlvm volumes retain %s`", where, tags.State, lv.Name)
+		return refused("volume %s is %s: only one that is retained is disowned. Delete its claim, and its PersistentVolume with the reclaim policy Retain", where, tags.State)
+	case lv.Of != "":
+		return refused("volume %s is a snapshot of %s, and invalid once its store is full; copy its data to a volume of its own", where, lv.Of)
+	case lv.Origin:
+		return refused("volume %s has copy-on-write snapshots, which would stay flexlvm's and go with it; delete them first (`lvs -S 'origin=%s' %s`)", where, lv.Name, lv.Group)
 	case lv.Open:
 		return fmt.Errorf("disown volume %s: %w: its device is open on this node; unmount it first", where, ErrInUse)
 	}

@@ -171,11 +171,14 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 	if err := e.rightGroup(ctx, c.spec); err != nil {
 		return fail(err)
 	}
+	if err := mayGrow(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.of, c.spec.Size); err != nil {
+		return fail(fmt.Errorf("copy snapshot: %w; or ask for a copy of no more than it has", err))
+	}
 	tags, err := newTags(c.spec)
 	if err != nil {
 		return fail(err)
 	}
-	tags.Clone, tags.Fill = c.of.FS, volume.FillCopying
+	tags.Clone, tags.Fill, tags.Fixed = c.of.FS, volume.FillCopying, c.of.Fixed
 	if err := e.lvm.Create(ctx, lvm.LogicalVolume{
 		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), c.size), Shape: c.spec.Shape(),
 	}); err != nil {

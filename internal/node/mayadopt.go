@@ -58,7 +58,7 @@ func mayAdopt(lv lvm.LogicalVolume) error {
 	case lv.Health != "":
 		return refused("logical volume %s is not whole: LVM says %q of it; repair it first", where, lv.Health)
 	case !lv.Active:
-		return refused("logical volume %s is not active, so nobody can tell what is on it; `lvchange --activate y %[1]s`", where)
+		return refused("logical volume %s is not active, so nobody can tell what is on it; unless another host uses it, `lvchange --activate y %[1]s`", where)
 	case lv.Open:
 		return fmt.Errorf("adopt %s: %w: %s; unmount it and take it out of /etc/fstab, then try again", where, ErrInUse, usedBy(lv))
 	}

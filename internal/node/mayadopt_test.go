@@ -1,7 +1,9 @@
 package node
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,16 +27,16 @@ func TestMayAdopt(t *testing.T) {
 		require.NoError(t, mayAdopt(lv), attr)
 	}
 	for says, change := range map[string]func(lv *lvm.LogicalVolume){
-		"data/wiki is a thin pool":         func(lv *lvm.LogicalVolume) { lv.Pool, lv.Attr = true, "twi-a-tz--" },
-		"lies in thin pool pool":           func(lv *lvm.LogicalVolume) { lv.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "pool"} },
-		"has snapshots":                    func(lv *lvm.LogicalVolume) { lv.Origin, lv.Attr = true, "owi-a-s---" },
-		"is a snapshot of another":         func(lv *lvm.LogicalVolume) { lv.Attr = "swi-a-s---" },
-		"(lv_attr Cwi-a-C---)":             func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "Cwi-a-C---", volume.Shape{} },
-		"(lv_attr mwi-a-m---)":             func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "mwi-a-m---", volume.Shape{} },
-		"(lv_attr rwi-a-r---)":             func(lv *lvm.LogicalVolume) { lv.Attr = "rwi-a-r---" },
-		"is read-only":                     func(lv *lvm.LogicalVolume) { lv.Attr = "-ri-a-----" },
-		`LVM says "partial" of it`:         func(lv *lvm.LogicalVolume) { lv.Health = "partial" },
-		"`lvchange --activate y data/wiki": func(lv *lvm.LogicalVolume) { lv.Active = false },
+		"data/wiki is a thin pool": func(lv *lvm.LogicalVolume) { lv.Pool, lv.Attr = true, "twi-a-tz--" },
+		"lies in thin pool pool":   func(lv *lvm.LogicalVolume) { lv.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "pool"} },
+		"has snapshots":            func(lv *lvm.LogicalVolume) { lv.Origin, lv.Attr = true, "owi-a-s---" },
+		"is a snapshot of another": func(lv *lvm.LogicalVolume) { lv.Attr = "swi-a-s---" },
+		"(lv_attr Cwi-a-C---)":     func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "Cwi-a-C---", volume.Shape{} },
+		"(lv_attr mwi-a-m---)":     func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "mwi-a-m---", volume.Shape{} },
+		"(lv_attr rwi-a-r---)":     func(lv *lvm.LogicalVolume) { lv.Attr = "rwi-a-r---" },
+		"is read-only":             func(lv *lvm.LogicalVolume) { lv.Attr = "-ri-a-----" },
+		`LVM says "partial" of it`: func(lv *lvm.LogicalVolume) { lv.Health = "partial" },
+		"unless another host uses it, `lvchange --activate y data/wiki": func(lv *lvm.LogicalVolume) { lv.Active = false },
 	} {
 		lv := plain()
 		change(&lv)
@@ -82,6 +84,82 @@ func TestAdoptionBegun(t *testing.T) {
 	require.ErrorContains(t, err, "does not carry the tag", "half of our tags are no invitation")
 }
 
+// Since an adoption was killed, a person may have given the file system another UUID, or made
+// another; the tags of both would make no sense.
+func TestAdoptionGoesOnWithTheFileSystemThatIsThere(t *testing.T) {
+	was := volume.Tags{
+		State: volume.Retained, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: volume.GiB, Namespace: "shop", Cluster: "c", Kind: volume.Claim, Adopting: true,
+		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone,
+	}
+	del, add := adoptingTags(nil, was)
+	require.Empty(t, del)
+	require.Equal(t, was.Strings(), add)
+	del, add = adoptingTags(&was, was)
+	require.Empty(t, del)
+	require.Empty(t, add)
+	for _, change := range []func(*volume.Tags){
+		func(t *volume.Tags) { t.FS = "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11" },
+		func(t *volume.Tags) { t.FSType = volume.Ext4 },
+		func(t *volume.Tags) { t.Size = 2 * volume.GiB },
+		func(t *volume.Tags) {
+			t.FS, t.FSType, t.Size = "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", volume.Ext4, 2*volume.GiB
+		},
+	} {
+		for _, back := range []bool{false, true} {
+			from, to := was, was
+			change(&to)
+			if back {
+				from, to = to, from
+			}
+			del, add := adoptingTags(&from, to)
+			left := slices.DeleteFunc(from.Strings(), func(tag string) bool { return slices.Contains(del, tag) })
+			got, err := volume.ParseTags(append(left, add...))
+			require.NoError(t, err)
+			require.Equal(t, to, got)
+		}
+	}
+}
+
+func TestMayGrow(t *testing.T) {
+	tags := volume.Tags{Size: volume.GiB}
+	require.NoError(t, mayGrow(plain(), tags, 2*volume.GiB))
+	tags.Fixed = true
+	require.NoError(t, mayGrow(plain(), tags, volume.GiB), "kubelet asks for what it has")
+	err := mayGrow(plain(), tags, volume.GiB+1)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "data/wiki stays at 1073741824 bytes")
+}
+
+// A snapshot, and a full copy of that, hold the file system of their source.
+func TestCopyOfAFixedVolumeIsFixed(t *testing.T) {
+	of := sourceTags()
+	of.Fixed = true
+	tags, err := copyTags(volume.Spec{Kind: volume.Snapshot, Size: volume.GiB}, of)
+	require.NoError(t, err)
+	require.True(t, tags.Fixed)
+}
+
+// No empty volume takes the place of one that was disowned, for good.
+func TestDisownedVolumeCountsAsServed(t *testing.T) {
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))
+	require.NoError(t, err)
+	lv := plain()
+	lv.UUID = "some-uuid"
+	tags := sourceTags()
+	tags.State = volume.Retained
+	require.NoError(t, e.recordDisowned(lv, tags))
+	now = now.Add(2 * tombstoneLife)
+	for _, held := range []volume.Name{lv.Name, "other"} {
+		e.sweep(lv.Group, held)
+		served, err := e.records.served(lv.Group, lv.Name)
+		require.NoError(t, err)
+		require.True(t, served)
+	}
+	_, late := e.records.buried(lv.Group, lv.Name, now)
+	require.False(t, late, "it was not removed, so the call is not told that it was")
+}
+
 func TestMayDisown(t *testing.T) {
 	tags := volume.Tags{State: volume.Retained, Kind: volume.Claim}
 	require.NoError(t, mayDisown(plain(), tags))
@@ -94,6 +172,21 @@ func TestMayDisown(t *testing.T) {
 		changed := tags
 		change(&changed)
 		require.ErrorContains(t, mayDisown(plain(), changed), says)
+	}
+	ready := tags
+	ready.State = volume.Ready
+	require.NotContains(t, mayDisown(plain(), ready).Error(), "flexlvm volumes retain", "its PersistentVolume would outlive it")
+	ready.State = volume.Unreferenced
+	require.ErrorContains(t, mayDisown(plain(), ready), "`flexlvm volumes retain wiki` first")
+	for says, change := range map[string]func(*lvm.LogicalVolume){
+		"has copy-on-write snapshots": func(lv *lvm.LogicalVolume) { lv.Origin = true },
+		"is a snapshot of other":      func(lv *lvm.LogicalVolume) { lv.Of = "other" },
+	} {
+		lv := plain()
+		change(&lv)
+		err := mayDisown(lv, tags)
+		require.ErrorContains(t, err, says)
+		require.ErrorIs(t, err, ErrRefused)
 	}
 	lv := plain()
 	lv.Open = true

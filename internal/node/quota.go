@@ -194,6 +194,9 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		return err
 	}
 	size = max(size, tags.Size)
+	if err := mayGrow(lv, tags, size); err != nil {
+		return err
+	}
 	if err := e.promise(ctx, &f, lv, size, spec); err != nil {
 		return err
 	}
@@ -205,6 +208,17 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		return err
 	}
 	return fs.Close()
+}
+
+// mayGrow refuses more than a volume of a fixed size holds: its device would be extended by what
+// DeviceSize says, for which the pool was charged, and its file system would have less of that
+// than is promised. It is pure.
+func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
+	if !tags.Fixed || size <= tags.Size {
+		return nil
+	}
+	where := string(lv.Group) + "/" + string(lv.Name)
+	return refused("volume %s stays at %d bytes: it was adopted, and its file system was made with more for itself than flexlvm would, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
 // promise extends the device and writes the new size down. The record comes

@@ -23,6 +23,7 @@ const (
 	tagZeroed    = "flexlvm.zeroed="
 	tagAdopting  = "flexlvm.adopting="
 	tagFill      = "flexlvm.fill="
+	tagFixed     = "flexlvm.fixed="
 )
 
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
@@ -58,10 +59,17 @@ type Tags struct {
 	// Adopting: a person has made the volume, and not all that is on it is in its quota yet.
 	// Until then it is retained, and becomes nothing else.
 	Adopting bool
+	// Fixed: the volume does not grow. A person has made its file system, which takes more for
+	// itself than DeviceSize allows for, so an extended device would hold less than was promised.
+	Fixed bool
 }
 
-// AdoptingTag is the tag of a volume whose adoption is not finished.
-const AdoptingTag = tagAdopting + "true"
+const (
+	// AdoptingTag is the tag of a volume whose adoption is not finished.
+	AdoptingTag = tagAdopting + "true"
+	// FixedTag is the tag of a volume that does not grow.
+	FixedTag = tagFixed + "true"
+)
 
 // Owned reports whether a logical volume with these tags is ours at all.
 func Owned(tags []string) bool {
@@ -103,6 +111,9 @@ func (t Tags) Strings() []string {
 	}
 	if t.Adopting {
 		out = append(out, AdoptingTag)
+	}
+	if t.Fixed {
+		out = append(out, FixedTag)
 	}
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
@@ -249,6 +260,11 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 	if adopting, ok := take(tagAdopting); ok {
 		if t.Adopting = tagAdopting+adopting == AdoptingTag; !t.Adopting || t.State != Retained {
 			return invalid(tagAdopting, adopting, "is not true, or stands on a volume that is not %s", Retained)
+		}
+	}
+	if fixed, ok := take(tagFixed); ok {
+		if t.Fixed = tagFixed+fixed == FixedTag; !t.Fixed {
+			return invalid(tagFixed, fixed, "is not true")
 		}
 	}
 	return nil

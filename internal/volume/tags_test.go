@@ -30,7 +30,9 @@ func TestTagsRoundTrip(t *testing.T) {
 	raw.FSType = Raw
 	zeroed := raw
 	zeroed.Zeroed = 8 * MiB
-	for _, want := range []Tags{good, without, half, encrypted, ext4, raw, zeroed} {
+	fixed := ext4
+	fixed.Fixed = true
+	for _, want := range []Tags{good, without, half, encrypted, ext4, raw, zeroed, fixed} {
 		got, err := ParseTags(append(want.Strings(), "somebody.else=1"))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -76,6 +78,7 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		"a copy in an unknown stage": append(good.Strings(), "flexlvm.clone=1d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", "flexlvm.fill=half"),
 		"a copy of itself":           append(good.Strings(), "flexlvm.clone="+good.FS),
 		"in no container":            append(good.Strings(), "flexlvm.luks="),
+		"fixed to what":              append(good.Strings(), "flexlvm.fixed=4096"),
 		"in a name":                  append(good.Strings(), "flexlvm.luks=pvc-1"),
 		"of a later day":             append(good.Strings(), "flexlvm.colour=red"),
 		"no value at all":            append(good.Strings(), "flexlvm.colour"),
