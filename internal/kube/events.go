@@ -144,7 +144,7 @@ func (r *Recorder) send(ctx context.Context, e *corev1.Event) error {
 		}
 	}
 	request := r.client.core.Post().Namespace(e.Namespace).Resource("events").Body(e).MaxRetries(0)
-	if err := r.client.send(ctx, request, nil); err != nil {
+	if err := r.client.send(ctx, request, nil); err != nil && !apierrors.IsAlreadyExists(err) { // an answer may be lost
 		return err
 	}
 	r.known.Add(key, sentEvent{name: e.Name, count: e.Count})

@@ -23,8 +23,10 @@ type eventServer struct {
 	t        *testing.T
 	mu       sync.Mutex
 	failures []int // codes; 0 hangs up
-	asked    []string
-	events   map[string]*corev1.Event
+	// It hangs up once where it has taken an event.
+	loseAnswer bool
+	asked      []string
+	events     map[string]*corev1.Event
 }
 
 func (s *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +59,15 @@ func (s *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o, _, err := serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode(body, nil, nil)
 	require.NoError(s.t, err)
 	e := o.(*corev1.Event)
+	if s.events[e.Name] != nil {
+		w.WriteHeader(http.StatusConflict)
+		return
+	}
 	s.events[e.Name] = e
+	if s.loseAnswer {
+		s.loseAnswer = false
+		panic(http.ErrAbortHandler)
+	}
 	w.WriteHeader(http.StatusCreated)
 }
 
@@ -162,6 +172,19 @@ func TestEventIsSentUntilTheServerAnswers(t *testing.T) {
 	drain(t, r)
 	_, asked = s.one()
 	require.Equal(t, 6+eventTries, asked)
+}
+
+// An event whose answer was lost is there, and is counted when it comes again.
+func TestEventWhoseAnswerIsLost(t *testing.T) {
+	s, r := newEventBed(t)
+	s.loseAnswer = true
+	for range 2 {
+		r.Event(&claim, corev1.EventTypeNormal, "Released", "its claim is gone")
+	}
+	drain(t, r)
+	e, asked := s.one()
+	require.Equal(t, 3, asked)
+	require.EqualValues(t, 2, e.Count)
 }
 
 // Whoever records an event goes on, however many wait.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,11 +80,14 @@ func word(value any) (string, error) {
 func sizeOf(value any) (resource.Quantity, error) {
 	switch v := value.(type) {
 	case float64:
-		if v < 0 || v > math.MaxInt64/gibibyte {
+		if !(v >= 0) || v > math.MaxInt64/gibibyte {
 			return resource.Quantity{}, fmt.Errorf("%v is no number of GiB that a worker could have", v)
 		}
 		return *resource.NewQuantity(int64(math.Ceil(v*gibibyte)), resource.BinarySI), nil
 	case string:
+		if number, err := strconv.ParseFloat(v, 64); err == nil { // quotes make no other unit of it
+			return sizeOf(number)
+		}
 		q, err := resource.ParseQuantity(v)
 		if err != nil {
 			return q, fmt.Errorf("%q: %w; give a number of GiB, or a size such as 10Gi", v, err)

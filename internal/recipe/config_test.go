@@ -40,6 +40,7 @@ kubernetes.storage.access.mode: ReadWriteOnce
 	for text, want := range map[string]string{
 		"persistent.volume.per.worker: 0.0":   "0",
 		"persistent.volume.per.worker: 2":     "2Gi",
+		`persistent.volume.per.worker: "2"`:   "2Gi",
 		"persistent.volume.per.worker: 200Mi": "200Mi",
 	} {
 		require.NoError(t, s.ReadConfig(configFile(t, text)))
