@@ -79,10 +79,7 @@ func rounds(ctx context.Context, b *start.Bed, cfg Config, sides []*side) (done 
 			break
 		}
 		for j := range sides {
-			s := sides[(i+j)%len(sides)]
-			if err := b.Quiet(ctx); err != nil { // what one side leaves to do is not the next one's
-				return done, err
-			}
+			s := turn(sides, i, j)
 			times, err := s.round(ctx, b, i)
 			if err != nil {
 				return done, fmt.Errorf("%s: %w", s.name, err)
@@ -95,6 +92,15 @@ func rounds(ctx context.Context, b *start.Bed, cfg Config, sides []*side) (done 
 		done = i
 	}
 	return done, nil
+}
+
+// turn is who is at turn j of round i. Each is first in another round, and every other round goes
+// backwards: what one side leaves for the node to do meets each of its neighbours as often.
+func turn(sides []*side, i, j int) *side {
+	if i%2 == 1 {
+		j = len(sides) - j
+	}
+	return sides[(i/2+j)%len(sides)]
 }
 
 // installDoor adds the CSI driver, whose class is the other's but for the door.

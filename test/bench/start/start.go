@@ -268,14 +268,6 @@ func (b *Bed) End(ctx context.Context, names ...string) error {
 	})
 }
 
-// Quiet waits until the node has removed the volumes of claims that have ended.
-func (b *Bed) Quiet(ctx context.Context) error {
-	return await(ctx, func() (bool, error) {
-		out, err := b.Node(ctx, Node, "lvs", "--noheadings", "flexlvm")
-		return strings.TrimSpace(out) == "", err
-	})
-}
-
 func await(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
