@@ -225,6 +225,7 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if tags, err = e.settled(ctx, lv, tags); err != nil {
 		return fail(err)
 	}
+	tags.Size = max(tags.Size, e.sizeOnRecord(lv))
 	if err := mayCopy(spec, lv, tags); err != nil {
 		return fail(err)
 	}
@@ -240,21 +241,6 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 		return fail(err)
 	}
 	return lv, tags, c, nil
-}
-
-// checkRoom makes sure that there is room for a copy of lv: each try freezes that, and takes
-// half a copy away. The call that makes a full copy finds out by itself.
-func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
-	switch {
-	case spec.CopyOnWrite():
-		size, _ := volume.COWStore(lv.Size, lv.Extent, spec.Reserve)
-		return e.lvm.CheckFree(ctx, lv.Group, spec.Shape(), size)
-	case spec.Layout != volume.Thin:
-		return nil
-	case spec.Kind == volume.Snapshot:
-		return e.lvm.CheckRoom(ctx, lv, lv.Size) // it is as large as its source, which may be waiting to grow
-	}
-	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
 // mayCopy decides whether the volume of a spec may be made as a copy of one with

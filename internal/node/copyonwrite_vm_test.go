@@ -190,6 +190,10 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	half := m.see(small.Name)
 	require.False(t, half.Overflowed)
 	require.InDelta(t, float64(8*volume.MiB), float64(half.Stored), float64(2*volume.MiB), "of %s", store)
+	copied := m.copyOf(small, "copied", shapes[0], s.Size)
+	parts := int(m.see(s.Name).Device.RoundUp(copyPart) / copyPart)
+	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 1 + parts + 1}.run(t))
+	require.Equal(t, volume.FillCopied, tagsOf(t, copied.Name).Fill, "killed after that")
 	require.NoError(t, os.Remove(from+"/kept"))
 	kept := randomFile(t, from+"/after", 8*volume.MiB)
 	overwrite(t, from+"/more", 48*volume.MiB)
@@ -198,6 +202,8 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.Equal(t, store, over.Stored)
 	require.Equal(t, kept, sumOf(t, from+"/after"), "its source goes on")
 	require.ErrorContains(t, m.MakeClone(m.ctx(), m.copyOf(small, "lost", shapes[0], s.Size)), "has overflowed")
+	require.NoError(t, m.MakeClone(m.ctx(), copied), "what was copied before needs its source no more")
+	m.requireRestored(copied, sum)
 
 	// All of the source is overwritten, to the last byte of its device.
 	m.unmount(from)
@@ -212,7 +218,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	m.requireRestored(c, sum)
 	m.drop(full, volume.WipeNone)
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
-	require.Equal(t, []string{"copy"}, lvs())
+	require.ElementsMatch(t, []string{"copied", "copy"}, lvs())
 }
 
 // LVM extends no volume that has copy-on-write snapshots: the claim is told, nothing changes,
@@ -359,17 +365,33 @@ func TestStoreOfASnapshotIsWiped(t *testing.T) {
 }
 
 // A raw block volume is restored, and what is behind its content reads as zeros, whatever
-// another tenant has left there.
+// another tenant has left there or on its source, of which a growth was killed.
 func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
 	m := newMachine(t)
+	m.dirty()
 	s := m.rawVolume("source", rawSize)
 	from, data := m.mountRaw(s, "a"), pattern("of the source ", rawSize)
 	writeDevice(t, from, 0, data)
+	require.True(t, call{Dir: m.dir, Verb: "expand", Spec: s, Size: rawGrown, Die: 1}.run(t), "lvextend")
 	snap := m.storeOf(s, "snap", 0)
-	m.snapshotNow(snap)
+	require.Equal(t, rawSize, m.snapshotNow(snap).Size)
 	writeDevice(t, from, 0, pattern("later ", rawSize))
 	m.leaveSecrets()
 	c := m.copyOf(snap, "copy", shapes[0], rawGrown)
+	require.NoError(t, m.MakeClone(m.ctx(), c))
+	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
+	m.unmount(m.file("b"))
+	m.drop(snap, volume.WipeNone)
+
+	// The growth is on record, by which the next mount goes, and not in the tags.
+	require.True(t, call{Dir: m.dir, Verb: "expand", Spec: s, Size: rawGrown, Die: 4}.run(t), "write record")
+	m.unmount(from)
+	from, data = m.mountRaw(s, "a"), pattern("of all of it ", rawGrown)
+	writeDevice(t, from, 0, data)
+	require.Equal(t, rawSize, tagsOf(t, s.Name).Size)
+	require.Equal(t, rawGrown, m.snapshotNow(snap).Size)
+	writeDevice(t, from, 0, pattern("later ", rawGrown))
+	c = m.copyOf(snap, "another", shapes[0], rawGrown)
 	require.NoError(t, m.MakeClone(m.ctx(), c))
 	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
 	m.unmount(from)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -37,20 +36,15 @@ func notCopied(spec volume.Spec) error {
 // Killed before, it leaves part of a copy, which the next call begins anew. Between its parts
 // anybody may take the volume's lock, such as to give it up, which ends the call.
 func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
-	from, of, err := e.openSnapshot(ctx, spec)
+	c, err := e.openSnapshot(ctx, spec)
 	if err != nil {
-		// One that is there needs its source no more.
-		if whole, werr := e.isWhole(ctx, spec); werr == nil && whole {
-			return nil
+		// One that was copied to its end needs its source no more.
+		if there, ferr := e.finishCopied(ctx, spec); there {
+			return ferr
 		}
 		return err
 	}
-	defer func() { _ = from.Close() }()
-	size, err := from.Seek(0, io.SeekEnd)
-	if err != nil {
-		return fmt.Errorf("read size of snapshot %s: %w", spec.CloneOf, err)
-	}
-	c := fullCopy{spec: spec, from: from, of: of, size: volume.Bytes(size)}
+	defer func() { _ = c.from.Close() }()
 	for {
 		if done, err := e.copyMore(ctx, &c); done || err != nil {
 			return err
@@ -60,16 +54,17 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 
 // A fullCopy is one in the making.
 type fullCopy struct {
-	spec volume.Spec
-	from *os.File    // the snapshot's device; LVM removes none that is open
-	of   volume.Tags // the snapshot's
-	size volume.Bytes
-	uuid string // of the volume that is made; empty before the first part
-	at   volume.Bytes
+	spec   volume.Spec
+	from   *os.File // the snapshot's device; LVM removes none that is open
+	fromID string   // the snapshot's LVM UUID
+	of     volume.Tags
+	size   volume.Bytes // what is copied of the snapshot
+	uuid   string       // of the volume that is made; empty before the first part
+	at     volume.Bytes
 }
 
 // openSnapshot opens the snapshot that a full copy is to be made of.
-func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (from *os.File, of volume.Tags, err error) {
+func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy, err error) {
 	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		lv, tags, _, err := e.source(ctx, spec, luks.Key{})
 		if err != nil {
@@ -79,19 +74,39 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (from *os.F
 		if err != nil {
 			return err
 		}
-		of = tags
-		if from, err = os.Open(d.Path); err != nil {
+		size, err := deviceSize(d.Path)
+		if err != nil {
+			return err
+		}
+		c = fullCopy{spec: spec, fromID: lv.UUID, of: tags, size: tags.Copied(size)}
+		if c.from, err = os.Open(d.Path); err != nil {
 			return fmt.Errorf("open device: %w", err)
 		}
 		return nil
 	})
-	return from, of, err
+	return c, err
 }
 
-// isWhole reports whether the volume is there and needs its source no more.
-func (e *Engine) isWhole(ctx context.Context, spec volume.Spec) (bool, error) {
-	_, tags, err := e.lookUp(ctx, spec)
-	return err == nil && (tags.Clone == "" || tags.Fill == volume.FillCopied), err
+// finishCopied finishes a full copy whose source cannot be copied any more, and reports whether
+// the volume is there and needs none.
+func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool, err error) {
+	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	lv, tags, err := e.lookUp(ctx, spec)
+	switch {
+	case err != nil || tags.Clone != "" && tags.Fill != volume.FillCopied:
+		return false, err
+	case tags.Clone == "" || tags.LUKS != "":
+		return true, nil
+	}
+	if err := e.neverHandedOut(lv); err != nil {
+		return true, err
+	}
+	_, err = e.finishFull(ctx, spec, lv, tags, luks.Key{})
+	return true, err
 }
 
 // copyMore copies a part, and reports whether the volume is whole.
@@ -109,7 +124,7 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 		if whole, err := e.copyPart(ctx, c, lv); err != nil || !whole {
 			return false, err
 		}
-		if err := e.checkWhole(ctx, c.spec); err != nil {
+		if err := e.checkWhole(ctx, c); err != nil {
 			return false, err
 		}
 		if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopying.Tag()}, []string{volume.FillCopied.Tag()}); err != nil {
@@ -127,16 +142,19 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 
 // checkWhole makes sure that the snapshot holds what it did when the last of it was read. In the
 // moment in which one overflows, a read that is under way may get what its source holds by now.
-func (e *Engine) checkWhole(ctx context.Context, spec volume.Spec) error {
-	lv, err := e.lvm.Volume(ctx, spec.Group, spec.CloneOf)
+func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
+	lv, err := e.lvm.Volume(ctx, c.spec.Group, c.spec.CloneOf)
 	if err != nil {
 		return err
+	}
+	if lv.UUID != c.fromID || !lv.Active {
+		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
 	}
 	tags, err := ours(lv)
 	if err != nil {
 		return err
 	}
-	return mayCopy(spec, lv, tags)
+	return mayCopy(c.spec, lv, tags)
 }
 
 // beginFull returns the volume of a full copy, made if it is not there. No part of a copy that

@@ -64,6 +64,16 @@ type Tags struct {
 	Fixed bool
 }
 
+// Copied returns how much of the volume's device, which has this size, a full copy of it takes. Of
+// a Raw one that is only what a pod may have seen: a growth that was killed may have left more on
+// the device that is not zeroed, and holds what other tenants have left.
+func (t Tags) Copied(device Bytes) Bytes {
+	if t.FSType == Raw {
+		return min(device, t.Size.RoundUp(Block))
+	}
+	return device
+}
+
 const (
 	// AdoptingTag is the tag of a volume whose adoption is not finished.
 	AdoptingTag = tagAdopting + "true"

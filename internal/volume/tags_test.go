@@ -42,6 +42,13 @@ func TestTagsRoundTrip(t *testing.T) {
 	}
 }
 
+func TestCopied(t *testing.T) {
+	raw := Tags{FSType: Raw, Size: 5*MiB + 1}
+	require.Equal(t, 5*MiB+Block, raw.Copied(16*MiB), "a growth that was killed has not zeroed the rest")
+	require.Equal(t, 4*MiB, raw.Copied(4*MiB))
+	require.Equal(t, 16*MiB, Tags{Size: 5 * MiB}.Copied(16*MiB), "a file system may reach to the end of its device")
+}
+
 func TestTagsThatMakeNoSense(t *testing.T) {
 	replace := func(prefix, with string) []string {
 		var out []string

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"context"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// checkRoom makes sure that there is room for a copy of lv: each try freezes that, and takes
+// half a copy away. The call that makes a full copy finds out by itself.
+func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
+	switch {
+	case spec.CopyOnWrite():
+		size, _ := volume.COWStore(lv.Size, lv.Extent, spec.Reserve)
+		return e.lvm.CheckFree(ctx, lv.Group, spec.Shape(), size)
+	case spec.Layout != volume.Thin:
+		return nil
+	case spec.Kind == volume.Snapshot:
+		return e.lvm.CheckRoom(ctx, lv, lv.Size) // it is as large as its source, which may be waiting to grow
+	}
+	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
+}
+
+// sizeOnRecord returns the size of a volume on this node's record; 0 if it has none. A growth that
+// was killed may be on record alone, and mounts go by that: pods may have written so much.
+func (e *Engine) sizeOnRecord(lv lvm.LogicalVolume) volume.Bytes {
+	rec, err := e.records.read(lv.Group, lv.Name)
+	if err != nil || rec.VolumeUUID != lv.UUID {
+		return 0
+	}
+	return rec.Size
+}
