@@ -84,9 +84,10 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	case in.Thin != nil:
 		// What it was promised and has not written yet.
 		return max(0, c.Charge().In(in.Extent)-v.Device)
-	case v.Size >= c.Promised():
-		// Its tag says that it is as large as promised; that a later release would
-		// make its device larger is no reason to take anybody's data away.
+	case c.Taken, v.Size >= c.Promised():
+		// It is a snapshot, which never grows, or its tag says that it is as large as
+		// promised; that a later release would make its device larger is no reason to take
+		// anybody's data away.
 		return 0
 	}
 	return max(0, v.Takes(device, grain)-v.Device)

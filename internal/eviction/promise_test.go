@@ -113,6 +113,10 @@ func TestPlanPromised(t *testing.T) {
 		"a snapshot whose volume is gone": {func(s *evictiontest.Scene) {
 			s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
 		}, 0},
+		"a snapshot that was taken": {func(s *evictiontest.Scene) {
+			s.Claim("a", 10, size(100*volume.GiB), func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Kind = volume.Snapshot })
+		}, 0},
 		"no extent known": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = 0
 			s.Claim("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + 1 })

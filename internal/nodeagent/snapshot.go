@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -40,11 +41,7 @@ func (d *Daemon) makeSnapshot(ctx context.Context, j copyJob, spec volume.Spec) 
 	if errors.Is(err, errNotWanted) {
 		return
 	}
-	says := persistentvolume.Taken(made.Created, made.Size)
-	if err != nil {
-		says = persistentvolume.NotTaken(clip(err.Error(), mostProblem))
-	}
-	wrote := d.api.Annotate(ctx, j.object, says)
+	wrote := d.api.Annotate(ctx, j.object, whatBecame(&j.claim, made, err))
 	if apierrors.IsConflict(wrote) {
 		d.copies.add(string(j.claim.UID), d.cfg.Now(), wrote.Error())
 		return // somebody else has written to it
@@ -59,4 +56,15 @@ func (d *Daemon) makeSnapshot(ctx context.Context, j copyJob, spec volume.Spec) 
 	d.dedupe.over("copy " + string(j.claim.UID))
 	klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&j.claim).String(), "of", j.claim.CloneOf, "at", made.Created)
 	d.events.onVolume(j.object, normal, "SnapshotTaken", "the snapshot of volume "+string(j.claim.CloneOf)+" is taken")
+}
+
+// whatBecame is what the PersistentVolume of a snapshot says of the try to take it.
+func whatBecame(c *persistentvolume.Volume, made inventory.Volume, err error) map[string]*string {
+	switch {
+	case err != nil:
+		return persistentvolume.NotTaken(clip(err.Error(), mostProblem))
+	case c.CopyOnWrite():
+		return persistentvolume.Stored(made.Created, made.Size, made.Full)
+	}
+	return persistentvolume.Taken(made.Created, made.Size)
 }

@@ -110,6 +110,25 @@ func storeObject(t *testing.T, name string, reserve volume.Reserve) *corev1.Pers
 	return object
 }
 
+// What the store of a snapshot takes is charged, whatever was expected.
+func TestStoreIsChargedAsItIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.engine.with(func() {
+		for i := range r.engine.volumes {
+			r.engine.volumes[i].Full = 7 * volume.GiB
+		}
+	})
+	object := storeObject(t, "snap", 0)
+	delete(object.Annotations, pv.AnnotationSnapshotTaken)
+	require.NotEqual(t, "7516192768", object.Annotations[pv.AnnotationCharged])
+	r.start()
+	r.api.put(object)
+	r.eventually(func() bool { return r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken] != "" }, "it is not taken")
+	require.Equal(t, "7516192768", r.api.volume("snap").Annotations[pv.AnnotationCharged])
+}
+
 // What fills up is told of in numbers before it is lost; that it is lost, on its
 // PersistentVolume. One that has room for everything is not spoken of.
 func TestSnapshotThatOverflows(t *testing.T) {

@@ -51,10 +51,23 @@ func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
 		return v
 	}
 	v.Lost = object.Annotations[pv.AnnotationSnapshotProblem]
-	if taken, err := strconv.ParseInt(object.Annotations[pv.AnnotationSnapshotSize], 10, 64); err == nil && taken <= int64(volume.MaxSize) {
-		v = v.Grown(volume.Bytes(taken)) // its source had grown
+	if taken, err := strconv.ParseInt(object.Annotations[pv.AnnotationSnapshotSize], 10, 64); err == nil && taken > 0 && taken <= int64(volume.MaxSize) {
+		v = v.takenWith(volume.Bytes(taken))
 	}
 	return v
+}
+
+// takenWith returns a snapshot with the size that its source had when it was taken. That may have
+// grown since the snapshot was asked for, or not have come to the size yet that it was promised.
+// What a store takes, the node that has made it has noted.
+func (v Volume) takenWith(size volume.Bytes) Volume {
+	if size < v.Size {
+		v.Size = size
+		if !v.CopyOnWrite() {
+			v.Charged = v.Shape.Takes(v.DeviceSize(size), volume.DefaultExtent)
+		}
+	}
+	return v.Grown(size)
 }
 
 // IsSnapshot reports whether one of flexlvm's PersistentVolumes stands for a snapshot.
@@ -72,6 +85,14 @@ func TakenAt(object *corev1.PersistentVolume) (time.Time, bool) {
 func Taken(at time.Time, size volume.Bytes) map[string]*string {
 	when, bytes := at.UTC().Format(time.RFC3339), strconv.FormatInt(int64(size), 10)
 	return map[string]*string{pv.AnnotationSnapshotTaken: &when, pv.AnnotationSnapshotSize: &bytes, pv.AnnotationSnapshotProblem: nil}
+}
+
+// Stored is Taken for a copy-on-write snapshot whose store takes so much of its pool. It was charged
+// by what its source was promised, from which what that has may differ.
+func Stored(at time.Time, size, takes volume.Bytes) map[string]*string {
+	says, bytes := Taken(at, size), strconv.FormatInt(int64(takes), 10)
+	says[pv.AnnotationCharged] = &bytes
+	return says
 }
 
 // NotTaken returns the annotation by which a node says why it has not, or why one that it has

@@ -62,6 +62,12 @@ func TestSnapshot(t *testing.T) {
 	require.True(t, c.Taken)
 	require.Equal(t, 3*volume.GiB, c.Size, "its source had grown once more")
 	require.Greater(t, c.Charged, spec.Charge())
+	object.Annotations[pv.AnnotationSnapshotSize] = "1073741824"
+	less, err := persistentvolume.Parse(object)
+	require.NoError(t, err)
+	require.Equal(t, volume.GiB, less.Size, "its source was not grown yet")
+	require.Less(t, less.Charged, spec.Charge())
+	require.Equal(t, less.Charged, less.Charge().Noted)
 	is, taken := persistentvolume.TakenAt(object)
 	require.True(t, taken)
 	require.Equal(t, at, is)
@@ -104,6 +110,16 @@ func TestCopyOnWriteSnapshot(t *testing.T) {
 		require.Equal(t, spec.Charge(), c.Charged)
 		require.Equal(t, spec.DeviceSize(), c.Charge().Device)
 		charged[reserve] = c.Charged
+
+		for key, value := range persistentvolume.Stored(time.Unix(1, 0), volume.GiB/2, 24*volume.MiB) {
+			if value != nil {
+				object.Annotations[key] = *value
+			}
+		}
+		c, err = persistentvolume.Parse(object)
+		require.NoError(t, err)
+		require.Equal(t, []volume.Bytes{volume.GiB / 2, 24 * volume.MiB, 24 * volume.MiB, 32 * volume.MiB}, []volume.Bytes{c.Size, c.Charged, c.Charge().In(4 * volume.MiB), c.Charge().In(32 * volume.MiB)})
+		delete(object.Annotations, pv.AnnotationSnapshotTaken)
 
 		object.Annotations[pv.AnnotationSnapshotProblem] = "the pool is full"
 		c, err = persistentvolume.Parse(object)
