@@ -247,7 +247,7 @@ func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 	case err != nil:
 		return fmt.Errorf("remove logical volume %s: cannot tell whether it is gone: %w", lv.path(), err)
 	case now.UUID == lv.UUID && now.Origin:
-		return fmt.Errorf("remove logical volume %s: it has snapshots by now, which would be removed with it; remove them first (`lvs -o lv_name,origin %s`)", lv.path(), lv.Group)
+		return fmt.Errorf("remove logical volume %s: it has snapshots by now, which would be removed with it; delete its VolumeSnapshots, and remove those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`)", lv.path(), lv.Name, lv.Group)
 	case now.UUID == lv.UUID:
 		return fmt.Errorf("remove logical volume %s: it is still there and LVM gave no reason", lv.path())
 	}

@@ -14,7 +14,7 @@ import (
 var ErrOrigin = errors.New("has snapshots")
 
 func cannotGrow(lv LogicalVolume) error {
-	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete them (`lvs -S 'origin=%s' %s`), and it is tried again", lv.path(), ErrOrigin, lv.Name, lv.Group)
+	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is tried again", lv.path(), ErrOrigin, lv.Name, lv.Group)
 }
 
 // CopyOnWrite makes lv, of its size, a copy-on-write snapshot of the thick volume origin. LVM
@@ -23,8 +23,12 @@ func cannotGrow(lv LogicalVolume) error {
 // (LogicalVolume.Of). Otherwise it is like Create.
 func (c *Client) CopyOnWrite(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
 	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
-	_, err = c.whyNotMade(ctx, lv, err)
-	return err
+	_, why := c.whyNotMade(ctx, lv, err)
+	if errors.Is(why, ErrExists) {
+		// It may be what LVM has left of it, and only LVM tells why it got no further.
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	return why
 }
 
 // CheckFree fails with ErrNoSpace unless a volume of this shape and size could be made in the

@@ -71,6 +71,15 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	require.ErrorContains(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), "read LVM's report")
 }
 
+// LVM makes a copy-on-write snapshot in two steps, and leaves what it has made if the second fails.
+func TestHalfASnapshotDoesNotHideLVMsReason(t *testing.T) {
+	lv := made(volume.Shape{Layout: volume.Linear}, 8*volume.MiB)
+	c, _ := client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}})
+	err := c.CopyOnWrite(t.Context(), made(volume.Shape{Layout: volume.Linear}, 8*volume.MiB), lv, 64*volume.KiB)
+	require.ErrorIs(t, err, ErrExists)
+	require.ErrorIs(t, err, failed)
+}
+
 // Room that appears after LVM has failed for want of it, and before the group is looked at, is
 // taken: the reason cannot be told any more, and whoever waits for room would give up.
 func TestRoomThatAppearsMeanwhile(t *testing.T) {

@@ -261,5 +261,5 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 // hasSnapshots keeps what is not ours: LVM removes the snapshots of a volume
 // together with it.
 func hasSnapshots(ref Ref) error {
-	return refused("volume %s has snapshots, which would be removed with it; remove them first (`lvs -o lv_name,origin %s`)", ref, ref.Group)
+	return refused("volume %s has snapshots, which would be removed with it; delete its VolumeSnapshots, and remove those that are not flexlvm's (`lvs -o lv_name,origin,lv_tags %s`)", ref, ref.Group)
 }
