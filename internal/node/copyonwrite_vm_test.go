@@ -191,8 +191,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.False(t, half.Overflowed)
 	require.InDelta(t, float64(8*volume.MiB), float64(half.Stored), float64(2*volume.MiB), "of %s", store)
 	copied := m.copyOf(small, "copied", shapes[0], s.Size)
-	parts := int(m.see(s.Name).Device.RoundUp(copyPart) / copyPart)
-	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 1 + parts + 1}.run(t))
+	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 2 + int(m.see(s.Name).Device.RoundUp(copyPart)/copyPart)}.run(t))
 	require.Equal(t, volume.FillCopied, tagsOf(t, copied.Name).Fill, "killed after that")
 	require.NoError(t, os.Remove(from+"/kept"))
 	kept := randomFile(t, from+"/after", 8*volume.MiB)
@@ -207,9 +206,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 
 	// All of the source is overwritten, to the last byte of its device.
 	m.unmount(from)
-	d, err := lvm.FindDevice(group, s.Name)
-	require.NoError(t, err)
-	m.shell("dd if=/dev/zero of=%s bs=1M oflag=direct 2>&1 || true; sync", d.Path)
+	m.shell("dd if=/dev/zero of=/dev/mapper/%s bs=1M oflag=direct 2>&1 || true; sync", volume.DeviceName(group, s.Name))
 	require.False(t, m.see(full.Name).Overflowed)
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
 	m.drop(small, volume.WipeDiscard)
