@@ -19,9 +19,31 @@ var ErrBusy = errors.New("in use")
 const sector = 512
 
 // Make makes the mapping of a raw block volume: the first size bytes of device, a device
-// number.
+// number. The error is ErrBusy if there is a mapping of that name, unless a call that was killed
+// has left it without a table, which is no mapping yet.
 func Make(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
-	return dmsetup(ctx, run, "create", name, "--uuid", blockUUID+name, "--table", table(device, size))
+	create := func() error {
+		return dmsetup(ctx, run, "create", name, "--uuid", blockUUID+name, "--table", table(device, size))
+	}
+	err := create()
+	if !errors.Is(err, ErrBusy) {
+		return err
+	}
+	empty, failed := isEmpty(ctx, run, name)
+	if failed != nil || !empty {
+		return errors.Join(err, failed)
+	}
+	if err := Remove(ctx, run, name); err != nil {
+		return err
+	}
+	return create()
+}
+
+// isEmpty reports whether a mapping is one that Make has begun, that has no table, neither a live
+// one nor an inactive one, and that nobody has open.
+func isEmpty(ctx context.Context, run exec.Interface, name string) (bool, error) {
+	out, err := run.CommandContext(ctx, "dmsetup", "info", "--columns", "--noheadings", "--separator", ",", "-o", "uuid,tables_loaded,open", name).Output()
+	return strings.TrimSpace(string(out)) == blockUUID+name+",None,0", err
 }
 
 // Resize makes a mapping as large as size, while it is in use. Killed in between, it leaves the

@@ -40,3 +40,39 @@ func TestRemoveInUse(t *testing.T) {
 	require.ErrorIs(t, Remove(t.Context(), failing("remove ioctl on x failed: Device or resource busy"), "x"), ErrBusy)
 	require.NotErrorIs(t, Remove(t.Context(), failing("no such device"), "x"), ErrBusy)
 }
+
+// What a dmsetup that was killed has left is made anew only if nothing was ever on it.
+func TestMakeOverEmpty(t *testing.T) {
+	busy := fmt.Errorf("%w: Device or resource busy", &testingexec.FakeExitError{Status: 1})
+	for info, anew := range map[string]bool{
+		"FLEXLVM-x,None,0\n":     true,
+		"FLEXLVM-x,None,1\n":     false,
+		"FLEXLVM-x,Live,0\n":     false,
+		"FLEXLVM-x,Inactive,0\n": false,
+		"OTHER-x,None,0\n":       false,
+		"":                       false,
+	} {
+		there, creates := true, 0
+		err := Make(t.Context(), commandtest.Func(func(argv ...string) (string, error) {
+			switch argv[1] {
+			case "info":
+				return info, nil
+			case "remove":
+				require.True(t, anew, info)
+				there = false
+				return "", nil
+			}
+			if creates++; there {
+				return "", busy
+			}
+			return "", nil
+		}), "x", unix.Mkdev(254, 3), volume.MiB)
+		if anew {
+			require.NoError(t, err)
+			require.Equal(t, 2, creates)
+			continue
+		}
+		require.ErrorIs(t, err, ErrBusy, info)
+		require.Equal(t, 1, creates)
+	}
+}

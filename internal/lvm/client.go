@@ -52,19 +52,29 @@ func New(run exec.Interface, locks lock.Dir) *Client {
 }
 
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
+	var out []byte
+	err := c.Alone(ctx, func() (err error) {
+		if devices := c.tenants.devices(); len(devices) > 0 && name != "dmsetup" {
+			filter, err := c.freeFilter(ctx)
+			if err != nil {
+				return err
+			}
+			args = hidden(args, devices, filter)
+		}
+		out, err = c.run.CommandContext(ctx, name, args...).Output()
+		return err
+	})
+	return out, err
+}
+
+// Alone runs f, which must not call the client, while no command of ours runs.
+func (c *Client) Alone(ctx context.Context, f func() error) error {
 	release, err := c.locks.Acquire(ctx, lockFile, "lvm")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer release()
-	if devices := c.tenants.devices(); len(devices) > 0 && name != "dmsetup" {
-		filter, err := c.freeFilter(ctx)
-		if err != nil {
-			return nil, err
-		}
-		args = hidden(args, devices, filter)
-	}
-	return c.run.CommandContext(ctx, name, args...).Output()
+	return f()
 }
 
 // Group returns one volume group, or ErrNoGroup.

@@ -319,3 +319,14 @@ func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
 	}
 	require.Equal(t, map[volume.Name]string{"pvc-1": "", "pvc-2": "", "pvc-3": "partial", "pvc-4": "partial"}, health)
 }
+
+func TestAlone(t *testing.T) {
+	c := New(commandtest.Func((&script{t: t}).run), lock.Dir(t.TempDir()))
+	require.NoError(t, c.Alone(t.Context(), func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := c.Groups(ctx)
+		require.ErrorIs(t, err, lock.ErrBusy)
+		return nil
+	}))
+}

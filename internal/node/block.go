@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -49,12 +50,17 @@ func (blockKind) usedAt(string, use) (volume.Bytes, error) {
 	return 0, noFilesystem{errors.New("a volume that is not known to be zeroed was never in use")}
 }
 
-// zeroNote is how much is zeroed between two notes of how far it has come.
-const zeroNote = 2 * volume.GiB
+const (
+	// zeroNote is how long is zeroed between two notes of how far it has come. It is less than
+	// what kubelet gives a call, whatever the disk and the rate.
+	zeroNote = 10 * time.Second
+	// lastNote is how long a call whose time is over may still take to note that.
+	lastNote = 10 * time.Second
+)
 
 // zero overwrites what of a raw block volume's device no pod has seen yet, to its end, with
-// zeros, and notes how far it has come in the volume's tags, so that a call that is killed, or
-// whose time is over, is gone on with by the next. A thin volume reads as zeros by itself. Either
+// zeros, and notes how far it has come in the volume's tags, so that the next call goes on with
+// that of one that is killed, or whose time is over. A thin volume reads as zeros by itself. Either
 // way LVM's metadata lasts over a power cut then, before this node's record says that the volume is
 // there, or is so large.
 func (e *Engine) zero(ctx context.Context, d lvm.Device, tags volume.Tags) (err error) {
@@ -79,34 +85,54 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, tags volume.Tags) (err 
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for from < size {
-		part := min(zeroNote, size-from)
-		if err := wipePart(ctx, f, volume.WipeZero, from, part, e.zeroRate); err != nil {
+		at, err := e.zeroSome(ctx, f, from, size)
+		if at > from {
+			failed := e.noteZeroed(ctx, f, d, tags.Zeroed, at)
+			if failed == nil {
+				from, tags.Zeroed = at, at
+			}
+			err = errors.Join(err, failed)
+		}
+		if err != nil {
 			return fmt.Errorf("zero volume %s/%s, %d of %d bytes are done, and the next call goes on: %w", d.Group, d.Name, int64(from), int64(size), err)
 		}
-		if err := f.Sync(); err != nil {
-			return fmt.Errorf("zero volume %s/%s: %w", d.Group, d.Name, err)
-		}
-		e.after("zero")
-		if tags.Zeroed, err = e.noteZeroed(ctx, d, tags.Zeroed, from+part); err != nil {
-			return err
-		}
-		from += part
 	}
 	return nil
 }
 
-// noteZeroed writes into the tags how much was zeroed.
-func (e *Engine) noteZeroed(ctx context.Context, d lvm.Device, old, now volume.Bytes) (volume.Bytes, error) {
+// zeroSome zeroes for as long as zeroNote says, and returns how far it came, also beside an error.
+func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
+	for begun := time.Now(); at < size && time.Since(begun) < zeroNote; {
+		var err error
+		if at, err = wipePart(ctx, f, volume.WipeZero, at, min(stepAt(e.zeroRate), size-at), e.zeroRate); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// noteZeroed writes into the tags how much was zeroed, once that lasts over a power cut; also when
+// the call's time is over, or it would be zeroed again and again where the disk is slow.
+func (e *Engine) noteZeroed(ctx context.Context, f *os.File, d lvm.Device, old, now volume.Bytes) error {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	e.after("zero")
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastNote)
+		defer cancel()
+	}
 	var del []string
 	if old > 0 {
 		del = []string{volume.ZeroedTag(old)}
 	}
 	lv := lvm.LogicalVolume{Group: d.Group, Name: d.Name, UUID: d.VolumeUUID}
 	if err := e.lvm.Retag(ctx, lv, del, []string{volume.ZeroedTag(now)}); err != nil {
-		return old, err
+		return err
 	}
 	e.after("tag zeroed")
-	return now, nil
+	return nil
 }
 
 // putDevice mounts the node of a raw block volume's mapping onto t.
@@ -127,7 +153,10 @@ func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error 
 func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
 	m, err := mappingOf(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
-		if err := dm.Make(ctx, e.host.Unkillable, dm.BlockName(f.device.VolumeUUID), f.device.Number, f.tags.Size); err != nil {
+		// Alone: LVM's commands are kept from the mappings that were there when they began.
+		if err := e.lvm.Alone(ctx, func() error {
+			return dm.Make(ctx, e.host.Unkillable, dm.BlockName(f.device.VolumeUUID), f.device.Number, f.tags.Size)
+		}); err != nil {
 			return m, fmt.Errorf("make the device of volume %s/%s: %w", f.device.Group, f.device.Name, err)
 		}
 		e.after("make mapping")
@@ -138,10 +167,11 @@ func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
 	if err != nil {
 		return m, err
 	}
-	if err := checkNode(m); err != nil {
+	// First: a dmsetup that was killed has made no node before the mapping has its table.
+	if err := e.enlarge(ctx, f, m); err != nil {
 		return m, err
 	}
-	return m, e.enlarge(ctx, f, m)
+	return m, checkNode(m)
 }
 
 // enlarge makes a mapping as large as its volume. It never shrinks.
@@ -170,6 +200,13 @@ func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
 		return err
 	}
 	return e.enlarge(ctx, f, m)
+}
+
+// recordedSmaller reports whether a raw block volume is on record with the size from before a
+// growth, which its next mount would go by.
+func (e *Engine) recordedSmaller(f found) bool {
+	rec, err := e.records.read(f.device.Group, f.device.Name)
+	return f.tags.FSType == volume.Raw && err == nil && rec.VolumeUUID == f.device.VolumeUUID && rec.Size < f.tags.Size
 }
 
 // checkBlockMapping makes sure that what is mapped on a raw block volume is its own.

@@ -175,46 +175,6 @@ func (m *machine) uuidOf(s volume.Spec) string {
 	return m.shell("lvs --noheadings -o lv_uuid %s/%s", s.Group, s.Name)
 }
 
-// Whatever a growth that was killed has left, the pod sees no other's data, and what it has
-// written to all that it saw is there after the growth was repeated, at once or by the next mount.
-func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
-	campaign(t, func(t *testing.T, m *machine) {
-		s := m.rawVolume("data", rawSize)
-		target, deaths := m.file("a"), 0
-		for die := 1; ; die++ {
-			m.clearRaw(s)
-			m.dirty()
-			m.mountRaw(s, "a")
-			first := pattern("first ", rawSize)
-			writeDevice(t, target, 0, first)
-			if !(call{Dir: m.dir, Verb: "expand", Spec: s, Size: rawGrown, Die: die}.run(t)) {
-				break
-			}
-			deaths++
-			seen, err := deviceSize(target)
-			require.NoError(t, err)
-			require.Contains(t, []volume.Bytes{rawSize, rawGrown}, seen)
-			requireContent(t, target, seen, first)
-			second := pattern("second ", seen)
-			writeDevice(t, target, 0, second)
-			if die%2 == 0 {
-				m.unmount(target)
-				m.mountRaw(s, "a")
-				now, err := deviceSize(target)
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, now, seen)
-				requireContent(t, target, now, second)
-			}
-			require.NoError(t, m.Expand(m.ctx(), s, rawGrown))
-			requireContent(t, target, rawGrown, second)
-		}
-		m.clearRaw(s)
-		if m.shape.Layout == volume.Linear {
-			require.Equal(t, 6, deaths, "lvextend; zero, tag zeroed; write record, tag size; grow mapping")
-		}
-	})
-}
-
 func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
 	m := newMachine(t)
 	s := m.rawVolume("data", rawSize)

@@ -307,11 +307,11 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	if err := (lvm.Device{Path: m.Path, Number: m.Number}).CheckResumed(); err != nil {
 		return err
 	}
-	if err := checkNode(m); err != nil {
-		return err
-	}
 	if block {
 		return e.takeBack(ctx, m)
+	}
+	if err := checkNode(m); err != nil {
+		return err
 	}
 	// Exclusively: the kernel refuses a device that is mounted, in whichever namespace.
 	f, err := os.OpenFile(m.Path, os.O_RDONLY|unix.O_EXCL, 0)

@@ -256,7 +256,7 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 	if c.at >= end {
 		return nil
 	}
-	if err := wipePart(ctx, to, volume.WipeZero, c.at, end-c.at, e.rate); err != nil {
+	if _, err := wipePart(ctx, to, volume.WipeZero, c.at, end-c.at, e.rate); err != nil {
 		return err
 	}
 	c.at = end

@@ -205,6 +205,8 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 			e.after("write record")
 		case f.tags.State == volume.Creating:
 			return fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", g, n, err)
+		case e.recordedSmaller(f):
+			return fmt.Errorf("volume %s/%s is not handed out before its size is on record, or its next mount would be smaller: %w; make room for it, or make the directory writable", g, n, err)
 		default:
 			// An empty record says that the volume was there; it fits on most full disks.
 			e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))

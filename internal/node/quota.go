@@ -221,9 +221,8 @@ func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 	return refused("volume %s stays at %d bytes: it was adopted, and its file system was made with more for itself than flexlvm would, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
-// promise extends the device and writes the new size down. The record comes
-// before the tag: were it to keep the old size, the next mount would limit the
-// volume to that. What a raw block volume gains is zeroed before either.
+// promise extends the device and writes the new size down. What a raw block volume gains is
+// zeroed before.
 func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
 	spec.Size = size
 	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
@@ -233,24 +232,44 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 	if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
 		return err
 	}
+	old := f.tags.Size
 	if f.tags.FSType == volume.Raw {
 		if err := e.zero(ctx, f.device, f.tags); err != nil {
 			return err
 		}
+		f.tags.Size = size
+		return e.promiseRaw(ctx, lv, old, f.tags)
 	}
-	old := f.tags.Size
 	f.tags.Size = size
+	// The record comes before the tag: were it to keep the old size, the next mount would
+	// limit the volume to that.
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {
-		// The pod starts all the same: no quota is ever lowered, and kubelet repeats the
-		// growth until it has come to its end.
+		// The volume grows all the same, and stays as large: no quota is ever lowered.
 		e.unrecorded(lv.Group, lv.Name, err)
 	} else {
 		e.after("write record")
 	}
-	if size == old {
+	return e.tagSize(ctx, lv, old, size)
+}
+
+// promiseRaw writes the new size of a raw block volume down before a pod sees it: into the tags,
+// and then on record, by which its next mount goes. So that is never smaller than what a pod saw.
+func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volume.Bytes, tags volume.Tags) error {
+	if err := e.tagSize(ctx, lv, old, tags.Size); err != nil {
+		return err
+	}
+	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
+		return fmt.Errorf("volume %s/%s does not grow before its new size is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
+	}
+	e.after("write record")
+	return nil
+}
+
+func (e *Engine) tagSize(ctx context.Context, lv lvm.LogicalVolume, old, now volume.Bytes) error {
+	if now == old {
 		return nil
 	}
-	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(old)}, []string{volume.SizeTag(size)}); err != nil {
+	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(old)}, []string{volume.SizeTag(now)}); err != nil {
 		return err
 	}
 	e.after("tag size")

@@ -50,7 +50,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	defer func() { _ = f.Close() }()
 	for rec.Wiped < size {
 		part := min(wipeMark, size-rec.Wiped)
-		if err := wipePart(ctx, f, w, rec.Wiped, part, e.rate); err != nil {
+		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.rate); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {
@@ -66,24 +66,31 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	return nil
 }
 
-// wipePart wipes length bytes of f from the byte at on, at most rate a second.
-func wipePart(ctx context.Context, f *os.File, w volume.Wipe, at, length, rate volume.Bytes) error {
-	step := wipeStep
-	if rate > 0 {
-		step = min(step, max(rate.RoundUp(volume.MiB)/4, volume.MiB))
-	}
-	for end := at + length; at < end; at += step {
+// wipePart wipes length bytes of f from the byte at on, at most rate a second, and returns the
+// byte up to which that is done, also beside an error.
+func wipePart(ctx context.Context, f *os.File, w volume.Wipe, at, length, rate volume.Bytes) (volume.Bytes, error) {
+	step := stepAt(rate)
+	for end := at + length; at < end; {
 		start := time.Now()
 		span := min(step, end-at)
 		done, err := wipeSpan(f, w, at, span)
 		if err != nil || !done {
-			return err
+			return at, err
 		}
+		at += span
 		if err := pace(ctx, start, span, rate); err != nil {
-			return fmt.Errorf("wipe %s: stopped at byte %d: %w", f.Name(), int64(at), err)
+			return at, fmt.Errorf("wipe %s: stopped at byte %d: %w", f.Name(), int64(at), err)
 		}
 	}
-	return nil
+	return at, nil
+}
+
+// stepAt returns how much to wipe by one request.
+func stepAt(rate volume.Bytes) volume.Bytes {
+	if rate <= 0 {
+		return wipeStep
+	}
+	return min(wipeStep, max(rate.RoundUp(volume.MiB)/4, volume.MiB))
 }
 
 // wipeSpan returns false where the disk cannot do it and need not.

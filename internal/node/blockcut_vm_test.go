@@ -1,0 +1,160 @@
+//go:build vm
+
+package node
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/lock"
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Whatever a growth that was killed has left, the pod sees no other's data, and what it has
+// written to all that it saw is there after the growth was repeated, at once or by the next mount.
+func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
+	campaign(t, func(t *testing.T, m *machine) {
+		s := m.rawVolume("data", rawSize)
+		target, deaths := m.file("a"), 0
+		for die := 1; ; die++ {
+			m.clearRaw(s)
+			m.dirty()
+			m.mountRaw(s, "a")
+			first := pattern("first ", rawSize)
+			writeDevice(t, target, 0, first)
+			if !(call{Dir: m.dir, Verb: "expand", Spec: s, Size: rawGrown, Die: die}.run(t)) {
+				break
+			}
+			deaths++
+			seen, err := deviceSize(target)
+			require.NoError(t, err)
+			require.Contains(t, []volume.Bytes{rawSize, rawGrown}, seen)
+			requireContent(t, target, seen, first)
+			second := pattern("second ", seen)
+			writeDevice(t, target, 0, second)
+			if die%2 == 0 {
+				m.unmount(target)
+				m.mountRaw(s, "a")
+				seen = requireGrown(t, target, seen, second)
+				m.unmount(target)
+				m.shell("lvchange -an %s/%s", group, s.Name) // as after a boot
+				m.mountRaw(s, "a")
+				seen = requireGrown(t, target, seen, second)
+				require.NoError(t, m.Expand(m.ctx(), s, rawSize+volume.Block), "the user asks for less")
+				m.unmount(target)
+				m.mountRaw(s, "a")
+				requireGrown(t, target, seen, second)
+			}
+			require.NoError(t, m.Expand(m.ctx(), s, rawGrown))
+			requireContent(t, target, rawGrown, second)
+		}
+		m.clearRaw(s)
+		if m.shape.Layout == volume.Linear {
+			require.Equal(t, 6, deaths, "lvextend; zero, tag zeroed; tag size, write record; grow mapping")
+		}
+	})
+}
+
+// requireGrown checks the content of a device that is not smaller than it was, and returns its size.
+func requireGrown(t *testing.T, path string, was volume.Bytes, data []byte) volume.Bytes {
+	t.Helper()
+	now, err := deviceSize(path)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, now, was)
+	requireContent(t, path, now, data)
+	return now
+}
+
+// While the new size cannot be recorded it does not grow: its next mount would make it smaller again.
+func TestBlockGrowsNotUnrecorded(t *testing.T) {
+	m := newMachine(t)
+	dir := m.dir + "/state"
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	m.shell("mount -t tmpfs tmpfs %s", dir)
+	t.Cleanup(func() { m.shell("umount %s", dir) })
+	s := m.rawVolume("data", rawSize)
+	target := m.mountRaw(s, "a")
+	m.shell("mount -o remount,ro %s", dir)
+	require.ErrorContains(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}), "does not grow before its new size is on record")
+	requireContent(t, target, rawSize, nil)
+	m.unmount(target)
+	requireContent(t, m.mountRaw(s, "a"), rawSize, nil)
+	m.unmount(target)
+	m.shell("lvchange -an %s/%s", group, s.Name) // as after a boot
+	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), "before its size is on record")
+	m.shell("mount -o remount,rw %s; lvchange -an %s/%s", dir, group, s.Name)
+	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
+	m.shell("mount -o remount,ro %s", dir)
+	m.unmount(target)
+	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
+	m.shell("mount -o remount,rw %s", dir)
+	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
+	requireContent(t, target, rawGrown, nil)
+	m.unmount(target)
+	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
+	m.unmount(target)
+}
+
+// On a disk that is slower than a call has time, every call comes further.
+func TestBlockZeroingOutlivesItsCalls(t *testing.T) {
+	m := newMachine(t)
+	m.dirty()
+	m.zeroRate = 4 * volume.MiB
+	s := m.rawVolume("data", 12*volume.MiB) // three seconds
+	target, calls := m.file("a"), 0
+	for err := context.DeadlineExceeded; err != nil; calls++ {
+		require.Less(t, calls, 30)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err = m.Mount(ctx, s, target, false)
+		cancel()
+	}
+	require.GreaterOrEqual(t, calls, 3)
+	require.Equal(t, s.DeviceSize(), tagsOf(t, s.Name).Zeroed)
+	requireContent(t, target, s.Size, nil)
+	m.unmount(target)
+}
+
+// Whatever a dmsetup that was killed has left, the next mount makes the mapping, and never while
+// LVM looks at devices. What is somebody else's stays.
+func TestBlockMappingIsMade(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", rawSize)
+	target, data := m.mountRaw(s, "a"), pattern("data ", rawSize)
+	writeDevice(t, target, 0, data)
+	m.unmount(target)
+	name := dm.BlockName(m.uuidOf(s))
+	t.Cleanup(func() { m.clearRaw(s) })
+	for _, loaded := range []bool{false, true} {
+		m.shell("dmsetup create %s --uuid FLEXLVM-%[1]s --notable", name)
+		if loaded {
+			m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
+			require.NoError(t, m.CloseUnused(m.ctx()))
+			m.shell("! dmsetup info %s", name)
+			m.shell("dmsetup create %s --uuid FLEXLVM-%[1]s --notable", name)
+			m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
+		}
+		m.mountRaw(s, "a")
+		requireContent(t, target, rawSize, data)
+		m.unmount(target)
+	}
+	m.shell("dmsetup create %s --uuid OTHER-%[1]s --notable", name)
+	require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), dm.ErrBusy)
+	require.Contains(t, m.shell("dmsetup info %s", name), "OTHER-")
+	m.shell("dmsetup remove %s", name)
+
+	require.NoError(t, m.lvm.Alone(m.ctx(), func() error {
+		ctx, cancel := context.WithTimeout(m.ctx(), 100*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, m.Mount(ctx, s, target, false), lock.ErrBusy)
+		return nil
+	}))
+	m.mountRaw(s, "a")
+	m.unmount(target)
+}
