@@ -135,11 +135,15 @@ func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name,
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
+	parsed, err := persistentvolume.Parse(object)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
 	if !reported {
 		return nil, status.Errorf(codes.Unavailable, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
 	}
-	if _, err := s.snapshots.Room.Reserve(node, []ledger.Want{{PV: object.Name, Claim: pv.SnapshotClaim, Spec: spec}}); err != nil {
+	if _, err := s.snapshots.Room.Reserve(node, []ledger.Want{{PV: object.Name, Claim: pv.SnapshotClaim, Spec: spec, Charged: parsed.Charged}}); err != nil {
 		if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
 			return nil, status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
 		}

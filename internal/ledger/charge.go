@@ -34,9 +34,7 @@ func chargeOf(c persistentvolume.Volume) charge {
 }
 
 func (w Want) charge() charge {
-	out := charge{in: w.Spec.Pool(), Charge: persistentvolume.Charge{
-		Noted: w.Spec.Charge(), Shape: w.Spec.Shape(), Device: w.Spec.DeviceSize(),
-	}}
+	out := charge{in: w.Spec.Pool(), Charge: persistentvolume.ChargeOf(w.Spec, max(w.Charged, w.Spec.Charge()))}
 	if w.Spec.Kind == volume.Dataset {
 		out.replica = w.Spec.Name
 	}

@@ -16,6 +16,9 @@ type Want struct {
 	PV    string // name that its PersistentVolume will have
 	Claim string // name of its claim, for people
 	Spec  volume.Spec
+	// Charged is what its PersistentVolume will say that it is charged, where that may be more
+	// than its spec tells.
+	Charged volume.Bytes
 }
 
 // NoRoom is the error that says, in numbers, why a node cannot hold what was asked of it.

@@ -22,6 +22,18 @@ func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
+// mayTakeInFull refuses a full copy that takes more of its group than its claim is charged, by more
+// than LVM rounds up: the snapshot's source was adopted, or a growth that was killed has extended
+// it. One that is fixed has nothing else to be restored to. It is pure.
+func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
+	charged := c.spec.DeviceSize()
+	if c.of.Fixed || c.size <= origin.Shape.Extents(charged, origin.Extent) {
+		return nil
+	}
+	return refused("%s %q: a copy of it takes %d bytes and its claim is charged for %d; delete the claim of the copy and ask for %d or more",
+		volume.OptionCloneOf, c.spec.CloneOf, int64(c.size), int64(charged), int64(c.spec.HeldBy(c.size)+volume.Block))
+}
+
 // sizeOnRecord returns the size of a volume on this node's record; 0 if it has none. A growth that
 // was killed may be on record alone, and mounts go by that: pods may have written so much.
 func (e *Engine) sizeOnRecord(lv lvm.LogicalVolume) volume.Bytes {

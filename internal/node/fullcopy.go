@@ -79,6 +79,13 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 			return err
 		}
 		c = fullCopy{spec: spec, fromID: lv.UUID, of: tags, size: tags.Copied(size)}
+		origin, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		if err != nil {
+			return err
+		}
+		if err := mayTakeInFull(&c, origin); err != nil {
+			return err
+		}
 		if c.from, err = os.Open(d.Path); err != nil {
 			return fmt.Errorf("open device: %w", err)
 		}

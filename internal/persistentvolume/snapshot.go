@@ -35,13 +35,24 @@ func Snapshot(of *corev1.PersistentVolume, name volume.Name, reserve volume.Rese
 		return nil, volume.Spec{}, err
 	}
 	object := New(pv.Description{
-		Name: string(name), Door: pv.CSI, Spec: spec, Charged: spec.Charge(), OnNodeLoss: volume.OnNodeLossKeep,
+		Name: string(name), Door: pv.CSI, Spec: spec, Charged: chargedFor(spec, &source), OnNodeLoss: volume.OnNodeLossKeep,
 		Disposal: volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: source.Disposal.Wipe},
 	}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimRetain)
 	object.Labels = map[string]string{pv.LabelNode: of.Labels[pv.LabelNode], pv.LabelSnapshot: "true"}
 	object.Spec.NodeAffinity = of.Spec.NodeAffinity.DeepCopy()
 	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: spec.Namespace, Name: pv.SnapshotClaim}
 	return object, spec, nil
+}
+
+// chargedFor returns what a snapshot is charged. The store of one is as large as its source really
+// is, which may be more than its size tells: rounded up to its stripes, or adopted.
+func chargedFor(spec volume.Spec, source *Volume) volume.Bytes {
+	charged := spec.Charge()
+	if spec.CopyOnWrite() {
+		store, _ := volume.COWStore(source.Shape.DeviceOf(source.Charge().Noted), volume.DefaultExtent, spec.Reserve)
+		charged = max(charged, store)
+	}
+	return charged
 }
 
 // snapshotOf returns the volume of a snapshot with what its PersistentVolume says besides.

@@ -111,14 +111,14 @@ func TestCopyOnWriteSnapshot(t *testing.T) {
 		require.Equal(t, spec.DeviceSize(), c.Charge().Device)
 		charged[reserve] = c.Charged
 
-		for key, value := range persistentvolume.Stored(time.Unix(1, 0), volume.GiB/2, 24*volume.MiB) {
+		for key, value := range persistentvolume.Stored(time.Unix(1, 0), volume.GiB/2, volume.GiB) {
 			if value != nil {
 				object.Annotations[key] = *value
 			}
 		}
 		c, err = persistentvolume.Parse(object)
 		require.NoError(t, err)
-		require.Equal(t, []volume.Bytes{volume.GiB / 2, 24 * volume.MiB, 24 * volume.MiB, 32 * volume.MiB}, []volume.Bytes{c.Size, c.Charged, c.Charge().In(4 * volume.MiB), c.Charge().In(32 * volume.MiB)})
+		require.Equal(t, []volume.Bytes{volume.GiB / 2, volume.GiB, volume.GiB, volume.GiB}, []volume.Bytes{c.Size, c.Charged, c.Charge().In(4 * volume.MiB), c.Charge().In(32 * volume.MiB)})
 		delete(object.Annotations, pv.AnnotationSnapshotTaken)
 
 		object.Annotations[pv.AnnotationSnapshotProblem] = "the pool is full"
@@ -133,4 +133,32 @@ func TestCopyOnWriteSnapshot(t *testing.T) {
 	size, _ := volume.COWStore(volume.DeviceSize(volume.GiB, 1000)+volume.LUKSHeader, 0, 0)
 	require.Equal(t, size, charged[0])
 	require.InDelta(t, 0.3, float64(charged[30])/float64(size), 0.01)
+}
+
+// A snapshot is charged by what its source is, which may be more than the source's size tells, and
+// in a group with large extents by what a source is there.
+func TestChargeOfACopyOnWriteSnapshot(t *testing.T) {
+	spec := volume.Spec{Group: "flexlvm", Name: "pvc-1", Size: volume.GiB, Layout: volume.Raid1, Mirrors: 2, Kind: volume.Claim, Cluster: sceneCluster, Namespace: "shop"}
+	charged := func(takes volume.Bytes, reserve volume.Reserve) persistentvolume.Charge {
+		source := persistentvolume.New(pv.Description{Name: "pvc-1", Node: "node-1", Hostname: "host-1", Door: pv.CSI, Spec: spec, Charged: takes}, nil, corev1.PersistentVolumeReclaimDelete)
+		object, _, err := persistentvolume.Snapshot(source, "snap-1", reserve)
+		require.NoError(t, err)
+		c, err := persistentvolume.Parse(object)
+		require.NoError(t, err)
+		return c.Charge()
+	}
+	adopted, _ := volume.COWStore(volume.TiB, 0, 0)
+	require.Equal(t, adopted, charged(spec.Shape().Takes(volume.TiB, 0), 0).In(volume.DefaultExtent))
+	for _, extent := range []volume.Bytes{volume.DefaultExtent, 32 * volume.MiB, 128 * volume.MiB} {
+		for _, reserve := range []volume.Reserve{0, 30} {
+			for spec.Size = volume.GiB; spec.Size < 2*volume.GiB; spec.Size += 12 * volume.MiB {
+				store, _ := volume.COWStore(spec.Shape().Extents(spec.DeviceSize(), extent), extent, reserve)
+				require.GreaterOrEqual(t, charged(spec.Charge(), reserve).In(extent), store, "%s in extents of %s", spec.Size, extent)
+			}
+		}
+	}
+	spec.Layout, spec.Stripes, spec.Mirrors = volume.Striped, 4, 0
+	spec.Size = volume.GiB + 12*volume.MiB
+	store, _ := volume.COWStore(spec.Shape().Extents(spec.DeviceSize(), 0), 0, 0)
+	require.Equal(t, store, charged(spec.Charge(), 0).In(volume.DefaultExtent))
 }

@@ -49,21 +49,33 @@ type Charge struct {
 	Noted  volume.Bytes // for extents of LVM's default size, as the provisioner has noted it
 	Shape  volume.Shape
 	Device volume.Bytes // the logical volume's size
+	// Content is, for a copy-on-write snapshot, the size of the device that it is of, and
+	// Reserve how much of that is set aside.
+	Content volume.Bytes
+	Reserve volume.Reserve
+}
+
+// ChargeOf returns the charge of a volume that is made as s says, of which so much was noted.
+func ChargeOf(s volume.Spec, noted volume.Bytes) Charge {
+	c := Charge{Noted: noted, Shape: s.Shape(), Device: s.DeviceSize()}
+	if s.CopyOnWrite() {
+		c.Content, c.Reserve = s.ContentSize(), s.Reserve
+	}
+	return c
+}
+
+// specOf returns what the size of a device depends on, for a volume of this size.
+func (v *Volume) specOf(size volume.Bytes) volume.Spec {
+	return volume.Spec{
+		Size: size, Inodes: v.Inodes, FSType: v.FSType, Encrypted: v.Encrypted, Kind: v.Kind, Layout: v.Shape.Layout, Reserve: v.Reserve,
+	}
 }
 
 // DeviceSize returns the size of the logical volume that holds so much of this volume.
-func (v *Volume) DeviceSize(size volume.Bytes) volume.Bytes {
-	return volume.Spec{
-		Size: size, Inodes: v.Inodes, FSType: v.FSType, Encrypted: v.Encrypted, Kind: v.Kind, Layout: v.Shape.Layout, Reserve: v.Reserve,
-	}.DeviceSize()
-}
+func (v *Volume) DeviceSize(size volume.Bytes) volume.Bytes { return v.specOf(size).DeviceSize() }
 
 // ContentSize returns the size of the device that a copy-on-write snapshot holds the content of.
-func (v *Volume) ContentSize() volume.Bytes {
-	of := *v
-	of.Kind = volume.Claim
-	return of.DeviceSize(v.Size)
-}
+func (v *Volume) ContentSize() volume.Bytes { return v.specOf(v.Size).ContentSize() }
 
 // CopyOnWrite reports whether the volume is a snapshot with a store of its own.
 func (v *Volume) CopyOnWrite() bool {
@@ -87,13 +99,19 @@ func (v Volume) Grown(size volume.Bytes) Volume {
 // grow to.
 func (v *Volume) Charge() Charge {
 	whole := v.Grown(v.Promised())
-	return Charge{Noted: whole.Charged, Shape: v.Shape, Device: v.DeviceSize(whole.Size)}
+	c := ChargeOf(v.specOf(whole.Size), whole.Charged)
+	c.Shape = v.Shape
+	return c
 }
 
 // In returns the charge in a pool with this extent size: larger extents cost more, on
-// each device.
+// each device. A store there is that of a larger source.
 func (c Charge) In(extent volume.Bytes) volume.Bytes {
 	extent = max(extent, 1)
+	if c.Content > 0 {
+		store, _ := volume.COWStore(c.Content.RoundUp(extent), extent, c.Reserve)
+		return max(c.Noted.RoundUp(extent), store)
+	}
 	more := c.Shape.Takes(c.Device, extent) - c.Shape.Takes(c.Device, volume.DefaultExtent).RoundUp(extent)
 	return c.Noted.RoundUp(extent) + max(0, more)
 }

@@ -23,14 +23,15 @@ func (s Spec) Header() Bytes {
 // store, for a copy-on-write snapshot.
 func (s Spec) DeviceSize() Bytes {
 	if s.CopyOnWrite() {
-		size, _ := COWStore(s.contentSize(), DefaultExtent, s.Reserve)
+		size, _ := COWStore(s.ContentSize(), DefaultExtent, s.Reserve)
 		return size
 	}
-	return s.contentSize()
+	return s.ContentSize()
 }
 
-// contentSize is the size of the device that holds the file system.
-func (s Spec) contentSize() Bytes {
+// ContentSize returns the size of the device that holds the file system: for a copy-on-write
+// snapshot, that of its source.
+func (s Spec) ContentSize() Bytes {
 	switch s.FSType {
 	case Ext4:
 		return s.Header() + ext4DeviceSize(s.Size)

@@ -175,6 +175,17 @@ func (h Shape) Takes(size, extent Bytes) Bytes {
 	return h.Share(size, extent) * Bytes(h.Devices())
 }
 
+// DeviceOf is the inverse of Takes, with extents of LVM's default size: the size of the largest
+// logical volume that takes no more. It is for layouts that are not thin.
+func (h Shape) DeviceOf(takes Bytes) Bytes {
+	size := takes - takes%DefaultExtent
+	if h.Layout == Raid1 {
+		each := takes / Bytes(h.Devices())
+		size = each - each%DefaultExtent - raidMetadata(DefaultExtent)
+	}
+	return max(0, size)
+}
+
 // raidMetadata is what LVM sets aside beside each copy of a RAID: its superblock
 // and its bitmap, which has at most 2^21 bits (kernel's dm-raid), in whole extents.
 func raidMetadata(extent Bytes) Bytes { return MiB.RoundUp(grain(extent)) }

@@ -66,6 +66,15 @@ func TestCharge(t *testing.T) {
 	}
 }
 
+func TestDeviceOf(t *testing.T) {
+	for _, h := range []Shape{{}, {Layout: Linear}, {Layout: Striped, Stripes: 4}, {Layout: Raid1, Mirrors: 1}, {Layout: Raid1, Mirrors: 2}} {
+		for size := DefaultExtent; size < 100*MiB; size += 3 * MiB {
+			require.Equal(t, h.Extents(size, DefaultExtent), h.DeviceOf(h.Takes(size, DefaultExtent)), "%+v", h)
+		}
+		require.Zero(t, h.DeviceOf(0))
+	}
+}
+
 func TestFits(t *testing.T) {
 	const size = 1000 * MiB
 	device := DeviceSize(size, 0)
