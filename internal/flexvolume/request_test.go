@@ -171,7 +171,6 @@ func TestParseRequestRefuses(t *testing.T) {
 
 		"thin, no pool":            {with(map[string]string{"layout": "thin"}), "thinPool", "is required with layout thin"},
 		"thin, a path":             {with(map[string]string{"layout": "thin", "thinPool": "../x"}), `thinPool "../x"`, "holds '/'"},
-		"clone in linear":          {with(map[string]string{"cloneOf": "pvc-1"}), `cloneOf "pvc-1"`, "belongs to layout thin"},
 		"clone, a path":            {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "../x"}), `cloneOf "../x"`, "holds '/'"},
 		"clone of the pool":        {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "p"}), `cloneOf "p"`, "its thin pool"},
 		"clone of doomed":          {with(map[string]string{"layout": "thin", "thinPool": "p", "cloneOf": "doomed_x"}), `cloneOf "doomed_x"`, "being removed"},
