@@ -27,3 +27,26 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	c.spec.Size = c.spec.HeldBy(volume.TiB) + volume.Block
 	require.NoError(t, mayTakeInFull(&c, origin))
 }
+
+// What was read of a snapshot counts only if that is the same, and whole, after the last byte.
+func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
+	spec := cloneSpec()
+	spec.Layout, spec.ThinPool = volume.Linear, ""
+	tags := sourceTags()
+	tags.Kind = volume.Snapshot
+	c := fullCopy{spec: spec, fromID: "uuid"}
+	whole := lvm.LogicalVolume{Group: "flexlvm", Name: "source", UUID: "uuid", Active: true, Of: "origin", Shape: volume.Shape{Layout: volume.Linear}, Tags: tags.Strings()}
+	require.NoError(t, c.mayTrust(whole))
+	for name, change := range map[string]func(*lvm.LogicalVolume){
+		"another":       func(lv *lvm.LogicalVolume) { lv.UUID = "another" },
+		"inactive":      func(lv *lvm.LogicalVolume) { lv.Active = false },
+		"split":         func(lv *lvm.LogicalVolume) { lv.Of = "" },
+		"overflowed":    func(lv *lvm.LogicalVolume) { lv.Overflowed = true },
+		"not ours":      func(lv *lvm.LogicalVolume) { lv.Tags = nil },
+		"being removed": func(lv *lvm.LogicalVolume) { lv.Name = lv.Name.Doomed() },
+	} {
+		lv := whole
+		change(&lv)
+		require.ErrorIs(t, c.mayTrust(lv), ErrRefused, name)
+	}
+}

@@ -154,6 +154,12 @@ func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
 	if err != nil {
 		return err
 	}
+	return c.mayTrust(lv)
+}
+
+// mayTrust decides whether what was read is what the snapshot held, which is lv by now. Whether an
+// inactive one has overflowed, LVM cannot tell. It is pure.
+func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
 	if lv.UUID != c.fromID || !lv.Active {
 		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
 	}
