@@ -225,7 +225,6 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if tags, err = e.settled(ctx, lv, tags); err != nil {
 		return fail(err)
 	}
-	tags.Size = max(tags.Size, e.sizeOnRecord(lv))
 	if err := mayCopy(spec, lv, tags); err != nil {
 		return fail(err)
 	}

@@ -33,13 +33,3 @@ func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
 	return refused("%s %q: a copy of it takes %d bytes and its claim is charged for %d; delete the claim of the copy and ask for %d or more",
 		volume.OptionCloneOf, c.spec.CloneOf, int64(c.size), int64(charged), int64(c.spec.HeldBy(c.size)+volume.Block))
 }
-
-// sizeOnRecord returns the size of a volume on this node's record; 0 if it has none. A growth that
-// was killed may be on record alone, and mounts go by that: pods may have written so much.
-func (e *Engine) sizeOnRecord(lv lvm.LogicalVolume) volume.Bytes {
-	rec, err := e.records.read(lv.Group, lv.Name)
-	if err != nil || rec.VolumeUUID != lv.UUID {
-		return 0
-	}
-	return rec.Size
-}
