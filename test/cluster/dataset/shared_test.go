@@ -45,7 +45,9 @@ func (k *kubelets) testShared(t *testing.T) {
 
 	offer("")
 	team.status("g", flexlvmv1.StateFailed, "to namespace guests: its owner has to name this namespace in the volume's sharedWith; pods that run keep it, and none can start")
-	require.NotNil(t, team.claims()["g-b"].DeletionTimestamp, "Kubernetes keeps it for the pod")
+	await.Until(t, longest, func() string { // Kubernetes keeps it for the pod
+		return await.Missing(team.claims()["g-b"].DeletionTimestamp != nil, "nobody has deleted the claim")
+	})
 	late := reader.DeepCopy()
 	late.Name = "late"
 	require.NoError(t, k.client.Create(t.Context(), late))

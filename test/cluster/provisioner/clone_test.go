@@ -109,7 +109,7 @@ func (s *space) refusedCopies() {
 	s.event(s.name, "PersistentVolumeClaim", "small", "ProvisioningFailed", `536870912 bytes (512 MiB) are asked for and dataSource "source" has 1073741824 bytes (1 GiB)`)
 	s.class("linear-at-once", func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) })
 	s.copyOf("source", "linear", "linear-at-once", "1Gi")
-	s.event(s.name, "PersistentVolumeClaim", "linear", "ProvisioningFailed", `dataSource: cloning needs layout "thin"; StorageClass "linear-at-once" has "linear"`)
+	s.event(s.name, "PersistentVolumeClaim", "linear", "ProvisioningFailed", `dataSource: cloning a claim needs layout "thin", and StorageClass "linear-at-once" has "linear"; take a VolumeSnapshot`)
 	s.copyOf("log", "of-linear", "thin-at-once", "1Gi")
 	s.event(s.name, "PersistentVolumeClaim", "of-linear", "ProvisioningFailed", `dataSource "log": its volume has layout "linear"`)
 	s.copyOf("source", "large", "thin", "500Gi")

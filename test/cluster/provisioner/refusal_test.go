@@ -47,13 +47,7 @@ var refusals = map[string]struct {
 		claim: func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 		},
-		event: []string{`dataSource: cloning needs layout "thin"; StorageClass "flexlvm" has "linear"`},
-	},
-	"snapshot": {
-		claim: func(c *corev1.PersistentVolumeClaim) {
-			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "monday"}
-		},
-		event: []string{`dataSource: cloning needs layout "thin"; StorageClass "flexlvm" has "linear"`},
+		event: []string{`dataSource: cloning a claim needs layout "thin", and StorageClass "flexlvm" has "linear"`},
 	},
 	"attributes": {
 		claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },
