@@ -94,6 +94,9 @@ func decide(s scene, ask func(to volume.Bytes) ledger.Answer) plan {
 	if wish.Cmp(own) <= 0 {
 		return plan{steps: s.forget(own)}
 	}
+	if own.IsZero() { // it is being bound, as after a move to another door: nothing grows yet
+		return plan{}
+	}
 	if granted.Cmp(own) <= 0 {
 		return s.grow(ask)
 	}

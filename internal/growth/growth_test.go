@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -257,6 +258,18 @@ func TestNodeCannotGrowIt(t *testing.T) {
 	require.True(t, w.kubelet("data"))
 	w.settle()
 	w.requireSize("data", 60*gib)
+}
+
+// A claim that is just being bound, as after a move to another driver, has no capacity yet: there is
+// nothing to take back.
+func TestNothingGrowsBeforeItIsBound(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.ask("data", 2*gib)
+	claim := w.claim("data")
+	claim.Status.Capacity = nil
+	s := scene{claim: claim, object: w.object("data"), now: w.now}
+	require.Empty(t, decide(s, func(volume.Bytes) ledger.Answer { panic("asked") }))
 }
 
 // The provisioner is killed at every step of a grant, with its last write done or not, and
