@@ -70,6 +70,15 @@ func (o *volumesOptions) onNode(cmd *cobra.Command, do func(ctx context.Context,
 	return o.onNodeFor(cmd, patience, do)
 }
 
+// change is onNode for what the node daemon reports.
+func (o *volumesOptions) change(cmd *cobra.Command, do func(ctx context.Context, e engine) error) error {
+	err := o.onNode(cmd, do)
+	if err == nil {
+		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+	}
+	return err
+}
+
 // onNodeFor is onNode for what may take longer.
 func (o *volumesOptions) onNodeFor(cmd *cobra.Command, most time.Duration, do func(ctx context.Context, e engine) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), most)

@@ -6,8 +6,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/flexlvm/flexlvm/internal/node"
 )
 
 type volumesDisownOptions struct {
@@ -39,13 +37,9 @@ and wait until ` + "`flexlvm volumes show NAME`" + ` says retained. One that is 
 }
 
 func (o *volumesDisownOptions) run(cmd *cobra.Command, args []string) error {
-	err := o.onNode(cmd, func(ctx context.Context, e engine) error {
+	return o.change(cmd, func(ctx context.Context, e engine) error {
 		return o.disown(ctx, e, args[0], cmd.OutOrStdout())
 	})
-	if err == nil {
-		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
-	}
-	return err
 }
 
 func (o *volumesDisownOptions) disown(ctx context.Context, e engine, name string, out io.Writer) error {

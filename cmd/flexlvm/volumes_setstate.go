@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -61,13 +60,9 @@ No pod can mount a volume that is retained; one that is in use is refused.`,
 }
 
 func (o *volumesSetStateOptions) run(cmd *cobra.Command, args []string) error {
-	err := o.onNode(cmd, func(ctx context.Context, e engine) error {
+	return o.change(cmd, func(ctx context.Context, e engine) error {
 		return o.setState(ctx, e, args[0], cmd.OutOrStdout())
 	})
-	if err == nil {
-		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
-	}
-	return err
 }
 
 func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name string, out io.Writer) error {

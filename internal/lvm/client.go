@@ -67,7 +67,7 @@ func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, 
 	return out, err
 }
 
-// Alone runs f, which must not call the client, while no command of ours runs.
+// Alone runs f, which must not call the client, while none of flexlvm's LVM commands runs.
 func (c *Client) Alone(ctx context.Context, f func() error) error {
 	release, err := c.locks.Acquire(ctx, lockFile, "lvm")
 	if err != nil {

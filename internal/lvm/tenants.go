@@ -14,9 +14,9 @@ import (
 )
 
 // Where a pod has a raw block volume, it may write there what LVM takes for a physical volume: of
-// a group with the name of ours, and volumes with our tags. LVM does not look at logical volumes
-// (devices/scan_lvs), but at their mappings, and at the loop devices that the kubelet makes of
-// these. So our own commands are kept from them.
+// a group with the name of one of flexlvm's, and volumes with its tags. LVM does not look at
+// logical volumes (devices/scan_lvs), but at their mappings, and at the loop devices that kubelet
+// makes of these. So flexlvm's own commands do not see them.
 
 // tenants finds the devices whose content is a pod's.
 type tenants struct {

@@ -175,7 +175,7 @@ func (e *Engine) beginAdoption(ctx context.Context, c candidate) error {
 	return nil
 }
 
-// adoptingTags tells which tags go and which come. Since an adoption was begun before, a person
+// adoptingTags returns the tags to remove and to add. Since an adoption was begun before, a person
 // may have given the file system another UUID, or made another. It is pure.
 func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 	add = tags.Strings()

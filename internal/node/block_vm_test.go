@@ -226,7 +226,7 @@ func TestBlockIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "volumeMode Block")
 }
 
-// A pod writes to its device what LVM takes for a group with the name of ours, which holds a
+// A pod writes to its device what LVM takes for a group with the name of flexlvm's, which holds a
 // volume that may be removed; the kubelet makes a loop device of it. We do not see it.
 func TestBlockHoldsAnotherGroup(t *testing.T) {
 	m := newMachine(t)
@@ -234,7 +234,7 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	target := m.mountRaw(s, "a")
 	loop := m.shell("losetup -f --show %s", target)
 	t.Cleanup(func() { m.shell("losetup -d %s", loop) })
-	// LVM that sees nothing else, and no directory of ours in /dev.
+	// LVM that sees nothing else, and no directory of the real group in /dev.
 	m.shell(`vgcreate --yes -q --config 'devices{dir="%s" scan=["/dev"] filter=["a|^%s$|","r|.*|"]}' %s %[2]s`, m.t.TempDir(), loop, group)
 	require.Equal(t, []string{string(group), string(group)}, strings.Fields(m.shell("vgs --noheadings -o vg_name 2>/dev/null")), "LVM by itself sees both")
 	others := m.volume("other", 64*volume.MiB)

@@ -82,7 +82,7 @@ func mayDisown(lv lvm.LogicalVolume, tags volume.Tags) error {
 	case lv.Of != "":
 		return refused("volume %s is a snapshot of %s, and invalid once its store is full; copy its data to a volume of its own", where, lv.Of)
 	case lv.Origin:
-		return refused("volume %s has copy-on-write snapshots, which would stay flexlvm's and go with it; delete them first (`lvs -S 'origin=%s' %s`)", where, lv.Name, lv.Group)
+		return refused("volume %s has copy-on-write snapshots, which would stay flexlvm's and go with it; delete their VolumeSnapshots first (`lvs -S 'origin=%s' %s` lists them)", where, lv.Name, lv.Group)
 	case lv.Open:
 		return fmt.Errorf("disown volume %s: %w: its device is open on this node; unmount it first", where, ErrInUse)
 	}

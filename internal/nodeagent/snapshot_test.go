@@ -129,8 +129,8 @@ func TestStoreIsChargedAsItIs(t *testing.T) {
 	require.Equal(t, "7516192768", r.api.volume("snap").Annotations[pv.AnnotationCharged])
 }
 
-// What fills up is told of in numbers before it is lost; that it is lost, on its
-// PersistentVolume. One that has room for everything is not spoken of.
+// A snapshot that fills up has events with numbers before it is lost, and another when it is, on its
+// PersistentVolume. One that has room for everything has none.
 func TestSnapshotThatOverflows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -37,7 +37,7 @@ var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
 
 var nodes = []string{"sim-1", "sim-2", longNode, "sim-4"}
 
-// Nodes of single tests, which change them, bear a taint that keeps others away.
+// Nodes of single tests, which change them, have a taint that keeps others away.
 const (
 	ownTaint   = "own"
 	tolerating = "tolerations: [{key: " + ownTaint + ", operator: Exists}]"
