@@ -42,7 +42,7 @@ func (b Backend) String() string { return fmt.Sprintf("nodes run on %s: %s", b.N
 func (b Backend) Program(h Hardware) (Program, error) {
 	if b.Name == UML {
 		args, files, err := umlArguments(b.Kernel, h)
-		return Program{Argv: args, Env: umlEnvironment, Files: files}, err
+		return Program{Argv: args, Env: umlEnvironment, Files: files, OneProcessor: true}, err
 	}
 	argv, err := qemuArguments(b.Kernel, qemuMachines[b.Name], h)
 	return Program{Argv: argv}, err

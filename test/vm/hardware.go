@@ -50,4 +50,6 @@ type Program struct {
 	Env []string `json:",omitempty"`
 	// Files are opened to write at their ends, as descriptors 3 and following.
 	Files []string `json:",omitempty"`
+	// OneProcessor says that it runs best on one processor of this machine.
+	OneProcessor bool `json:",omitempty"`
 }

@@ -32,7 +32,16 @@ func (p Program) Command(ctx context.Context, log string) (cmd *exec.Cmd, opened
 		}
 		opened = append(opened, f)
 	}
-	cmd = exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)
+	argv := p.Argv
+	if p.OneProcessor {
+		pinned, held, err := onOneProcessor(argv)
+		if err != nil {
+			closeAll(opened)
+			return nil, nil, err
+		}
+		argv, opened = pinned, append(opened, held)
+	}
+	cmd = exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = opened[0], opened[0], opened[1:]
 	return cmd, opened, nil

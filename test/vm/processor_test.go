@@ -1,0 +1,35 @@
+package vm
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Machines share the processors evenly, and give theirs back when they end.
+func TestHoldProcessor(t *testing.T) {
+	dir := t.TempDir()
+	allowed, err := allowedProcessors()
+	require.NoError(t, err)
+	require.NotEmpty(t, allowed)
+	hold := func() (int, *os.File) {
+		processor, held, err := holdProcessor(dir)
+		require.NoError(t, err)
+		return processor, held
+	}
+	var files []*os.File
+	for range 2 {
+		for _, want := range allowed {
+			processor, held := hold()
+			require.Equal(t, want, processor)
+			files = append(files, held)
+		}
+	}
+	last := len(allowed) - 1
+	require.NoError(t, files[last].Close())
+	processor, held := hold()
+	require.Equal(t, allowed[last], processor)
+	files[last] = held
+	closeAll(files)
+}
