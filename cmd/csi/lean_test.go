@@ -17,7 +17,7 @@ func TestLeanBinary(t *testing.T) {
 	const tag = "grpcnotrace"
 	released, err := os.ReadFile("../../tools/release/programs.go")
 	require.NoError(t, err)
-	require.Contains(t, string(released), `"-tags", "`+tag+`"`, "what is released is built as this test's program")
+	require.Contains(t, string(released), `tags = "`+tag+`"`, "what is released is built as this test's program")
 	program := filepath.Join(t.TempDir(), "csi")
 	build := exec.Command("go", "build", "-trimpath", "-tags", tag, "-ldflags", "-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
