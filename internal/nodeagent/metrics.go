@@ -51,6 +51,7 @@ var poolGauges = map[string]string{
 	"flexlvm_pool_closed":                      "1 where no new volume is promised in the pool.",
 	"flexlvm_pool_missing_devices":             "Devices of the volume group that LVM cannot find.",
 	"flexlvm_pool_foreign_volumes":             "Logical volumes that are not ours, or another cluster's.",
+	"flexlvm_pool_fullest_snapshot_ratio":      "How full the fullest copy-on-write snapshot is that may overflow; 1 where one has.",
 	"flexlvm_pool_last_trim_timestamp_seconds": "When a volume of the pool was last trimmed.",
 	"flexlvm_pool_pressure":                    "1 where the pool is over its high threshold or cannot give what is promised.",
 }
@@ -157,6 +158,7 @@ func (m *Metrics) round(f observation, err error, took time.Duration) {
 	for _, p := range f.result.Pools {
 		m.pool(p)
 		m.lastTrim(p.Pool.Name, f.inventory.Volumes)
+		m.pools["flexlvm_pool_fullest_snapshot_ratio"].WithLabelValues(string(p.Pool.Name)).Set(fullest(p.Pool.Name, f.stores()))
 		m.known = append(m.known, p.Pool.Name)
 	}
 	for _, name := range was {
@@ -229,6 +231,20 @@ func (m *Metrics) lastTrim(pool volume.PoolName, all []inventory.Volume) {
 		return
 	}
 	gauge.WithLabelValues(string(pool)).Set(float64(last.UnixNano()) / 1e9)
+}
+
+// fullest is how full the fullest store of a pool is, from 0 to 1.
+func fullest(pool volume.PoolName, all []store) (ratio float64) {
+	for _, s := range all {
+		switch {
+		case s.volume.Pool() != pool:
+		case s.volume.Overflowed:
+			ratio = 1
+		default:
+			ratio = max(ratio, float64(s.volume.Stored)/float64(max(s.volume.Device, 1)))
+		}
+	}
+	return ratio
 }
 
 // attention counts the PersistentVolumes that announceClaims announces.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -89,4 +90,30 @@ func TestMetricsOfPoolsThatGo(t *testing.T) {
 		require.Len(t, left, 1, name)
 		require.Contains(t, left, "one", name)
 	}
+}
+
+// A snapshot that may overflow is told of before it does; one that cannot is not.
+func TestMetricsOfSnapshotsThatFill(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	f := foundPools(inventory.Pool{Name: "one", Size: volume.GiB}, inventory.Pool{Name: "two", Size: volume.GiB})
+	f.view.Cluster = "cluster"
+	snapshot := func(g volume.Group, name volume.Name, reserve volume.Reserve, percent volume.Bytes) {
+		f.view.PersistentVolumes = append(f.view.PersistentVolumes, persistentvolume.Volume{
+			Group: g, Volume: name, Kind: volume.Snapshot, Shape: volume.Shape{Layout: volume.Linear}, Cluster: "cluster", Taken: true, Reserve: reserve,
+		})
+		f.inventory.Volumes = append(f.inventory.Volumes, inventory.Volume{Group: g, Name: name, Cluster: "cluster", Of: "source", Device: 100, Stored: percent})
+	}
+	snapshot("one", "a", 30, 20)
+	snapshot("one", "b", 30, 85)
+	snapshot("one", "c", 0, 99)
+	const name = "flexlvm_pool_fullest_snapshot_ratio"
+	m.round(f, nil, time.Second)
+	require.Equal(t, map[string]float64{"one": 0.85, "two": 0}, series(t, registry, name))
+	f.inventory.Volumes[0].Overflowed = true
+	m.round(f, nil, time.Second)
+	require.Equal(t, map[string]float64{"one": 1, "two": 0}, series(t, registry, name))
+	f.view.PersistentVolumes = nil
+	m.round(f, nil, time.Second)
+	require.Equal(t, map[string]float64{"one": 0, "two": 0}, series(t, registry, name))
 }

@@ -21,28 +21,45 @@ const (
 	fullStep   = 5
 )
 
-// announceSnapshots speaks of copy-on-write snapshots whose stores are nearly full, and says on
-// the PersistentVolumes of those that have overflowed that nobody can restore them any more.
-func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
+// A store is a copy-on-write snapshot that may overflow, or has.
+type store struct {
+	of     *persistentvolume.Volume
+	volume *inventory.Volume
+}
+
+// percent is how full it is.
+func (s store) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Device, 1)) }
+
+// stores returns the snapshots that were taken, are not known to be lost, and have less room than
+// all that their sources can overwrite, or have overflowed.
+func (f observation) stores() (out []store) {
 	volumes := map[eviction.Key]*inventory.Volume{}
 	for i := range f.inventory.Volumes {
-		if v := &f.inventory.Volumes[i]; v.Of != "" && v.Cluster == d.cluster {
+		if v := &f.inventory.Volumes[i]; v.Of != "" && v.Cluster == f.view.Cluster {
 			volumes[eviction.KeyOf(v)] = v
 		}
 	}
 	for i := range f.view.PersistentVolumes {
 		c := &f.view.PersistentVolumes[i]
 		v, there := volumes[eviction.KeyOfPersistentVolume(c)]
-		if !there || !c.CopyOnWrite() || !c.Taken || c.Lost != "" {
-			continue
+		if there && c.CopyOnWrite() && c.Taken && c.Lost == "" && (c.Reserve != 0 || v.Overflowed) {
+			out = append(out, store{c, v})
 		}
+	}
+	return out
+}
+
+// announceSnapshots speaks of copy-on-write snapshots whose stores are nearly full, and says on
+// the PersistentVolumes of those that have overflowed that nobody can restore them any more.
+func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
+	for _, s := range f.stores() {
+		c, v, percent := s.of, s.volume, s.percent()
 		if v.Overflowed {
 			d.overflowed(ctx, f, c, v)
 			continue
 		}
-		percent := int(v.Stored * 100 / max(v.Device, 1))
-		if c.Reserve == 0 || percent < almostFull {
-			continue // it has room for all that can be overwritten, or enough for now
+		if percent < almostFull {
+			continue
 		}
 		why := fmt.Sprintf("the snapshot of volume %s has used %d%% (%s) of the %s that are set aside for what its source overwrites; if that fills up, the snapshot is lost, and its source is not: restore it before, or take another with more %s in its VolumeSnapshotClass",
 			c.CloneOf, percent, v.Stored, v.Device, volume.OptionReserve)

@@ -206,6 +206,19 @@ func (b *bed) testDaemonReplicas(t *testing.T) {
 		require.NoError(t, admin.patch(ctx, name, evict))
 		require.NoError(t, daemon.patch(ctx, name, withdraw), "what should not be asked for can be taken back")
 	}
+	create("snap-1", func(o *corev1.PersistentVolume) {
+		o.Spec.FlexVolume = nil
+		o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "flexlvm.io", VolumeHandle: "flexlvm/snap-1", VolumeAttributes: map[string]string{"kind": "snapshot"}}
+	})
+	says := func(key, value string) string {
+		return `{"metadata":{"annotations":{"flexlvm.io/` + key + `":` + value + `}}}`
+	}
+	require.NoError(t, daemon.patch(ctx, "snap-1", says("charged-bytes", `"8388608"`)), "its store takes more")
+	require.NoError(t, daemon.patch(ctx, "snap-1", says("snapshot-taken", `"2026-11-21T12:00:00Z"`)))
+	for key, value := range map[string]string{"charged-bytes": `"1"`, "snapshot-taken": "null", "snapshot-size": `"1"`} {
+		require.ErrorContains(t, daemon.patch(ctx, "snap-1", says(key, value)), "may only change the finalizer", "it is taken once")
+	}
+	require.NoError(t, daemon.patch(ctx, "snap-1", says("snapshot-problem", `"it has overflowed"`)))
 	const marked, brought = `{"metadata":{"annotations":{"flexlvm.io/undelete":"x"}}}`, `{"metadata":{"annotations":{"flexlvm.io/undelete":null}}}`
 	for _, name := range []string{"replica", "brought-back"} {
 		if name != "replica" {
