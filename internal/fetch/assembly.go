@@ -70,17 +70,19 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		w.fail(o, err)
 		return
 	}
+	step := spanSize(o.Size)
 	if h := a.check.Hasher(); h != nil && !a.check.Combines() {
-		a.follower = follow(ctx, h, a.file, o.Size, have)
+		a.follower = follow(ctx, h, a.file, o.Size, have, w.pool)
+		step = w.pool.stepOf(o.Size, step)
 	}
-	missing := spans(o.Size, have)
+	missing := spans(o.Size, step, have)
 	a.open = len(missing)
 	if a.open == 0 {
 		w.complete(ctx, a)
 		return
 	}
 	// What is read again to be verified is better found in the page cache.
-	if a.check.Combines() || a.check.Kind == store.CheckSize {
+	if a.check.Kind != store.CheckComposite {
 		a.direct = w.dest.OpenDirect(a.temp)
 	}
 	tasks := make([]task, len(missing))
@@ -117,7 +119,7 @@ func (w *worker) named(o store.Object, r *remains) (*os.File, bool) {
 		return nil, false
 	}
 	info, err := file.Stat()
-	good := err == nil && info.Size() == o.Size && len(spans(o.Size, coverage(disjoint(r.notes)))) == 0
+	good := err == nil && info.Size() == o.Size && len(spans(o.Size, o.Size, coverage(disjoint(r.notes)))) == 0
 	for _, n := range disjoint(r.notes) {
 		good = good && w.intact(file, n)
 	}
@@ -230,9 +232,16 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 	if a.check.Combines() {
 		of = a.check
 	}
+	direct, admitted := a.direct, false
+	if a.follower != nil {
+		dog.Pause() // until it receives
+		if admitted = a.follower.admit(part.Offset); !admitted {
+			direct = nil // it is read again
+		}
+	}
 	r := newReceiver(of)
 	err := w.receive(ctx, dog, body, part, r, func(data []byte, at int64) error {
-		return destination.WriteAt(a.file, a.direct, data, at)
+		return destination.WriteAt(a.file, direct, data, at)
 	})
 	if err == nil {
 		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), store.Check{}))
@@ -250,7 +259,7 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 	a.sums, a.crcs = append(a.sums, sum), append(a.crcs, crc)
 	a.mu.Unlock()
 	if a.follower != nil {
-		a.follower.add(part)
+		w.buf = a.follower.add(part, w.buf, admitted)
 	}
 	return nil
 }

@@ -7,60 +7,106 @@ import (
 	"hash"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// follower hashes a large object in order while its ranges arrive in any: it reads from the
-// file what is there before the first gap. So the hash is known soon after the last byte, and
-// what is read was just written, and comes from memory.
+// follower hashes a large object in order while its ranges arrive in any, so that the hash is
+// known soon after the last byte. It takes pieces from memory, as they were written: they are
+// kept until all before them has come, as far as there is room. The others, and what an earlier
+// run has left, it reads from the file.
 type follower struct {
 	hash hash.Hash
 	file io.ReaderAt
 	size int64
+	pool *pool
 	done chan struct{} // closed at the end, with err
 	err  error
 	// forget takes the follower off the context with which it ends.
 	forget func() bool
 
-	mu    sync.Mutex
-	moved *sync.Cond
-	here  int64           // all before it is there
-	ahead map[int64]int64 // spans behind a gap: their ends, by their offsets
-	ended bool
+	mu     sync.Mutex
+	moved  *sync.Cond
+	hashed int64           // all before it is hashed
+	ahead  map[int64]piece // what is there and not hashed, by offset
+	ended  bool
 }
 
-// followBuffer is what is read at once: what is hashed next is in the processor's cache.
+// piece is a span up to end that is written. data begins with its content; nil if only the file has it.
+type piece struct {
+	end  int64
+	data []byte
+}
+
+// followBuffer is what is read from the file at once: what is hashed next is in the processor's
+// cache.
 const followBuffer = 256 * store.KiB
+
+// followPatience is how long a piece waits for room in memory before it does without: where
+// what comes before it is late, all others would wait, too.
+const followPatience = time.Second
 
 var errEnded = errors.New("the run ended before all was read")
 
 // follow begins with what is there already. The follower ends with the last byte, with ctx or
 // with stop.
-func follow(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have []store.Span) *follower {
-	f := &follower{hash: h, file: file, size: size, done: make(chan struct{}), ahead: map[int64]int64{}}
+func follow(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have []store.Span, pool *pool) *follower {
+	f := &follower{hash: h, file: file, size: size, pool: pool, done: make(chan struct{}), ahead: map[int64]piece{}}
 	f.moved = sync.NewCond(&f.mu)
 	for _, s := range have {
-		f.add(s)
+		f.ahead[s.Offset] = piece{end: s.End()}
 	}
 	f.forget = context.AfterFunc(ctx, f.end)
 	go func() {
 		defer close(f.done)
 		f.err = f.run()
+		f.end()
+		f.drop()
 	}()
 	return f
 }
 
-// add tells that a span is written. Spans do not overlap.
-func (f *follower) add(s store.Span) {
+// admit reports whether a piece at that offset can be kept in memory. It waits a moment where
+// the hash is far behind. The piece that is hashed next never waits, so the hash goes on.
+func (f *follower) admit(at int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ahead[s.Offset] = s.End()
-	for end, there := f.ahead[f.here]; there; end, there = f.ahead[f.here] {
-		delete(f.ahead, f.here)
-		f.here = end
+	room := func() bool { return at < f.hashed+f.pool.window() }
+	if f.pool.window() == 0 || room() {
+		return room() && !f.ended
 	}
-	f.moved.Signal()
+	late := false
+	timer := time.AfterFunc(followPatience, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		late = true
+		f.moved.Broadcast()
+	})
+	defer timer.Stop()
+	for !room() && !late && !f.ended {
+		f.moved.Wait()
+	}
+	return room() && !f.ended
+}
+
+// add tells that a span is written, and returns a buffer to go on with. If it was admitted, buf,
+// which begins with its content, stays with the follower. Spans do not overlap.
+func (f *follower) add(s store.Span, buf []byte, admitted bool) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return buf
+	}
+	p := piece{end: s.End()}
+	if admitted {
+		if empty := f.pool.trade(len(buf)); empty != nil {
+			p.data, buf = buf, empty
+		}
+	}
+	f.ahead[s.Offset] = p
+	f.moved.Broadcast()
+	return buf
 }
 
 // stop ends the follower, and returns when it does not read any more.
@@ -74,7 +120,17 @@ func (f *follower) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
-	f.moved.Signal()
+	f.moved.Broadcast()
+}
+
+// drop gives back what is not hashed.
+func (f *follower) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.ahead {
+		f.pool.back(p.data)
+	}
+	f.ahead = nil // nothing is added any more
 }
 
 // sum waits for the end, and returns the hash of all of it.
@@ -88,28 +144,40 @@ func (f *follower) sum(ctx context.Context) ([]byte, error) {
 }
 
 func (f *follower) run() error {
-	buf := make([]byte, min(followBuffer, f.size))
+	var buf []byte
 	for at := int64(0); at < f.size; {
-		here, ended := f.wait(at)
+		p, ended := f.next(at)
 		if ended {
 			return errEnded
 		}
-		data := buf[:min(int64(len(buf)), here-at)]
-		if _, err := f.file.ReadAt(data, at); err != nil {
-			return fmt.Errorf("read what was received: %w", err)
+		if p.data != nil {
+			_, _ = f.hash.Write(p.data[:p.end-at]) // hashes do not fail
+			f.pool.back(p.data)
+		} else {
+			if buf == nil {
+				buf = make([]byte, min(followBuffer, f.size))
+			}
+			if err := store.HashInto(context.Background(), f.hash, io.NewSectionReader(f.file, at, p.end-at), buf); err != nil {
+				return fmt.Errorf("read what was received: %w", err)
+			}
 		}
-		_, _ = f.hash.Write(data) // hashes do not fail
-		at += int64(len(data))
+		at = p.end
 	}
 	return nil
 }
 
-// wait returns when there is more than what was read.
-func (f *follower) wait(read int64) (here int64, ended bool) {
+// next waits for what follows the first so many bytes, which are hashed.
+func (f *follower) next(hashed int64) (p piece, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.here <= read && !f.ended {
+	f.hashed = hashed
+	f.moved.Broadcast()
+	for {
+		p, there := f.ahead[hashed]
+		if there || f.ended {
+			delete(f.ahead, hashed)
+			return p, !there
+		}
 		f.moved.Wait()
 	}
-	return f.here, f.ended
 }

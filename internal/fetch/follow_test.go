@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,12 +16,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// In whatever order pieces come, the hash is that of the whole, and nothing is read before it
-// is there.
+// In whatever order pieces come, the hash is that of the whole, whether memory holds them or the
+// file, and nothing is read before it is there.
 func TestFollower(t *testing.T) {
 	want := storetest.RandomBytes(7, 5*followBuffer+17)
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
+		pool := &pool{most: 3 * random.IntN(2)}
 		file := make(arriving, len(want))
 		pieces := piecesOf(int64(len(want)), random)
 		random.Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
@@ -27,16 +30,63 @@ func TestFollower(t *testing.T) {
 		for _, s := range pieces[:resumed] {
 			copy(file[s.Offset:s.End()], want[s.Offset:])
 		}
-		f := follow(t.Context(), md5.New(), file, int64(len(want)), pieces[:resumed])
+		f := follow(t.Context(), md5.New(), file, int64(len(want)), pieces[:resumed], pool)
+		buf := make([]byte, followBuffer)
 		for _, s := range pieces[resumed:] {
+			admitted := f.admit(s.Offset)
+			require.Equal(t, pool.most > 0, admitted, "all of it is in the window")
 			copy(file[s.Offset:s.End()], want[s.Offset:])
-			f.add(s)
+			copy(buf, want[s.Offset:s.End()])
+			buf = f.add(s, buf, admitted && random.IntN(2) == 0)
 		}
 		sum, err := f.sum(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, md5.Sum(want), [16]byte(sum), "seed %d", seed)
 		f.stop()
+		require.Zero(t, pool.full)
+		require.LessOrEqual(t, len(pool.empty), pool.most)
 	}
+}
+
+// What came ahead is hashed from memory: this file cannot be read. Only so much is kept, and who
+// is too far ahead waits for the hash, but not for long.
+func TestFollowerKeepsWhatCameAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		want := storetest.RandomBytes(8, 6*pieceSize)
+		pool := &pool{most: 3}
+		f := follow(t.Context(), md5.New(), readerAt{iotest.ErrReader(errors.New("it is read"))}, int64(len(want)), nil, pool)
+		buf := make([]byte, pieceSize)
+		add := func(i int) {
+			t.Helper()
+			part := store.Span{Offset: int64(i) * pieceSize, Length: pieceSize}
+			require.True(t, f.admit(part.Offset), i)
+			copy(buf, want[part.Offset:part.End()])
+			was := &buf[0]
+			buf = f.add(part, buf, true)
+			require.NotSame(t, was, &buf[0], "it stays with the follower")
+		}
+		add(2)
+		add(1)
+		began := time.Now()
+		require.False(t, f.admit(3*pieceSize), "nothing is hashed yet")
+		require.Equal(t, followPatience, time.Since(began))
+		admitted := make(chan bool)
+		go func() { admitted <- f.admit(5 * pieceSize) }()
+		synctest.Wait()
+		add(0)
+		require.True(t, <-admitted, "it waited for the hash")
+		require.Equal(t, followPatience, time.Since(began))
+		for i := range 3 {
+			add(5 - i)
+		}
+		sum, err := f.sum(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, md5.Sum(want), [16]byte(sum))
+		f.stop()
+		require.Zero(t, pool.full)
+		require.Len(t, pool.empty, 3)
+		require.False(t, f.admit(0), "it has ended")
+	})
 }
 
 // arriving is a file that is written while it is read.
@@ -54,18 +104,18 @@ func piecesOf(size int64, random *rand.Rand) (out []store.Span) {
 }
 
 func TestFollowerThatEndsEarly(t *testing.T) {
-	f := follow(t.Context(), md5.New(), make(arriving, 100), 100, []store.Span{{Offset: 10, Length: 90}})
+	f := follow(t.Context(), md5.New(), make(arriving, 100), 100, []store.Span{{Offset: 10, Length: 90}}, &pool{})
 	f.stop() // what is missing never comes
 	_, err := f.sum(t.Context())
 	require.ErrorIs(t, err, errEnded)
 
 	broken := errors.New("the disk is broken")
-	f = follow(t.Context(), md5.New(), readerAt{iotest.ErrReader(broken)}, 100, []store.Span{{Offset: 0, Length: 100}})
+	f = follow(t.Context(), md5.New(), readerAt{iotest.ErrReader(broken)}, 100, []store.Span{{Offset: 0, Length: 100}}, &pool{})
 	_, err = f.sum(t.Context())
 	require.ErrorIs(t, err, broken)
 	f.stop()
 
-	f = follow(t.Context(), md5.New(), bytes.NewReader(nil), 0, nil)
+	f = follow(t.Context(), md5.New(), bytes.NewReader(nil), 0, nil, &pool{})
 	sum, err := f.sum(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, md5.Sum(nil), [16]byte(sum))

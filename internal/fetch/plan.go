@@ -103,10 +103,9 @@ func spanSize(size int64) int64 {
 	return min(max(16*store.MiB, (size/1024+store.MiB-1)/store.MiB*store.MiB), 256*store.MiB)
 }
 
-// spans are the ranges of size bytes that have does not cover. have must be in
-// order and must not overlap.
-func spans(size int64, have []store.Span) []store.Span {
-	step := spanSize(size)
+// spans are the ranges of step bytes, of size bytes, that have does not cover. have
+// must be in order and must not overlap.
+func spans(size, step int64, have []store.Span) []store.Span {
 	var out []store.Span
 	gap := func(from, to int64) {
 		for ; from < to; from += step {

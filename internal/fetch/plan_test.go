@@ -75,7 +75,7 @@ func TestSpans(t *testing.T) {
 	for _, have := range [][]store.Span{
 		nil, {span(0, size)}, {span(0, 16*store.MiB)}, {span(5, 10), span(15, 5), span(50*store.MiB, store.MiB)}, {span(size-1, 1)},
 	} {
-		all := append(append([]store.Span(nil), have...), spans(size, have)...)
+		all := append(append([]store.Span(nil), have...), spans(size, spanSize(size), have)...)
 		notes := make([]note, len(all))
 		total := int64(0)
 		for i, s := range all {
@@ -238,6 +238,28 @@ func TestWidthAndBuffers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What waits to be hashed and the workers' buffers take no more than there is; and if all workers
+// are at work on one object, none is too far ahead of the hash.
+func TestPool(t *testing.T) {
+	for _, memory := range []int64{0, 1, store.MiB, 10 * store.MiB, 40 * store.MiB, 64 * store.MiB, 128 * store.MiB, store.GiB} {
+		for _, parallel := range []int{1, 8, 32, 1024} {
+			workers, size := buffers(memory, parallel)
+			p := newPool(memory, workers, size)
+			if memory > 0 {
+				require.LessOrEqual(t, int64(workers+p.most)*size, max(memory, leastBuffer))
+			}
+			require.Equal(t, p.most > 0, p.step >= pieceSize)
+			require.LessOrEqual(t, int64(workers)*p.step, p.window())
+		}
+	}
+	p := newPool(128*store.MiB, 8, store.MiB)
+	require.Equal(t, 8*store.MiB, p.step)
+	require.Equal(t, 72, p.most)
+	require.Equal(t, 8*store.MiB, p.stepOf(100*store.GiB, store.GiB))
+	require.Equal(t, 64*store.MiB, p.stepOf(store.GiB*1024, store.GiB))
+	require.Equal(t, store.GiB, newPool(store.MiB, 1, store.MiB).stepOf(1, store.GiB))
 }
 
 func TestPortion(t *testing.T) {

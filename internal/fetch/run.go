@@ -72,6 +72,7 @@ type run struct {
 	commit    *committer
 	queue     *queue
 	gate      *gate
+	pool      *pool
 	bandwidth *bandwidth
 	stop      func(error)
 
@@ -310,7 +311,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	r.commit.start(r.stop)
 
 	workers, size := r.buffers(objects)
-	r.gate = newGate(workers)
+	r.gate, r.pool = newGate(workers), newPool(r.Memory, workers, size)
 	var wg sync.WaitGroup
 	for i := range workers {
 		w := &worker{run: r, buf: destination.NewBuffer(size), shelf: strconv.Itoa(i)}

@@ -190,13 +190,17 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 	return file, direct, err
 }
 
-// receive reads a span into the worker's buffer, again and again, and gives each
-// filling to the receiver and to write. The watchdog does not count the wait for
-// bandwidth, which is no fault of the source.
+// receive reads a span into the worker's buffer, and gives what came to the receiver
+// and to write, again and again. If the buffer holds all of the span, it does at the end.
+// The watchdog does not count the wait for bandwidth, which is no fault of the source.
 func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
 	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
-		data := w.buf[:min(portion, part.Length-r.size)]
+		from := r.size
+		if part.Length > int64(len(w.buf)) {
+			from = 0
+		}
+		data := w.buf[from : from+min(portion, part.Length-r.size)]
 		dog.Pause()
 		if err := w.bandwidth.take(ctx, int64(len(data))); err != nil {
 			return err

@@ -1,0 +1,81 @@
+package fetch
+
+import (
+	"sync"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// pool bounds the memory in which all followers keep pieces: who gives one a full buffer gets an
+// empty one for it.
+type pool struct {
+	// step is the length of the ranges of objects that are hashed in order, and most is how many
+	// buffers may be full at a time; 0 if nothing is kept.
+	step int64
+	most int
+
+	mu    sync.Mutex
+	full  int
+	empty [][]byte
+}
+
+// mostStep is the longest range of an object that is hashed in order: all that comes at the same
+// time waits in memory until what is before it has come.
+const mostStep = 8 * store.MiB
+
+// newPool takes what so many buffers of this size leave of memory, in bytes. memory is as in
+// buffers.
+func newPool(memory int64, workers int, size int64) *pool {
+	left := int64(workers) * (mostStep + pieceSize)
+	if memory > 0 {
+		left = min(left, memory-int64(workers)*size)
+	}
+	step := min(left/int64(workers)&^(pieceSize-1), mostStep)
+	if size < pieceSize || step < pieceSize {
+		return &pool{}
+	}
+	return &pool{step: step, most: int(left / size)}
+}
+
+// window is how far ahead of the hash a piece may be kept, in bytes.
+func (p *pool) window() int64 { return int64(p.most) * pieceSize }
+
+// trade returns an empty buffer for a full one of this size; nil if too many are full.
+func (p *pool) trade(size int) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.full >= p.most {
+		return nil
+	}
+	p.full++
+	if last := len(p.empty) - 1; last >= 0 {
+		buf := p.empty[last]
+		p.empty = p.empty[:last]
+		return buf
+	}
+	return destination.NewBuffer(int64(size))
+}
+
+// back takes a buffer that was full; nil is none.
+func (p *pool) back(buf []byte) {
+	if buf == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full--
+	p.empty = append(p.empty, buf)
+}
+
+// mostRanges bounds how many ranges of an object wait in the queue.
+const mostRanges = 16384
+
+// stepOf is the length of the ranges of an object of that size which is hashed in order;
+// otherwise is what it is where nothing is kept.
+func (p *pool) stepOf(size, otherwise int64) int64 {
+	if p.most == 0 {
+		return otherwise
+	}
+	return max(p.step, (size/mostRanges+pieceSize-1)/pieceSize*pieceSize)
+}
