@@ -32,6 +32,7 @@ import (
 
 var (
 	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
+	only    = flag.String("fetch.only", "", "fetch only objects of this size, such as \"16 KiB\"")
 	rounds  = flag.Int("rounds", 3, "how often each side of the parts room, busy, fetch and peers runs")
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
@@ -114,7 +115,7 @@ func ofFetch(ctx context.Context, dir string) error {
 	if err := build(ctx, loader, "./cmd/fetch"); err != nil {
 		return err
 	}
-	lines, err := fetch.Run(ctx, fetch.Config{Loader: loader, Dir: dir, Quarter: *quarter, Rounds: *rounds, Log: os.Stderr})
+	lines, err := fetch.Run(ctx, fetch.Config{Loader: loader, Dir: dir, Quarter: *quarter, Only: *only, Rounds: *rounds, Log: os.Stderr})
 	if err != nil {
 		return fmt.Errorf("the figures of the loader: %w", err)
 	}

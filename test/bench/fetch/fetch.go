@@ -27,6 +27,9 @@ type Config struct {
 	Dir string
 	// Quarter takes a quarter of the bytes or of the objects.
 	Quarter bool
+	// Only, where set, is the size of the objects to fetch, as the table has it: 16 KiB,
+	// 1 MiB or 4 GiB (1 GiB with Quarter).
+	Only string
 	// Rounds is how often each side has its turn, but for those that are only there for
 	// comparison.
 	Rounds int
@@ -107,12 +110,15 @@ func Run(ctx context.Context, cfg Config) (lines []string, err error) {
 	}
 	var rows []row
 	for _, s := range cfg.sets() {
+		if cfg.Only != "" && !strings.HasSuffix(s.name, "× "+cfg.Only) {
+			continue
+		}
 		began := time.Now()
 		if err := fill(ctx, server, s); err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(cfg.Log, "%s, %s: uploaded in %.0f s\n", s.name, s.check(), time.Since(began).Seconds())
-		r, err := cfg.measure(ctx, s, sides)
+		r, err := cfg.measure(ctx, s, sides, server)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +130,9 @@ func Run(ctx context.Context, cfg Config) (lines []string, err error) {
 		if err := os.RemoveAll(filepath.Join(cfg.Dir, "server/data", s.bucket())); err != nil {
 			return nil, err
 		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("there are no objects of %q", cfg.Only)
 	}
 	return table(rows), nil
 }
@@ -149,7 +158,7 @@ func fill(ctx context.Context, server *s3.Server, s set) error {
 }
 
 // measure lets each side fetch the set in turns, each first in another round.
-func (c Config) measure(ctx context.Context, s set, sides []side) (row, error) {
+func (c Config) measure(ctx context.Context, s set, sides []side, server *s3.Server) (row, error) {
 	r := row{set: s, runs: map[string][]usage{}}
 	for round := range c.Rounds {
 		for i := range sides {
@@ -157,10 +166,19 @@ func (c Config) measure(ctx context.Context, s set, sides []side) (row, error) {
 			if !s.checksummed && !one.verifies || one.once && round > 0 {
 				continue // it does no more than it did with the other objects, or is only there for comparison
 			}
+			before, err := server.CPU()
+			if err != nil {
+				return r, err
+			}
 			u, err := c.once(ctx, s, one, round)
 			if err != nil {
 				return r, fmt.Errorf("%s fetches %s: %w", one.name, s.name, err)
 			}
+			after, err := server.CPU()
+			if err != nil {
+				return r, err
+			}
+			u.server = after - before
 			fmt.Fprintf(c.Log, "%s, %s: %s\n", s.name, one.name, u)
 			r.runs[one.name] = append(r.runs[one.name], u)
 		}

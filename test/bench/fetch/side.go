@@ -91,14 +91,15 @@ func awsCLI(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// usage is what a run took of the machine; cpu is the client's alone.
+// usage is what a run took of the machine; cpu is the client's alone, and server is what
+// its server took.
 type usage struct {
-	wall, cpu time.Duration
-	peak      float64 // MiB
+	wall, cpu, server time.Duration
+	peak              float64 // MiB
 }
 
 func (u usage) String() string {
-	return fmt.Sprintf("%.2f s, CPU %.2f s, %.0f MiB at most", u.wall.Seconds(), u.cpu.Seconds(), u.peak)
+	return fmt.Sprintf("%.2f s, CPU %.2f s, the server's %.2f s, %.0f MiB at most", u.wall.Seconds(), u.cpu.Seconds(), u.server.Seconds(), u.peak)
 }
 
 // run lets the side fetch the set.

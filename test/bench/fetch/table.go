@@ -25,8 +25,9 @@ func (r row) median(side string, of func(usage) time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-func wall(u usage) time.Duration { return u.wall }
-func cpu(u usage) time.Duration  { return u.cpu }
+func wall(u usage) time.Duration    { return u.wall }
+func cpu(u usage) time.Duration     { return u.cpu }
+func serving(u usage) time.Duration { return u.server }
 
 // mostMemory is what we allow ourselves, in MiB.
 const mostMemory = 256
@@ -51,7 +52,20 @@ func table(rows []row) []string {
 			lines = append(lines, r.cpuLine(name, "1,000 objects", thousands))
 		}
 	}
+	lines = append(lines, "", "| processor time | fetch | its server | rclone | its server | both ÷ both | if fetch took none |", "|---|---|---|---|---|---|---|")
+	for _, r := range rows {
+		lines = append(lines, r.shareLine())
+	}
 	return append(lines, "", memory(rows))
+}
+
+// shareLine is what client and server take together, which sets the pace where they keep all
+// processors busy, and how far that goes.
+func (r row) shareLine() string {
+	client, server := r.median(ours, cpu), r.median(ours, serving)
+	theirs := r.median(rclone, cpu) + r.median(rclone, serving)
+	return fmt.Sprintf("| %s, %s | %s | %s | %s | %s | %.2f | %.2f |", r.set.name, r.set.check(), seconds(client), seconds(server),
+		seconds(r.median(rclone, cpu)), seconds(r.median(rclone, serving)), float64(theirs)/float64(client+server), float64(theirs)/float64(server))
 }
 
 // ratio is our throughput as a multiple of that of another side, and what we want of it.
