@@ -108,7 +108,7 @@ func (r *run) isShared(e Entry) bool {
 func (r *run) keepBase() {
 	total := int64(0)
 	for _, e := range r.base.entries {
-		r.checked(e.Check)
+		r.progress.verified(e.Check)
 		r.progress.kept(e.Bytes)
 		total += e.Bytes
 	}
@@ -151,7 +151,7 @@ func (r *run) link(ctx context.Context, entries []Entry) error {
 			return err
 		}
 		for _, e := range batch {
-			r.checked(e.Check)
+			r.progress.verified(e.Check)
 			r.arrived(e.Bytes)
 			r.progress.kept(e.Bytes)
 		}

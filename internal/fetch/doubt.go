@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
@@ -57,9 +55,9 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 		r.doubted = map[string]string{}
 	}
 	r.doubted[o.Path] = content
-	// A source one of whose ETags is a hash has no others.
-	hashes := r.checks[store.CheckMD5] > 0
 	r.mu.Unlock()
+	// A source one of whose ETags is a hash has no others.
+	hashes := r.progress.anyVerified(store.CheckMD5)
 	if !repeated {
 		return c, err
 	}
@@ -90,19 +88,4 @@ func (w *worker) isKept(ctx context.Context, file io.ReaderAt, size int64, want 
 		return errDisk
 	}
 	return nil
-}
-
-// checked counts by which check files were verified.
-func (r *run) checked(kind string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.checks == nil {
-		r.checks = map[string]int64{}
-	}
-	r.checks[kind]++
-	var words []string
-	for _, kind := range slices.Sorted(maps.Keys(r.checks)) {
-		words = append(words, fmt.Sprintf("%s: %d", kind, r.checks[kind]))
-	}
-	r.progress.verifiedBy(strings.Join(words, ", "))
 }

@@ -40,8 +40,11 @@ func (e Entry) object() store.Object {
 }
 
 // log is a file of JSON lines that only grows. A line that a crash has torn is
-// cut off when it is opened.
-type log struct{ file *os.File }
+// cut off when it is opened. One goroutine at a time appends.
+type log struct {
+	file *os.File
+	buf  bytes.Buffer
+}
 
 // openLog opens name and calls each with every whole line.
 func openLog(d *destination.Dir, name string, each func(line []byte) error) (*log, error) {
@@ -57,7 +60,7 @@ func openLog(d *destination.Dir, name string, each func(line []byte) error) (*lo
 		_ = file.Close()
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return &log{file}, nil
+	return &log{file: file}, nil
 }
 
 // readLines calls each with every line that ends in a newline, and tells where
@@ -83,15 +86,15 @@ func readLines(in io.Reader, each func(line []byte) error) (int64, error) {
 // append writes values in one piece, one line each. It is durable after the next
 // dest.sync.
 func (l *log) append(values ...any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	l.buf.Reset()
+	enc := json.NewEncoder(&l.buf)
 	enc.SetEscapeHTML(false)
 	for _, v := range values {
 		if err := enc.Encode(v); err != nil {
 			return err
 		}
 	}
-	if _, err := l.file.Write(b.Bytes()); err != nil {
+	if _, err := l.file.Write(l.buf.Bytes()); err != nil {
 		return fmt.Errorf("append to %s: %w", l.file.Name(), err)
 	}
 	return nil

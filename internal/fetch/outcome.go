@@ -37,7 +37,7 @@ func (r *run) received(ctx context.Context, f finished) {
 	r.mu.Lock()
 	r.inARow = 0
 	r.mu.Unlock()
-	r.checked(f.entry.Check)
+	r.progress.verified(f.entry.Check)
 	r.commit.take(ctx, f)
 }
 

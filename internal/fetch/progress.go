@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ type Progress struct {
 	samples   []sample
 	notes     []string
 	id, run   string
-	checks    string
+	checks    map[string]int64 // files, by the kind of their check
 	revision  string
 	index     string
 	contents  string
@@ -121,11 +122,37 @@ func (p *Progress) noteLast(text string, count int64) {
 	p.notes = append(p.notes, strconv.FormatInt(count, 10)+" "+text)
 }
 
-// verifiedBy sets by which checks the files were verified.
-func (p *Progress) verifiedBy(checks string) {
+// verified counts a file of this run by the check that it has passed.
+func (p *Progress) verified(kind string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.checks = checks
+	if p.checks == nil {
+		p.checks = map[string]int64{}
+	}
+	p.checks[kind]++
+}
+
+// anyVerified reports whether a file of this run has passed a check of that kind.
+func (p *Progress) anyVerified(kind string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.checks[kind] > 0
+}
+
+// forgetVerified begins to count anew, for another run.
+func (p *Progress) forgetVerified() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checks = nil
+}
+
+// checksLocked says by which checks files were verified.
+func (p *Progress) checksLocked() string {
+	var words []string
+	for _, kind := range slices.Sorted(maps.Keys(p.checks)) {
+		words = append(words, kind+": "+strconv.FormatInt(p.checks[kind], 10))
+	}
+	return strings.Join(words, ", ")
 }
 
 // revised sets the revision of what is fetched.
@@ -191,7 +218,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
-		Notes: slices.Clone(p.notes), Checks: p.checks, Revision: p.revision, Index: p.index, Contents: p.contents, OldVersions: p.oldVersions.Load(),
+		Notes: slices.Clone(p.notes), Checks: p.checksLocked(), Revision: p.revision, Index: p.index, Contents: p.contents, OldVersions: p.oldVersions.Load(),
 		ID: p.id, Run: p.run, Passes: p.passes.Load(), Final: p.final,
 	}
 	if p.state != protocol.StateFetching {

@@ -86,7 +86,6 @@ type run struct {
 	inARow   int
 	doubted  map[string]string // what did not match its checksum, by path
 	unsound  int64
-	checks   map[string]int64 // files, by the kind of their check
 }
 
 // Run fills the destination and returns the keys that were refused. Its error is a
@@ -94,6 +93,7 @@ type run struct {
 // goes on from it.
 func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
 	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}}
+	progress.forgetVerified()
 	err := r.run(ctx)
 	if err != nil {
 		err = failed(err)
@@ -169,7 +169,7 @@ func (r *run) completeAlready() bool {
 	}
 	r.count(int64(len(r.entries)), total)
 	for _, e := range r.entries {
-		r.checked(e.Check)
+		r.progress.verified(e.Check)
 		r.progress.kept(e.Bytes)
 	}
 	r.progress.arrived.Add(total)
@@ -195,7 +195,7 @@ func (r *run) count(files, bytes int64) {
 func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 	total := int64(0)
 	for _, e := range p.keep {
-		r.checked(e.Check)
+		r.progress.verified(e.Check)
 		total += e.Bytes
 		r.progress.kept(e.Bytes)
 	}

@@ -29,7 +29,7 @@ type worker struct {
 // tempName is a name that no other temporary file has.
 func (w *worker) tempName() string {
 	w.files++
-	return fmt.Sprintf("%s/%s-%d", w.shelf, w.id, w.files)
+	return w.shelf + "/" + w.id + "-" + strconv.Itoa(w.files)
 }
 
 // work does tasks until there are none.
