@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
 	"github.com/flexlvm/flexlvm/test/hub"
 )
+
+// fewer keeps small what is on its way when a load is killed: some MiB for each connection.
+var fewer = []string{"--bandwidth", "20Mi", "--parallel", "4"}
 
 // killed starts a load, kills it when so many bytes were sent, and tells how many were.
 func (b *bed) killed(s *webtest.Server, path string, after int64, args ...string) {
@@ -51,7 +55,7 @@ func TestListIsKilled(t *testing.T) {
 		next.ServeHTTP(w, r)
 	})
 	args := []string{"--credentials-dir", credentials, "--log-level", "trace", s.URL + "/list", b.dest}
-	b.killed(s, "/large", 44<<20, append([]string{"--bandwidth", "20Mi"}, args...)...)
+	b.killed(s, "/large", 44<<20, slices.Concat(fewer, args)...)
 	before := s.Sent("/large")
 	o := b.launch(args...).wait()
 	require.Zero(t, o.code, o.stderr)
@@ -78,7 +82,7 @@ func TestHubIsKilled(t *testing.T) {
 	})
 	b.env = append(b.env, "HF_TOKEN="+h.Token)
 	args := []string{"--endpoint", api.URL, "--log-level", "trace", "hf://org/name", b.dest}
-	b.killed(cdn, "", 44<<20, append([]string{"--bandwidth", "20Mi"}, args...)...)
+	b.killed(cdn, "", 44<<20, slices.Concat(fewer, args)...)
 	before := cdn.Sent("")
 	o := b.launch(args...).wait()
 	require.Zero(t, o.code, o.stderr)
