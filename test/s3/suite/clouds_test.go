@@ -244,7 +244,7 @@ func TestCloudsAreKilled(t *testing.T) {
 			c := open(t)
 			want := noise(42, 60<<20)
 			c.put("set/large", want)
-			c.killed(c.front, c.object("set/large"), 44<<20, c.args("set/", "--bandwidth", "20Mi")...)
+			c.killed(c.front, c.object("set/large"), 44<<20, c.args("set/", fewer...)...)
 			before := c.front.Sent(c.object("set/large"))
 			o := c.get("set/")
 			require.Zero(t, o.code, o.stderr)

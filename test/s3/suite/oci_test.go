@@ -333,7 +333,7 @@ func TestArtifactIsKilled(t *testing.T) {
 	packed := oci.Gzip(oci.Tar(map[string]string{"models/m": model}))
 	b.push("v1", oci.Layer{MediaType: imageTar + "+gzip", Content: packed})
 	blob := "/v2/" + b.name + "/blobs/" + digest.FromBytes(packed).String()
-	b.killed(b.front, blob, 44<<20, b.args(":v1", "--bandwidth", "20Mi")...)
+	b.killed(b.front, blob, 44<<20, b.args(":v1", fewer...)...)
 	before := b.front.Sent(blob)
 	o := b.pull(":v1")
 	require.Zero(t, o.code, o.stderr)
