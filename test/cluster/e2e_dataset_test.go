@@ -321,20 +321,24 @@ func TestDatasetThatDoesNotFit(t *testing.T) {
 	require.EqualValues(t, 128*mib, total)
 }
 
-// A load that cannot succeed says why, and begins again when a person has mended it.
+// A load that cannot succeed, here the example's, says why, and begins again when a person
+// has mended it.
 func TestDatasetWithWrongCredentials(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "locked")
 	l.bucket("locked", 1*mib)
 	require.NoError(t, l.apply(secret("s3", l.server.Access, "not-the-secret")))
-	require.NoError(t, l.apply(l.dataset("locked", "S3", "locked", 1)))
-	vm := l.until("locked", failed)
+	require.NoError(t, l.apply(shippedDataset(t, "s3.yaml", "s3://bucket/images/", "s3://locked/",
+		"awsCredentialsSecretName: s3-credentials", "awsCredentialsSecretName: s3\n        endpointURL: "+l.server.Endpoint)))
+	vm := l.until("s3-one", failed)
 	require.Equal(t, flexlvmv1.MessageFailed, vm.Status.Message)
 	require.Contains(t, vm.Status.Volumes[0].Message, "check the credentials", "it says what to do")
 	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), "not-the-secret")
-	require.Empty(t, l.bearing(vm))
+	require.Empty(t, l.bearingOf(vm, "images"))
 
 	require.NoError(t, l.apply(secret("s3", l.server.Access, l.server.Secret)))
-	l.kubectl("annotate", "vm", "locked", "flexlvm.io/retry=1")
-	l.until("locked", loaded)
+	l.kubectl("annotate", "vm", "s3-one", "flexlvm.io/retry=1")
+	vm = l.until("s3-one", loaded)
+	l.reader("reader", vm, "")
+	require.Equal(t, l.sums, l.read("reader"))
 }
