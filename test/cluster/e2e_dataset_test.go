@@ -302,11 +302,15 @@ func (l *library) uploaded(bucket string, want map[string]string) {
 }
 
 // A dataset that is larger than its volumes' quota is told in numbers before anything is
-// read, and loads once a person has made them large enough.
+// read, and loads once a person has made them large enough. So does one whose volume
+// somebody else fills meanwhile.
 func TestDatasetThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "tight")
 	l.bucket("tight", slices.Repeat([]int{10 * mib}, 9)...)
+	filled := l.dataset("filled", "S3-Dev", "tight", 1, "bandwidth: 512Ki")
+	require.NoError(t, l.apply(strings.Replace(filled, "400Mi", "128Mi", 1)))
+	l.fill("filled")
 	manifest := l.dataset("tight", "S3", "tight", 1)
 	require.NoError(t, l.apply(strings.Replace(manifest, "400Mi", "64Mi", 1)))
 	vm := l.until("tight", failed)
@@ -319,6 +323,48 @@ func TestDatasetThatDoesNotFit(t *testing.T) {
 	require.Equal(t, l.sums, l.read("reader"))
 	total, _ := l.df("reader")
 	require.EqualValues(t, 128*mib, total)
+	l.goesOn("filled", filled)
+}
+
+// fill has a pod take all the room of a volume while it is loaded.
+func (l *library) fill(name string) {
+	l.t.Helper()
+	vm := l.until(name, func(vm flexlvmv1.VolumeManager) string {
+		if v := vm.Status.Volumes; len(v) != 1 || v[0].VolumeSource == nil || v[0].Progress == nil || v[0].Progress.Files == 0 {
+			return fmt.Sprintf("nothing has come: %+v", v)
+		}
+		return ""
+	})
+	l.reader("hog", vm, "")
+	require.Contains(l.t, l.execFails("hog", "dd if=/dev/zero of=/data/hog bs=64k"), "No space left on device")
+}
+
+// goesOn: a volume that was filled is said to have no room, and when it has grown, what is
+// missing is loaded. Nothing that was there is lost, or comes again.
+func (l *library) goesOn(name, manifest string) {
+	l.t.Helper()
+	vm := l.until(name, failed)
+	require.Contains(l.t, vm.Status.Volumes[0].Message, "the destination has no room left; make the volume larger or select less")
+	inodes := func() map[string]bool {
+		there := map[string]bool{}
+		for line := range strings.Lines(l.exec("hog", "cd /data && find . -type f ! -path './.flexlvm/*' -exec ls -i {} +")) {
+			there[strings.TrimSpace(line)] = true
+		}
+		return there
+	}
+	before, hog := inodes(), l.read("hog")["hog"]
+	require.Greater(l.t, len(before), 1)
+	require.Less(l.t, len(before), len(l.sums)+1)
+
+	require.NoError(l.t, l.apply(manifest))
+	l.until(name, loaded)
+	want := maps.Clone(l.sums)
+	want["hog"] = hog
+	require.Equal(l.t, want, l.read("hog"))
+	now := inodes()
+	for file := range before {
+		require.Contains(l.t, now, file, "it is the same file")
+	}
 }
 
 // A load that cannot succeed, here the example's, says why, and begins again when a person
