@@ -12,6 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CheckNoUsers fails if a process of this machine has a device open, or a loop device is made
+// of it, and if that cannot be found out.
+func CheckNoUsers(device string) error {
+	p := prober{sys: "/sys", proc: "/proc", blockNumber: blockNumber}
+	d, err := p.identify(device)
+	if err != nil {
+		return err
+	}
+	return p.checkUsers(d)
+}
+
 // checkUsers looks for those who use the device without claiming it, so that O_EXCL does
 // not tell of them: a process that has it open, as QEMU or a database, and a loop device,
 // as the kubelet makes of every volume with volumeMode Block. Device-mapper and MD devices

@@ -194,6 +194,18 @@ func TestCSIDriverKilled(t *testing.T) {
 	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
 }
 
+// TestDiscovery runs the tests of internal/discovery on disks that have serial numbers.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "discovery.test", "test", "-c", "-tags", "vm")
+	var disks []vm.Disk
+	for i := range 2 {
+		disks = append(disks, vm.Disk{Size: 256 << 20, Unsafe: true, Serial: fmt.Sprintf("static-%d", i+1)})
+	}
+	m := start(t, vm.Config{Disks: disks, Files: map[string]string{"/discovery.test": binary}})
+	run(t, m, []string{"FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb"}, "/discovery.test", "-test.v", "-test.run", "^TestMachine")
+}
+
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
 func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 

@@ -1,0 +1,136 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
+)
+
+// An Erasure says how a disk is cleaned.
+type Erasure int
+
+// The ways.
+const (
+	KeepDevice Erasure = iota
+	Zero               // it reads as zeros afterwards
+	Discard            // what it reads as is up to the disk, but for both ends, which are zeros
+)
+
+const (
+	chunk = 16 << 20 // bytes that are erased at once, and may be erased again after a crash
+	ends  = 1 << 20  // of a device that is discarded, which are zeroed: labels lie there
+
+	blkDiscard = 0x1277 // BLKDISCARD
+	blkZeroOut = 0x127f // BLKZEROOUT
+	blkReread  = 0x125f // BLKRRPART
+)
+
+// ErrInUse: somebody has the device.
+var ErrInUse = errors.New("it is in use: it is mounted, or part of another device")
+
+// Erase erases a device from a byte on, and tells progress up to where it has come, before
+// anything behind that is erased. The device has to be what was found. It is opened so that
+// nobody else can mount it or use it for another device meanwhile.
+func Erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
+	if err := erase(ctx, f, how, from, pace, watch, progress); err != nil {
+		return fmt.Errorf("erase %s: %w", f.Path, err)
+	}
+	return nil
+}
+
+func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
+	dev, size, err := openDevice(f)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dev.Close() }()
+	if err := watch(); err != nil {
+		return err
+	}
+	order, from := eraseOrder(how), max(0, from-from%chunk)
+	var man watchman
+	for at := from; at < size; at += chunk {
+		length := min(chunk, size-at)
+		if err := pace.Wait(ctx, length); err != nil {
+			return err
+		}
+		if man.due() {
+			if err := errors.Join(watch(), progress(at)); err != nil {
+				return err
+			}
+		}
+		if err := request(dev, order, at, length); err != nil {
+			return err
+		}
+	}
+	if how == Discard {
+		edge := min(ends, size)
+		if err := errors.Join(request(dev, blkZeroOut, 0, edge), request(dev, blkZeroOut, size-edge, edge)); err != nil {
+			return err
+		}
+	}
+	if err := dev.Sync(); err != nil {
+		return err
+	}
+	// The kernel is to forget partitions that were on it; what has none does not mind.
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, dev.Fd(), blkReread, 0)
+	return nil
+}
+
+func eraseOrder(how Erasure) uintptr {
+	if how == Discard {
+		return blkDiscard
+	}
+	return blkZeroOut
+}
+
+// request erases bytes of a device. The caches see it.
+func request(dev *os.File, order uintptr, at, length int64) error {
+	r := [2]uint64{uint64(at), uint64(length)}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dev.Fd(), order, uintptr(unsafe.Pointer(&r)))
+	switch {
+	case errno == unix.EOPNOTSUPP && order == blkDiscard:
+		return errors.New("it takes no discards; give its class cleanDevice: Zero")
+	case errno != 0:
+		return fmt.Errorf("at byte %d: %w", at, errno)
+	}
+	return nil
+}
+
+// openDevice opens a device for nobody else, if it is still what was found.
+func openDevice(f Found) (dev *os.File, size int64, err error) {
+	dev, err = os.OpenFile(f.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, 0, ErrInUse
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dev.Fd()), &st); err != nil {
+		return nil, 0, errors.Join(err, dev.Close())
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != f.Number {
+		return nil, 0, errors.Join(errors.New("another device is there than was found"), dev.Close())
+	}
+	size, err = dev.Seek(0, 2)
+	if err != nil || size != f.Size {
+		return nil, 0, errors.Join(fmt.Errorf("it has %d bytes, and %d were found", size, f.Size), err, dev.Close())
+	}
+	return dev, size, nil
+}
+
+// Empty fails unless nothing is left in a file system, or a device reads as zeros where it
+// is looked at.
+func Empty(f Found) error {
+	if f.Kind == Device {
+		return disk.ReadsZero(f.Path)
+	}
+	return emptyDirectory(f)
+}

@@ -1,0 +1,245 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// beneath is how nothing below a directory is reached that is not in its file system, is
+	// mounted there or is led to by a link.
+	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+	// deepest is from where on directories are moved up before they are deleted, so that no
+	// depth takes more open files than that.
+	deepest = 64
+	// batch is how many entries of a directory are read at once.
+	batch = 256
+	// lostAndFound is made with an ext4 file system, and belongs to it.
+	lostAndFound = "lost+found"
+)
+
+// Watch is asked again and again while something is cleaned. Its error ends that.
+type Watch func() error
+
+// DeleteFiles deletes all that is in a file system or directory, which has to be that which
+// was found, and gives its topmost directory back what owner says. It may be killed at any
+// moment, and be called again. Nothing outside is reached: not over a link, not in what is
+// mounted below it, and not where a tenant moves a directory meanwhile.
+func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch Watch) error {
+	if err := watch(); err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+	}
+	top, err := openTop(f)
+	if err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+	}
+	defer func() { _ = top.Close() }()
+	d := deleter{ctx: ctx, top: top, pace: pace, watch: watch}
+	if err := d.empty(top, 0); err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+	}
+	if err := errors.Join(restore(top, owner), unix.Syncfs(int(top.Fd()))); err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+	}
+	return nil
+}
+
+// openTop opens the topmost directory of what was found, if it is still that.
+func openTop(f Found) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, f.Path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: f.Path, Err: err}
+	}
+	top := os.NewFile(uintptr(fd), f.Path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, errors.Join(err, top.Close())
+	}
+	if st.Dev != f.Number {
+		return nil, errors.Join(errors.New("another file system is there than was found"), top.Close())
+	}
+	return top, nil
+}
+
+// A deleter empties a directory.
+type deleter struct {
+	ctx   context.Context
+	top   *os.File
+	pace  *Pace
+	watch Watch
+	man   watchman
+	moved int
+}
+
+// empty deletes all that is in a directory.
+func (d *deleter) empty(dir *os.File, depth int) error {
+	for {
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		entries, err := dir.ReadDir(batch)
+		if errors.Is(err, io.EOF) || err == nil && len(entries) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, e := range entries {
+			keep, err := d.remove(dir, e, depth)
+			if err != nil {
+				return err
+			}
+			if keep {
+				left++
+			}
+		}
+		if left == len(entries) {
+			return nil
+		}
+	}
+}
+
+// remove deletes one entry; keep is true for what stays.
+func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err error) {
+	if err := d.pace.Wait(d.ctx, 1); err != nil {
+		return false, err
+	}
+	if d.man.due() {
+		if err := d.watch(); err != nil {
+			return false, err
+		}
+	}
+	at := int(dir.Fd())
+	// What is no directory goes by its name, wherever a link leads.
+	err = unix.Unlinkat(at, e.Name(), 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if !errors.Is(err, unix.EISDIR) {
+		return false, refusal("delete", e.Name(), err)
+	}
+	if depth >= deepest {
+		d.moved++
+		name := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
+		if err := unix.Renameat2(at, e.Name(), int(d.top.Fd()), name, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {
+			return false, refusal("move", e.Name(), err)
+		}
+		return false, nil
+	}
+	if err := d.emptyBelow(at, e.Name(), depth); err != nil {
+		return false, err
+	}
+	if depth == 0 && e.Name() == lostAndFound {
+		return true, nil
+	}
+	if err := unix.Unlinkat(at, e.Name(), unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, refusal("delete", e.Name(), err)
+	}
+	return false, nil
+}
+
+func (d *deleter) emptyBelow(at int, name string, depth int) error {
+	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
+	if err != nil {
+		return refusal("open", name, err)
+	}
+	below := os.NewFile(uintptr(fd), name)
+	defer func() { _ = below.Close() }()
+	return d.empty(below, depth+1)
+}
+
+// refusal says what the kernel means.
+func refusal(op, name string, err error) error {
+	err = &os.PathError{Op: op, Path: name, Err: err}
+	switch {
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: something is mounted there; unmount it", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: it may be immutable; see `lsattr`, and clear that with `chattr -i -a`", err)
+	}
+	return err
+}
+
+// restore makes the topmost directory what it was before the tenant had it: access lists and
+// other attributes of his would be read by the next one.
+func restore(top *os.File, owner *Owner) error {
+	if owner == nil {
+		return nil
+	}
+	fd := int(top.Fd())
+	for _, name := range attributes(fd) {
+		if name == "security.selinux" {
+			continue
+		}
+		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("remove attribute %s: %w", name, err)
+		}
+	}
+	if err := unix.Fchown(fd, owner.UID, owner.GID); err != nil {
+		return err
+	}
+	return unix.Fchmod(fd, owner.Mode)
+}
+
+func attributes(fd int) (out []string) {
+	size, err := unix.Flistxattr(fd, nil)
+	if err != nil || size == 0 {
+		return nil
+	}
+	names := make([]byte, size)
+	if size, err = unix.Flistxattr(fd, names); err != nil {
+		return nil
+	}
+	start := 0
+	for i, b := range names[:size] {
+		if b == 0 {
+			out = append(out, string(names[start:i]))
+			start = i + 1
+		}
+	}
+	return out
+}
+
+// OwnerOf tells what the topmost directory of a file system is like.
+func OwnerOf(f Found) (*Owner, error) {
+	top, err := openTop(f)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = top.Close() }()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(top.Fd()), &st); err != nil {
+		return nil, err
+	}
+	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777}, nil
+}
+
+// emptyDirectory fails unless a file system holds nothing.
+func emptyDirectory(f Found) error {
+	top, err := openTop(f)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = top.Close() }()
+	entries, err := top.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != lostAndFound {
+			return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, e.Name())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func foundAt(t *testing.T, path string) Found {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(path, &st))
+	return Found{Path: path, Kind: Directory, Number: st.Dev, Root: path}
+}
+
+func nobody() error { return nil }
+
+// tree makes a tenant's directory, with all that could lead out of it.
+func tree(t *testing.T) (top, outside string) {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	top, outside = filepath.Join(base, "top"), filepath.Join(base, "outside")
+	for _, dir := range []string{"a/b/c", "d", "lost+found/x", "many"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(top, dir), 0o755))
+	}
+	require.NoError(t, os.MkdirAll(outside, 0o755))
+	keep := filepath.Join(outside, "keep")
+	require.NoError(t, os.WriteFile(keep, []byte("kept"), 0o600))
+	for at, to := range map[string]string{"a/link": outside, "a/up": "../../outside", "d/file": keep, "d/root": "/"} {
+		require.NoError(t, os.Symlink(to, filepath.Join(top, at)))
+	}
+	require.NoError(t, os.Link(keep, filepath.Join(top, "a/hard")))
+	require.NoError(t, unix.Mkfifo(filepath.Join(top, "a/b/pipe"), 0o600))
+	for i := range 3 * batch {
+		require.NoError(t, os.WriteFile(filepath.Join(top, "many", fmt.Sprint(i)), nil, 0o600))
+	}
+	deep := top
+	for range 3 * deepest {
+		deep = filepath.Join(deep, "deep")
+		require.NoError(t, os.Mkdir(deep, 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(deep, "bottom"), nil, 0o600))
+	require.NoError(t, os.Chmod(top, 0o700))
+	return top, outside
+}
+
+// All is deleted, whatever leads out stays, and the topmost directory is what it was.
+func TestDeleteFiles(t *testing.T) {
+	top, outside := tree(t)
+	f := foundAt(t, top)
+	require.ErrorContains(t, Empty(f), "perhaps more")
+	require.NoError(t, DeleteFiles(t.Context(), f, &Owner{UID: os.Getuid(), GID: os.Getgid(), Mode: 0o2775}, NewPace(0), nobody))
+	require.NoError(t, Empty(f))
+	left, err := os.ReadDir(top)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	left, err = os.ReadDir(filepath.Join(top, lostAndFound))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	kept, err := os.ReadFile(filepath.Join(outside, "keep"))
+	require.NoError(t, err)
+	require.Equal(t, "kept", string(kept))
+	owner, err := OwnerOf(f)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o2775, owner.Mode)
+	require.NoError(t, DeleteFiles(t.Context(), f, owner, NewPace(0), nobody), "again")
+}
+
+// It ends where somebody comes to use it, goes no faster than it may, and goes on later.
+func TestDeleteFilesIsInterrupted(t *testing.T) {
+	top, _ := tree(t)
+	f := foundAt(t, top)
+	used := errors.New("a person looks at it")
+	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), func() error { return used }), used)
+	require.ErrorContains(t, Empty(f), "perhaps more")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, DeleteFiles(ctx, f, nil, NewPace(100), nobody), context.DeadlineExceeded)
+	left, err := os.ReadDir(top)
+	require.NoError(t, err)
+	require.NotEmpty(t, left)
+	require.NoError(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody))
+	require.NoError(t, Empty(f))
+}
+
+// Where a link or another file system has come in its place, nothing is touched.
+func TestDeleteFilesOfSomethingElse(t *testing.T) {
+	top, outside := tree(t)
+	f := foundAt(t, top)
+	require.NoError(t, os.Rename(top, top+"-moved"))
+	require.NoError(t, os.Symlink(outside, top))
+	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), unix.ELOOP)
+	require.NoError(t, os.Remove(top))
+	require.NoError(t, os.Mkdir(top, 0o755))
+	f.Number++
+	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "another file system is there")
+	_, err := os.Stat(filepath.Join(outside, "keep"))
+	require.NoError(t, err)
+}
+
+// A tenant's process that swaps directories for links while they are deleted leads nowhere.
+func TestDeleteFilesWhileDirectoriesBecomeLinks(t *testing.T) {
+	top, outside := tree(t)
+	f := foundAt(t, top)
+	ctx, stop := context.WithCancel(t.Context())
+	swapped := make(chan struct{})
+	go func() {
+		defer close(swapped)
+		at := filepath.Join(top, "swap")
+		for ctx.Err() == nil {
+			_ = os.MkdirAll(filepath.Join(at, "sub"), 0o755)
+			_ = os.Rename(at, at+"-away")
+			_ = os.Symlink(outside, at)
+			_ = os.Remove(at)
+			_ = os.RemoveAll(at + "-away")
+		}
+	}()
+	for range 20 {
+		_ = DeleteFiles(ctx, f, nil, NewPace(0), nobody) // it may fail as it likes
+	}
+	stop()
+	<-swapped
+	_, err := os.Stat(filepath.Join(outside, "keep"))
+	require.NoError(t, err)
+	require.NoError(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody))
+}

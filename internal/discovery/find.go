@@ -1,0 +1,299 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
+)
+
+// A Kind is what lies at a path.
+type Kind string
+
+// The kinds.
+const (
+	Filesystem Kind = "Filesystem" // the whole of one, mounted there
+	Directory  Kind = "Directory"  // part of a file system that others share
+	Device     Kind = "Device"     // a block device, or a link to one
+)
+
+// Sharing says which directories that share a file system are taken.
+type Sharing int
+
+// In the order of what is taken.
+const (
+	NoDirectories  Sharing = iota
+	BindMounts             // directories that are mounted there
+	AllDirectories         // all others, too
+)
+
+// A Class is where to look, and for what.
+type Class struct {
+	Name      string
+	Directory string
+	Pattern   string // of names, as path.Match has it; empty: all
+	Block     bool   // devices alone
+	Sharing   Sharing
+	Files     bool // delete files of a released file system; false: keep them
+	Device    Erasure
+}
+
+// A Found is what lies at one path.
+type Found struct {
+	Class string
+	Path  string
+	Kind  Kind
+	Size  int64  // bytes
+	Disk  string // tells it from all others
+	// Problem says why it is nothing that a volume can be made of; empty if one can.
+	Problem string
+
+	// Number is that of the device, or of the device of the file system.
+	Number uint64
+	// Root of the file system that is mounted; / for the whole.
+	Root string
+	uuid string
+}
+
+// Host is what a Finder needs of the machine.
+type Host struct {
+	Mounts func() ([]*mountinfo.Info, error)
+	Device func(number uint64) (disk.Device, error)
+	// UUID returns that of the file system on a device.
+	UUID func(ctx context.Context, device string) (string, error)
+	// Number returns the number of the block device that a path leads to.
+	Number func(path string) (uint64, error)
+}
+
+// A Finder looks for volumes.
+type Finder struct {
+	Host  Host
+	uuids map[string]string // by device and mount, so that a disk is asked once
+}
+
+// Find returns what lies in the directories of the classes, in the order of the paths.
+// What is refused is among it, with the reason.
+func (f *Finder) Find(ctx context.Context, classes []Class) ([]Found, error) {
+	mounts, err := f.Host.Mounts()
+	if err != nil {
+		return nil, fmt.Errorf("discover volumes: read the mounts: %w", err)
+	}
+	asked := f.uuids
+	f.uuids = map[string]string{}
+	var all []Found
+	for _, c := range classes {
+		entries, err := entriesOf(c)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range entries {
+			one := Found{Class: c.Name, Path: filepath.Join(c.Directory, name)}
+			if err := f.look(ctx, &one, c, mounts, asked); err != nil {
+				one.Problem = err.Error()
+			}
+			all = append(all, one)
+		}
+	}
+	refuseShared(all)
+	slices.SortFunc(all, func(a, b Found) int { return strings.Compare(a.Path, b.Path) })
+	return all, nil
+}
+
+// entriesOf lists the names in the directory of a class. A node without it has none.
+func entriesOf(c Class) ([]string, error) {
+	resolved, err := filepath.EvalSymlinks(c.Directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("discover volumes of StorageClass %s: %w", c.Name, err)
+	}
+	if resolved != c.Directory {
+		return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s leads over a link to %s; name that one", c.Name, c.Directory, resolved)
+	}
+	list, err := os.ReadDir(c.Directory)
+	if err != nil {
+		return nil, fmt.Errorf("discover volumes of StorageClass %s: %w", c.Name, err)
+	}
+	var out []string
+	for _, e := range list {
+		if c.Pattern != "" {
+			if fits, err := path.Match(c.Pattern, e.Name()); err != nil {
+				return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
+			} else if !fits {
+				continue
+			}
+		}
+		out = append(out, e.Name())
+	}
+	return out, nil
+}
+
+// look finds out what lies at a path; its error says why that is no volume.
+func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
+	info, err := os.Lstat(one.Path)
+	if err != nil {
+		return err
+	}
+	target := info
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if target, err = os.Stat(one.Path); err != nil {
+			return fmt.Errorf("it is a link that leads nowhere: %w", err)
+		}
+		if target.Mode()&fs.ModeDevice == 0 || target.Mode()&fs.ModeCharDevice != 0 {
+			return errors.New("it is a link, and leads to no block device; mount the file system here instead")
+		}
+	}
+	switch {
+	case target.Mode()&fs.ModeDevice != 0 && target.Mode()&fs.ModeCharDevice == 0:
+		return f.lookAtDevice(one)
+	case !target.IsDir():
+		return errors.New("it is neither a directory nor a block device")
+	case c.Block:
+		one.Kind = Directory
+		return errors.New("volumeMode is Block, and it is no block device; put a link to one of /dev/disk/by-id here")
+	}
+	return f.lookAtDirectory(ctx, one, c, mounts, asked)
+}
+
+func (f *Finder) lookAtDevice(one *Found) error {
+	one.Kind = Device
+	number, err := f.Host.Number(one.Path)
+	if err != nil {
+		return err
+	}
+	d, err := f.Host.Device(number)
+	if err != nil {
+		return err
+	}
+	one.Number, one.Size, one.Disk = number, int64(d.Size), d.ID
+	switch {
+	case d.ID == "":
+		return fmt.Errorf("%s cannot be told from other disks: it has neither a WWN nor a serial number", d.Path)
+	case d.ReadOnly:
+		return fmt.Errorf("%s is read-only", d.Path)
+	case d.Size == 0:
+		return fmt.Errorf("%s has no size", d.Path)
+	}
+	return nil
+}
+
+func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
+	at, count := mountAt(mounts, one.Path)
+	one.Kind = Filesystem
+	if count == 0 {
+		if one.Kind = Directory; c.Sharing < AllDirectories {
+			return errors.New("nothing is mounted here: it is a plain directory; mount a file system, or give the class directories: All")
+		}
+		if at = mountOf(mounts, one.Path); at == nil {
+			return errors.New("no mount is found that it is on")
+		}
+	}
+	if count > 1 {
+		return fmt.Errorf("%d file systems are mounted here on one another; unmount all but one", count)
+	}
+	rel := strings.TrimPrefix(strings.TrimPrefix(one.Path, at.Mountpoint), "/")
+	one.Root = path.Join(at.Root, rel)
+	if one.Root != "/" {
+		if one.Kind = Directory; c.Sharing < BindMounts {
+			return fmt.Errorf("it is a directory of a file system that others share (%s); give the class directories: BindMounts", one.Root)
+		}
+	}
+	if slices.Contains(strings.Split(at.Options, ","), "ro") || slices.Contains(strings.Split(at.VFSOptions, ","), "ro") {
+		return errors.New("it is mounted read-only")
+	}
+	one.Number = unix.Mkdev(uint32(at.Major), uint32(at.Minor))
+	var st unix.Stat_t
+	if err := unix.Stat(one.Path, &st); err != nil {
+		return err
+	}
+	if st.Dev != one.Number {
+		return fmt.Errorf("a file system of kind %s cannot be told from others by its device", at.FSType)
+	}
+	if err := f.recognise(ctx, one, at, asked); err != nil {
+		return err
+	}
+	var size unix.Statfs_t
+	if err := unix.Statfs(one.Path, &size); err != nil {
+		return err
+	}
+	one.Size = int64(size.Blocks) * size.Frsize
+	return nil
+}
+
+// recognise finds the UUID of the file system, which the device is asked for once in the life
+// of a mount.
+func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, asked map[string]string) error {
+	d, err := f.Host.Device(one.Number)
+	if err != nil {
+		return fmt.Errorf("a file system of kind %s lies on no disk of this node: %w", at.FSType, err)
+	}
+	key := fmt.Sprintf("%d %d %s", one.Number, at.ID, d.ID)
+	uuid := asked[key]
+	if uuid == "" {
+		if uuid, err = f.Host.UUID(ctx, d.Path); err != nil {
+			return err
+		}
+		if uuid == "" {
+			return fmt.Errorf("the file system on %s has no UUID, by which it could be told from others", d.Path)
+		}
+	}
+	f.uuids[key] = uuid
+	one.uuid, one.Disk = uuid, "fs-"+uuid
+	if one.Root != "/" {
+		one.Disk += ":" + one.Root
+	}
+	return nil
+}
+
+// mountAt returns the mount on a path, and how many there are.
+func mountAt(all []*mountinfo.Info, path string) (at *mountinfo.Info, count int) {
+	for _, m := range all {
+		if m.Mountpoint == path {
+			at = m
+			count++
+		}
+	}
+	return at, count
+}
+
+// mountOf returns the mount that a path is on.
+func mountOf(all []*mountinfo.Info, path string) (on *mountinfo.Info) {
+	for _, m := range all {
+		if Within(path, m.Mountpoint) && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
+			on = m
+		}
+	}
+	return on
+}
+
+// Within reports whether a path is another, or lies below it.
+func Within(path, above string) bool {
+	return path == above || strings.HasPrefix(path, strings.TrimSuffix(above, "/")+"/")
+}
+
+// refuseShared refuses what two paths lead to.
+func refuseShared(all []Found) {
+	for i := range all {
+		for j := range all {
+			a, b := &all[i], &all[j]
+			if i == j || a.Disk == "" || b.Disk == "" {
+				continue
+			}
+			same := a.Disk == b.Disk || a.uuid != "" && a.uuid == b.uuid && (Within(a.Root, b.Root) || Within(b.Root, a.Root))
+			if same && a.Problem == "" {
+				a.Problem = fmt.Sprintf("%s leads to the same (%s); leave one of them", b.Path, b.Disk)
+			}
+		}
+	}
+}

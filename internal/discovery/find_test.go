@@ -1,0 +1,221 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
+)
+
+// A place is a directory of a class with what is pretended of it.
+type place struct {
+	t      *testing.T
+	dir    string
+	number uint64 // of the device that the directory is really on
+	mounts []*mountinfo.Info
+	uuid   string
+	asked  int
+	finder Finder
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(dir, &st))
+	p := &place{t: t, dir: dir, number: st.Dev, uuid: "u-1"}
+	p.finder = Finder{Host: Host{
+		Mounts: func() ([]*mountinfo.Info, error) { return p.mounts, nil },
+		Device: func(n uint64) (disk.Device, error) {
+			if n != p.number {
+				return disk.Device{}, errors.New("no such device")
+			}
+			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Size: 1 << 30}, nil
+		},
+		Number: func(string) (uint64, error) { return p.number, nil },
+		UUID: func(context.Context, string) (string, error) {
+			p.asked++
+			return p.uuid, nil
+		},
+	}}
+	p.mount("/", "/")
+	return p
+}
+
+func (p *place) mount(at, root string) *mountinfo.Info {
+	m := &mountinfo.Info{ID: 10 + len(p.mounts), Major: int(unix.Major(p.number)), Minor: int(unix.Minor(p.number)), Root: root, Mountpoint: at, FSType: "xfs", Options: "rw"}
+	p.mounts = append(p.mounts, m)
+	return m
+}
+
+func (p *place) make(name string) string {
+	p.t.Helper()
+	at := filepath.Join(p.dir, name)
+	require.NoError(p.t, os.Mkdir(at, 0o755))
+	return at
+}
+
+func (p *place) find(change ...func(*Class)) map[string]Found {
+	p.t.Helper()
+	c := Class{Name: "fast", Directory: p.dir}
+	for _, f := range change {
+		f(&c)
+	}
+	all, err := p.finder.Find(p.t.Context(), []Class{c})
+	require.NoError(p.t, err)
+	out := map[string]Found{}
+	for _, f := range all {
+		out[filepath.Base(f.Path)] = f
+	}
+	return out
+}
+
+func TestFind(t *testing.T) {
+	p := newPlace(t)
+	p.mount(p.make("whole"), "/")
+	p.mounts = p.mounts[1:] // the whole is mounted nowhere else
+	require.NoError(t, os.Symlink(t.TempDir(), filepath.Join(p.dir, "link")))
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(p.dir, "dangling")))
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "file"), nil, 0o600))
+	p.make("plain")
+	all := p.find()
+	require.Len(t, all, 5)
+	whole := all["whole"]
+	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", uuid: "u-1"}, whole)
+	require.Positive(t, whole.Size)
+	for name, says := range map[string]string{
+		"link": "leads to no block device", "dangling": "leads nowhere", "file": "neither a directory nor a block device", "plain": "it is a plain directory",
+	} {
+		require.Contains(t, all[name].Problem, says, name)
+		require.Empty(t, all[name].Disk, name)
+	}
+	p.find()
+	require.Equal(t, 1, p.asked, "a disk is asked once in the life of a mount")
+	require.Contains(t, p.find(func(c *Class) { c.Block = true })["whole"].Problem, "volumeMode is Block")
+	require.Len(t, p.find(func(c *Class) { c.Pattern = "w*" }), 1)
+}
+
+func TestFindOfDirectories(t *testing.T) {
+	p := newPlace(t)
+	p.mount(p.make("a"), "/srv/a")
+	p.mount(p.make("b"), "/srv/b")
+	require.Contains(t, p.find()["a"].Problem, "directories: BindMounts")
+	bound := func(c *Class) { c.Sharing = BindMounts }
+	all := p.find(bound)
+	require.Empty(t, all["a"].Problem)
+	require.Equal(t, "fs-u-1:/srv/a", all["a"].Disk)
+	require.Equal(t, Directory, all["a"].Kind)
+	p.make("plain")
+	require.Contains(t, p.find(bound)["plain"].Problem, "plain directory")
+	plain := p.find(func(c *Class) { c.Sharing = AllDirectories })["plain"]
+	require.Empty(t, plain.Problem)
+	require.Equal(t, "fs-u-1:"+p.dir+"/plain", plain.Disk)
+
+	p.mount(p.make("below"), "/srv/a/below")
+	all = p.find(bound)
+	for _, name := range []string{"a", "below"} {
+		require.Contains(t, all[name].Problem, "leads to the same", name)
+	}
+	require.Empty(t, all["b"].Problem)
+}
+
+func TestFindOfMountsThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(p *place, at string)
+		says string
+	}{
+		"read-only":    {func(p *place, at string) { p.mount(at, "/").Options = "ro,relatime" }, "read-only"},
+		"two on one":   {func(p *place, at string) { p.mount(at, "/"); p.mount(at, "/") }, "2 file systems are mounted here"},
+		"without UUID": {func(p *place, at string) { p.uuid = ""; p.mount(at, "/") }, "has no UUID"},
+		"of no device": {func(p *place, at string) { p.mount(at, "/").Minor++ }, "cannot be told from others by its device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			c.make(p, p.make("x"))
+			require.Contains(t, p.find()["x"].Problem, c.says)
+		})
+	}
+}
+
+// What cannot be looked at is an error, and no absence; a node without the directory has none.
+func TestFindOfDirectoriesThatLead(t *testing.T) {
+	p := newPlace(t)
+	at := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(p.dir, at))
+	_, err := p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: at}})
+	require.ErrorContains(t, err, "leads over a link to "+p.dir)
+	none, err := p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: "/there/is/none"}})
+	require.NoError(t, err)
+	require.Empty(t, none)
+	p.make("a")
+	_, err = p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: p.dir, Pattern: "[a"}})
+	require.ErrorContains(t, err, `namePattern "[a"`)
+}
+
+func TestUnused(t *testing.T) {
+	number := unix.Mkdev(8, 16)
+	mount := func(at, root string) *mountinfo.Info {
+		return &mountinfo.Info{Major: 8, Minor: 16, Mountpoint: at, Root: root}
+	}
+	other := &mountinfo.Info{Major: 0, Minor: 5, Mountpoint: "/mnt/fast/a/deep", Root: "/"}
+	whole := Found{Path: "/mnt/fast/a", Kind: Filesystem, Number: number, Root: "/"}
+	part := Found{Path: "/mnt/fast/a", Kind: Directory, Number: number, Root: "/srv/a"}
+	device := Found{Path: "/mnt/fast/a", Kind: Device, Number: number}
+	for name, c := range map[string]struct {
+		of     Found
+		mounts []*mountinfo.Info
+		says   string
+	}{
+		"nobody":                 {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/")}, ""},
+		"a pod":                  {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/var/lib/kubelet/pods/x", "/")}, "mounted on /var/lib/kubelet/pods/x as well"},
+		"a person, in part":      {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/home/x", "/some/where")}, "mounted on /home/x as well"},
+		"something in it":        {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), other}, "/mnt/fast/a/deep is mounted in it"},
+		"unmounted":              {whole, nil, "mounted 0 times"},
+		"mounted twice":          {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/mnt/fast/a", "/")}, "mounted 2 times"},
+		"what it is a part of":   {part, []*mountinfo.Info{mount("/data", "/"), mount("/mnt/fast/a", "/srv/a"), mount("/mnt/fast/b", "/srv/b")}, ""},
+		"a part in use":          {part, []*mountinfo.Info{mount("/data", "/"), mount("/mnt/fast/a", "/srv/a"), mount("/pod", "/srv/a/sub")}, "mounted on /pod as well"},
+		"a device":               {device, []*mountinfo.Info{other}, ""},
+		"a device, by somebody":  {device, []*mountinfo.Info{mount("/home/x", "/")}, "it is mounted on /home/x"},
+		"a name that only looks": {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), {Mountpoint: "/mnt/fast/ab", Root: "/"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Unused(c.of, c.mounts)
+			if c.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
+func TestLedger(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state", "discovered.json")
+	l, err := ReadLedger(file)
+	require.NoError(t, err)
+	require.Empty(t, l)
+	l["naa.5000"] = Entry{Path: "/mnt/a", Volume: "pv-1", Offset: 7, Owner: &Owner{Mode: 0o755}}
+	require.NoError(t, l.Write(file))
+	again, err := ReadLedger(file)
+	require.NoError(t, err)
+	require.Equal(t, l, again)
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("{", 9)), 0o600))
+	_, err = ReadLedger(file)
+	require.ErrorContains(t, err, "nothing is offered or cleaned until it can be read")
+	e := Entry{}
+	for range 2 * keptCleaned {
+		e.Volume += "x"
+		e = e.Clean()
+	}
+	require.Len(t, e.Cleaned, keptCleaned)
+	require.True(t, e.cleaned(e.Volume))
+}

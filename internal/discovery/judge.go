@@ -1,0 +1,131 @@
+package discovery
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A Volume is what a PersistentVolume of this node says.
+type Volume struct {
+	Name, UID string
+	Class     string
+	Path      string
+	Disk      string
+	Claim     string // NAMESPACE/NAME of its claim; empty where it has none
+	ClaimUID  string
+	Released  bool // and its claim is gone
+	Delete    bool // its reclaim policy
+	Deleting  bool
+}
+
+// A State is what becomes of one path; the API has the same words.
+type State string
+
+// The states.
+const (
+	Ready    State = "Ready"    // a PersistentVolume may be made of it
+	Provided State = "Provided" // it has one, which is not released
+	Cleaning State = "Cleaning" // it is to be cleaned, or being cleaned
+	Cleaned  State = "Cleaned"  // the PersistentVolume can be deleted
+	Kept     State = "Kept"     // released, and left as it is
+	Refused  State = "Refused"
+	Missing  State = "Missing"
+)
+
+// A Verdict is what becomes of one path.
+type Verdict struct {
+	State   State
+	Message string
+	// Prove: it is Ready once its emptiness is proved, and else Refused.
+	Prove bool
+	// Entry is what to remember; it has to be on disk before anybody hears of the verdict.
+	Entry Entry
+}
+
+// Judge decides what becomes of what was found at one path, of which e is remembered. v is
+// its PersistentVolume, and found is nil where there is nothing. clean is false if the class
+// keeps what is released, or there is no class any more. Only a released PersistentVolume
+// of the disk that lies there, which was the last to be made of it and was bound to the
+// claim that it names, has anything cleaned.
+func Judge(found *Found, e Entry, v *Volume, clean bool) Verdict {
+	out := Verdict{Entry: e}
+	say := func(s State, format string, args ...any) Verdict {
+		out.State, out.Message = s, fmt.Sprintf(format, args...)
+		return out
+	}
+	if v == nil {
+		return judgeFree(found, e)
+	}
+	out.Entry.Offered = false
+	switch {
+	case found == nil:
+		return say(Missing, "PersistentVolume %s was made of %s, and there is nothing at %s; bring it back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
+	case found.Disk == "" || found.Problem != "":
+		return say(Missing, "PersistentVolume %s was made of %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
+	case found.Disk != v.Disk:
+		out.Entry = e // of another disk, which has no PersistentVolume
+		return say(Refused, "another disk is at %s: it is %s, and PersistentVolume %s was made of %s; nothing is done with it", v.Path, found.Disk, v.Name, v.Disk)
+	}
+	out.Entry.Path = found.Path
+	known := e.Volume == "" || e.Volume == v.UID || e.cleaned(e.Volume)
+	switch {
+	case e.cleaned(v.UID) && known && v.Released && v.Delete && v.ClaimUID == e.Claim:
+		return say(Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name)
+	case e.cleaned(v.UID) && (!known || v.Released):
+		return say(Refused, "it was cleaned after PersistentVolume %s, which is there again; was the API server restored from a backup? Delete it", v.Name)
+	case !known && (v.Released || v.Deleting):
+		return say(Refused, "it was handed out later than by PersistentVolume %s (%s); was the API server restored from a backup? Nothing is cleaned", v.Name, v.UID)
+	}
+	if !v.Released {
+		out.Entry.Volume = v.UID
+		if e.Volume != v.UID {
+			out.Entry.Claim, out.Entry.Offset = "", 0
+		}
+		// Somebody may give it to another claim before it is deleted.
+		out.Entry.Cleaned = slices.DeleteFunc(slices.Clone(e.Cleaned), func(uid string) bool { return uid == v.UID })
+		if v.ClaimUID != "" {
+			out.Entry.Claim = v.ClaimUID
+		}
+		return say(Provided, "")
+	}
+	out.Entry.Volume = v.UID
+	switch {
+	case !v.Delete:
+		return say(Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+	case v.Deleting:
+		return say(Refused, "somebody has deleted PersistentVolume %s before it was cleaned", v.Name)
+	case !clean:
+		return say(Kept, "its claim %s is gone, and its class says Keep, or is not discovered any more: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+	case e.Volume == v.UID && e.Claim != "" && v.ClaimUID != e.Claim:
+		return say(Refused, "PersistentVolume %s was bound to another claim than %s since; nothing is cleaned", v.Name, v.Claim)
+	}
+	out.Entry.Claim = v.ClaimUID
+	return say(Cleaning, "its claim %s is gone", v.Claim)
+}
+
+// judgeFree is Judge where there is no PersistentVolume.
+func judgeFree(found *Found, e Entry) Verdict {
+	out := Verdict{State: Refused, Entry: e}
+	out.Entry.Offered = false
+	switch {
+	case found == nil:
+		out.State, out.Message = Missing, "there is nothing here"
+		return out
+	case found.Problem != "":
+		out.Message = found.Problem
+		return out
+	}
+	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
+	if !e.Offered {
+		out.Entry.Offer++
+		// Its PersistentVolume was deleted by hand, whoever had it.
+		out.Prove = e.Volume != "" && !e.cleaned(e.Volume)
+	}
+	return out
+}
+
+// NotProved is the verdict where the emptiness that it requires cannot be proved.
+func (v Verdict) NotProved(was Entry, why error) Verdict {
+	was.Offered = false
+	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("its PersistentVolume was deleted before it was cleaned, and %v", why)}
+}

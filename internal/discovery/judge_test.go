@@ -1,0 +1,111 @@
+package discovery
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const aDisk = "naa.5000c500a1b2c3d4"
+
+func found(change ...func(*Found)) *Found {
+	f := &Found{Class: "fast", Path: "/mnt/fast/a", Kind: Device, Disk: aDisk, Size: 1 << 30}
+	for _, c := range change {
+		c(f)
+	}
+	return f
+}
+
+func volume(change ...func(*Volume)) *Volume {
+	v := &Volume{Name: "static-a", UID: "pv-1", Class: "fast", Path: "/mnt/fast/a", Disk: aDisk, Delete: true, Claim: "db/data", ClaimUID: "claim-1"}
+	for _, c := range change {
+		c(v)
+	}
+	return v
+}
+
+func released(v *Volume) { v.Released = true }
+
+// Only the last PersistentVolume of the disk that is there, once its claim is gone, has
+// anything cleaned.
+func TestJudge(t *testing.T) {
+	handedOut := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}
+	for name, c := range map[string]struct {
+		found *Found
+		entry Entry
+		of    *Volume
+		keep  bool
+		want  State
+		says  string
+	}{
+		"new":                           {found: found(), want: Ready},
+		"nothing":                       {want: Missing},
+		"something refused":             {found: found(func(f *Found) { f.Problem = "read-only" }), want: Refused, says: "read-only"},
+		"bound":                         {found: found(), of: volume(), want: Provided},
+		"released":                      {found: found(), entry: handedOut, of: volume(released), want: Cleaning},
+		"released unseen":               {found: found(), of: volume(released), want: Cleaning},
+		"of a claim unseen":             {found: found(), entry: Entry{Volume: "pv-1"}, of: volume(released), want: Cleaning},
+		"retained":                      {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Delete = false }), want: Kept},
+		"its class keeps":               {found: found(), entry: handedOut, of: volume(released), keep: true, want: Kept},
+		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: volume(released), want: Refused, says: "another claim"},
+		"another disk":                  {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
+		"another disk, in use":          {found: found(), of: volume(func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
+		"the disk is gone":              {entry: handedOut, of: volume(released), want: Missing, says: "there is nothing at /mnt/fast/a"},
+		"gone while in use":             {entry: handedOut, of: volume(), want: Missing},
+		"unmounted":                     {found: found(func(f *Found) { f.Disk, f.Problem = "", "nothing is mounted here" }), entry: handedOut, of: volume(), want: Missing, says: "nothing is mounted here"},
+		"being deleted":                 {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Deleting = true }), want: Refused, says: "somebody has deleted"},
+		"clean":                         {found: found(), entry: handedOut.Clean(), of: volume(released), want: Cleaned},
+		"handed out since":              {found: found(), entry: Entry{Volume: "pv-2"}, of: volume(released), want: Refused, says: "restored from a backup"},
+		"a clean one is back":           {found: found(), entry: Entry{Volume: "pv-2", Cleaned: []string{"pv-1"}}, of: volume(released), want: Refused, says: "there again"},
+		"a clean one is bound":          {found: found(), entry: handedOut.Clean(), of: volume(), want: Provided},
+		"a clean one was bound, unseen": {found: found(), entry: handedOut.Clean(), of: volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), want: Refused, says: "there again"},
+		"the next one":                  {found: found(), entry: Entry{Volume: "pv-0", Cleaned: []string{"pv-0"}}, of: volume(released), want: Cleaning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Judge(c.found, c.entry, c.of, !c.keep)
+			require.Equal(t, c.want, got.State, got.Message)
+			require.Contains(t, got.Message, c.says)
+			require.False(t, got.Prove)
+			if c.want != Ready {
+				require.False(t, got.Entry.Offered)
+			}
+		})
+	}
+}
+
+// What was handed out and was not cleaned is offered again only where it is empty.
+func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
+	was := Judge(found(), Entry{}, volume(), true).Entry
+	require.Equal(t, Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}, was)
+	v := Judge(found(), was, nil, true)
+	require.Equal(t, Ready, v.State)
+	require.True(t, v.Prove)
+	refused := v.NotProved(was, errors.New("it holds a file"))
+	require.Equal(t, Refused, refused.State)
+	require.Equal(t, was, refused.Entry)
+	require.Contains(t, refused.Message, "it holds a file")
+}
+
+// Each offer has a number of its own, and what is offered stays so.
+func TestOffersAreCounted(t *testing.T) {
+	first := Judge(found(), Entry{}, nil, true)
+	require.EqualValues(t, 1, first.Entry.Offer)
+	again := Judge(found(), first.Entry, nil, true)
+	require.Equal(t, first, again)
+	provided := Judge(found(), first.Entry, volume(), true)
+	cleaning := Judge(found(), provided.Entry, volume(released), true)
+	require.Equal(t, Cleaning, cleaning.State)
+	second := Judge(found(), cleaning.Entry.Clean(), nil, true)
+	require.Equal(t, Ready, second.State)
+	require.EqualValues(t, 2, second.Entry.Offer)
+	require.False(t, second.Prove)
+}
+
+// One that was clean and was given to another claim meanwhile is cleaned after that, too.
+func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
+	clean := Entry{Volume: "pv-1", Claim: "claim-1"}.Clean()
+	again := Judge(found(), clean, volume(func(v *Volume) { v.ClaimUID = "claim-2" }), true)
+	require.Equal(t, Provided, again.State)
+	require.Equal(t, Cleaning, Judge(found(), again.Entry, volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true).State)
+}

@@ -1,0 +1,107 @@
+package discovery
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+)
+
+// An Entry is what a node remembers of a disk or a file system.
+type Entry struct {
+	Path string `json:"path"`
+	// Volume is the UID of the PersistentVolume that was last made of it, and Claim that of
+	// the claim that was last bound to this.
+	Volume string `json:"volume,omitempty"`
+	Claim  string `json:"claim,omitempty"`
+	// Cleaned are the UIDs of PersistentVolumes after which it was cleaned, the newest last.
+	Cleaned []string `json:"cleaned,omitempty"`
+	// Offset is up to where it is erased after Volume.
+	Offset int64 `json:"offset,omitempty"`
+	// Offer is how often it was offered, and Offered whether it is at present.
+	Offer   int64 `json:"offer,omitempty"`
+	Offered bool  `json:"offered,omitempty"`
+	// Owner is what its topmost directory was like when it was first offered.
+	Owner *Owner `json:"owner,omitempty"`
+}
+
+// An Owner is of whom a directory is, and what they may do with it.
+type Owner struct {
+	UID  int    `json:"uid"`
+	GID  int    `json:"gid"`
+	Mode uint32 `json:"mode"`
+}
+
+// keptCleaned bounds what an entry remembers.
+const keptCleaned = 32
+
+func (e Entry) cleaned(volume string) bool { return slices.Contains(e.Cleaned, volume) }
+
+// Equal reports whether two entries say the same.
+func (e Entry) Equal(other Entry) bool { return reflect.DeepEqual(e, other) }
+
+// Clean returns the entry of what was cleaned after its volume.
+func (e Entry) Clean() Entry {
+	e.Cleaned = append(slices.Clone(e.Cleaned), e.Volume)
+	e.Cleaned = e.Cleaned[max(0, len(e.Cleaned)-keptCleaned):]
+	e.Offset = 0
+	return e
+}
+
+// A Ledger has the entries by Found.Disk.
+type Ledger map[string]Entry
+
+// ReadLedger returns an empty ledger where none was written. One that cannot be read is an
+// error: nobody can tell then what was handed out to whom.
+func ReadLedger(file string) (Ledger, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return Ledger{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was handed out: %w", err)
+	}
+	out := Ledger{}
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, fmt.Errorf("read what was handed out: %s: %w; nothing is offered or cleaned until it can be read; if it is beyond repair, delete the released PersistentVolumes of this node, clean their disks by hand, and remove it", file, err)
+	}
+	return out, nil
+}
+
+// Write replaces the file so that a crash leaves the old one or the new.
+func (l Ledger) Write(file string) error {
+	if err := l.write(file); err != nil {
+		return fmt.Errorf("write down what is handed out: %w", err)
+	}
+	return nil
+}
+
+func (l Ledger) write(file string) error {
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

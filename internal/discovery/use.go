@@ -1,0 +1,114 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+)
+
+// Unused fails while anything of a file system is mounted beside the mount where it was
+// found, or anything is mounted in it: a pod may still have it, or a person look at it. Of a
+// device, nothing may be mounted.
+func Unused(f Found, mounts []*mountinfo.Info) error {
+	own := 0
+	for _, m := range mounts {
+		if f.Kind != Device && m.Mountpoint != f.Path && Within(m.Mountpoint, f.Path) {
+			return fmt.Errorf("%s is mounted in it; unmount that", m.Mountpoint)
+		}
+		if unix.Mkdev(uint32(m.Major), uint32(m.Minor)) != f.Number {
+			continue
+		}
+		switch {
+		case f.Kind == Device:
+			return fmt.Errorf("it is mounted on %s; unmount that", m.Mountpoint)
+		case m.Mountpoint == f.Path && m.Root == f.Root:
+			own++
+		case Within(m.Root, f.Root):
+			return fmt.Errorf("it is mounted on %s as well; unmount that", m.Mountpoint)
+		}
+	}
+	if own != 1 && f.Kind == Filesystem {
+		return fmt.Errorf("it is mounted %d times on %s", own, f.Path)
+	}
+	return nil
+}
+
+// OnHost is the machine, with the host's programs.
+func OnHost(run exec.Interface) Host {
+	return Host{
+		Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) },
+		Device: disk.OnHost().Device,
+		Number: disk.NumberOf,
+		UUID: func(ctx context.Context, device string) (string, error) {
+			out, err := run.CommandContext(ctx, "blkid", "-p", "-o", "value", "-s", "UUID", "--", device).Output()
+			if err != nil {
+				return "", fmt.Errorf("ask for the UUID of the file system on %s: %w", device, err)
+			}
+			return strings.TrimSpace(string(out)), nil
+		},
+	}
+}
+
+// taken are signatures of devices that belong to others, whoever may be asleep.
+var taken = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
+
+// Offerable fails if a device belongs to somebody: as part of another, as one of flexlvm's
+// volumes, or because it says so.
+func Offerable(ctx context.Context, run exec.Interface, f Found) error {
+	if f.Kind != Device {
+		return nil
+	}
+	d, err := disk.OnHost().Device(f.Number)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(d.Holders) > 0:
+		return fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
+	case d.Partitions:
+		return errors.New("it has partitions; put links to these here")
+	case strings.HasPrefix(d.Mapping, "flexlvm-"):
+		return errors.New("it is a volume of flexlvm")
+	}
+	if strings.HasPrefix(d.ID, "dm-LVM-") {
+		tags, err := run.CommandContext(ctx, "lvs", "--noheadings", "--readonly", "-o", "lv_tags", "--", d.Path).Output()
+		if err != nil {
+			return fmt.Errorf("ask for the tags of logical volume %s: %w", d.Path, err)
+		}
+		if strings.Contains(string(tags), "flexlvm") {
+			return errors.New("it is a volume of flexlvm")
+		}
+	}
+	dev, _, err := openDevice(f)
+	if err != nil {
+		return err
+	}
+	if err := dev.Close(); err != nil {
+		return err
+	}
+	return NotTaken(ctx, run, d.Path)
+}
+
+// NotTaken fails if a device says that it is part of another. Tenants can write that, too.
+func NotTaken(ctx context.Context, run exec.Interface, device string) error {
+	found, err := lvm.Signatures(ctx, run, device)
+	if err != nil {
+		return err
+	}
+	for _, line := range found {
+		for _, kind := range taken {
+			if strings.Contains(line, kind) {
+				return fmt.Errorf("it is a part of something (%s); if nobody wants that, clear it with `wipefs --all %s`", kind, device)
+			}
+		}
+	}
+	return nil
+}

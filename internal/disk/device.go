@@ -1,0 +1,81 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Device is a block device of any kind: a disk, a partition, or made of others.
+type Device struct {
+	Path       string // /dev/NAME, as the kernel calls it
+	Number     uint64 // as in stat's st_rdev
+	ID         string // tells it from all others; empty where nothing does
+	Size       volume.Bytes
+	ReadOnly   bool
+	Holders    []string // devices that are made of it
+	Partitions bool     // the kernel knows partitions of it
+	Mapping    string   // its name in /dev/mapper; empty where it is none
+}
+
+// Device describes the block device of a number. A partition is known by its disk and its
+// number, a mapping by its UUID, and a loop device by the file that it is made of.
+func (h Host) Device(number uint64) (Device, error) {
+	d := Device{Number: number}
+	dir, err := filepath.EvalSymlinks(filepath.Join(h.Sys, "dev/block", fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number))))
+	if err != nil {
+		return d, fmt.Errorf("find block device: %w", err)
+	}
+	d.Path = filepath.Join(h.Dev, strings.ReplaceAll(filepath.Base(dir), "!", "/"))
+	fail := func(err error) (Device, error) { return d, fmt.Errorf("read what %s is: %w", d.Path, err) }
+	sectors, err := number64(dir, "size")
+	if err != nil {
+		return fail(err)
+	}
+	readOnly, err := number64(dir, "ro")
+	if err != nil {
+		return fail(err)
+	}
+	d.Size, d.ReadOnly = volume.Bytes(sectors)*512, readOnly != 0
+	holders, err := os.ReadDir(filepath.Join(dir, "holders"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fail(err)
+	}
+	for _, e := range holders {
+		d.Holders = append(d.Holders, e.Name())
+	}
+	parts, err := filepath.Glob(filepath.Join(dir, "*", "partition"))
+	if err != nil {
+		return fail(err)
+	}
+	d.Partitions = len(parts) > 0
+	d.ID = identifyAny(dir)
+	if d.Mapping, err = line(filepath.Join(dir, "dm/name")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fail(err)
+	}
+	return d, nil
+}
+
+func number64(dir, file string) (int64, error) { return number(filepath.Join(dir, file)) }
+
+// identifyAny is identify for devices of any kind.
+func identifyAny(dir string) string {
+	if part, err := line(filepath.Join(dir, "partition")); err == nil {
+		if id := identify(filepath.Dir(dir)); id != "" {
+			return id + "-part" + part
+		}
+		return ""
+	}
+	for _, at := range []struct{ file, prefix string }{{"dm/uuid", "dm-"}, {"loop/backing_file", "loop-"}} {
+		if text, err := line(filepath.Join(dir, at.file)); err == nil && text != "" && !strings.HasSuffix(text, " (deleted)") {
+			return at.prefix + text
+		}
+	}
+	return identify(dir)
+}
