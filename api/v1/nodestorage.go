@@ -115,6 +115,13 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	DeclaredGroups []DeclaredGroup `json:"declaredGroups,omitempty"`
+	// Discovered is what the VolumeDiscovery finds on this node, and what its PersistentVolumes
+	// were made of, at most 256.
+	// +listType=map
+	// +listMapKey=path
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	Discovered []Discovered `json:"discovered,omitempty"`
 	// Conditions are Ready, DiskPressure and Shortfall; each says why in words.
 	// +listType=map
 	// +listMapKey=type

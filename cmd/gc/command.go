@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/cgroup"
 	commands "github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/hostns"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
@@ -43,6 +45,7 @@ type options struct {
 	policy     eviction.Policy
 	dryRun     bool
 	wipeRate   string
+	deleteRate int64
 	trim       nodeagent.Trimming
 	trimRate   string
 	logLevel   string
@@ -56,6 +59,9 @@ its data, until its room is needed: until volumes that are promised on this node
 do not fit, or a pool is fuller than --high-threshold-percent. Then the least
 recently used go first. Nothing else goes, unless --evict-orphans says so, and
 nothing at all while the API server does not answer.
+
+It finds the file systems and disks that are there and that the VolumeDiscovery names, and
+cleans them once their claims are gone (docs/static.md).
 
 It makes the volume groups that VolumeGroups declare for its node, of blank disks alone
 (kubectl get volumegroups), and removes none.
@@ -110,6 +116,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
 	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe, or to copy of a snapshot, in a second; 0 is no bound")
+	f.Int64Var(&o.deleteRate, "delete-rate", 2000, "how many files to delete in a second in file systems that the VolumeDiscovery finds and whose claims are gone; 0 is no bound")
 	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "how often to trim each volume in a thin pool that is mounted; 0 never does")
 	f.BoolVar(&o.trim.Thick, "trim-thick", false, "trim volumes outside of thin pools as well, for the sake of their disk")
 	f.StringVar(&o.trimRate, "trim-rate", "256Mi", "how many bytes to discard in a second on average; 0 is no bound")
@@ -158,6 +165,9 @@ func (o options) check() (r rates, err error) {
 	}
 	if o.trim.Interval != 0 && o.trim.Interval < time.Minute {
 		return r, fmt.Errorf("--trim-interval is %s; give 1m or more, or 0 for never", o.trim.Interval)
+	}
+	if o.deleteRate < 0 {
+		return r, fmt.Errorf("--delete-rate is %d; give files a second such as 2000, or 0 for no bound", o.deleteRate)
 	}
 	if err := o.http.Check(); err != nil {
 		return r, err
@@ -209,6 +219,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
 		Groups:  engine,
+		Disks:   discovery.NewMachine(host.Unkillable, int64(rates.wipe), o.deleteRate, lvm.CheckNoUsers), DiscoveredFile: filepath.Join(node.DefaultStateDir, "discovered.json"),
 		Examine: examiner(engine, host, log),
 		Turn:    ours,
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },

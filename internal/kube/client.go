@@ -157,6 +157,13 @@ func (c *Client) VolumeGroups(ctx context.Context) ([]flexlvmv1.VolumeGroup, err
 	return out.Items, err
 }
 
+// VolumeDiscovery returns the VolumeDiscovery.
+func (c *Client) VolumeDiscovery(ctx context.Context) (*flexlvmv1.VolumeDiscovery, error) {
+	out := &flexlvmv1.VolumeDiscovery{}
+	request := c.ours.Get().Resource("volumediscoveries").Name(flexlvmv1.VolumeDiscoveryName)
+	return out, c.do(ctx, "get VolumeDiscovery "+flexlvmv1.VolumeDiscoveryName, request, out)
+}
+
 // CreateNodeStorage creates the object of a node and returns the result.
 func (c *Client) CreateNodeStorage(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}

@@ -4,6 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // WatchVolumes watches the PersistentVolumes of a node.
@@ -37,4 +40,21 @@ func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
 // WatchVolumeGroups watches all VolumeGroups.
 func (c *Client) WatchVolumeGroups() *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.ours, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+}
+
+// WatchVolumeDiscoveries watches the one VolumeDiscovery.
+func (c *Client) WatchVolumeDiscoveries() *cache.ListWatch {
+	return cache.NewFilteredListWatchFromClient(c.ours, "volumediscoveries", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+}
+
+// WatchDiscovered watches the PersistentVolumes of what a node has discovered, or with an
+// empty name of what all have.
+func (c *Client) WatchDiscovered(node string) *cache.ListWatch {
+	label := flexlvmv1.LabelDiscoveredOn
+	if node != "" {
+		label += "=" + pv.NodeLabelValue(node)
+	}
+	return cache.NewFilteredListWatchFromClient(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		o.LabelSelector = label
+	})
 }

@@ -122,6 +122,8 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, sele
 			list.Items = append(list.Items, *g)
 		}
 		reply(w, http.StatusOK, list)
+	case "volumediscoveries":
+		a.serveDiscovery(w, name)
 	case "nodestorages":
 		a.serveStorage(w, verb, name, body)
 	default:

@@ -43,6 +43,8 @@ type fakeAPI struct {
 	pods    map[string]*corev1.Pod
 	waiting []corev1.Pod // that have no node yet
 	groups  map[string]*flexlvmv1.VolumeGroup
+	// discovery is the VolumeDiscovery; nil: there is none.
+	discovery *flexlvmv1.VolumeDiscovery
 	// readers is a PersistentVolume that is tied to no node.
 	readers *corev1.PersistentVolume
 	// nodeLabels are those of the Node.
@@ -213,6 +215,8 @@ func (a *fakeAPI) changed(kind string, o metav1.Object) {
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "pods"
 	case *flexlvmv1.VolumeGroup:
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "VolumeGroup"}, "volumegroups"
+	case *flexlvmv1.VolumeDiscovery:
+		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "VolumeDiscovery"}, "volumediscoveries"
 	case *flexlvmv1.NodeStorage:
 		x.TypeMeta, resource = metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "NodeStorage"}, "nodestorages"
 	}

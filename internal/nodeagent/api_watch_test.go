@@ -36,6 +36,11 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string)
 			for _, g := range a.groups {
 				own.events <- map[string]any{"type": "ADDED", "object": g.DeepCopy()}
 			}
+		case "volumediscoveries":
+			kind, version = "VolumeDiscovery", "flexlvm.io/v1"
+			if a.discovery != nil {
+				own.events <- map[string]any{"type": "ADDED", "object": a.discovery.DeepCopy()}
+			}
 		case "nodestorages":
 			kind, version = "NodeStorage", "flexlvm.io/v1"
 			if a.storage != nil {

@@ -62,6 +62,11 @@ type Config struct {
 	Trim    Trimming     // a dry run trims nothing
 	// Groups makes the volume groups that are declared; nil: none are. A dry run makes none.
 	Groups GroupMaker
+	// Disks finds and cleans the file systems and disks that are volumes as they are, and
+	// DiscoveredFile is where to write down who had them; nil: none are discovered. A dry run
+	// discovers none.
+	Disks          Disks
+	DiscoveredFile string
 	// Examine runs the checks of `flexlvm doctor` on the node and its groups, those that have
 	// failed first; nil: the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
@@ -92,6 +97,7 @@ type Daemon struct {
 	trimmer     *serialQueue[inventory.Volume]
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
+	discoverer  *discoverer      // nil where nothing is discovered
 	kicks       chan struct{}
 	calls       chan struct{}             // somebody on the node has called, and waits
 	regrouped   chan struct{}             // the node has other volume groups than those that were examined
@@ -224,9 +230,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.declared, err = newDeclarations(ctx, d); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
+	if d.discoverer, err = newDiscoverer(ctx, d); err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { d.watches.run(ctx) })
+	all.Go(func() { d.discoverer.run(ctx) })
 	all.Go(func() { d.declared.run(ctx) })
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })

@@ -35,6 +35,7 @@ type Metrics struct {
 	commands     *prometheus.HistogramVec
 	trims        *prometheus.CounterVec
 	trimBytes    *prometheus.CounterVec
+	found        *prometheus.GaugeVec
 }
 
 // Gauges of each pool, and what they mean.
@@ -87,6 +88,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		replicaSteps: counters("flexlvm_replica_eviction_steps_total", "Steps of the daemon in the eviction of replicas of datasets.", "step"),
 		trims:        counters("flexlvm_trims_total", "Volumes trimmed to the end.", "pool"),
 		trimBytes:    counters("flexlvm_trim_discarded_bytes_total", "Free room of volumes that their file systems have discarded.", "pool"),
+		found:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_discovered_disks", Help: "File systems and disks that the VolumeDiscovery finds on the node, by state."}, []string{"state"}),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120},
@@ -97,8 +99,9 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		registerer.MustRegister(m.pools[name])
 	}
 	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.standby, m.limited, m.unlimited,
-		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes)
+		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found)
 	m.zero()
+	m.discovered(nil)
 	return m
 }
 

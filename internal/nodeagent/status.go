@@ -31,9 +31,11 @@ type report struct {
 	evictions []flexlvmv1.Eviction
 	healing   map[string]bool // volumes with a problem that is being put right
 	declared  []flexlvmv1.DeclaredGroup
-	answers   []flexlvmv1.VolumeAnswer
-	examined  *examination // nil: not yet
-	policy    eviction.Policy
+	// discovered is what the node has found, as it is shown.
+	discovered []flexlvmv1.Discovered
+	answers    []flexlvmv1.VolumeAnswer
+	examined   *examination // nil: not yet
+	policy     eviction.Policy
 	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
 	origin func(uuid string) *flexlvmv1.ReleasedOrigin
 }
@@ -45,7 +47,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.ObservedTime = second(r.now)
 	is.Version = r.version
 	is.Evictions = r.evictions
-	is.DeclaredGroups, is.Answers = r.declared, r.answers
+	is.DeclaredGroups, is.Answers, is.Discovered = r.declared, r.answers, r.discovered
 	if e := r.examined; e != nil {
 		is.CheckedTime, is.CheckCount, is.Checks = second(e.at), int32(e.count), e.found
 	}

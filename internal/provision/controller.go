@@ -25,6 +25,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/staticvolume"
 )
 
 const (
@@ -80,6 +81,10 @@ func Work(ctx context.Context, config Config) error {
 	publish := config.newPublisher(w)
 	grow := config.openLedger(publish, w.listers(), events)
 	guard := newScaleDownGuard(config.Capacities, w.listers(), publish.nodeName)
+	discovered, err := config.discovered(w, events)
+	if err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
 	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
 	room.door = config.Door
 	if err := w.feed(publish, room, grow, guard); err != nil {
@@ -109,6 +114,7 @@ func Work(ctx context.Context, config Config) error {
 	busy.Go(func() { publish.run(ctx) })
 	busy.Go(func() { grow.Run(ctx) })
 	busy.Go(func() { guard.run(ctx) })
+	busy.Go(func() { discovered.Run(ctx) })
 	loss := config.nodeLoss(events, w.seen())
 	busy.Go(func() { loss.Run(ctx) })
 	working, fail := context.WithCancelCause(ctx)
@@ -161,6 +167,13 @@ func (c Config) openLedger(publish *publisher, seen Listers, events record.Event
 		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Claim,
 	})
 	return grow
+}
+
+// discovered makes PersistentVolumes of what nodes discover.
+func (c Config) discovered(w *watches, events record.EventRecorder) (*staticvolume.Controller, error) {
+	return staticvolume.New(staticvolume.Config{
+		Client: c.Client, API: c.Storage, Events: events, Classes: w.listers().Classes, Nodes: w.storage, Now: time.Now,
+	})
 }
 
 // nodeLoss is the watch for lost nodes.

@@ -95,6 +95,7 @@ func TestNodeDaemon(t *testing.T) {
 	d.together("groups", calm, groups)
 	d.then("trimmed", trimming, d.testTrimmed)
 	d.then("IO limits", idle, d.testIOLimits)
+	d.then("discovered", watchful, d.testDiscovered) // it leaves the disks blank
 	d.then("declared groups", watchful, d.testDeclaredGroups)
 	d.then("control group", watchful, d.testControlGroup)
 	d.end()

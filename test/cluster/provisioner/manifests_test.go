@@ -80,6 +80,7 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("node daemon and volumes", b.testDaemonVolumes)
 	t.Run("node daemon and replicas", b.testDaemonReplicas)
 	t.Run("node daemon and reports", b.testDaemonReports)
+	t.Run("stolen token and what nodes discover", b.testStolenDiscovery)
 	t.Run("stolen token and owners", b.testStolenOwners)
 	t.Run("stolen token and the finalizer", b.testStolenFinalizer)
 	t.Run("stolen token and shares", b.testStolenShare)

@@ -1,0 +1,342 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+)
+
+const (
+	// discoverEvery is how often to look without a change, and discoverPause the least time
+	// between two looks: pods mount all the time.
+	discoverEvery, discoverPause = time.Minute, 2 * time.Second
+	// mostCleanings is how many are cleaned at once; they share one pace.
+	mostCleanings = 4
+	// mostDiscovered is how many the NodeStorage shows; api/v1 has the same bound.
+	mostDiscovered = 256
+)
+
+// Disks is the machine, for what is discovered: discovery.Machine, in production.
+type Disks interface {
+	// Find returns what lies in the directories of the classes.
+	Find(ctx context.Context, classes []discovery.Class) ([]discovery.Found, error)
+	// Offerable fails if something belongs to somebody.
+	Offerable(ctx context.Context, f discovery.Found) error
+	// Empty fails unless nothing is left in it.
+	Empty(f discovery.Found) error
+	// Owner tells whose its topmost directory is; nil of a device.
+	Owner(f discovery.Found) (*discovery.Owner, error)
+	// Clean cleans as the class says, from a byte on, and tells progress.
+	Clean(ctx context.Context, f discovery.Found, how discovery.Class, e discovery.Entry, progress func(int64) error) error
+}
+
+// discoverer finds the file systems and disks of the node that are to be volumes, says in the
+// NodeStorage what is ready, and cleans what is released. It writes no PersistentVolume.
+type discoverer struct {
+	d       *Daemon
+	disks   Disks
+	file    string // of the ledger
+	spec    cache.SharedIndexInformer
+	volumes cache.SharedIndexInformer
+	kicks   chan struct{}
+
+	mu     sync.Mutex
+	known  bool // shown is what this process has found
+	shown  []flexlvmv1.Discovered
+	ledger discovery.Ledger
+	jobs   map[string]*cleaning // by disk
+	failed map[string]string    // why the last cleaning of a disk ended
+	// busy are the disks that were being cleaned when the ledger was last copied: what it
+	// says of them since is theirs.
+	busy    map[string]bool
+	retries *backoff
+}
+
+// A cleaning runs beside the rounds.
+type cleaning struct {
+	volume string // UID of its PersistentVolume
+	stop   context.CancelFunc
+	offset int64
+}
+
+// newDiscoverer returns nil where nothing is to be discovered.
+func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
+	if d.cfg.Disks == nil || d.cfg.DryRun {
+		return nil, nil
+	}
+	s := &discoverer{
+		d: d, disks: d.cfg.Disks, file: d.cfg.DiscoveredFile, kicks: make(chan struct{}, 1),
+		spec:    cache.NewSharedIndexInformer(d.api.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
+		volumes: cache.NewSharedIndexInformer(d.api.WatchDiscovered(d.cfg.Node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
+		jobs:    map[string]*cleaning{}, failed: map[string]string{}, retries: newBackoff(5*time.Second, 5*time.Minute),
+	}
+	log := klog.FromContext(ctx)
+	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
+		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			log.V(1).Info("A watch was cut off and begins again", "of", of, "why", err.Error())
+		})
+		if err != nil {
+			return nil, err
+		}
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { s.kick() }, UpdateFunc: func(any, any) { s.kick() }, DeleteFunc: func(any) { s.kick() },
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *discoverer) kick() { notify(s.kicks) }
+
+// report is what was found, or what an earlier process has said.
+func (s *discoverer) report(was []flexlvmv1.Discovered) []flexlvmv1.Discovered {
+	if s == nil {
+		return was
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		return was
+	}
+	return s.shown
+}
+
+// run looks again and again, until ctx ends and what is being cleaned has stopped.
+func (s *discoverer) run(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { s.spec.RunWithContext(ctx) })
+	all.Go(func() { s.volumes.RunWithContext(ctx) })
+	if s.d.cfg.Mounts != nil {
+		all.Go(func() { _ = s.d.cfg.Mounts(ctx, s.kick) }) // without it, it looks each minute
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), s.spec.HasSynced, s.volumes.HasSynced) {
+		return
+	}
+	for ctx.Err() == nil {
+		if err := s.look(ctx, &all); err != nil && ctx.Err() == nil {
+			s.announceFailed(ctx, err)
+		} else {
+			s.d.dedupe.over("discover")
+		}
+		s.await(ctx)
+	}
+}
+
+// await waits until it is time to look again.
+func (s *discoverer) await(ctx context.Context) {
+	next := discoverEvery
+	if at := s.retries.next(s.d.cfg.Now()); !at.IsZero() {
+		next = min(next, max(at.Sub(s.d.cfg.Now()), 0))
+	}
+	least, most := time.NewTimer(discoverPause), time.NewTimer(next)
+	defer least.Stop()
+	defer most.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.kicks:
+	case <-most.C:
+	}
+	select {
+	case <-ctx.Done():
+	case <-least.C:
+	}
+}
+
+func (s *discoverer) announceFailed(ctx context.Context, err error) {
+	if s.d.dedupe.fresh("discover", err.Error(), s.d.cfg.Now()) {
+		klog.FromContext(ctx).Error(err, "File systems and disks that are there cannot be looked at; it is tried again")
+		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("file systems and disks that are there cannot be looked at: %v; it is tried again", err))
+	}
+}
+
+// look finds, decides, writes down and only then tells.
+func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
+	spec := s.declared()
+	volumes := s.persistentVolumes()
+	if spec == nil && len(volumes) == 0 {
+		s.stopOthers(nil)
+		s.show(nil)
+		return nil
+	}
+	classes, err := s.classesHere(ctx, spec)
+	if err != nil {
+		return err
+	}
+	ledger, err := s.open()
+	if err != nil {
+		return err
+	}
+	found, err := s.disks.Find(ctx, classes)
+	if err != nil {
+		return err
+	}
+	next, cases := s.judge(ctx, ledger, found, volumes, classes)
+	if err := s.remember(next); err != nil {
+		return err
+	}
+	s.carryOut(ctx, all, cases)
+	return nil
+}
+
+// declared returns the VolumeDiscovery that the watch shows; nil where there is none.
+func (s *discoverer) declared() *flexlvmv1.VolumeDiscovery {
+	for _, o := range s.spec.GetStore().List() {
+		if one := o.(*flexlvmv1.VolumeDiscovery); one.Name == flexlvmv1.VolumeDiscoveryName && one.DeletionTimestamp == nil {
+			return one
+		}
+	}
+	return nil
+}
+
+// persistentVolumes are those of this node, by path.
+func (s *discoverer) persistentVolumes() map[string]*corev1.PersistentVolume {
+	out := map[string]*corev1.PersistentVolume{}
+	for _, o := range s.volumes.GetStore().List() {
+		if v := o.(*corev1.PersistentVolume); v.Spec.Local != nil {
+			out[path.Clean(v.Spec.Local.Path)] = v
+		}
+	}
+	return out
+}
+
+// classesHere are those that select this node. Directories that lie in one another are an
+// error: nobody can tell then whose what is.
+func (s *discoverer) classesHere(ctx context.Context, spec *flexlvmv1.VolumeDiscovery) ([]discovery.Class, error) {
+	if spec == nil {
+		return nil, nil
+	}
+	self, err := s.d.api.Node(ctx, s.d.cfg.Node)
+	if err != nil {
+		return nil, err
+	}
+	var out []discovery.Class
+	for i := range spec.Spec.Classes {
+		c := &spec.Spec.Classes[i]
+		if c.NodeSelector != nil {
+			selector, err := metav1.LabelSelectorAsSelector(c.NodeSelector)
+			if err != nil {
+				return nil, fmt.Errorf("VolumeDiscovery: class %s: nodeSelector: %w", c.StorageClassName, err)
+			}
+			if !selector.Matches(labels.Set(self.Labels)) {
+				continue
+			}
+		}
+		one := classOf(c)
+		for _, other := range out {
+			if discovery.Within(one.Directory, other.Directory) || discovery.Within(other.Directory, one.Directory) {
+				return nil, fmt.Errorf("VolumeDiscovery: classes %s and %s have directories %s and %s on this node, of which one is in the other; give each one of its own", other.Name, one.Name, other.Directory, one.Directory)
+			}
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
+	out := discovery.Class{
+		Name: c.StorageClassName, Directory: path.Clean(c.Directory), Pattern: c.NamePattern,
+		Block: c.VolumeMode == string(corev1.PersistentVolumeBlock), Files: c.CleanFilesystem != flexlvmv1.CleanKeep, Device: discovery.Zero,
+	}
+	switch c.Directories {
+	case flexlvmv1.DirectoriesBindMounts:
+		out.Sharing = discovery.BindMounts
+	case flexlvmv1.DirectoriesAll:
+		out.Sharing = discovery.AllDirectories
+	}
+	switch c.CleanDevice {
+	case flexlvmv1.CleanDiscard:
+		out.Device = discovery.Discard
+	case flexlvmv1.CleanKeep:
+		out.Device = discovery.KeepDevice
+	}
+	return out
+}
+
+// open returns a copy of the ledger.
+func (s *discoverer) open() (discovery.Ledger, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ledger == nil {
+		read, err := discovery.ReadLedger(s.file)
+		if err != nil {
+			return nil, err
+		}
+		s.ledger = read
+	}
+	s.busy = map[string]bool{}
+	for id := range s.jobs {
+		s.busy[id] = true
+	}
+	return maps.Clone(s.ledger), nil
+}
+
+// remember writes down what has changed, but for what cleanings write themselves.
+func (s *discoverer) remember(next discovery.Ledger) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	merged := maps.Clone(next)
+	for id := range s.busy {
+		merged[id] = s.ledger[id]
+	}
+	return s.write(merged)
+}
+
+// write replaces the ledger, with the lock held.
+func (s *discoverer) write(next discovery.Ledger) error {
+	if maps.EqualFunc(next, s.ledger, discovery.Entry.Equal) {
+		return nil
+	}
+	if err := next.Write(s.file); err != nil {
+		return err
+	}
+	s.ledger = next
+	return nil
+}
+
+// show is what the NodeStorage says from now on.
+func (s *discoverer) show(all []flexlvmv1.Discovered) {
+	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return compare(a.Path, b.Path) })
+	if len(all) > mostDiscovered {
+		all = all[:mostDiscovered]
+	}
+	s.mu.Lock()
+	same := s.known && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
+		sizes := a.Size.Cmp(b.Size) == 0
+		a.Size = b.Size
+		return sizes && a == b
+	})
+	s.known, s.shown = true, all
+	s.mu.Unlock()
+	if !same {
+		s.d.kick()
+	}
+}
+
+// claimGone reports whether the claim that a PersistentVolume was bound to is gone.
+func (s *discoverer) claimGone(ctx context.Context, ref *corev1.ObjectReference) (bool, error) {
+	claim, err := s.d.api.PersistentVolumeClaim(ctx, ref.Namespace, ref.Name)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && claim.UID != ref.UID, err
+}

@@ -1,0 +1,258 @@
+package nodeagent_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+)
+
+// fakeDisks plays the machine's part.
+type fakeDisks struct {
+	mu       sync.Mutex
+	found    []discovery.Found
+	full     error // what Empty says
+	owned    error // what Offerable says
+	cleaned  []discovery.Entry
+	cleaning func(ctx context.Context, progress func(int64) error) error
+}
+
+func (f *fakeDisks) with(g func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g()
+}
+
+func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []discovery.Found, err error) {
+	f.with(func() {
+		for _, c := range classes {
+			for _, one := range f.found {
+				if one.Class == c.Name {
+					out = append(out, one)
+				}
+			}
+		}
+	})
+	return out, nil
+}
+
+func (f *fakeDisks) Offerable(context.Context, discovery.Found) (err error) {
+	f.with(func() { err = f.owned })
+	return err
+}
+
+func (f *fakeDisks) Empty(discovery.Found) (err error) {
+	f.with(func() { err = f.full })
+	return err
+}
+
+func (f *fakeDisks) Owner(discovery.Found) (*discovery.Owner, error) { return nil, nil }
+
+func (f *fakeDisks) Clean(ctx context.Context, _ discovery.Found, _ discovery.Class, e discovery.Entry, progress func(int64) error) error {
+	var cleaning func(context.Context, func(int64) error) error
+	f.with(func() {
+		f.cleaned = append(f.cleaned, e)
+		cleaning = f.cleaning
+	})
+	if cleaning == nil {
+		return nil
+	}
+	return cleaning(ctx, progress)
+}
+
+func (f *fakeDisks) cleanings() (n int) {
+	f.with(func() { n = len(f.cleaned) })
+	return n
+}
+
+func (a *fakeAPI) serveDiscovery(w http.ResponseWriter, name string) {
+	switch {
+	case name == "":
+		list := flexlvmv1.VolumeDiscoveryList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
+		if a.discovery != nil {
+			list.Items = append(list.Items, *a.discovery)
+		}
+		reply(w, http.StatusOK, list)
+	case a.discovery == nil:
+		refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: "volumediscoveries"}, name))
+	default:
+		reply(w, http.StatusOK, a.discovery)
+	}
+}
+
+// putDiscovery changes the VolumeDiscovery, in nothing that matters.
+func (a *fakeAPI) putDiscovery() { a.with(func() { a.changed("MODIFIED", a.discovery) }) }
+
+// remove takes a PersistentVolume away, as a person or the provisioner does.
+func (a *fakeAPI) remove(name string) {
+	a.with(func() {
+		v := a.volumes[name]
+		delete(a.volumes, name)
+		a.changed("DELETED", v)
+	})
+}
+
+// newDiscoveryRig has a disk at /mnt/fast/a.
+func newDiscoveryRig(t *testing.T) (*rig, *fakeDisks) {
+	r := newRig(t)
+	disks := &fakeDisks{found: []discovery.Found{{Class: "fast", Path: "/mnt/fast/a", Kind: discovery.Device, Disk: "naa.5000", Size: 1 << 30}}}
+	r.config.Disks, r.config.DiscoveredFile = disks, filepath.Join(t.TempDir(), "discovered.json")
+	r.api.discovery = &flexlvmv1.VolumeDiscovery{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "VolumeDiscovery"},
+		ObjectMeta: metav1.ObjectMeta{Name: flexlvmv1.VolumeDiscoveryName, UID: "uid-of-discovery", ResourceVersion: "7"},
+		Spec:       flexlvmv1.VolumeDiscoverySpec{Classes: []flexlvmv1.DiscoveryClass{{StorageClassName: "fast", Directory: "/mnt/fast"}}},
+	}
+	return r, disks
+}
+
+// static is the PersistentVolume of the disk.
+func static(uid string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "static-a", UID: types.UID(uid), Labels: map[string]string{flexlvmv1.LabelDiscoveredOn: "node-1"},
+			Annotations: map[string]string{flexlvmv1.AnnotationDisk: "naa.5000"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			StorageClassName: "fast", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef:               &corev1.ObjectReference{Namespace: "db", Name: "data", UID: "uid-of-claim"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/fast/a"}},
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
+	}
+	for _, c := range change {
+		c(v)
+	}
+	return v
+}
+
+// discoveredIs waits until the NodeStorage says so of the disk.
+func (r *rig) discoveredIs(state flexlvmv1.DiscoveredState) (out flexlvmv1.Discovered) {
+	r.t.Helper()
+	r.eventually(func() bool {
+		all := r.status().Discovered
+		if len(all) == 1 {
+			out = all[0]
+		}
+		return len(all) == 1 && out.State == state
+	}, "it is not %s", state)
+	return out
+}
+
+// From an offer over a claim to the next offer. The daemon writes no PersistentVolume.
+func TestDiscovered(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.start()
+	ready := r.discoveredIs(flexlvmv1.DiscoveredReady)
+	require.Equal(t, "naa.5000", ready.Disk)
+	require.EqualValues(t, 1, ready.Offer)
+	r.api.put(static("pv-1"))
+	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredProvided).PersistentVolumeUID)
+	r.api.put(static("pv-1", pvReleased))
+	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredCleaned).PersistentVolumeUID)
+	require.Equal(t, 1, disks.cleanings())
+	r.api.remove("static-a")
+	require.EqualValues(t, 2, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
+	require.Equal(t, 1, disks.cleanings())
+	r.api.with(func() {
+		require.Zero(t, r.api.asked["patch persistentvolumes"]+r.api.asked["delete persistentvolumes"]+r.api.asked["post persistentvolumes"])
+	})
+}
+
+// Nothing is cleaned whose claim is there still, whatever the phase says, nor while the API
+// server does not confirm it.
+func TestDiscoveredIsNotCleaned(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.api.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "data", UID: "uid-of-claim"}}
+	r.api.put(static("pv-1", pvReleased))
+	r.start()
+	r.eventually(func() bool {
+		all := r.status().Discovered
+		return len(all) == 1 && all[0].State == flexlvmv1.DiscoveredCleaning && all[0].Message != "" && all[0].Message != "its claim db/data is gone"
+	}, "it does not say why")
+	require.Contains(t, r.status().Discovered[0].Message, "its claim db/data is still there")
+	require.Zero(t, disks.cleanings())
+}
+
+// A cleaning that was killed goes on from where it had come, in another process.
+func TestDiscoveredIsCleanedFromWhereItHadCome(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	begun := make(chan struct{})
+	disks.cleaning = func(ctx context.Context, progress func(int64) error) error {
+		if err := progress(512); err != nil {
+			return err
+		}
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	r.api.put(static("pv-1", pvReleased))
+	stop := r.start()
+	select {
+	case <-begun:
+	case <-time.After(soon):
+		t.Fatal("it does not begin")
+	}
+	stop()
+	disks.with(func() { disks.cleaning = nil })
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredCleaned)
+	disks.with(func() {
+		require.Len(t, disks.cleaned, 2)
+		require.EqualValues(t, 0, disks.cleaned[0].Offset)
+		require.EqualValues(t, 512, disks.cleaned[1].Offset)
+	})
+}
+
+// What was handed out and was deleted by hand is not offered again before it is empty, and
+// what belongs to somebody never.
+func TestDiscoveredThatIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.api.put(static("pv-1"))
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredProvided)
+	disks.with(func() { disks.full = errors.New("it holds a database") })
+	r.api.remove("static-a")
+	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "it holds a database")
+	disks.with(func() { disks.full, disks.owned = nil, errors.New("it is part of dm-3") })
+	r.eventually(func() bool {
+		r.api.putDiscovery()
+		return len(r.status().Discovered) == 1 && r.status().Discovered[0].Message == "it is part of dm-3"
+	}, "it is not looked at again")
+	disks.with(func() { disks.owned = nil })
+	r.api.putDiscovery()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+}
+
+// A disk that is gone, or another one in its place, is told, and nothing is done with it.
+func TestDiscoveredThatIsMissing(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.api.put(static("pv-1", pvReleased))
+	disks.found[0].Disk = "naa.other"
+	r.start()
+	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "another disk is at /mnt/fast/a")
+	disks.with(func() { disks.found = nil })
+	r.api.putDiscovery()
+	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredMissing).Message, "there is nothing at /mnt/fast/a")
+	r.eventually(func() bool { return len(r.api.told("DiskMissing")) > 0 }, "nobody is told")
+	r.metricIs("flexlvm_discovered_disks", 1)
+	require.Zero(t, disks.cleanings())
+}

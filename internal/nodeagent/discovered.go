@@ -1,0 +1,348 @@
+package nodeagent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func compare(a, b string) int { return cmp.Compare(a, b) }
+
+// A discoveredCase is what was decided of one path, and from what.
+type discoveredCase struct {
+	path    string
+	found   *discovery.Found
+	object  *corev1.PersistentVolume
+	class   discovery.Class
+	verdict discovery.Verdict
+}
+
+// judge decides of all paths, and returns the ledger that follows.
+func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found []discovery.Found, volumes map[string]*corev1.PersistentVolume, classes []discovery.Class) (discovery.Ledger, []discoveredCase) {
+	byName := map[string]discovery.Class{}
+	for _, c := range classes {
+		byName[c.Name] = c
+	}
+	var cases []discoveredCase
+	seen := map[string]bool{}
+	for i := range found {
+		f := &found[i]
+		seen[f.Path] = true
+		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class]})
+	}
+	for at, v := range volumes {
+		if !seen[at] {
+			class, there := byName[v.Spec.StorageClassName]
+			if there && path.Dir(at) != class.Directory {
+				class = discovery.Class{}
+			}
+			cases = append(cases, discoveredCase{path: at, object: v, class: class})
+		}
+	}
+	for i := range cases {
+		c := &cases[i]
+		id := c.id()
+		c.verdict = discovery.Judge(c.found, ledger[id], volumeOf(c.object), c.cleans())
+		if c.class.Name == "" {
+			c.verdict = c.undeclared(ledger[id])
+		}
+		s.prove(ctx, c, ledger[id])
+		if id != "" && c.found != nil && c.found.Disk == id {
+			ledger[id] = c.verdict.Entry
+		}
+	}
+	return ledger, cases
+}
+
+// undeclared is the verdict where no class of this node has the path.
+func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
+	out := discovery.Verdict{State: discovery.Provided, Entry: e, Message: "no class of the VolumeDiscovery has this path on this node any more; nothing is cleaned"}
+	if c.object.Status.Phase == corev1.VolumeReleased {
+		out.State = discovery.Kept
+	}
+	return out
+}
+
+// id is what the ledger knows the disk by.
+func (c *discoveredCase) id() string {
+	if c.found != nil {
+		return c.found.Disk
+	}
+	if c.object != nil {
+		return c.object.Annotations[flexlvmv1.AnnotationDisk]
+	}
+	return ""
+}
+
+// cleans reports whether the class cleans what is of this kind.
+func (c *discoveredCase) cleans() bool {
+	if c.class.Name == "" || c.found == nil || c.object != nil && c.object.Spec.StorageClassName != c.class.Name {
+		return false
+	}
+	if c.found.Kind == discovery.Device {
+		return c.class.Device != discovery.KeepDevice
+	}
+	return c.class.Files
+}
+
+// prove looks at what is about to be offered.
+func (s *discoverer) prove(ctx context.Context, c *discoveredCase, was discovery.Entry) {
+	if c.verdict.State != discovery.Ready || was.Offered {
+		return
+	}
+	if c.verdict.Prove {
+		if err := s.disks.Empty(*c.found); err != nil {
+			c.verdict = c.verdict.NotProved(was, err)
+			return
+		}
+		c.verdict.Entry = c.verdict.Entry.Clean()
+	}
+	err := s.disks.Offerable(ctx, *c.found)
+	if err == nil && c.verdict.Entry.Owner == nil {
+		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
+	}
+	if err != nil {
+		was.Offered = false
+		c.verdict = discovery.Verdict{State: discovery.Refused, Message: err.Error(), Entry: was}
+	}
+}
+
+// volumeOf is what a PersistentVolume says; nil where there is none.
+func volumeOf(v *corev1.PersistentVolume) *discovery.Volume {
+	if v == nil {
+		return nil
+	}
+	out := &discovery.Volume{
+		Name: v.Name, UID: string(v.UID), Class: v.Spec.StorageClassName, Path: path.Clean(v.Spec.Local.Path), Disk: v.Annotations[flexlvmv1.AnnotationDisk],
+		Delete: v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, Deleting: v.DeletionTimestamp != nil,
+	}
+	if ref := v.Spec.ClaimRef; ref != nil {
+		out.Claim, out.ClaimUID = ref.Namespace+"/"+ref.Name, string(ref.UID)
+	}
+	out.Released = v.Status.Phase == corev1.VolumeReleased && out.ClaimUID != ""
+	return out
+}
+
+// carryOut begins and ends cleanings, and shows and tells what was decided.
+func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []discoveredCase) {
+	var shown []flexlvmv1.Discovered
+	wanted := map[string]string{}
+	for i := range cases {
+		c := &cases[i]
+		one := c.status()
+		if c.verdict.State == discovery.Cleaning {
+			wanted[c.found.Disk] = string(c.object.UID)
+			if message := s.begin(ctx, all, *c); message != "" {
+				one.Message = message
+			}
+		}
+		s.announceCase(ctx, c, one.Message)
+		if c.object != nil || c.found != nil {
+			shown = append(shown, one)
+		}
+	}
+	s.stopOthers(wanted)
+	s.d.out.Metrics.discovered(shown)
+	s.show(shown)
+}
+
+func (c *discoveredCase) status() flexlvmv1.Discovered {
+	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, mostReason), Offer: c.verdict.Entry.Offer}
+	if c.object != nil {
+		one.StorageClassName, one.PersistentVolume, one.PersistentVolumeUID = c.object.Spec.StorageClassName, c.object.Name, string(c.object.UID)
+	}
+	if f := c.found; f != nil {
+		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, mostReason), quantity(volume.Bytes(f.Size))
+	}
+	return one
+}
+
+// announceCase tells what a person has to know of a PersistentVolume, or of a path.
+func (s *discoverer) announceCase(ctx context.Context, c *discoveredCase, message string) {
+	topic := "discovered " + c.path
+	reason := ""
+	switch c.verdict.State {
+	case discovery.Missing:
+		reason = "DiskMissing"
+	case discovery.Refused:
+		reason = "DiskRefused"
+	case discovery.Kept:
+		reason = "DiskKept"
+	}
+	if reason == "" || c.object == nil && c.verdict.State != discovery.Refused {
+		s.d.dedupe.over(topic)
+		return
+	}
+	if !s.d.dedupe.fresh(topic, message, s.d.cfg.Now()) {
+		return
+	}
+	klog.FromContext(ctx).Info("Discovered", "path", c.path, "state", c.verdict.State, "why", message)
+	if c.object != nil {
+		kind := warning
+		if c.verdict.State == discovery.Kept {
+			kind = normal
+		}
+		s.d.events.onVolume(c.object, kind, reason, message)
+		s.d.events.onNode(kind, reason, c.path+": "+message)
+	}
+}
+
+// begin begins to clean, unless that has begun; it returns what to say of it.
+func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discoveredCase) string {
+	id := c.found.Disk
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if job := s.jobs[id]; job != nil {
+		if c.found.Kind == discovery.Device {
+			return fmt.Sprintf("erased up to byte %d of %d", job.offset, c.found.Size)
+		}
+		return "its files are being deleted"
+	}
+	if s.retries.waits(id, s.d.cfg.Now()) {
+		return s.failed[id]
+	}
+	if len(s.jobs) >= mostCleanings {
+		return fmt.Sprintf("waits: %d others are being cleaned", len(s.jobs))
+	}
+	ctx, stop := context.WithCancel(ctx)
+	job := &cleaning{volume: string(c.object.UID), stop: stop, offset: s.ledger[id].Offset}
+	s.jobs[id] = job
+	all.Go(func() {
+		defer stop()
+		err := s.clean(ctx, c, job)
+		s.ended(ctx, c, err)
+	})
+	return ""
+}
+
+// clean cleans, if the API server itself says that it may, and writes down that it has.
+func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning) error {
+	if err := s.confirm(ctx, c); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	entry := s.ledger[c.found.Disk]
+	s.mu.Unlock()
+	if entry.Volume != job.volume {
+		return errors.New("it is not written down that it was handed out by this PersistentVolume")
+	}
+	klog.FromContext(ctx).Info("A released disk is being cleaned", "path", c.path, "volume", c.object.Name, "from", entry.Offset)
+	err := s.disks.Clean(ctx, *c.found, c.class, entry, func(offset int64) error {
+		return s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset, job.offset = offset, offset })
+	})
+	if err != nil {
+		return err
+	}
+	return s.update(c.found.Disk, func(e *discovery.Entry) { *e = e.Clean() })
+}
+
+// update changes what is remembered of a disk that is being cleaned.
+func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(s.ledger)
+	e := next[id]
+	change(&e)
+	next[id] = e
+	return s.write(next)
+}
+
+// confirm takes the API server's own word that a PersistentVolume is as it was judged, and
+// that its claim is gone and its class cleans.
+func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
+	now, err := s.d.api.Volume(ctx, c.object.Name)
+	if err != nil {
+		return err
+	}
+	was, is := *volumeOf(c.object), discovery.Volume{}
+	if now.Spec.Local != nil {
+		is = *volumeOf(now)
+	}
+	if is != was || now.Labels[flexlvmv1.LabelDiscoveredOn] != c.object.Labels[flexlvmv1.LabelDiscoveredOn] {
+		return errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
+	}
+	gone, err := s.claimGone(ctx, now.Spec.ClaimRef)
+	if err != nil {
+		return err
+	}
+	if !gone {
+		return fmt.Errorf("its claim %s is still there", was.Claim)
+	}
+	spec, err := s.d.api.VolumeDiscovery(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range spec.Spec.Classes {
+		if one := classOf(&spec.Spec.Classes[i]); one == c.class && spec.DeletionTimestamp == nil {
+			return nil
+		}
+	}
+	return errors.New("its class has changed meanwhile, and is looked at again")
+}
+
+// ended says what became of a cleaning.
+func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
+	id, now := c.found.Disk, s.d.cfg.Now()
+	s.mu.Lock()
+	delete(s.jobs, id)
+	delete(s.failed, id)
+	switch {
+	case err == nil:
+		s.retries.clear(id)
+	case !errors.Is(err, context.Canceled):
+		s.failed[id] = clip("it is not cleaned, and it is tried again: "+err.Error(), mostReason)
+		s.retries.add(id, now, err.Error())
+	}
+	s.mu.Unlock()
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil:
+		log.Info("A released disk is clean", "path", c.path, "volume", c.object.Name)
+		s.d.dedupe.over("clean " + id)
+		s.d.events.onNode(normal, "DiskCleaned", fmt.Sprintf("%s is clean after PersistentVolume %s", c.path, c.object.Name))
+	case errors.Is(err, context.Canceled):
+		log.Info("The cleaning of a disk is interrupted, and goes on later", "path", c.path)
+	case s.d.dedupe.fresh("clean "+id, err.Error(), now):
+		log.Error(err, "A released disk is not cleaned; it is tried again", "path", c.path, "volume", c.object.Name)
+		s.d.events.onVolume(c.object, warning, "CleaningFailed", err.Error()+"; it is tried again")
+	}
+	s.kick()
+}
+
+// stopOthers ends cleanings that are not wanted any more.
+func (s *discoverer) stopOthers(wanted map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, job := range s.jobs {
+		if wanted[id] != job.volume {
+			job.stop()
+		}
+	}
+}
+
+// discoveredStates are those that a disk can be in.
+var discoveredStates = []flexlvmv1.DiscoveredState{
+	flexlvmv1.DiscoveredReady, flexlvmv1.DiscoveredProvided, flexlvmv1.DiscoveredCleaning, flexlvmv1.DiscoveredCleaned,
+	flexlvmv1.DiscoveredKept, flexlvmv1.DiscoveredRefused, flexlvmv1.DiscoveredMissing,
+}
+
+func (m *Metrics) discovered(all []flexlvmv1.Discovered) {
+	count := map[flexlvmv1.DiscoveredState]int{}
+	for _, one := range all {
+		count[one.State]++
+	}
+	for _, state := range discoveredStates {
+		m.found.WithLabelValues(string(state)).Set(float64(count[state]))
+	}
+}

@@ -1,0 +1,114 @@
+// Package staticvolume makes PersistentVolumes of the file systems and disks that nodes
+// discover, and deletes those that a node has cleaned, for which others are made then. Only
+// nodes look at disks and clean them; this goes by what their NodeStorages say.
+package staticvolume
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// noProvisioner is the provisioner of StorageClasses whose volumes are there beforehand.
+const noProvisioner = "kubernetes.io/no-provisioner"
+
+// Name returns the name of the PersistentVolume of a path of a node, which is always the
+// same, so that there are never two.
+func Name(node, path string) string {
+	sum := sha256.Sum256([]byte(node + "\x00" + path))
+	return fmt.Sprintf("static-%x", sum[:10])
+}
+
+// classOf returns the class that something was discovered for; nil where there is none.
+func classOf(d *flexlvmv1.VolumeDiscovery, storageClass, at string) *flexlvmv1.DiscoveryClass {
+	for i := range d.Spec.Classes {
+		if c := &d.Spec.Classes[i]; c.StorageClassName == storageClass && path.Dir(at) == c.Directory {
+			return c
+		}
+	}
+	return nil
+}
+
+// checkClass says what of a StorageClass keeps its volumes from being found by claims.
+func checkClass(class *storagev1.StorageClass) error {
+	switch {
+	case class.Provisioner != noProvisioner:
+		return fmt.Errorf("StorageClass %s has the provisioner %q, and volumes that are there already need %q; make another class", class.Name, class.Provisioner, noProvisioner)
+	case class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
+		return fmt.Errorf("StorageClass %s has no volumeBindingMode: %s, without which claims are bound to disks of nodes where their pods cannot run; make another class", class.Name, storagev1.VolumeBindingWaitForFirstConsumer)
+	}
+	return nil
+}
+
+// build makes the PersistentVolume of what a node has discovered.
+func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
+	hostname := node.Labels[corev1.LabelHostname]
+	if hostname == "" {
+		return nil, fmt.Errorf("node %s has no label %s, by which pods are sent to it", node.Name, corev1.LabelHostname)
+	}
+	mode := corev1.PersistentVolumeMode(class.VolumeMode)
+	if mode == "" {
+		mode = corev1.PersistentVolumeFilesystem
+	}
+	access := corev1.PersistentVolumeAccessMode(class.AccessMode)
+	if access == "" {
+		access = corev1.ReadWriteOnce
+	}
+	labels := map[string]string{}
+	for name, value := range class.Labels {
+		if !strings.HasPrefix(name, "flexlvm.io/") {
+			labels[name] = value
+		}
+	}
+	for _, name := range class.NodeLabels {
+		if value, there := node.Labels[name]; there {
+			labels[name] = value
+		}
+	}
+	labels[flexlvmv1.LabelDiscoveredOn] = pv.NodeLabelValue(node.Name)
+	out := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: Name(node.Name, found.Path), Labels: labels,
+			Annotations: map[string]string{
+				"pv.kubernetes.io/provisioned-by": flexlvmv1.Discoverer,
+				flexlvmv1.AnnotationDisk:          found.Disk,
+				flexlvmv1.AnnotationOffer:         strconv.FormatInt(found.Offer, 10),
+			},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: found.Size},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{access},
+			PersistentVolumeReclaimPolicy: policyOf(class, storage, found.Kind),
+			StorageClassName:              class.StorageClassName,
+			VolumeMode:                    &mode,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: found.Path}},
+			NodeAffinity:                  persistentvolume.OnlyOn(hostname),
+		},
+	}
+	if class.FSType != "" {
+		out.Spec.Local.FSType = &class.FSType
+	}
+	return out, nil
+}
+
+// policyOf is that of the StorageClass, unless the class keeps what is released.
+func policyOf(class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, kind string) corev1.PersistentVolumeReclaimPolicy {
+	keep := class.CleanFilesystem == flexlvmv1.CleanKeep
+	if kind == "Device" {
+		keep = class.CleanDevice == flexlvmv1.CleanKeep
+	}
+	if keep || storage.ReclaimPolicy != nil && *storage.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		return corev1.PersistentVolumeReclaimRetain
+	}
+	return corev1.PersistentVolumeReclaimDelete
+}

@@ -1,0 +1,288 @@
+package staticvolume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+)
+
+const (
+	// lookEvery is how often to look at all again without a change, and settle how long to
+	// wait for more changes after one.
+	lookEvery, settle = time.Minute, 200 * time.Millisecond
+	// callTimeout bounds each request.
+	callTimeout = 30 * time.Second
+	// tellAgain is how often a state that lasts is told.
+	tellAgain = time.Hour
+	// page is how many PersistentVolumes one answer holds.
+	page = 500
+)
+
+// Config configures a Controller.
+type Config struct {
+	Client  kubernetes.Interface
+	API     *kube.Client // for its watches
+	Events  record.EventRecorder
+	Classes storagelisters.StorageClassLister
+	// Nodes is the watch of all NodeStorages.
+	Nodes cache.SharedIndexInformer
+	Now   func() time.Time
+}
+
+// A Controller makes and deletes PersistentVolumes.
+type Controller struct {
+	Config
+	discoveries cache.SharedIndexInformer
+	volumes     cache.SharedIndexInformer
+	kicks       chan struct{}
+	used        map[string]int64 // the offer that the last PersistentVolume of a name took
+	told        map[string]time.Time
+	locals      []corev1.PersistentVolume // of the kind local, whoever made them, as of this round; nil: nobody has asked
+}
+
+// New returns a controller, which does nothing before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{
+		Config:      config,
+		discoveries: cache.NewSharedIndexInformer(config.API.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
+		volumes:     cache.NewSharedIndexInformer(config.API.WatchDiscovered(""), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
+		kicks:       make(chan struct{}, 1), used: map[string]int64{}, told: map[string]time.Time{},
+	}
+	kick := func() {
+		select {
+		case c.kicks <- struct{}{}:
+		default:
+		}
+	}
+	for _, one := range []cache.SharedIndexInformer{c.discoveries, c.volumes, config.Nodes} {
+		_, err := one.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { kick() }, UpdateFunc: func(any, any) { kick() }, DeleteFunc: func(any) { kick() },
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	go c.discoveries.RunWithContext(ctx)
+	go c.volumes.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), c.discoveries.HasSynced, c.volumes.HasSynced, c.Nodes.HasSynced) {
+		return
+	}
+	for next := time.Duration(0); wait(ctx, next, c.kicks); next = lookEvery {
+		if !wait(ctx, settle, nil) {
+			return
+		}
+		if err := c.round(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "What nodes have discovered is looked at again")
+		}
+	}
+}
+
+// wait waits for a time, or a kick; false when ctx has ended.
+func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-kicks:
+	}
+	return ctx.Err() == nil
+}
+
+// round looks at all that nodes have discovered. What fails keeps nothing else from being done.
+func (c *Controller) round(ctx context.Context) error {
+	discovery := c.discovery()
+	c.locals = nil
+	var failed []error
+	for _, o := range c.Nodes.GetStore().List() {
+		report := o.(*flexlvmv1.NodeStorage)
+		for i := range report.Status.Discovered {
+			found := &report.Status.Discovered[i]
+			var err error
+			switch found.State {
+			case flexlvmv1.DiscoveredReady:
+				err = c.offer(ctx, discovery, report.Name, found)
+			case flexlvmv1.DiscoveredCleaned:
+				err = c.deleteCleaned(ctx, report.Name, found)
+			}
+			if err != nil {
+				failed = append(failed, fmt.Errorf("%s of node %s: %w", found.Path, report.Name, err))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// discovery returns the VolumeDiscovery; nil where there is none.
+func (c *Controller) discovery() *flexlvmv1.VolumeDiscovery {
+	o, there, err := c.discoveries.GetStore().GetByKey(flexlvmv1.VolumeDiscoveryName)
+	if err != nil || !there {
+		return nil
+	}
+	if d := o.(*flexlvmv1.VolumeDiscovery); d.DeletionTimestamp == nil {
+		return d
+	}
+	return nil
+}
+
+// known returns the PersistentVolume of a name, and remembers which offer it took.
+func (c *Controller) known(name string) *corev1.PersistentVolume {
+	o, there, err := c.volumes.GetStore().GetByKey(name)
+	if err != nil || !there {
+		return nil
+	}
+	v := o.(*corev1.PersistentVolume)
+	if offer, err := strconv.ParseInt(v.Annotations[flexlvmv1.AnnotationOffer], 10, 64); err == nil {
+		c.used[name] = max(c.used[name], offer)
+	}
+	return v
+}
+
+// offer makes the PersistentVolume of what is ready, once for each time that the node offers
+// it: its report may be older than the end of the last one.
+func (c *Controller) offer(ctx context.Context, discovery *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
+	name := Name(node, found.Path)
+	if discovery == nil || c.known(name) != nil || c.used[name] >= found.Offer {
+		return nil
+	}
+	class := classOf(discovery, found.StorageClassName, found.Path)
+	if class == nil {
+		return nil
+	}
+	storage, err := c.Classes.Get(class.StorageClassName)
+	if err == nil {
+		err = checkClass(storage)
+	}
+	if err != nil {
+		c.tell(discovery, corev1.EventTypeWarning, "StorageClassRefused", err.Error())
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	of, err := c.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	made, err := build(of, class, storage, found)
+	if err != nil {
+		return err
+	}
+	other, err := c.otherOf(ctx, made)
+	if err != nil {
+		return err
+	}
+	if other != "" {
+		c.tell(discovery, corev1.EventTypeWarning, "PathTaken", fmt.Sprintf("%s of node %s has PersistentVolume %s, which something else has made; once that is released, clean the disk and delete it", found.Path, node, other))
+		return nil
+	}
+	switch made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{}); {
+	case apierrors.IsAlreadyExists(err):
+		return nil // the watch is late, or it is another's, of which the next round tells nothing
+	case err != nil:
+		return err
+	}
+	c.used[name] = found.Offer
+	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)
+	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
+	return nil
+}
+
+// otherOf names a PersistentVolume of the same path and node that is not ours.
+func (c *Controller) otherOf(ctx context.Context, made *corev1.PersistentVolume) (string, error) {
+	if err := c.listLocals(ctx); err != nil {
+		return "", err
+	}
+	for i := range c.locals {
+		v := &c.locals[i]
+		if v.Name != made.Name && path.Clean(v.Spec.Local.Path) == made.Spec.Local.Path && mayBeOn(v, made) {
+			return v.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// listLocals asks once in a round, and only if a PersistentVolume is to be made: the caches
+// of the provisioner hold little of what others make.
+func (c *Controller) listLocals(ctx context.Context) error {
+	if c.locals != nil {
+		return nil
+	}
+	found := []corev1.PersistentVolume{}
+	for options := (metav1.ListOptions{Limit: page}); ; {
+		list, err := c.Client.CoreV1().PersistentVolumes().List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("list PersistentVolumes: %w", err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Spec.Local != nil {
+				found = append(found, list.Items[i])
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			c.locals = found
+			return nil
+		}
+	}
+}
+
+// mayBeOn reports whether two PersistentVolumes may be on one node; hostnames tell.
+func mayBeOn(a, b *corev1.PersistentVolume) bool {
+	one, other := persistentvolume.Hostnames(a), persistentvolume.Hostnames(b)
+	return len(one) == 0 || slices.ContainsFunc(one, func(name string) bool { return slices.Contains(other, name) })
+}
+
+// deleteCleaned deletes a PersistentVolume after which its node has cleaned, if it is still
+// exactly that, and released.
+func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
+	v := c.known(Name(node, found.Path))
+	if v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
+		v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := c.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err == nil {
+		klog.FromContext(ctx).Info("A PersistentVolume is deleted after its node has cleaned it", "volume", v.Name, "node", node, "path", found.Path)
+	}
+	return err
+}
+
+// tell says something once in a while.
+func (c *Controller) tell(about *flexlvmv1.VolumeDiscovery, kind, reason, message string) {
+	now := c.Now()
+	if at, told := c.told[message]; told && now.Sub(at) < tellAgain {
+		return
+	}
+	c.told[message] = now
+	c.Events.Event(&corev1.ObjectReference{
+		APIVersion: flexlvmv1.GroupVersion.String(), Kind: "VolumeDiscovery", Name: about.Name, UID: about.UID,
+	}, kind, reason, message)
+}

@@ -1,0 +1,209 @@
+package staticvolume
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kube"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// A world is a node with what it reports, and a controller whose rounds the test makes.
+type world struct {
+	t       *testing.T
+	client  *fake.Clientset
+	c       *Controller
+	report  *flexlvmv1.NodeStorage
+	classes cache.Indexer
+	events  *record.FakeRecorder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), events: record.NewFakeRecorder(100)}
+	w.client = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "host-1", "zone": "a"}}})
+	api, err := kube.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}) // its watches are filled by hand
+	require.NoError(t, err)
+	w.c, err = New(Config{
+		Client: w.client, API: api, Events: w.events, Classes: storagelisters.NewStorageClassLister(w.classes), Now: time.Now,
+		Nodes: cache.NewSharedIndexInformer(&cache.ListWatch{}, &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
+	})
+	require.NoError(t, err)
+	require.NoError(t, w.c.discoveries.GetStore().Add(&flexlvmv1.VolumeDiscovery{
+		ObjectMeta: metav1.ObjectMeta{Name: flexlvmv1.VolumeDiscoveryName},
+		Spec: flexlvmv1.VolumeDiscoverySpec{Classes: []flexlvmv1.DiscoveryClass{{
+			StorageClassName: "fast", Directory: "/mnt/fast", FSType: "xfs", CleanDevice: flexlvmv1.CleanKeep,
+			Labels: map[string]string{"tier": "fast", "flexlvm.io/node": "another"}, NodeLabels: []string{"zone", "none"},
+		}}},
+	}))
+	w.class(func(*storagev1.StorageClass) {})
+	w.report = &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{Discovered: []flexlvmv1.Discovered{{
+		Path: "/mnt/fast/a", StorageClassName: "fast", Kind: "Filesystem", Size: resource.MustParse("10Gi"), Disk: "fs-1", State: flexlvmv1.DiscoveredReady, Offer: 1,
+	}}}}
+	require.NoError(t, w.c.Nodes.GetStore().Add(w.report))
+	return w
+}
+
+func (w *world) class(change func(*storagev1.StorageClass)) {
+	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: noProvisioner, VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer)}
+	change(c)
+	require.NoError(w.t, w.classes.Add(c))
+}
+
+func (w *world) found() *flexlvmv1.Discovered { return &w.report.Status.Discovered[0] }
+
+// round makes a round, and shows the controller what the API has then.
+func (w *world) round() []corev1.PersistentVolume {
+	w.t.Helper()
+	require.NoError(w.t, w.c.round(w.t.Context()))
+	list, err := w.client.CoreV1().PersistentVolumes().List(w.t.Context(), metav1.ListOptions{LabelSelector: flexlvmv1.LabelDiscoveredOn})
+	require.NoError(w.t, err)
+	var shown []any
+	for i := range list.Items {
+		shown = append(shown, &list.Items[i])
+	}
+	require.NoError(w.t, w.c.volumes.GetStore().Replace(shown, ""))
+	return list.Items
+}
+
+func (w *world) said() (out string) {
+	for {
+		select {
+		case text := <-w.events.Events:
+			out += text + "\n"
+		default:
+			return out
+		}
+	}
+}
+
+func TestAPersistentVolumeIsMade(t *testing.T) {
+	w := newWorld(t)
+	all := w.round()
+	require.Len(t, all, 1)
+	v := all[0]
+	require.Equal(t, Name("n1", "/mnt/fast/a"), v.Name)
+	require.Equal(t, map[string]string{"tier": "fast", "zone": "a", flexlvmv1.LabelDiscoveredOn: "n1"}, v.Labels)
+	require.Equal(t, map[string]string{"pv.kubernetes.io/provisioned-by": flexlvmv1.Discoverer, flexlvmv1.AnnotationDisk: "fs-1", flexlvmv1.AnnotationOffer: "1"}, v.Annotations)
+	require.Equal(t, corev1.PersistentVolumeReclaimDelete, v.Spec.PersistentVolumeReclaimPolicy)
+	require.Equal(t, &corev1.LocalVolumeSource{Path: "/mnt/fast/a", FSType: ptr("xfs")}, v.Spec.Local)
+	require.Equal(t, "10Gi", v.Spec.Capacity.Storage().String())
+	require.Equal(t, []string{"host-1"}, v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
+	require.Contains(t, w.said(), "Discovered made of /mnt/fast/a (fs-1) on node n1")
+	require.Len(t, w.round(), 1, "once")
+}
+
+// Until a node has offered it again, no second one is made of what has lost its own: the
+// report may be older.
+func TestAnOfferIsTakenOnce(t *testing.T) {
+	w := newWorld(t)
+	require.Len(t, w.round(), 1)
+	require.NoError(t, w.client.CoreV1().PersistentVolumes().Delete(t.Context(), Name("n1", "/mnt/fast/a"), metav1.DeleteOptions{}))
+	require.Empty(t, w.round())
+	require.Empty(t, w.round())
+	w.found().Offer = 2
+	require.Len(t, w.round(), 1)
+}
+
+func TestKeepIsRetain(t *testing.T) {
+	w := newWorld(t)
+	w.found().Kind = "Device"
+	require.Equal(t, corev1.PersistentVolumeReclaimRetain, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
+	w = newWorld(t)
+	w.class(func(c *storagev1.StorageClass) { c.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain) })
+	require.Equal(t, corev1.PersistentVolumeReclaimRetain, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
+}
+
+func TestNothingIsMade(t *testing.T) {
+	other := func(hostname, path string) func(w *world) {
+		return func(w *world) {
+			v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "local-pv-1"}, Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}},
+				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}},
+				}}}},
+			}}
+			_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), v, metav1.CreateOptions{})
+			require.NoError(w.t, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(w *world)
+		says   string
+		made   int
+	}{
+		"in another directory": {func(w *world) { w.found().Path = "/etc/passwd" }, "", 0},
+		"below an entry":       {func(w *world) { w.found().Path = "/mnt/fast/a/b" }, "", 0},
+		"of another class":     {func(w *world) { w.found().StorageClassName = "slow" }, "", 0},
+		"refused by the node":  {func(w *world) { w.found().State = flexlvmv1.DiscoveredRefused }, "", 0},
+		"without a discovery": {func(w *world) {
+			require.NoError(w.t, w.c.discoveries.GetStore().Replace(nil, ""))
+		}, "", 0},
+		"bound at once": {func(w *world) {
+			w.class(func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) })
+		}, "StorageClassRefused StorageClass fast has no volumeBindingMode: WaitForFirstConsumer", 0},
+		"of a provisioner":       {func(w *world) { w.class(func(c *storagev1.StorageClass) { c.Provisioner = "flexlvm.io" }) }, `has the provisioner "flexlvm.io"`, 0},
+		"another system's":       {other("host-1", "/mnt/fast/a"), "PathTaken /mnt/fast/a of node n1 has PersistentVolume local-pv-1", 0},
+		"another system's, here": {other("host-1", "/mnt/fast/a/"), "PathTaken", 0},
+		"another node's":         {other("host-2", "/mnt/fast/a"), "Discovered", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c.change(w)
+			require.Len(t, w.round(), c.made)
+			said := w.said()
+			require.Contains(t, said, c.says)
+			if c.says == "" {
+				require.Empty(t, said)
+			}
+			w.round()
+			if c.made == 0 {
+				require.Empty(t, w.said(), "told once")
+			}
+		})
+	}
+}
+
+// One that is cleaned is deleted, if it is the one after which it was, released and to be deleted.
+func TestACleanPersistentVolumeIsDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(v *corev1.PersistentVolume)
+		uid    string
+		left   int
+	}{
+		"released": {func(*corev1.PersistentVolume) {}, "pv-1", 0},
+		"another":  {func(*corev1.PersistentVolume) {}, "pv-2", 1},
+		"bound":    {func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }, "pv-1", 1},
+		"retained": {func(v *corev1.PersistentVolume) {
+			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		}, "pv-1", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.round()[0]
+			v.UID, v.Status.Phase = types.UID("pv-1"), corev1.VolumeReleased
+			c.change(&v)
+			_, err := w.client.CoreV1().PersistentVolumes().Update(context.Background(), &v, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			w.found().State, w.found().PersistentVolumeUID = flexlvmv1.DiscoveredCleaned, c.uid
+			w.round() // shows it
+			require.Len(t, w.round(), c.left, fmt.Sprint(w.client.Actions()))
+		})
+	}
+}

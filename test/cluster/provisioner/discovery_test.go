@@ -1,0 +1,93 @@
+//go:build cluster
+
+package provisioner_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	v1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// localVolume is a PersistentVolume as the provisioner makes them of what nodes discover.
+func localVolume(name, path string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	v := volumeOfHand(name, corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path, FSType: ptr("xfs")}})
+	v.Labels = map[string]string{v1.LabelDiscoveredOn: "sim-1"}
+	v.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": v1.Discoverer}
+	v.Spec.ClaimRef, v.Spec.StorageClassName, v.Spec.NodeAffinity = nil, "fast-disks", persistentvolume.OnlyOn("sim-1")
+	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	for _, c := range change {
+		c(v)
+	}
+	return v
+}
+
+// testStolenDiscovery: who has stolen the provisioner's token can make local
+// PersistentVolumes of entries of the directories alone that the VolumeDiscovery names, and of
+// none where there is no VolumeDiscovery.
+func (b *bed) testStolenDiscovery(t *testing.T) {
+	ctx, example := t.Context(), filepath.Join(b.source, "examples", "static.yaml")
+	stolen, err := kubernetes.NewForConfig(b.as(account))
+	require.NoError(t, err)
+	create := func(v *corev1.PersistentVolume) func([]string) error {
+		return func(dryRun []string) error {
+			_, err := stolen.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		}
+	}
+	good := localVolume("static-good", "/mnt/disks/fast/a")
+	b.refusedSoon(t, "provisioner-discovery.flexlvm.io", create(good))
+	b.kubectl(t, "apply", "-f", example)
+	await.Until(t, longest, func() string {
+		err := create(good)([]string{metav1.DryRunAll})
+		return await.Missing(err == nil, "what the example names is refused: %v", err)
+	})
+	for says, v := range map[string]*corev1.PersistentVolume{
+		"/etc of StorageClass":             localVolume("evil", "/etc"),
+		"/mnt/disks/fast/a/b of Storage":   localVolume("evil", "/mnt/disks/fast/a/b"),
+		"must not contain '..'":            localVolume("evil", "/mnt/disks/fast/.."),
+		"/mnt/disks/raw/a of StorageClass": localVolume("evil", "/mnt/disks/raw/a"),
+		"with the volumeMode": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) {
+			v.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
+			v.Spec.Local.FSType = nil
+		}),
+		"for one node, without a claim": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) {
+			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "mine"}
+		}),
+	} {
+		require.ErrorContains(t, create(v)(nil), says)
+	}
+	require.NoError(t, create(good)(nil))
+	volumes := b.volumesOf(t, b.as(account))
+	require.ErrorContains(t, volumes.patch(ctx, "static-good", `{"metadata":{"labels":{"a":"b"}}}`), "may only change and delete PersistentVolumes")
+	require.ErrorContains(t, stolen.CoreV1().PersistentVolumes().Delete(ctx, "static-good", metav1.DeleteOptions{}), "may only delete PersistentVolumes that are released")
+	require.ErrorContains(t, b.volumesOf(t, b.daemonOn(t, "sim-1")).patch(ctx, "static-good", `{"metadata":{"labels":{"a":"b"}}}`), "the flexlvm node daemon may only change")
+	require.NoError(t, b.client.CoreV1().PersistentVolumes().Delete(ctx, "static-good", metav1.DeleteOptions{}))
+
+	client, err := dynamic.NewForConfig(b.config)
+	require.NoError(t, err)
+	discoveries := client.Resource(v1.GroupVersion.WithResource("volumediscoveries"))
+	let := func(name string, class map[string]any) error {
+		_, err := discoveries.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1.GroupVersion.String(), "kind": "VolumeDiscovery", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"classes": []any{class}},
+		}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	b.kubectl(t, "delete", "-f", example)
+	require.NoError(t, let("flexlvm", map[string]any{"storageClassName": "fast", "directory": "/mnt/fast"}))
+	require.ErrorContains(t, let("other", map[string]any{"storageClassName": "fast", "directory": "/mnt/fast"}), "is called flexlvm")
+	for _, directory := range []string{"/", "/etc", "mnt/fast", "/mnt/fast/", "/mnt/../etc", "/mnt/x/.."} {
+		require.ErrorContains(t, let("flexlvm", map[string]any{"storageClassName": "fast", "directory": directory}), "spec.classes[0].directory", directory)
+	}
+	require.ErrorContains(t, let("flexlvm", map[string]any{"storageClassName": "fast", "directory": "/mnt/fast", "cleanDevice": "Shred"}), "cleanDevice")
+}
