@@ -88,6 +88,7 @@ func command() *cobra.Command {
 		_ = flags.MarkHidden(name) // fails only for a flag that is not there
 	}
 	cmd.AddCommand(
+		translateCommand(),
 		statusCommand(s),
 		volumesCommand(s),
 		planCommand(s),

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flexlvm/flexlvm/internal/staticconfig"
+)
+
+// translateCommand prints what the configuration of another system is here. It asks no API
+// server.
+func translateCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "translate -f FILE", Short: "Print the VolumeDiscovery that a ConfigMap of the static provisioner stands for", Args: noArguments,
+		Long: `translate reads the ConfigMap of the static provisioner for local volumes
+(sig-storage-local-static-provisioner), and prints the VolumeDiscovery that does what it
+says. It refuses what cannot be done, by the name of the field, and says on stderr what is
+done otherwise. It asks no API server and changes nothing. docs/static.md says how to switch.`,
+		Example: `  kubectl get configmap local-provisioner-config -o yaml | kubectl flexlvm translate -f - > discovery.yaml`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := readInput(cmd.InOrStdin(), file)
+			if err != nil {
+				return err
+			}
+			result, err := staticconfig.Read(text)
+			if err != nil {
+				return err
+			}
+			for _, note := range result.Notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+			}
+			out, err := yaml.Marshal(result.Discovery)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(out)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "the ConfigMap, as YAML; - for stdin")
+	return cmd
+}
+
+func readInput(stdin io.Reader, file string) ([]byte, error) {
+	switch file {
+	case "":
+		return nil, fmt.Errorf("--filename is empty; give the file with the ConfigMap, or - for stdin")
+	case "-":
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(file)
+}
