@@ -9,9 +9,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/freeze"
 )
 
 func main() {
+	freeze.Serve() // which ends this process where it is a companion
 	bound()
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "gc:", err)

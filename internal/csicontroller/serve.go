@@ -51,8 +51,10 @@ func Serve(ctx context.Context, cfg Config) error {
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(call context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		return answer(klog.NewContext(call, log), request, info, handle)
 	}))
-	csi.RegisterIdentityServer(server, &identity{version: cfg.Version})
-	csi.RegisterControllerServer(server, New(cfg.Volumes, cfg.Snapshots))
+	service := New(cfg.Volumes, cfg.Snapshots)
+	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil})
+	csi.RegisterControllerServer(server, service)
+	csi.RegisterGroupControllerServer(server, service)
 	csi.RegisterNodeServer(server, &node{})
 	log.Info("The controller service waits for sidecars", "socket", cfg.Socket)
 	end := context.AfterFunc(ctx, server.GracefulStop)
@@ -106,6 +108,7 @@ func statusOf(err error) error {
 type identity struct {
 	csi.UnimplementedIdentityServer
 	version string
+	groups  bool // snapshots of several volumes are offered
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -113,9 +116,17 @@ func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 }
 
 func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
-		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}},
-	}}}, nil
+	offered := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if i.groups {
+		offered = append(offered, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
+	}
+	out := &csi.GetPluginCapabilitiesResponse{}
+	for _, one := range offered {
+		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: one}},
+		})
+	}
+	return out, nil
 }
 
 func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {

@@ -40,9 +40,10 @@ type Volumes interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PersistentVolumeList, error)
 }
 
-// A Service answers the calls of CSI's controller service.
+// A Service answers the calls of CSI's controller service, and of that for groups of volumes.
 type Service struct {
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	volumes   Volumes
 	snapshots *Snapshots
 }

@@ -83,25 +83,35 @@ func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReque
 }
 
 // checkCreate checks a request, and returns what the class says of a copy-on-write snapshot.
-func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) (reserve volume.Reserve, err error) {
+func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) (volume.Reserve, error) {
 	switch {
 	case s.snapshots == nil:
-		return 0, status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+		return 0, notServed()
 	case r.GetName() == "":
 		return 0, missing(fieldName)
 	case r.GetSourceVolumeId() == "":
 		return 0, missing(fieldSource)
-	case len(r.GetSecrets()) > 0:
-		return 0, refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted: a snapshot needs no key; leave them out of the VolumeSnapshotClass"})
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.GetParameters())) {
+	return checkClass("VolumeSnapshotClass", r.GetParameters(), r.GetSecrets())
+}
+
+func notServed() error {
+	return status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+}
+
+// checkClass checks what a class of snapshots says, and returns what that is of copy-on-write ones.
+func checkClass(kind string, parameters, secrets map[string]string) (reserve volume.Reserve, err error) {
+	if len(secrets) > 0 {
+		return 0, refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted: a snapshot needs no key; leave them out of the " + kind})
+	}
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
 		switch {
 		case key == volume.OptionReserve:
-			if reserve, err = volume.ParseReserve(key, r.GetParameters()[key]); err != nil {
+			if reserve, err = volume.ParseReserve(key, parameters[key]); err != nil {
 				return 0, refuse(err)
 			}
 		case !strings.HasPrefix(key, sidecarKeys):
-			return 0, refuse(&volume.FieldError{Field: "parameters", Value: key, Reason: "is not known; the one parameter of a VolumeSnapshotClass of flexlvm is " + volume.OptionReserve})
+			return 0, refuse(&volume.FieldError{Field: "parameters", Value: key, Reason: "is not known; the one parameter of a " + kind + " of flexlvm is " + volume.OptionReserve})
 		}
 	}
 	return reserve, nil
@@ -119,42 +129,73 @@ func snapshotName(asked string) volume.Name {
 	return volume.Name(fmt.Sprintf("snap-%x", sha256.Sum256([]byte(asked)))[:63])
 }
 
+// A draft is the PersistentVolume of a snapshot that is not written yet.
+type draft struct {
+	of, object *corev1.PersistentVolume
+	want       ledger.Want
+}
+
 // makeSnapshot writes the PersistentVolume of a snapshot once there is room for it.
 func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name, reserve volume.Reserve) (*corev1.PersistentVolume, error) {
-	of, err := s.find(ctx, id, "")
+	d, err := s.draft(ctx, id, name, reserve)
 	if err != nil {
 		return nil, err
 	}
-	if err := mayTake(of, id); err != nil {
+	if err := s.reserve([]draft{d}); err != nil {
 		return nil, err
 	}
-	if _, thin := persistentvolume.Options(of)[volume.OptionThinPool]; thin {
+	return s.create(ctx, d)
+}
+
+// draft returns what is to be written for a snapshot of a volume.
+func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserve volume.Reserve) (d draft, err error) {
+	if d.of, err = s.find(ctx, id, ""); err != nil {
+		return d, err
+	}
+	if err := mayTake(d.of, id); err != nil {
+		return d, err
+	}
+	if _, thin := persistentvolume.Options(d.of)[volume.OptionThinPool]; thin {
 		reserve = 0 // a thin snapshot takes its room of the pool
 	}
-	object, spec, err := persistentvolume.Snapshot(of, name, reserve)
+	object, spec, err := persistentvolume.Snapshot(d.of, name, reserve)
 	if err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return d, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	parsed, err := persistentvolume.Parse(object)
 	if err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return d, status.Error(codes.FailedPrecondition, err.Error())
 	}
+	d.object, d.want = object, ledger.Want{PV: object.Name, Claim: pv.SnapshotClaim, Spec: spec, Charged: parsed.Charged}
+	return d, nil
+}
+
+// reserve reserves room for snapshots on their node, for all or for none.
+func (s *Service) reserve(drafts []draft) error {
+	of := drafts[0].of
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
 	if !reported {
-		return nil, status.Errorf(codes.Unavailable, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
+		return status.Errorf(codes.Unavailable, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
 	}
-	if _, err := s.snapshots.Room.Reserve(node, []ledger.Want{{PV: object.Name, Claim: pv.SnapshotClaim, Spec: spec, Charged: parsed.Charged}}); err != nil {
-		if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
-			return nil, status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
-		}
-		return nil, err
+	var wants []ledger.Want
+	for _, d := range drafts {
+		wants = append(wants, d.want)
 	}
-	made, err := s.volumes.Create(ctx, object, metav1.CreateOptions{})
+	_, err := s.snapshots.Room.Reserve(node, wants)
+	if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
+		return status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
+	}
+	return err
+}
+
+// create writes the PersistentVolume of a snapshot for which room is reserved.
+func (s *Service) create(ctx context.Context, d draft) (*corev1.PersistentVolume, error) {
+	made, err := s.volumes.Create(ctx, d.object, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
+		return nil, fmt.Errorf("write PersistentVolume %q: %w", d.object.Name, err)
 	}
 	s.snapshots.Room.Written(made)
-	klog.FromContext(ctx).Info("A snapshot is to be taken", "volume", id, "persistentvolume", made.Name)
+	klog.FromContext(ctx).Info("A snapshot is to be taken", "volume", sourceOf(made), "persistentvolume", made.Name)
 	return made, nil
 }
 
@@ -247,7 +288,7 @@ func (s *Service) deleteObject(ctx context.Context, name string, only metav1.Pre
 func (s *Service) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	switch {
 	case s.snapshots == nil:
-		return nil, status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+		return nil, notServed()
 	case r.GetSnapshotId() == "":
 		return nil, missing(fieldSnapshot)
 	}

@@ -23,7 +23,7 @@ import (
 // ListSnapshots returns the snapshots that are taken and not given up.
 func (s *Service) ListSnapshots(ctx context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if s.snapshots == nil {
-		return nil, status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
+		return nil, notServed()
 	}
 	var objects []corev1.PersistentVolume
 	if id := r.GetSnapshotId(); id != "" {
@@ -107,6 +107,6 @@ func describe(object *corev1.PersistentVolume) (*csi.Snapshot, error) {
 	at, _ := persistentvolume.TakenAt(object)
 	return &csi.Snapshot{
 		SnapshotId: object.Spec.CSI.VolumeHandle, SourceVolumeId: sourceOf(object), SizeBytes: int64(c.Size),
-		CreationTime: timestamppb.New(at), ReadyToUse: c.Lost == "",
+		CreationTime: timestamppb.New(at), ReadyToUse: c.Lost == "", GroupSnapshotId: c.SnapshotGroup,
 	}, nil
 }

@@ -280,7 +280,10 @@ func joined(names []volume.Name) string {
 
 func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {
 	whom := "for it"
-	if len(wants) > 1 {
+	switch {
+	case len(wants) > 1 && wants[0].Spec.Kind == volume.Snapshot:
+		whom = fmt.Sprintf("for %d snapshots together, which are taken at one instant", len(wants))
+	case len(wants) > 1:
 		var names []string
 		for _, w := range wants {
 			if w.Spec.Pool() == in {

@@ -176,21 +176,28 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 		if err := flush(origin, c); err != nil {
 			return err
 		}
-		if tags, err = copyTags(spec, of); err != nil {
-			return err
-		}
-		made := lvm.LogicalVolume{Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape()}
-		if !spec.CopyOnWrite() {
-			return e.lvm.Snapshot(ctx, origin, made)
-		}
-		var chunk volume.Bytes
-		made.Size, chunk = volume.COWStore(origin.Size, origin.Extent, spec.Reserve)
-		return e.lvm.CopyOnWrite(ctx, origin, made, chunk)
+		tags, err = e.takeCopy(ctx, spec, origin, of)
+		return err
 	})
 	if err == nil {
 		e.after("snapshot")
 	}
 	return tags, err
+}
+
+// takeCopy has LVM take the copy of a volume that was looked up, with these tags. Its lock is held.
+func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.LogicalVolume, of volume.Tags) (volume.Tags, error) {
+	tags, err := copyTags(spec, of)
+	if err != nil {
+		return tags, err
+	}
+	made := lvm.LogicalVolume{Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape()}
+	if !spec.CopyOnWrite() {
+		return tags, e.lvm.Snapshot(ctx, origin, made)
+	}
+	var chunk volume.Bytes
+	made.Size, chunk = volume.COWStore(origin.Size, origin.Extent, spec.Reserve)
+	return tags, e.lvm.CopyOnWrite(ctx, origin, made, chunk)
 }
 
 // copyTags returns the tags of a copy that is about to be taken. A snapshot stays what its
@@ -212,11 +219,8 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 		return lvm.LogicalVolume{}, volume.Tags{}, content{}, err
 	}
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.CloneOf)
-	if errors.Is(err, lvm.ErrNoVolume) {
-		return fail(fmt.Errorf("%s %q: there is nothing to copy, and no empty volume takes its place: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err))
-	}
 	if err != nil {
-		return fail(err)
+		return fail(nothingToCopy(spec, err))
 	}
 	tags, err := ours(lv)
 	if err != nil {
@@ -240,6 +244,14 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 		return fail(err)
 	}
 	return lv, tags, c, nil
+}
+
+// nothingToCopy explains why the volume of which a copy is to be taken cannot be looked up.
+func nothingToCopy(spec volume.Spec, err error) error {
+	if !errors.Is(err, lvm.ErrNoVolume) {
+		return err
+	}
+	return fmt.Errorf("%s %q: there is nothing to copy, and no empty volume takes its place: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
 }
 
 // mayCopy decides whether the volume of a spec may be made as a copy of one with
@@ -316,11 +328,13 @@ func flush(lv lvm.LogicalVolume, c content) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Syncfs(int(fs.Root().Fd())); err != nil {
+	if err := syncAll(fs); err != nil {
 		return errors.Join(fmt.Errorf("write back %s: %w", c.path, err), fs.Close())
 	}
 	return fs.Close()
 }
+
+func syncAll(fs *mount.Attached) error { return unix.Syncfs(int(fs.Root().Fd())) }
 
 // makeItsOwn gives a copy the UUID of its tags. Its log is replayed first, by a mount
 // in no tree; the kernel takes no two file systems of one UUID without being told.

@@ -22,6 +22,22 @@ func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
+// mayStore refuses a copy-on-write snapshot whose store takes more than is kept for it, by more than
+// LVM rounds up: its source is larger than its PersistentVolume says, and the room is promised to
+// others. It is pure.
+func mayStore(o Order, origin lvm.LogicalVolume) error {
+	if !o.CopyOnWrite() || o.Charged == 0 {
+		return nil
+	}
+	store, _ := volume.COWStore(origin.Size, origin.Extent, o.Reserve)
+	rounded, _ := volume.COWStore(origin.Shape.Extents(o.ContentSize(), origin.Extent), origin.Extent, o.Reserve)
+	if kept := max(o.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
+		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: that device is larger than its claim tells, as after a growth that was cut off; let the claim ask for as much, or use a VolumeSnapshotClass with less %s",
+			volume.OptionCloneOf, o.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
+	}
+	return nil
+}
+
 // mayTakeInFull refuses a full copy that takes more of its group than its claim is charged, by more
 // than LVM rounds up: the snapshot's source was adopted, or a growth that was killed has extended
 // it. One that is fixed has nothing else to be restored to. It is pure.

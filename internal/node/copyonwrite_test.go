@@ -28,6 +28,24 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	require.NoError(t, mayTakeInFull(&c, origin))
 }
 
+// The room that the store of a larger source takes is promised to others.
+func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
+	spec := volume.Spec{Name: "snap", CloneOf: "source", Size: 100 * volume.GiB, Layout: volume.Linear, Kind: volume.Snapshot}
+	o := Order{Spec: spec, Charged: spec.Charge()}
+	origin := lvm.LogicalVolume{Extent: 16 * volume.MiB, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
+	origin.Size = origin.Shape.Extents(spec.ContentSize(), origin.Extent)
+	require.NoError(t, mayStore(o, origin), "as LVM rounds up")
+	origin.Size = 200 * volume.GiB
+	err := mayStore(o, origin)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, `cloneOf "source": its store takes`)
+	require.ErrorContains(t, err, "has a device of 200 GiB, and")
+	o.Reserve = 30
+	require.NoError(t, mayStore(o, origin), "it takes less")
+	o.Reserve, o.Charged = 0, 0
+	require.NoError(t, mayStore(o, origin), "nobody has said what is kept")
+}
+
 // What was read of a snapshot counts only if that is the same, and whole, after the last byte.
 func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 	spec := cloneSpec()

@@ -74,7 +74,7 @@ type Engine struct {
 	rate    volume.Bytes
 
 	zeroRate            volume.Bytes
-	stateDir            string
+	stateDir, lockDir   string
 	patience, roomRetry time.Duration
 }
 
@@ -120,7 +120,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		rate:    cfg.WipeRate,
 
 		zeroRate: cfg.ZeroRate,
-		stateDir: cfg.StateDir,
+		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 	}, nil
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/freeze"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -35,6 +36,7 @@ const (
 // TestMain makes the volume group, or, as the process that a test is going to
 // kill, runs one call.
 func TestMain(m *testing.M) {
+	freeze.Serve()
 	if text := os.Getenv(callVariable); text != "" {
 		os.Exit(serveCall(text))
 	}

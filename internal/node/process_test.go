@@ -30,7 +30,7 @@ type call struct {
 	Dir    string
 	Verb   string
 	Spec   volume.Spec
-	More   []volume.Spec // of remove-all
+	More   []volume.Spec // of remove-all, and snapshot-group
 	Target string
 	Size   volume.Bytes
 	Die    int
@@ -115,6 +115,9 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		return e.MakeClone(ctx, c.Spec)
 	case "snapshot":
 		_, err := e.MakeSnapshot(ctx, c.Spec)
+		return err
+	case "snapshot-group":
+		_, err := e.MakeSnapshotGroupIf(ctx, ordersOf(append([]volume.Spec{c.Spec}, c.More...)), func(context.Context) error { return nil })
 		return err
 	case "unmount":
 		return e.Unmount(ctx, c.Target)

@@ -26,54 +26,56 @@ import (
 //
 // One that was given up may be taken again under its name, but not by a call that began before.
 func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
-	return e.MakeSnapshotIf(ctx, spec, func(context.Context) error { return nil })
+	return e.MakeSnapshotIf(ctx, Order{Spec: spec}, func(context.Context) error { return nil })
+}
+
+// An Order is for a snapshot that is to be taken.
+type Order struct {
+	volume.Spec
+	// Charged is how much of its pool is kept for it; 0 where that is not known.
+	Charged volume.Bytes
 }
 
 // MakeSnapshotIf is MakeSnapshot of one that is still wanted. That is asked once, when a snapshot
 // that is given up from then on is not taken any more.
-func (e *Engine) MakeSnapshotIf(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) (inventory.Volume, error) {
-	if err := spec.Validate(); err != nil {
+func (e *Engine) MakeSnapshotIf(ctx context.Context, o Order, wanted func(context.Context) error) (inventory.Volume, error) {
+	if err := checkSnapshot(o.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	if spec.Kind != volume.Snapshot || spec.Namespace == "" {
-		return inventory.Volume{}, &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not snapshot, or the namespace is missing"}
-	}
-	givenUp := e.givenUp(spec)
+	givenUp := e.givenUp(o.Spec)
 	if err := wanted(ctx); err != nil {
 		return inventory.Volume{}, err
 	}
-	return e.makeSnapshot(ctx, spec, givenUp)
+	return e.makeSnapshot(ctx, o, givenUp)
+}
+
+func checkSnapshot(spec volume.Spec) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	if spec.Kind != volume.Snapshot || spec.Namespace == "" {
+		return &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not snapshot, or the namespace is missing"}
+	}
+	return nil
 }
 
 // makeSnapshot is the rest of a call at whose beginning that was when the snapshot was last
 // given up.
-func (e *Engine) makeSnapshot(ctx context.Context, spec volume.Spec, givenUp time.Time) (inventory.Volume, error) {
+func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (inventory.Volume, error) {
+	spec := o.Spec
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
 	defer release()
-	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
-	if errors.Is(err, lvm.ErrNoVolume) {
-		if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
-			return inventory.Volume{}, refused("snapshot %s/%s was given up while this call waited, and is not taken for it", spec.Group, spec.Name)
-		}
-		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
-			return inventory.Volume{}, buried(spec, since) // a claim's volume had that name
-		}
-		return e.takeSnapshot(ctx, spec)
-	}
-	if err != nil {
+	lv, state, err := e.findSnapshot(ctx, spec, givenUp)
+	switch {
+	case err != nil:
 		return inventory.Volume{}, err
-	}
-	tags, err := ours(lv)
-	if err == nil {
-		err = isSnapshot(spec, tags, lv.GroupUUID)
-	}
-	if err != nil {
-		return inventory.Volume{}, err
-	}
-	if tags.State == volume.Creating {
+	case state == volume.Ready:
+		// A call that was killed may have left it in the disk's cache.
+		return e.describe(lv), e.lvm.Flush(ctx, lv.Group, lv.Name)
+	case state == volume.Creating:
 		if spec.CopyOnWrite() {
 			err = e.dropHalf(ctx, spec, lv) // its store may be the room that the next needs
 		} else {
@@ -82,25 +84,72 @@ func (e *Engine) makeSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 		if err != nil {
 			return inventory.Volume{}, err
 		}
-		return e.takeSnapshot(ctx, spec)
 	}
-	// A call that was killed may have left it in the disk's cache.
-	return e.describe(lv), e.lvm.Flush(ctx, lv.Group, lv.Name)
+	return e.takeSnapshot(ctx, o)
 }
 
-func (e *Engine) takeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
-	if err := e.rightGroup(ctx, spec); err != nil {
+// findSnapshot looks for the volume of a snapshot, and returns its state; none where it is to be
+// taken. Its lock is held.
+func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp time.Time) (lvm.LogicalVolume, volume.State, error) {
+	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
+			return lv, "", refused("snapshot %s/%s was given up while this call waited, and is not taken for it", spec.Group, spec.Name)
+		}
+		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+			return lv, "", buried(spec, since) // a claim's volume had that name
+		}
+		return lv, "", nil
+	}
+	if err != nil {
+		return lv, "", err
+	}
+	tags, err := ours(lv)
+	if err == nil {
+		err = isSnapshot(spec, tags, lv.GroupUUID)
+	}
+	return lv, tags.State, err
+}
+
+func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, error) {
+	if err := e.rightGroup(ctx, o.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	if _, err := e.snapshot(ctx, spec, luks.Key{}); err != nil {
+	err := e.locked(ctx, o.Group, o.CloneOf, func() error {
+		origin, of, c, err := e.snapshotSource(ctx, o)
+		if err != nil {
+			return err
+		}
+		if err := flush(origin, c); err != nil {
+			return err
+		}
+		_, err = e.takeCopy(ctx, o.Spec, origin, of)
+		return err
+	})
+	if err != nil {
 		return inventory.Volume{}, err
 	}
+	e.after("snapshot")
+	return e.finishSnapshot(ctx, o.Spec)
+}
+
+// snapshotSource is source for a snapshot, which takes no more than is kept for it.
+func (e *Engine) snapshotSource(ctx context.Context, o Order) (lvm.LogicalVolume, volume.Tags, content, error) {
+	origin, of, c, err := e.source(ctx, o.Spec, luks.Key{})
+	if err == nil {
+		err = mayStore(o, origin)
+	}
+	return origin, of, c, err
+}
+
+// finishSnapshot makes a snapshot ready that was taken, durably.
+func (e *Engine) finishSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
-	if spec.CopyOnWrite() && (lv.Of != spec.CloneOf || lv.Overflowed) {
-		return inventory.Volume{}, fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
+	if err := isTaken(spec, lv); err != nil {
+		return inventory.Volume{}, err
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 		return inventory.Volume{}, err
@@ -110,6 +159,14 @@ func (e *Engine) takeSnapshot(ctx context.Context, spec volume.Spec) (inventory.
 		return inventory.Volume{}, err
 	}
 	return e.describe(lv), nil
+}
+
+// isTaken fails where a copy-on-write snapshot is none, or holds nothing any more. It is pure.
+func isTaken(spec volume.Spec, lv lvm.LogicalVolume) error {
+	if spec.CopyOnWrite() && (lv.Of != spec.CloneOf || lv.Overflowed) {
+		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
+	}
+	return nil
 }
 
 // snapshotNow describes what LVM shows of a volume that should be a copy-on-write snapshot.

@@ -61,7 +61,7 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 		began := e.givenUp(spec)
 		now = now.Add(time.Second)
 		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, Disposal{}))
-		_, err = e.makeSnapshot(t.Context(), spec, began)
+		_, err = e.makeSnapshot(t.Context(), Order{Spec: spec}, began)
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorContains(t, err, "was given up while this call waited")
 	}

@@ -159,7 +159,7 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 		taken = append(taken, made.UUID)
 		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
 		require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
-		_, err = m.makeSnapshot(m.ctx(), snap, began)
+		_, err = m.makeSnapshot(m.ctx(), Order{Spec: snap}, began)
 		require.ErrorContains(t, err, "was given up while this call waited")
 		require.Equal(t, []string{"source"}, lvs())
 	}

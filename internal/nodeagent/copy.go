@@ -15,6 +15,8 @@ import (
 type copyJob struct {
 	claim  persistentvolume.Volume
 	object *corev1.PersistentVolume
+	// group are, for a snapshot that is taken with others at one instant, all of them; else nil.
+	group []copyJob
 }
 
 // enqueueCopies hands the copies of a round to their queues: writing the log of a large
@@ -27,7 +29,12 @@ func (d *Daemon) enqueueCopies(f observation) {
 		if d.copies.waits(string(c.UID), f.at) || busy && made.claim.UID == c.UID || filling && filled.claim.UID == c.UID {
 			continue
 		}
-		j := copyJob{c, f.objects[c.PV]}
+		j := copyJob{claim: c, object: f.objects[c.PV]}
+		if c.SnapshotGroup != "" {
+			if j.group = groupOf(f, &c); j.group == nil {
+				continue
+			}
+		}
 		if c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot {
 			full = append(full, j)
 		} else {
@@ -41,16 +48,11 @@ func (d *Daemon) enqueueCopies(f observation) {
 // makeCopy does one job. It is the work of the queue.
 func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.claim, klog.FromContext(ctx)
-	spec := volume.Spec{
-		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,
-		Stripes: c.Shape.Stripes, StripeKiB: c.Shape.StripeKiB, Mirrors: c.Shape.Mirrors, Reserve: c.Reserve,
-		CloneOf: c.CloneOf, Inodes: c.Inodes, FSType: c.FSType, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace, Encrypted: c.Encrypted,
-	}
 	if c.Kind == volume.Snapshot {
-		d.makeSnapshot(ctx, j, spec)
+		d.makeSnapshots(ctx, j)
 		return
 	}
-	err := d.engine.MakeClone(ctx, spec)
+	err := d.engine.MakeClone(ctx, specOf(&c))
 	if ctx.Err() != nil {
 		return // told to end; the next process, or the first mount, makes it
 	}
@@ -69,6 +71,15 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 		message := err.Error() + "; it is tried again"
 		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
+	}
+}
+
+// specOf is what the node makes of a PersistentVolume of a copy.
+func specOf(c *persistentvolume.Volume) volume.Spec {
+	return volume.Spec{
+		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,
+		Stripes: c.Shape.Stripes, StripeKiB: c.Shape.StripeKiB, Mirrors: c.Shape.Mirrors, Reserve: c.Reserve,
+		CloneOf: c.CloneOf, Inodes: c.Inodes, FSType: c.FSType, Kind: c.Kind, Cluster: c.Cluster, Namespace: c.ClaimNamespace, Encrypted: c.Encrypted,
 	}
 }
 

@@ -32,7 +32,12 @@ type Engine interface {
 	MakeClone(ctx context.Context, spec volume.Spec) error
 	// MakeSnapshotIf takes a snapshot of another volume, if that has not been done yet and
 	// wanted agrees, and returns it.
-	MakeSnapshotIf(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) (inventory.Volume, error)
+	MakeSnapshotIf(ctx context.Context, o node.Order, wanted func(context.Context) error) (inventory.Volume, error)
+	// MakeSnapshotGroupIf takes snapshots of several volumes at one instant, all or none, and
+	// returns them in the order of their groups and names.
+	MakeSnapshotGroupIf(ctx context.Context, orders []node.Order, wanted func(context.Context) error) ([]inventory.Volume, error)
+	// ThawLeft thaws the volumes that an earlier process has left frozen which was killed.
+	ThawLeft(ctx context.Context) error
 }
 
 func refOf(v inventory.Volume) node.Ref {

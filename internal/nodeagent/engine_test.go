@@ -210,7 +210,8 @@ func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
 	return nil
 }
 
-func (e *fakeEngine) MakeSnapshotIf(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) (inventory.Volume, error) {
+func (e *fakeEngine) MakeSnapshotIf(ctx context.Context, o node.Order, wanted func(context.Context) error) (inventory.Volume, error) {
+	spec := o.Spec
 	if e.beforeWanted != nil {
 		e.beforeWanted()
 	}
@@ -225,6 +226,28 @@ func (e *fakeEngine) MakeSnapshotIf(ctx context.Context, spec volume.Spec, wante
 	made := e.find(node.Ref{Group: spec.Group}, spec.Name)
 	made.Kind = volume.Snapshot
 	return *made, nil
+}
+
+func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Order, wanted func(context.Context) error) (made []inventory.Volume, err error) {
+	if err := e.noted("group of %d", len(orders)); err != nil {
+		return nil, err
+	}
+	for _, o := range orders {
+		one, err := e.MakeSnapshotIf(ctx, o, wanted)
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, one)
+	}
+	return made, nil
+}
+
+func (e *fakeEngine) ThawLeft(context.Context) error { return e.noted("thaw") }
+
+func (e *fakeEngine) noted(format string, args ...any) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.note(format, args...)
 }
 
 // names are the volumes that are there, with their states.

@@ -28,6 +28,7 @@ const (
 // earlier one.
 func (d *Daemon) round(ctx context.Context) (observation, error) {
 	start := time.Now()
+	d.thaw(ctx)
 	d.declare(ctx) // first, so that the report has what it makes
 	f, err := d.observe(ctx)
 	if errors.Is(ctx.Err(), context.Canceled) {

@@ -1,14 +1,20 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -19,52 +25,141 @@ const mostProblem = 1000
 // errNotWanted: the PersistentVolume of a snapshot is gone, or being deleted.
 var errNotWanted = errors.New("nobody wants the snapshot any more")
 
-// stillWanted asks the API server itself: a round's list may be older than the deletion.
-func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
-	now, err := d.api.Volume(ctx, j.claim.PV)
-	switch {
-	case apierrors.IsNotFound(err), err == nil && (now.UID != j.claim.UID || now.DeletionTimestamp != nil):
-		return errNotWanted
+// roomPatience is how long a snapshot for which there is no room yet is only tried again: what is
+// evicted for it may take a while, and once it is told why it was not taken, the snapshot is
+// withdrawn, and with it what asks for that room.
+const roomPatience = 20 * time.Second
+
+// groupOf returns all snapshots of the group of one that is to be taken, in the order of their volumes;
+// nil while they are not all there, or where another of them, which comes first, stands for them.
+func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
+	for i := range f.view.PersistentVolumes {
+		m := &f.view.PersistentVolumes[i]
+		switch {
+		case m.SnapshotGroup != c.SnapshotGroup || m.Kind != volume.Snapshot:
+			continue
+		case m.Deleting || !m.Taken && m.PV < c.PV:
+			return nil
+		}
+		group = append(group, copyJob{claim: *m, object: f.objects[m.PV]})
 	}
-	return err
+	names := func(j copyJob) string { return j.claim.PV }
+	slices.SortFunc(group, func(a, b copyJob) int { return cmp.Compare(names(a), names(b)) })
+	var there []string
+	for _, j := range group {
+		there = append(there, names(j))
+	}
+	if !slices.Equal(there, slices.Sorted(strings.SplitSeq(c.Members, ","))) {
+		return nil
+	}
+	return group
 }
 
-// makeSnapshot takes a snapshot and says on its PersistentVolume that it is taken, or why not:
-// by that the provisioner answers who has asked for it. Killed in between, it has taken it, and
-// the next round finds and says that.
-func (d *Daemon) makeSnapshot(ctx context.Context, j copyJob, spec volume.Spec) {
-	made, err := d.engine.MakeSnapshotIf(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
+// members are the snapshots that a job is for.
+func (j copyJob) members() []copyJob {
+	if j.group == nil {
+		return []copyJob{j}
+	}
+	return j.group
+}
+
+// thaw thaws what a killed process has left frozen.
+func (d *Daemon) thaw(ctx context.Context) {
+	if d.cfg.DryRun {
+		return
+	}
+	err := d.engine.ThawLeft(ctx)
+	switch {
+	case err == nil:
+		d.dedupe.over("thaw")
+	case d.dedupe.fresh("thaw", err.Error(), d.cfg.Now()):
+		klog.FromContext(ctx).Error(err, "Volumes were left frozen, and it is tried again to thaw them; who writes to them waits")
+	}
+}
+
+// stillWanted asks the API server itself: a round's list may be older than the deletion.
+func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
+	for _, m := range j.members() {
+		now, err := d.api.Volume(ctx, m.claim.PV)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && (now.UID != m.claim.UID || now.DeletionTimestamp != nil):
+			return errNotWanted
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes the snapshots of a job.
+func (d *Daemon) take(ctx context.Context, j copyJob) ([]inventory.Volume, error) {
+	wanted := func(ctx context.Context) error { return d.stillWanted(ctx, j) }
+	var orders []node.Order
+	for _, m := range j.members() {
+		orders = append(orders, node.Order{Spec: specOf(&m.claim), Charged: m.claim.Charge().Noted})
+	}
+	if j.group != nil {
+		return d.engine.MakeSnapshotGroupIf(ctx, orders, wanted)
+	}
+	made, err := d.engine.MakeSnapshotIf(ctx, orders[0], wanted)
+	return []inventory.Volume{made}, err
+}
+
+// makeSnapshots takes the snapshots of a job and says on their PersistentVolumes that they are
+// taken, or why not: by that the provisioner answers who has asked for them. Killed in between, it
+// has taken them, and the next round finds and says that.
+func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
+	made, err := d.take(ctx, j)
 	if ctx.Err() != nil {
-		return // told to end; the next process takes it
+		return // told to end; the next process takes them
 	}
 	defer d.kick()
 	if errors.Is(err, errNotWanted) {
 		return
 	}
-	wrote := d.api.Annotate(ctx, j.object, whatBecame(&j.claim, made, err))
-	if apierrors.IsConflict(wrote) {
-		d.copies.add(string(j.claim.UID), d.cfg.Now(), wrote.Error())
+	now := d.cfg.Now()
+	if errors.Is(err, lvm.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time) < roomPatience {
+		d.notCopied(ctx, j, err)
+		return
+	}
+	var wrote []error
+	for _, m := range j.members() {
+		if !m.claim.Taken {
+			wrote = append(wrote, d.api.Annotate(ctx, m.object, whatBecame(&m.claim, made, err)))
+		}
+	}
+	if i := slices.IndexFunc(wrote, apierrors.IsConflict); i >= 0 {
+		d.copies.add(string(j.claim.UID), now, wrote[i].Error())
 		return // somebody else has written to it
 	}
-	if err := errors.Join(err, wrote); err != nil {
+	if err := errors.Join(append(wrote, err)...); err != nil {
 		if d.notCopied(ctx, j, err) {
-			d.events.onVolume(j.object, warning, "SnapshotNotTaken", err.Error())
+			for _, m := range j.members() {
+				d.events.onVolume(m.object, warning, "SnapshotNotTaken", err.Error())
+			}
 		}
 		return
 	}
 	d.copies.clear(string(j.claim.UID))
 	d.dedupe.over("copy " + string(j.claim.UID))
-	klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&j.claim).String(), "of", j.claim.CloneOf, "at", made.Created)
-	d.events.onVolume(j.object, normal, "SnapshotTaken", "the snapshot of volume "+string(j.claim.CloneOf)+" is taken")
+	for _, m := range j.members() {
+		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.claim).String(), "of", m.claim.CloneOf, "group", m.claim.SnapshotGroup)
+		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.claim.CloneOf)+" is taken")
+	}
 }
 
-// whatBecame is what the PersistentVolume of a snapshot says of the try to take it.
-func whatBecame(c *persistentvolume.Volume, made inventory.Volume, err error) map[string]*string {
-	switch {
-	case err != nil:
+// whatBecame is what the PersistentVolume of a snapshot says of the try to take it, and others
+// with it.
+func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) map[string]*string {
+	if err != nil {
 		return persistentvolume.NotTaken(clip(err.Error(), mostProblem))
-	case c.CopyOnWrite():
-		return persistentvolume.Stored(made.Created, made.Size, made.Full)
 	}
-	return persistentvolume.Taken(made.Created, made.Size)
+	i := slices.IndexFunc(made, func(v inventory.Volume) bool { return v.Group == c.Group && v.Name == c.Volume })
+	if i < 0 {
+		return persistentvolume.NotTaken("the node has not said what became of it")
+	}
+	if v := made[i]; c.CopyOnWrite() {
+		return persistentvolume.Stored(v.Created, v.Size, v.Full)
+	}
+	return persistentvolume.Taken(made[i].Created, made[i].Size)
 }

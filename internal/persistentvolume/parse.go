@@ -44,6 +44,9 @@ type Volume struct {
 	Taken bool
 	// Lost is why a snapshot that was taken holds nothing any more; empty while it does.
 	Lost string
+	// SnapshotGroup is the group that a snapshot is taken with, and Members are the
+	// PersistentVolumes of that, with commas in between; empty where it is taken by itself.
+	SnapshotGroup, Members string
 	// Reserve is that of a copy-on-write snapshot.
 	Reserve        volume.Reserve
 	ClaimNamespace string // empty where no claim is named
@@ -83,7 +86,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 func Reads(annotation string) bool {
 	switch annotation {
 	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces,
-		pv.AnnotationSnapshotTaken, pv.AnnotationSnapshotSize, pv.AnnotationSnapshotProblem:
+		pv.AnnotationSnapshotMembers, pv.AnnotationSnapshotTaken, pv.AnnotationSnapshotSize, pv.AnnotationSnapshotProblem:
 		return true
 	}
 	return slices.Contains(replicaAnnotations, annotation)

@@ -2,6 +2,7 @@ package persistentvolume
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,19 @@ func Snapshot(of *corev1.PersistentVolume, name volume.Name, reserve volume.Rese
 	return object, spec, nil
 }
 
+// Grouped marks the PersistentVolumes of snapshots as those of a group, which is taken at one
+// instant.
+func Grouped(id string, objects []*corev1.PersistentVolume) {
+	var members []string
+	for _, o := range objects {
+		members = append(members, o.Name)
+	}
+	for _, o := range objects {
+		o.Labels[pv.LabelSnapshotGroup] = id
+		o.Annotations[pv.AnnotationSnapshotMembers] = strings.Join(members, ",")
+	}
+}
+
 // chargedFor returns what a snapshot is charged. The store of one is as large as its source really
 // is, which may be more than its size tells: rounded up to its stripes, or adopted.
 func chargedFor(spec volume.Spec, source *Volume) volume.Bytes {
@@ -58,6 +72,9 @@ func chargedFor(spec volume.Spec, source *Volume) volume.Bytes {
 // snapshotOf returns the volume of a snapshot with what its PersistentVolume says besides.
 func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
 	v.ClaimNamespace = object.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
+	if v.SnapshotGroup = object.Labels[pv.LabelSnapshotGroup]; v.SnapshotGroup != "" {
+		v.Members = object.Annotations[pv.AnnotationSnapshotMembers]
+	}
 	if v.Taken = object.Annotations[pv.AnnotationSnapshotTaken] != ""; !v.Taken {
 		return v
 	}

@@ -63,6 +63,11 @@ const (
 	// SnapshotClaim is the claim that such a PersistentVolume names, so that it is kept for it.
 	// No claim can have this name.
 	SnapshotClaim = "(snapshot)"
+	// LabelSnapshotGroup is the ID of the group that a snapshot was taken with, at one instant.
+	LabelSnapshotGroup = "flexlvm.io/snapshot-group"
+	// AnnotationSnapshotMembers are the names of the PersistentVolumes of such a group, with commas
+	// in between. Its node takes none before it has seen all.
+	AnnotationSnapshotMembers = "flexlvm.io/snapshot-members"
 	// AnnotationSnapshotTaken is the moment that a snapshot is of, in RFC 3339. Its node writes
 	// it once the snapshot is taken; from then on it is never taken again.
 	AnnotationSnapshotTaken = "flexlvm.io/snapshot-taken"

@@ -114,6 +114,7 @@ func TestSnapshots(t *testing.T) {
 	n.kubectl("delete", "pod", "restored")
 	n.kubectl("delete", "pvc", "database-restored")
 
+	n.groupSnapshot()
 	n.thickSnapshot()
 	n.blockSnapshot()
 }

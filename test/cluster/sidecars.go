@@ -43,7 +43,8 @@ func BuildSnapshotController(ctx context.Context, log io.Writer) (string, error)
 	return built.Module(ctx, filepath.Join(root, "test/cluster/snapshotter"), "snapshot-controller", snapshotterModule+"/cmd/snapshot-controller", log)
 }
 
-// SnapshotCRDs returns the files that make VolumeSnapshots known to an API server.
+// SnapshotCRDs returns the files that make VolumeSnapshots and VolumeGroupSnapshots known to an API
+// server.
 func SnapshotCRDs(ctx context.Context) ([]string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -55,9 +56,9 @@ func SnapshotCRDs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the CRDs of snapshots: %w", err)
 	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "config/crd/snapshot.storage.k8s.io_*.yaml"))
-	if err == nil && len(files) != 3 {
-		err = fmt.Errorf("find the CRDs of snapshots: there are %d in %s and should be 3", len(files), out)
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "config/crd/*snapshot.storage.k8s.io_*.yaml"))
+	if err == nil && len(files) != 6 {
+		err = fmt.Errorf("find the CRDs of snapshots: there are %d in %s and should be 6", len(files), out)
 	}
 	return files, err
 }

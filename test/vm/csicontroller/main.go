@@ -46,12 +46,14 @@ func run(listen, driver string) error {
 	}
 	server := grpc.NewServer()
 	csi.RegisterIdentityServer(server, &identity{driver: csi.NewIdentityClient(conn)})
-	csi.RegisterControllerServer(server, newController(engine))
+	controller := newController(engine)
+	csi.RegisterControllerServer(server, controller)
+	csi.RegisterGroupControllerServer(server, controller)
 	csi.RegisterNodeServer(server, &nodes{driver: csi.NewNodeClient(conn)})
 	return errors.Join(server.Serve(listener), conn.Close())
 }
 
-// identity is the driver's, and says that there is a controller service.
+// identity is the driver's, and says that there are controller services.
 type identity struct {
 	csi.UnimplementedIdentityServer
 	driver csi.IdentityClient
@@ -70,9 +72,11 @@ func (i *identity) GetPluginCapabilities(ctx context.Context, r *csi.GetPluginCa
 	if err != nil {
 		return nil, err
 	}
-	out.Capabilities = append(out.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
-		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
-	}})
+	for _, one := range []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE} {
+		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: one},
+		}})
+	}
 	return out, nil
 }
 

@@ -32,7 +32,6 @@ var skipped = map[string]string{
 	"GetSnapshot":                "ListSnapshots tells of one, too",
 	"ControllerGetVolumeHealth":  "the node reports the health of its volumes",
 	"ControllerListVolumeHealth": "the node reports the health of its volumes",
-	"GroupController Service":    "volumes are snapshotted one by one",
 	"pagination should detect":   "CSI's tests leave it out themselves",
 }
 
@@ -92,7 +91,7 @@ func TestCSISanity(t *testing.T) {
 	}()
 	run(t, m, nil, "sh", "-uc", sanityScript)
 
-	requireSane(t, read("/report.xml"), "", 60)
+	requireSane(t, read("/report.xml"), "", 66)
 	requireSane(t, read("/block.xml"), "Node Service", 15)
 	require.Empty(t, strings.TrimSpace(string(read("/left"))), "a volume was left behind")
 }

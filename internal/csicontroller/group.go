@@ -1,0 +1,335 @@
+package csicontroller
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Fields of the requests for groups.
+const (
+	fieldSources = "source_volume_ids"
+	fieldGroup   = "group_snapshot_id"
+)
+
+// mostInGroup bounds a group: its volumes stay frozen until the last is snapshotted.
+const mostInGroup = 16
+
+// GroupControllerGetCapabilities names what is offered.
+func (s *Service) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+	out := &csi.GroupControllerGetCapabilitiesResponse{}
+	if s.snapshots != nil {
+		out.Capabilities = append(out.Capabilities, &csi.GroupControllerServiceCapability{Type: &csi.GroupControllerServiceCapability_Rpc{
+			Rpc: &csi.GroupControllerServiceCapability_RPC{Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT},
+		}})
+	}
+	return out, nil
+}
+
+// CreateVolumeGroupSnapshot has snapshots of several volumes taken at one instant: it reserves room
+// for all, writes a PersistentVolume for each, and waits until the daemon of their node has taken
+// them and said so. Repeated, it goes on waiting. It fails only once nothing is left of the group, or
+// with a code after which it is repeated.
+func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+	reserve, err := s.checkCreateGroup(r)
+	if err != nil {
+		return nil, err
+	}
+	g := groupOf(r.GetName(), r.GetSourceVolumeIds())
+	objects, err := s.members(ctx, g.id)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) > 0 && objects[0].Annotations[pv.AnnotationSnapshotMembers] != g.members() {
+		return nil, status.Errorf(codes.AlreadyExists, "the group of snapshots %q is there and is of other volumes", r.GetName())
+	}
+	if len(objects) < len(g.names) && !slices.ContainsFunc(objects, ended) {
+		if objects, err = s.makeGroup(ctx, g, objects, reserve); err != nil {
+			return nil, err
+		}
+	}
+	out, err := s.awaitGroup(ctx, g, objects)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: out}, nil
+}
+
+func (s *Service) checkCreateGroup(r *csi.CreateVolumeGroupSnapshotRequest) (volume.Reserve, error) {
+	sources := r.GetSourceVolumeIds()
+	switch {
+	case s.snapshots == nil:
+		return 0, notServed()
+	case r.GetName() == "":
+		return 0, missing(fieldName)
+	case len(sources) == 0:
+		return 0, missing(fieldSources)
+	case len(sources) > mostInGroup:
+		return 0, refuse(&volume.FieldError{Field: fieldSources, Value: fmt.Sprint(len(sources)), Reason: fmt.Sprintf("are more than %d volumes, which may be snapshotted at one instant; let the selector match fewer claims", mostInGroup)})
+	case len(slices.Compact(slices.Sorted(slices.Values(sources)))) < len(sources):
+		return 0, refuse(&volume.FieldError{Field: fieldSources, Value: strings.Join(sources, ","), Reason: "name a volume twice"})
+	}
+	return checkClass("VolumeGroupSnapshotClass", r.GetParameters(), r.GetSecrets())
+}
+
+// A group is of snapshots that are taken together.
+type group struct {
+	id      string
+	names   []volume.Name // of the snapshots, sorted
+	sources map[volume.Name]string
+}
+
+// usualGroup is how CSI's snapshotter calls groups, after the UID of the VolumeGroupSnapshot.
+var usualGroup = regexp.MustCompile(`^groupsnapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// groupOf returns the group of this name, of the volumes of these handles.
+func groupOf(asked string, sources []string) group {
+	g := group{id: asked, sources: map[volume.Name]string{}}
+	if !usualGroup.MatchString(asked) {
+		g.id = fmt.Sprintf("group-%x", sha256.Sum256([]byte(asked)))[:63] // as long as a label may be
+	}
+	for _, source := range sources {
+		name := snapshotName(g.id + " " + source)
+		g.names = append(g.names, name)
+		g.sources[name] = source
+	}
+	slices.Sort(g.names)
+	return g
+}
+
+// members is what the PersistentVolumes of the group say.
+func (g group) members() string {
+	var names []string
+	for _, n := range g.names {
+		names = append(names, string(n))
+	}
+	return strings.Join(names, ",")
+}
+
+// members returns the PersistentVolumes of a group, in the order of their names.
+func (s *Service) members(ctx context.Context, id string) ([]*corev1.PersistentVolume, error) {
+	list, err := s.volumes.List(ctx, metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
+	if err != nil {
+		return nil, fmt.Errorf("list the PersistentVolumes of snapshots: %w", err)
+	}
+	var out []*corev1.PersistentVolume
+	for i := range list.Items {
+		if o := &list.Items[i]; persistentvolume.IsSnapshot(o) && o.Labels[pv.LabelSnapshotGroup] == id {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *corev1.PersistentVolume) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// makeGroup writes the PersistentVolumes of a group that are not there yet, once there is room for
+// all.
+func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.PersistentVolume, reserve volume.Reserve) ([]*corev1.PersistentVolume, error) {
+	var drafts []draft
+	var objects []*corev1.PersistentVolume
+	for _, name := range g.names {
+		d, err := s.draft(ctx, g.sources[name], name, reserve)
+		if err == nil {
+			drafts, objects = append(drafts, d), append(objects, d.object)
+			err = mayJoin(drafts[0], d)
+		}
+		if err != nil {
+			return nil, s.undone(ctx, there, err)
+		}
+	}
+	persistentvolume.Grouped(g.id, objects)
+	if err := s.reserve(drafts); err != nil {
+		return nil, s.undone(ctx, there, err)
+	}
+	for i, d := range drafts {
+		if at := slices.IndexFunc(there, func(o *corev1.PersistentVolume) bool { return o.Name == d.object.Name }); at >= 0 {
+			objects[i] = there[at]
+			continue
+		}
+		made, err := s.create(ctx, d)
+		if err != nil {
+			return nil, s.undone(ctx, there, err)
+		}
+		there = append(there, made)
+		objects[i] = made
+	}
+	return objects, nil
+}
+
+// mayJoin says why a snapshot cannot be taken together with the first of its group, or nothing.
+func mayJoin(first, d draft) error {
+	switch {
+	case d.want.Spec.FSType == volume.Raw:
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", d.of.Name)
+	case d.of.Labels[pv.LabelNode] != first.of.Labels[pv.LabelNode]:
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is on node %q and PersistentVolume %q on node %q; there is no one instant on two nodes, so let the selector match claims of one", first.of.Name, first.of.Labels[pv.LabelNode], d.of.Name, d.of.Labels[pv.LabelNode])
+	case d.want.Spec.Namespace != first.want.Spec.Namespace:
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q belongs to namespace %q and PersistentVolume %q to %q; a group is of one namespace", first.of.Name, first.want.Spec.Namespace, d.of.Name, d.want.Spec.Namespace)
+	}
+	return nil
+}
+
+// undone withdraws what there is of a group, and returns why. Until nothing is left, the error is one
+// after which the call is repeated.
+func (s *Service) undone(ctx context.Context, objects []*corev1.PersistentVolume, why error) error {
+	if err := s.withdrawAll(ctx, objects); err != nil {
+		return status.Errorf(codes.Unavailable, "what there is of the group is not withdrawn yet (%s), which is to be because of this: %s", err, why)
+	}
+	return why
+}
+
+// ended reports whether a snapshot cannot be taken with its group any more.
+func ended(o *corev1.PersistentVolume) bool {
+	_, taken := persistentvolume.TakenAt(o)
+	return taken || o.DeletionTimestamp != nil || o.Annotations[pv.AnnotationSnapshotProblem] != ""
+}
+
+// awaitGroup waits until the node has taken all of a group.
+func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
+	for {
+		out, err := s.became(ctx, g, objects)
+		if err != nil || out != nil {
+			return out, err
+		}
+		for i, o := range objects {
+			seen, err := s.look(ctx, o, "its node has not taken the group of snapshots yet: look at the pod of DaemonSet flexlvm-gc there")
+			if err != nil {
+				return nil, err
+			}
+			if seen != nil {
+				objects[i] = seen
+			}
+		}
+	}
+}
+
+// became returns a group that was taken, or an error once nothing is left of one that was not; neither
+// while that is not known.
+func (s *Service) became(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
+	untaken := 0
+	for _, o := range objects {
+		_, taken := persistentvolume.TakenAt(o)
+		problem := o.Annotations[pv.AnnotationSnapshotProblem]
+		switch {
+		case o.DeletionTimestamp != nil:
+			return nil, s.undone(ctx, objects, status.Error(codes.Aborted, "a snapshot of this group is being deleted, so all are; it is tried again"))
+		case !taken && problem != "":
+			return nil, s.undone(ctx, objects, status.Errorf(codes.FailedPrecondition, "the node could not take the snapshots: %s", problem))
+		case !taken:
+			untaken++
+		}
+	}
+	switch {
+	case len(objects) < len(g.names):
+		return nil, s.undone(ctx, objects, status.Error(codes.Aborted, "a snapshot of this group is gone, so all are withdrawn; it is tried again"))
+	case untaken > 0:
+		return nil, nil
+	}
+	return describeGroup(g.id, objects)
+}
+
+// withdrawAll deletes the PersistentVolumes of a group and waits until their node has withdrawn the
+// snapshots. Those that were not taken are deleted as they stand there: the node tries again and may
+// have taken them since.
+func (s *Service) withdrawAll(ctx context.Context, objects []*corev1.PersistentVolume) error {
+	for _, o := range objects {
+		only := metav1.Preconditions{UID: &o.UID}
+		if _, taken := persistentvolume.TakenAt(o); !taken {
+			only.ResourceVersion = &o.ResourceVersion
+		}
+		if err := s.deleteObject(ctx, o.Name, only); err != nil {
+			return err
+		}
+	}
+	for _, o := range objects {
+		for seen := o; seen != nil; {
+			var err error
+			if seen, err = s.look(ctx, o, "its node has not withdrawn the snapshot yet"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// describeGroup returns a group that is taken. It is of the moment of each of its snapshots.
+func describeGroup(id string, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
+	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: id, ReadyToUse: true}
+	for _, o := range objects {
+		one, err := describe(o)
+		if err != nil {
+			return nil, err
+		}
+		out.Snapshots, out.CreationTime = append(out.Snapshots, one), one.GetCreationTime()
+		out.ReadyToUse = out.ReadyToUse && one.GetReadyToUse()
+	}
+	return out, nil
+}
+
+// GetVolumeGroupSnapshot returns a group of which every snapshot is there and taken.
+func (s *Service) GetVolumeGroupSnapshot(ctx context.Context, r *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
+	objects, err := s.groupNow(ctx, r.GetGroupSnapshotId(), r.GetSnapshotIds())
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) == 0 || slices.ContainsFunc(objects, func(o *corev1.PersistentVolume) bool {
+		_, taken := persistentvolume.TakenAt(o)
+		return !taken || o.DeletionTimestamp != nil
+	}) {
+		return nil, status.Errorf(codes.NotFound, "there is no group of snapshots %q that is taken", r.GetGroupSnapshotId())
+	}
+	out, err := describeGroup(r.GetGroupSnapshotId(), objects)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: out}, nil
+}
+
+// DeleteVolumeGroupSnapshot gives all snapshots of a group up, as DeleteSnapshot does one.
+func (s *Service) DeleteVolumeGroupSnapshot(ctx context.Context, r *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+	objects, err := s.groupNow(ctx, r.GetGroupSnapshotId(), r.GetSnapshotIds())
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if err := s.deleteObject(ctx, o.Name, metav1.Preconditions{UID: &o.UID}); err != nil {
+			return nil, err
+		}
+	}
+	klog.FromContext(ctx).Info("A group of snapshots is given up", "group", r.GetGroupSnapshotId(), "snapshots", len(objects))
+	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
+}
+
+// groupNow returns what there is of a group, of which these snapshots are.
+func (s *Service) groupNow(ctx context.Context, id string, snapshots []string) ([]*corev1.PersistentVolume, error) {
+	switch {
+	case s.snapshots == nil:
+		return nil, notServed()
+	case id == "":
+		return nil, missing(fieldGroup)
+	}
+	for _, one := range snapshots {
+		o, err := s.findSnapshot(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		if o != nil && o.Labels[pv.LabelSnapshotGroup] != id {
+			return nil, refuse(&volume.FieldError{Field: "snapshot_ids", Value: one, Reason: fmt.Sprintf("is not of the group %q", id)})
+		}
+	}
+	return s.members(ctx, id)
+}

@@ -1,0 +1,72 @@
+package freeze
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// variable is the environment variable by which the companion knows what it is. It holds the number
+// of directories that it was started with, and after how long it thaws their file systems.
+const variable = "FLEXLVM_THAW"
+
+func ask(roots int, after time.Duration) string {
+	return fmt.Sprintf("%s=%d %d", variable, roots, after)
+}
+
+// Serve must be called first by the main of a program that calls Prepare. In its companion it does
+// the companion's work and ends the process; elsewhere it returns at once.
+func Serve() {
+	text, is := os.LookupEnv(variable)
+	if !is {
+		return
+	}
+	if err := accompany(text); err != nil {
+		os.Exit(1) // nobody reads what it would say
+	}
+	os.Exit(0)
+}
+
+// accompany waits until the process that it watches over has ended, or is done. Where that takes too
+// long it thaws before: and then once more, for a freeze may only just have been done when that
+// process was killed.
+func accompany(asked string) error {
+	var n int
+	var after time.Duration
+	if _, err := fmt.Sscanf(asked, "%d %d", &n, &after); err != nil {
+		return err
+	}
+	var roots []*os.File
+	for i := range n {
+		roots = append(roots, os.NewFile(uintptr(3+i), fmt.Sprint("descriptor ", 3+i)))
+	}
+	// Whoever ends the services of a node must not end this before its time.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		ended <- err
+	}()
+	fmt.Println("at work")
+	var early, err error
+	select {
+	case err = <-ended:
+	case <-time.After(after):
+		early = thawAll(roots)
+		err = <-ended
+	}
+	return errors.Join(early, err, thawAll(roots))
+}
+
+func thawAll(roots []*os.File) error {
+	var failures []error
+	for _, root := range roots {
+		_, err := Thaw(root)
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}

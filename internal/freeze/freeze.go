@@ -1,0 +1,125 @@
+// Package freeze holds several file systems still at one instant, and thaws them whatever becomes
+// of the process that does: to the kernel, a frozen file system is nobody's, and stays frozen.
+//
+// Who writes to a frozen file system waits in the kernel; reading goes on. So a companion of this
+// process, a process of its own, holds the file systems open and thaws them once this process has
+// ended, or after some seconds. Only if both are killed do they stay frozen, and then somebody has to
+// call Thaw, who knows which they are.
+package freeze
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+)
+
+// The kernel's requests (include/uapi/linux/fs.h), of which x/sys has no names.
+const (
+	fiFreeze = 0xC0045877
+	fiThaw   = 0xC0045878
+)
+
+// ErrThawed: a file system was not frozen any more.
+var ErrThawed = errors.New("was thawed too early")
+
+// A Hold holds file systems still.
+type Hold struct {
+	roots     []*os.File
+	frozen    []*os.File
+	companion *command.Companion
+}
+
+// Prepare starts the companion that thaws the file systems of these directories at the latest after
+// that long. Nothing is frozen yet. Thaw must be called in any case. The program's main must call
+// Serve.
+func Prepare(run exec.Interface, roots []*os.File, most time.Duration) (*Hold, error) {
+	if len(roots) == 0 {
+		return &Hold{}, nil
+	}
+	c, err := command.Accompany(run, ask(len(roots), most), roots)
+	if err != nil {
+		return nil, fmt.Errorf("watch over frozen file systems: %w", err)
+	}
+	return &Hold{roots: roots, companion: c}, nil
+}
+
+// Freeze freezes them one after the other; once it has returned, none has changed since the last
+// was frozen. Each is written back first. The error is for the first that cannot be frozen, and
+// Thaw thaws those before.
+func (h *Hold) Freeze() error {
+	for _, root := range h.roots {
+		err := unix.IoctlSetInt(int(root.Fd()), fiFreeze, 0)
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("freeze %s: somebody else has frozen it; thaw it (`fsfreeze --unfreeze`) and try again", root.Name())
+		}
+		if err != nil {
+			return fmt.Errorf("freeze %s: %w", root.Name(), err)
+		}
+		h.frozen = append(h.frozen, root)
+	}
+	return nil
+}
+
+// Thaw thaws what Freeze has frozen, and ends the companion. The error is ErrThawed if one of them
+// was thawed before, so that it may have changed meanwhile.
+func (h *Hold) Thaw() error {
+	var failures []error
+	for _, root := range h.frozen {
+		thawed, err := Thaw(root)
+		if err == nil && !thawed {
+			err = fmt.Errorf("%s %w: it took too long, or somebody else has thawed it", root.Name(), ErrThawed)
+		}
+		failures = append(failures, err)
+	}
+	h.frozen = nil
+	if h.companion != nil {
+		if err := h.companion.End(); err != nil {
+			failures = append(failures, fmt.Errorf("watch over frozen file systems: %w", err))
+		}
+		h.companion = nil
+	}
+	return errors.Join(failures...)
+}
+
+// Thaw thaws the file system of a directory; false if it was not frozen.
+func Thaw(root *os.File) (thawed bool, err error) {
+	err = unix.IoctlSetInt(int(root.Fd()), fiThaw, 0)
+	if errors.Is(err, unix.EINVAL) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("thaw %s: %w; run `fsfreeze --unfreeze` on a directory of it", root.Name(), err)
+	}
+	return true, nil
+}
+
+// least is the first kernel that lets device-mapper freeze a file system that is frozen already,
+// as LVM does for a snapshot. Those before fail that (EBUSY).
+var least = [2]int{6, 8}
+
+// CheckSnapshots fails where no snapshot can be taken of the logical volume of a frozen file
+// system.
+func CheckSnapshots() error {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return fmt.Errorf("read the kernel's release: %w", err)
+	}
+	return checkRelease(unix.ByteSliceToString(name.Release[:]))
+}
+
+func checkRelease(release string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("read the kernel's release %q: %w", release, err)
+	}
+	if major < least[0] || major == least[0] && minor < least[1] {
+		return fmt.Errorf("the kernel is %s, and before Linux %d.%d LVM takes no snapshot of a file system that is frozen: snapshot the volumes one by one, or use a later kernel", release, least[0], least[1])
+	}
+	return nil
+}

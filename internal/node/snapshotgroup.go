@@ -1,0 +1,333 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/freeze"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// mostFrozen is how long the volumes of a group are frozen at most.
+const mostFrozen = 10 * time.Second
+
+// MakeSnapshotGroupIf takes snapshots of several volumes, of one instant: those that are in use are
+// frozen until the last is taken, for some seconds at most. All or none become ready; in all else
+// each is as MakeSnapshotIf takes it. They are of one namespace and lie on this node. A volume that is a
+// device, without a file system that could be frozen, is refused.
+//
+// Each becomes ready by a write of its own, and the first of them only once all are taken and
+// durable. So where one is ready, those are whole that are not; otherwise, what a call has left that
+// was killed is taken anew. Nothing stays frozen if this process is killed (package freeze), and
+// what does if its companion is, too, ThawLeft thaws.
+func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted func(context.Context) error) ([]inventory.Volume, error) {
+	orders = slices.SortedFunc(slices.Values(orders), func(a, b Order) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
+	})
+	if err := checkGroupOrders(orders); err != nil {
+		return nil, err
+	}
+	g := snapshotGroup{engine: e, members: make([]member, len(orders))}
+	for i, o := range orders {
+		g.members[i] = member{order: o, givenUp: e.givenUp(o.Spec)}
+	}
+	if err := wanted(ctx); err != nil {
+		return nil, err
+	}
+	return g.run(ctx)
+}
+
+// checkGroupOrders checks what can be without looking at the volumes. It is pure.
+func checkGroupOrders(orders []Order) error {
+	if len(orders) == 0 {
+		return &volume.FieldError{Field: "snapshots", Reason: "are missing: a group is of one volume at least"}
+	}
+	of := map[string]bool{}
+	for _, o := range orders {
+		if err := checkSnapshot(o.Spec); err != nil {
+			return err
+		}
+		source := Ref{Group: o.Group, Name: o.CloneOf}.String()
+		switch {
+		case o.FSType == volume.Raw:
+			return refused("volume %s is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", source)
+		case o.Namespace != orders[0].Namespace:
+			return refused("volume %s belongs to namespace %q and volume %s to %q; a group is of one namespace", source, o.Namespace, orders[0].CloneOf, orders[0].Namespace)
+		case of[source]:
+			return refused("volume %s is in the group twice", source)
+		}
+		of[source] = true
+	}
+	return nil
+}
+
+// A snapshotGroup is taken by one call.
+type snapshotGroup struct {
+	engine  *Engine
+	members []member // by name
+}
+
+// A member of a group.
+type member struct {
+	order   Order
+	givenUp time.Time
+	lv      lvm.LogicalVolume // of the snapshot, if it is there
+	state   volume.State      // of the snapshot; empty if it is not there
+	origin  lvm.LogicalVolume
+	of      volume.Tags // of the origin
+	content content
+	fs      *mount.Attached // of the origin, if it is in use
+}
+
+func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
+	release, err := g.lock(ctx, func(m *member) volume.Name { return m.order.Name })
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	taken, half := 0, 0
+	for i := range g.members {
+		m := &g.members[i]
+		if m.lv, m.state, err = g.engine.findSnapshot(ctx, m.order.Spec, m.givenUp); err != nil {
+			return nil, err
+		}
+		switch m.state {
+		case volume.Ready:
+			taken++
+		case volume.Creating:
+			half++
+		}
+	}
+	if taken > 0 && taken+half < len(g.members) {
+		return nil, refused("the group of snapshot %s/%s: some of it was taken and is gone, so it is not of one instant any more; delete it, and take another", g.members[0].order.Group, g.members[0].order.Name)
+	}
+	if taken == 0 {
+		if err := g.take(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return g.finish(ctx)
+}
+
+// lock takes the locks of the volumes that name tells, in the order of their names.
+func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name) (release func(), err error) {
+	var releases []func()
+	release = func() {
+		for _, one := range releases {
+			one()
+		}
+	}
+	var refs []Ref
+	for i := range g.members {
+		refs = append(refs, Ref{Group: g.members[i].order.Group, Name: name(&g.members[i])})
+	}
+	slices.SortFunc(refs, func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
+	for _, ref := range refs {
+		one, err := g.engine.lockVolume(ctx, ref.Group, ref.Name)
+		if err != nil {
+			release()
+			return nil, err
+		}
+		releases = append(releases, one)
+	}
+	return release, nil
+}
+
+// take takes all members, or leaves none.
+func (g *snapshotGroup) take(ctx context.Context) error {
+	release, err := g.lock(ctx, func(m *member) volume.Name { return m.order.CloneOf })
+	if err != nil {
+		return err
+	}
+	defer release()
+	for i := range g.members {
+		// What is half there stays, for a person, where it cannot be taken anew.
+		if _, err := g.engine.lvm.Volume(ctx, g.members[i].order.Group, g.members[i].order.CloneOf); err != nil {
+			return nothingToCopy(g.members[i].order.Spec, err)
+		}
+	}
+	for i := range g.members { // before the rest, which may need their room
+		if err := g.drop(ctx, &g.members[i]); err != nil {
+			return err
+		}
+	}
+	defer g.close()
+	if err := g.look(ctx); err != nil {
+		return err
+	}
+	if err := g.takeAtOnce(ctx); err != nil {
+		return errors.Join(err, g.dropTaken(ctx))
+	}
+	return nil
+}
+
+// look finds out what the members are of, and whether there is room for all.
+func (g *snapshotGroup) look(ctx context.Context) (err error) {
+	stores := map[volume.Group]volume.Bytes{}
+	for i := range g.members {
+		m := &g.members[i]
+		if err := g.engine.rightGroup(ctx, m.order.Spec); err != nil {
+			return err
+		}
+		if m.origin, m.of, m.content, err = g.engine.snapshotSource(ctx, m.order); err != nil {
+			return err
+		}
+		if m.order.CopyOnWrite() {
+			store, _ := volume.COWStore(m.origin.Size, m.origin.Extent, m.order.Reserve)
+			stores[m.order.Group] += store
+		}
+	}
+	for group, size := range stores {
+		if err := g.engine.lvm.CheckFree(ctx, group, volume.Shape{Layout: volume.Linear}, size); err != nil {
+			return fmt.Errorf("take snapshots of %d volumes together: %w", len(g.members), err)
+		}
+	}
+	return g.attach()
+}
+
+// attach opens the file systems that are in use, and writes them back: then they are frozen for a
+// moment only. Nobody writes to the others, and their locks keep it so.
+func (g *snapshotGroup) attach() (err error) {
+	for i := range g.members {
+		m := &g.members[i]
+		if !m.origin.Open || m.content.path == "" {
+			continue
+		}
+		if !m.order.Encrypted { // of one that is, LVM freezes nothing
+			if err := freeze.CheckSnapshots(); err != nil {
+				return err
+			}
+		}
+		if m.fs, err = mount.Attach(m.content.words().mount, m.content.path, false); err != nil {
+			return err
+		}
+		if err := syncAll(m.fs); err != nil {
+			return fmt.Errorf("write back %s: %w", m.content.path, err)
+		}
+	}
+	return nil
+}
+
+// takeAtOnce takes the snapshots while everything that is in use is frozen. Nothing in here may
+// write to a volume.
+func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
+	e := g.engine
+	var roots []*os.File
+	var held []frozen
+	for i := range g.members {
+		if m := &g.members[i]; m.fs != nil {
+			roots = append(roots, m.fs.Root())
+			held = append(held, frozen{Group: m.order.Group, Name: m.order.CloneOf, UUID: m.origin.UUID, FSType: m.of.FSType, LUKS: m.of.LUKS})
+		}
+	}
+	release, err := e.writeFrozen(ctx, held)
+	if err != nil {
+		return err
+	}
+	defer release()
+	hold, err := freeze.Prepare(e.host.Unkillable, roots, mostFrozen)
+	if err != nil {
+		return errors.Join(err, e.removeFrozen())
+	}
+	err = g.takeFrozen(ctx, hold)
+	if thawed := hold.Thaw(); thawed != nil {
+		return errors.Join(err, thawed) // what is written down stays, for ThawLeft to look again
+	}
+	e.after("thaw")
+	return errors.Join(err, e.removeFrozen())
+}
+
+func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error {
+	end := time.Now().Add(mostFrozen)
+	if err := hold.Freeze(); err != nil {
+		return err
+	}
+	g.engine.after("freeze")
+	for i := range g.members {
+		m := &g.members[i]
+		if time.Now().After(end) {
+			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were taken; LVM is slow on this node, or take fewer together", len(g.members), mostFrozen, i)
+		}
+		if _, err := g.engine.takeCopy(ctx, m.order.Spec, m.origin, m.of); err != nil {
+			return err
+		}
+		g.engine.after("snapshot")
+	}
+	return nil
+}
+
+// dropTaken removes what was taken by a call that then failed.
+func (g *snapshotGroup) dropTaken(ctx context.Context) error {
+	var failures []error
+	for i := range g.members {
+		m := &g.members[i]
+		var err error
+		if m.lv, m.state, err = g.engine.findSnapshot(ctx, m.order.Spec, m.givenUp); err == nil {
+			err = g.drop(ctx, m)
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// drop removes half a member; nothing is no error.
+func (g *snapshotGroup) drop(ctx context.Context, m *member) error {
+	if m.state != volume.Creating {
+		return nil
+	}
+	m.state = ""
+	return g.engine.dropHalf(ctx, m.order.Spec, m.lv)
+}
+
+func (g *snapshotGroup) close() {
+	for i := range g.members {
+		if fs := g.members[i].fs; fs != nil {
+			_ = fs.Close() // nothing was written to it
+			g.members[i].fs = nil
+		}
+	}
+}
+
+// finish makes all members ready, once all are whole and durable. They are of the moment in which
+// the first was taken, for all were frozen by then.
+func (g *snapshotGroup) finish(ctx context.Context) ([]inventory.Volume, error) {
+	e := g.engine
+	out := make([]inventory.Volume, len(g.members))
+	for i := range g.members {
+		o := g.members[i].order
+		lv, err := e.lvm.Volume(ctx, o.Group, o.Name)
+		if err == nil {
+			err = isTaken(o.Spec, lv)
+		}
+		if err == nil {
+			err = e.lvm.Flush(ctx, o.Group, o.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[i] = e.describe(lv)
+	}
+	for i := range g.members {
+		if out[i].State == volume.Ready {
+			continue
+		}
+		made, err := e.finishSnapshot(ctx, g.members[i].order.Spec)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = made
+	}
+	first := slices.MinFunc(out, func(a, b inventory.Volume) int { return a.Created.Compare(b.Created) }).Created
+	for i := range out {
+		out[i].Created = first
+	}
+	return out, nil
+}

@@ -1,0 +1,207 @@
+//go:build vm
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/freeze"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func (m *machine) takeGroup(specs ...volume.Spec) error {
+	m.t.Helper()
+	made, err := m.MakeSnapshotGroupIf(m.ctx(), ordersOf(specs), func(context.Context) error { return nil })
+	for _, v := range made {
+		require.Equal(m.t, made[0].Created, v.Created, "they are of one instant")
+	}
+	return err
+}
+
+func ordersOf(specs []volume.Spec) (out []Order) {
+	for _, s := range specs {
+		out = append(out, Order{Spec: s, Charged: s.Charge()})
+	}
+	return out
+}
+
+// lockstep writes number after number to a file in each of two directories, and syncs each: never
+// is the second ahead of the first, nor more than one behind.
+func lockstep(stop chan struct{}, first, second string) (ended chan error) {
+	ended = make(chan error, 1)
+	put := func(dir string, n int) error {
+		f, err := os.OpenFile(dir+"/number", os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(f, "%08d", n)
+		return errors.Join(err, f.Sync(), f.Close())
+	}
+	go func() {
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			if err := errors.Join(put(first, n), put(second, n)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return ended
+}
+
+func numberIn(t *testing.T, dir string) int {
+	t.Helper()
+	b, err := os.ReadFile(dir + "/number")
+	require.NoError(t, err)
+	n, err := strconv.Atoi(string(b))
+	require.NoError(t, err)
+	return n
+}
+
+// requireOneInstant restores two snapshots, and checks that they are of one instant.
+func (m *machine) requireOneInstant(first, second volume.Spec) {
+	m.t.Helper()
+	a, b := m.cloneOf(first, "first-restored", first.Size), m.copyOf(second, "second-restored", volume.Shape{Layout: volume.Linear}, second.Size)
+	a.FSType, b.FSType = first.FSType, second.FSType
+	require.NoError(m.t, m.MakeClone(m.ctx(), a))
+	require.NoError(m.t, m.MakeClone(m.ctx(), b))
+	x, y := m.mount(a, "first-restored"), m.mount(b, "second-restored")
+	ahead := numberIn(m.t, x) - numberIn(m.t, y)
+	m.t.Logf("the first is at %d, the second %d behind", numberIn(m.t, x), ahead)
+	require.Contains(m.t, []int{0, 1}, ahead)
+	m.unmount(x)
+	m.unmount(y)
+	for _, s := range []volume.Spec{a, b} {
+		m.clear(s.Name)
+		require.NoError(m.t, m.records.remove(s.Group, s.Name))
+	}
+}
+
+// Two volumes, one thin and one with a store, one XFS and one ext4, are snapshotted at one instant while
+// a program writes to both in turns. Whenever the process that does it is killed, both can be written
+// to again at once, nothing half is used, and the next call puts it right.
+func TestSnapshotGroup(t *testing.T) {
+	if err := freeze.CheckSnapshots(); err != nil {
+		testSnapshotGroupOnEarlierKernels(t)
+		return
+	}
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s, thick := m.volume("first", 64*volume.MiB), specOf("second", 64*volume.MiB)
+	thick.FSType = volume.Ext4
+	t.Cleanup(func() { m.clear(thick.Name) })
+	from, to := m.mount(s, "a"), m.mount(thick, "b")
+	group := []volume.Spec{m.snapshotOf(s, "snap-first"), m.storeOf(thick, "snap-second", 0)}
+	stop := make(chan struct{})
+	ended := lockstep(stop, from, to)
+	require.Eventually(t, func() bool {
+		b, err := os.ReadFile(to + "/number")
+		return err == nil && len(b) == 8
+	}, 10*time.Second, 10*time.Millisecond)
+	began := time.Now()
+	require.NoError(t, m.takeGroup(group...))
+	t.Logf("the snapshots of two volumes at one instant took %s", time.Since(began))
+	require.NoError(t, m.takeGroup(group...), "they are taken once")
+	require.NoFileExists(t, m.frozenPath())
+	m.requireOneInstant(group[0], group[1])
+	before := numberIn(t, to)
+	require.Eventually(t, func() bool { return numberIn(t, to) > before }, 10*time.Second, 10*time.Millisecond, "nothing is frozen")
+
+	c := call{Dir: m.dir, Verb: "snapshot-group", Spec: group[0], More: group[1:]}
+	deaths := 0
+	untilAlive(t, c, func() {
+		m.clear(group[0].Name)
+		m.clear(group[1].Name)
+	}, func(step int) {
+		deaths++
+		m.requireSnapshot(group[0])
+		require.Equal(t, volume.Ready, tagsOf(t, group[1].Name).State)
+		if inFull() || step == 3 || step == 6 { // half of it is taken; half of it is ready
+			m.requireOneInstant(group[0], group[1])
+		}
+	})
+	require.Equal(t, 7, deaths, "record frozen; freeze, snapshot, snapshot; thaw; tag ready, tag ready")
+	for die := 2; die <= 4; die++ {
+		m.clear(group[0].Name)
+		m.clear(group[1].Name)
+		c.Die = die
+		require.True(t, c.run(t))
+		now := numberIn(t, to)
+		require.Eventually(t, func() bool { return numberIn(t, to) > now }, 5*time.Second, 5*time.Millisecond, "it is frozen after death %d", die)
+	}
+	close(stop)
+	require.NoError(t, <-ended)
+	m.testGroupRefusals(s, thick, group)
+	m.testLeftFrozen(s, from)
+}
+
+// testGroupRefusals: what fails leaves nothing, and thaws.
+func (m *machine) testGroupRefusals(s, thick volume.Spec, group []volume.Spec) {
+	t := m.t
+	require.NoError(t, m.takeGroup(group...))
+	m.clear(group[1].Name)
+	require.ErrorContains(t, m.takeGroup(group...), "some of it was taken and is gone")
+	m.clear(group[0].Name)
+	missing := group[1]
+	missing.CloneOf = "nobody"
+	require.ErrorContains(t, m.takeGroup(group[0], missing), "there is nothing to copy")
+	raw, other, twice := group[1], group[1], group[1]
+	raw.FSType, raw.Inodes = volume.Raw, 0
+	require.ErrorContains(t, m.takeGroup(group[0], raw), "is a device without a file system")
+	other.Namespace = "thief"
+	require.ErrorContains(t, m.takeGroup(group[0], other), `belongs to namespace "thief"`)
+	twice.Name = "snap-again"
+	require.ErrorContains(t, m.takeGroup(group[1], twice), "is in the group twice")
+	_, err := m.MakeSnapshotGroupIf(m.ctx(), ordersOf(group), func(context.Context) error { return errors.New("given up") })
+	require.EqualError(t, err, "given up")
+	m.shell("fsfreeze --freeze %s", m.target("b"))
+	require.ErrorContains(t, m.takeGroup(group...), "somebody else has frozen it")
+	m.shell("fsfreeze --unfreeze %s", m.target("b"))
+	require.NotContains(t, strings.Join(lvs(), " "), "snap")
+	randomFile(t, m.target("a")+"/kept", volume.MiB)
+	randomFile(t, m.target("b")+"/kept", volume.MiB)
+}
+
+// testLeftFrozen: both processes were killed, so that nobody has thawed it.
+func (m *machine) testLeftFrozen(s volume.Spec, from string) {
+	t := m.t
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	gone := frozen{Group: s.Group, Name: "gone", UUID: "x", FSType: volume.XFS}
+	release, err := m.writeFrozen(m.ctx(), []frozen{gone, {Group: s.Group, Name: s.Name, UUID: lv.UUID, FSType: volume.XFS}})
+	require.NoError(t, err)
+	release()
+	m.shell("fsfreeze --freeze %s", from)
+	require.NoError(t, m.ThawLeft(m.ctx()))
+	require.NoFileExists(t, m.frozenPath())
+	randomFile(t, from+"/kept", volume.MiB)
+	require.Error(t, exec.Command("fsfreeze", "--unfreeze", from).Run(), "it is not frozen")
+	require.NoError(t, m.ThawLeft(m.ctx()))
+}
+
+// testSnapshotGroupOnEarlierKernels: nothing is frozen where LVM could take no snapshot of it.
+func testSnapshotGroupOnEarlierKernels(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("first", 64*volume.MiB)
+	from := m.mount(s, "a")
+	require.ErrorContains(t, m.takeGroup(m.snapshotOf(s, "snap-first")), "LVM takes no snapshot of a file system that is frozen")
+	require.Equal(t, []string{"first"}, lvs())
+	randomFile(t, from+"/kept", volume.MiB)
+	m.testLeftFrozen(s, from)
+	m.unmount(from)
+	require.NoError(t, m.takeGroup(m.snapshotOf(s, "snap-first")), "nobody uses it")
+}

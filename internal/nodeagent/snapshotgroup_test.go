@@ -1,0 +1,113 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// groupObjects are the PersistentVolumes of a group of snapshots of these volumes.
+func groupObjects(t *testing.T, sources ...volume.Name) (out []*corev1.PersistentVolume) {
+	t.Helper()
+	for _, name := range sources {
+		spec := volume.Spec{Group: "flexlvm", Name: name, Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: evictiontest.Cluster, Namespace: "db"}
+		source := persistentvolume.New(pv.Description{Name: string(name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
+		object, _, err := persistentvolume.Snapshot(source, "snap-"+name, 0)
+		require.NoError(t, err)
+		object.UID, object.Status.Phase = types.UID("uid-snap-"+name), corev1.VolumeAvailable
+		out = append(out, object)
+	}
+	persistentvolume.Grouped("group-1", out)
+	return out
+}
+
+// The snapshots of a group are taken by one call, once the PersistentVolumes of all are there. Why
+// they could not be taken is said on each. A daemon that was killed before it had said of all that
+// they are taken says it of the rest.
+func TestSnapshotGroupIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("a", 10)
+	r.claimed("b", 10)
+	r.engine.with(func() {
+		for i := range r.engine.volumes {
+			r.engine.volumes[i].Full = volume.GiB
+		}
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "group") {
+				return errors.New("it took too long")
+			}
+			return nil
+		}
+	})
+	objects := groupObjects(t, "a", "b")
+	r.start()
+	r.api.put(objects[1])
+	r.rounds(3)
+	require.Empty(t, r.engine.called("group"), "one is not there yet")
+	r.api.put(objects[0])
+	said := func(key, value string) func() bool {
+		return func() bool {
+			for _, o := range objects {
+				if got := r.api.volume(o.Name).Annotations[key]; got == "" || value != "" && got != value {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	r.eventually(said(pv.AnnotationSnapshotProblem, "it took too long"), "it is not said")
+	r.eventually(func() bool { return len(r.api.told("SnapshotNotTaken")) == 2 }, "no event")
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(soon)
+	r.eventually(said(pv.AnnotationSnapshotTaken, ""), "they are not taken")
+	require.Subset(t, r.engine.names(), []string{"snap-a ready", "snap-b ready"})
+	calls := len(r.engine.called("group of 2"))
+	require.Greater(t, calls, 1)
+
+	unsaid := r.api.volume("snap-b")
+	delete(unsaid.Annotations, pv.AnnotationSnapshotTaken)
+	r.api.put(unsaid)
+	r.eventually(said(pv.AnnotationSnapshotTaken, ""), "it is not said of the second")
+	require.Greater(t, len(r.engine.called("group of 2")), calls, "all are looked at together again")
+}
+
+// Why there is no room is said only once evictions have had their time: a snapshot that is withdrawn
+// asks for no room any more.
+func TestSnapshotAwaitsRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("a", 10)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "clone") {
+				return fmt.Errorf("%w: 3 are missing", lvm.ErrNoSpace)
+			}
+			return nil
+		}
+	})
+	object := groupObjects(t, "a")[0]
+	object.CreationTimestamp = metav1.NewTime(r.clock.now())
+	r.start()
+	r.api.put(object)
+	r.eventually(func() bool { return len(r.engine.called("clone")) > 0 }, "it is not tried")
+	r.rounds(2)
+	require.Empty(t, r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem])
+	r.clock.pass(time.Minute)
+	r.eventually(func() bool {
+		return strings.Contains(r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem], "3 are missing")
+	}, "it is never said")
+}

@@ -1,0 +1,87 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// twoClaims is the manifest of a pod that uses two claims, below /a and /b.
+func twoClaims(name, first, second, command string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  nodeSelector: {kubernetes.io/hostname: node1}
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: shell
+    image: %s
+    command: [sh, -c, %q]
+    volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]
+  volumes:
+  - {name: a, persistentVolumeClaim: {claimName: %s}}
+  - {name: b, persistentVolumeClaim: {claimName: %s}}
+`, name, cluster.BusyboxImage, command+"; exec sleep 1000000", first, second)
+}
+
+// inTurns writes line after line to two volumes, and syncs each before the next: the second is
+// never ahead of the first, nor more than one behind.
+const inTurns = `while :; do for v in /a /b; do echo line >>$v/journal; sync $v/journal; done; done & true`
+
+// groupSnapshot snapshots two volumes at one instant while a program writes to both in turns, and
+// restores both. One source is deleted before its group, the other after it.
+func (n *tenant) groupSnapshot() {
+	t := n.t
+	n.example("group.yaml")
+	n.run(twoClaims("shop", "orders", "stock", inTurns))
+	lines := func(pod, volume string) int64 {
+		return number(t, n.exec(pod, "cat "+volume+"/journal 2>/dev/null | wc -l"))
+	}
+	await.Until(t, patience, func() string { return await.Missing(lines("shop", "/b") > 20, "nothing is written") })
+	before := lines("shop", "/a")
+	n.example("group-snapshot.yaml")
+	n.kubectl("wait", "volumegroupsnapshot/shop-monday", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	after := lines("shop", "/a")
+	await.Until(t, patience, func() string { return await.Missing(lines("shop", "/b") > after, "the volumes stay frozen") })
+	of := func(claim string) string {
+		return n.kubectl("get", "volumesnapshots", "-o", `jsonpath={.items[?(@.spec.source.persistentVolumeClaimName=="`+claim+`")].metadata.name}`)
+	}
+	names := n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot-group", "-o", "jsonpath={.items[*].metadata.name}")
+	require.Len(t, strings.Fields(names), 2)
+
+	n.kubectl("delete", "pod", "shop")
+	n.kubectl("delete", "pvc", "orders")
+	for _, claim := range []string{"orders", "stock"} {
+		n.kubectl("wait", "volumesnapshot/"+of(claim), "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+		require.Equal(t, "shop-monday", n.kubectl("get", "volumesnapshot", of(claim), "-o", "jsonpath={.status.volumeGroupSnapshotName}"))
+		require.NoError(t, n.apply(claimOf("flexlvm-snapshots", claim+"-restored", "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: "+of(claim)+"}")))
+	}
+	n.run(twoClaims("shop-restored", "orders-restored", "stock-restored", "true"))
+	first, second := lines("shop-restored", "/a"), lines("shop-restored", "/b")
+	t.Logf("of %d to %d lines, one volume was restored with %d and the other with %d", before, after, first, second)
+	require.GreaterOrEqual(t, first, before, "what was synced before")
+	require.LessOrEqual(t, first, after)
+	require.Contains(t, []int64{0, 1}, first-second, "they are of one instant")
+
+	n.kubectl("delete", "volumegroupsnapshot", "shop-monday", "--timeout=240s")
+	for _, name := range strings.Fields(names) {
+		n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
+	}
+	await.Until(t, patience, func() string {
+		left := onNode(n.ctx, t, "node1", "lvs --noheadings -o lv_name "+thinGroup)
+		return await.Missing(!strings.Contains(left, "snap-"), "volumes of snapshots stay: %s", left)
+	})
+	require.Empty(t, n.kubectl("get", "volumesnapshots", "-o", "name"))
+	n.kubectl("delete", "pvc", "stock")
+	require.Equal(t, second, lines("shop-restored", "/b"))
+	n.kubectl("delete", "pod", "shop-restored")
+	n.kubectl("delete", "pvc", "orders-restored", "stock-restored")
+}
