@@ -45,7 +45,7 @@ func Erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 }
 
 func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
-	dev, size, err := openDevice(f)
+	dev, size, err := openDevice(f, os.O_RDWR)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func request(dev *os.File, order uintptr, at, length int64) error {
 }
 
 // openDevice opens a device for nobody else, if it is still what was found.
-func openDevice(f Found) (dev *os.File, size int64, err error) {
-	dev, err = os.OpenFile(f.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
+	dev, err = os.OpenFile(f.Path, flags|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, 0, ErrInUse
 	}
@@ -118,6 +118,13 @@ func openDevice(f Found) (dev *os.File, size int64, err error) {
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != f.Number {
 		return nil, 0, errors.Join(errors.New("another device is there than was found"), dev.Close())
+	}
+	// Held open, its number is given to no other.
+	switch d, err := disk.OnHost().Device(f.Number); {
+	case err != nil:
+		return nil, 0, errors.Join(err, dev.Close())
+	case d.ID != f.Disk:
+		return nil, 0, errors.Join(fmt.Errorf("another device (%s) is there than was found (%s)", d.ID, f.Disk), dev.Close())
 	}
 	size, err = dev.Seek(0, 2)
 	if err != nil || size != f.Size {

@@ -68,6 +68,13 @@ func openTop(f Found) (*os.File, error) {
 	if st.Dev != f.Number {
 		return nil, errors.Join(errors.New("another file system is there than was found"), top.Close())
 	}
+	is, err := spotOf(fd, "")
+	if err == nil && is != (spot{mount: f.Mount, inode: f.Inode}) {
+		err = errors.New("another directory or mount is there than was found")
+	}
+	if err != nil {
+		return nil, errors.Join(err, top.Close())
+	}
 	return top, nil
 }
 
@@ -178,7 +185,11 @@ func restore(top *os.File, owner *Owner) error {
 		return nil
 	}
 	fd := int(top.Fd())
-	for _, name := range attributes(fd) {
+	names, err := attributes(fd)
+	if err != nil {
+		return fmt.Errorf("list its attributes: %w", err)
+	}
+	for _, name := range names {
 		if name == "security.selinux" {
 			continue
 		}
@@ -192,14 +203,17 @@ func restore(top *os.File, owner *Owner) error {
 	return unix.Fchmod(fd, owner.Mode)
 }
 
-func attributes(fd int) (out []string) {
+func attributes(fd int) (out []string, err error) {
 	size, err := unix.Flistxattr(fd, nil)
-	if err != nil || size == 0 {
-		return nil
+	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && size == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	names := make([]byte, size)
 	if size, err = unix.Flistxattr(fd, names); err != nil {
-		return nil
+		return nil, err
 	}
 	start := 0
 	for i, b := range names[:size] {
@@ -208,7 +222,7 @@ func attributes(fd int) (out []string) {
 			start = i + 1
 		}
 	}
-	return out
+	return out, nil
 }
 
 // OwnerOf tells what the topmost directory of a file system is like.
@@ -232,8 +246,8 @@ func emptyDirectory(f Found) error {
 		return err
 	}
 	defer func() { _ = top.Close() }()
-	entries, err := top.ReadDir(-1)
-	if err != nil {
+	entries, err := top.ReadDir(2) // of which one may be lost+found
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	for _, e := range entries {

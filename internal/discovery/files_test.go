@@ -17,7 +17,9 @@ func foundAt(t *testing.T, path string) Found {
 	t.Helper()
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(path, &st))
-	return Found{Path: path, Kind: Directory, Number: st.Dev, Root: path}
+	is, err := spotOf(unix.AT_FDCWD, path)
+	require.NoError(t, err)
+	return Found{Path: path, Kind: Directory, Number: st.Dev, Root: path, Mount: is.mount, Inode: is.inode}
 }
 
 func nobody() error { return nil }
@@ -100,6 +102,7 @@ func TestDeleteFilesOfSomethingElse(t *testing.T) {
 	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), unix.ELOOP)
 	require.NoError(t, os.Remove(top))
 	require.NoError(t, os.Mkdir(top, 0o755))
+	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "another directory or mount is there")
 	f.Number++
 	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "another file system is there")
 	_, err := os.Stat(filepath.Join(outside, "keep"))

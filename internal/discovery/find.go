@@ -37,6 +37,9 @@ const (
 	AllDirectories         // all others, too
 )
 
+// longestDisk is how long Found.Disk may be; api/v1 has the same bound.
+const longestDisk = 300
+
 // A Class is where to look, and for what.
 type Class struct {
 	Name      string
@@ -62,7 +65,12 @@ type Found struct {
 	Number uint64
 	// Root of the file system that is mounted; / for the whole.
 	Root string
-	uuid string
+	// Mounted reports whether a file system, or a directory of one, is mounted at the path.
+	Mounted bool
+	// Mount and Inode tell the topmost directory from another that comes in its place.
+	Mount, Inode uint64
+
+	device string // ID of what it is, or is on; empty where it has none
 }
 
 // Host is what a Finder needs of the machine.
@@ -176,7 +184,7 @@ func (f *Finder) lookAtDevice(one *Found) error {
 	if err != nil {
 		return err
 	}
-	one.Number, one.Size, one.Disk = number, int64(d.Size), d.ID
+	one.Number, one.Size, one.Disk, one.device = number, int64(d.Size), d.ID, d.ID
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be told from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -202,6 +210,7 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 	if count > 1 {
 		return fmt.Errorf("%d file systems are mounted here on one another; unmount all but one", count)
 	}
+	one.Mounted = count == 1
 	rel := strings.TrimPrefix(strings.TrimPrefix(one.Path, at.Mountpoint), "/")
 	one.Root = path.Join(at.Root, rel)
 	if one.Root != "/" {
@@ -220,6 +229,11 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 	if st.Dev != one.Number {
 		return fmt.Errorf("a file system of kind %s cannot be told from others by its device", at.FSType)
 	}
+	is, err := spotOf(unix.AT_FDCWD, one.Path)
+	if err != nil {
+		return err
+	}
+	one.Mount, one.Inode = is.mount, is.inode
 	if err := f.recognise(ctx, one, at, asked); err != nil {
 		return err
 	}
@@ -232,13 +246,13 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 }
 
 // recognise finds the UUID of the file system, which the device is asked for once in the life
-// of a mount.
+// of a mount. Machine.Clean asks again.
 func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, asked map[string]string) error {
 	d, err := f.Host.Device(one.Number)
 	if err != nil {
 		return fmt.Errorf("a file system of kind %s lies on no disk of this node: %w", at.FSType, err)
 	}
-	key := fmt.Sprintf("%d %d %s", one.Number, at.ID, d.ID)
+	key := fmt.Sprintf("%d %d %d %s", one.Number, at.ID, one.Mount, d.ID)
 	uuid := asked[key]
 	if uuid == "" {
 		if uuid, err = f.Host.UUID(ctx, d.Path); err != nil {
@@ -249,10 +263,12 @@ func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, 
 		}
 	}
 	f.uuids[key] = uuid
-	one.uuid, one.Disk = uuid, "fs-"+uuid
-	if one.Root != "/" {
-		one.Disk += ":" + one.Root
+	one.device = d.ID
+	name := nameOf(uuid, one.Root)
+	if len(name) > longestDisk {
+		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and %d are the most; move it up", one.Root, len(name), longestDisk)
 	}
+	one.Disk = name
 	return nil
 }
 
@@ -282,7 +298,8 @@ func Within(path, above string) bool {
 	return path == above || strings.HasPrefix(path, strings.TrimSuffix(above, "/")+"/")
 }
 
-// refuseShared refuses what two paths lead to.
+// refuseShared refuses what two paths lead to. Of a disk and a partition of it that is the
+// partition: a tenant who has the disk may have made it.
 func refuseShared(all []Found) {
 	for i := range all {
 		for j := range all {
@@ -290,8 +307,12 @@ func refuseShared(all []Found) {
 			if i == j || a.Disk == "" || b.Disk == "" {
 				continue
 			}
-			same := a.Disk == b.Disk || a.uuid != "" && a.uuid == b.uuid && (Within(a.Root, b.Root) || Within(b.Root, a.Root))
-			if same && a.Problem == "" {
+			switch {
+			case a.Problem != "":
+			case PartitionOf(a.device, b.device) && (a.Kind == Device || b.Kind == Device):
+				a.Problem = fmt.Sprintf("it is on a partition of %s (%s); leave one of them", b.Path, b.Disk)
+			case !PartitionOf(a.Disk, b.Disk) && !PartitionOf(b.Disk, a.Disk) && Overlap(a.Disk, b.Disk),
+				a.Number == b.Number && (a.Kind == Device || b.Kind == Device):
 				a.Problem = fmt.Sprintf("%s leads to the same (%s); leave one of them", b.Path, b.Disk)
 			}
 		}

@@ -90,8 +90,10 @@ func TestFind(t *testing.T) {
 	all := p.find()
 	require.Len(t, all, 5)
 	whole := all["whole"]
-	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", uuid: "u-1"}, whole)
+	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, device: "naa.5000"}, whole)
 	require.Positive(t, whole.Size)
+	require.Positive(t, whole.Mount)
+	require.Positive(t, whole.Inode)
 	for name, says := range map[string]string{
 		"link": "leads to no block device", "dangling": "leads nowhere", "file": "neither a directory nor a block device", "plain": "it is a plain directory",
 	} {
@@ -168,7 +170,9 @@ func TestUnused(t *testing.T) {
 	}
 	other := &mountinfo.Info{Major: 0, Minor: 5, Mountpoint: "/mnt/fast/a/deep", Root: "/"}
 	whole := Found{Path: "/mnt/fast/a", Kind: Filesystem, Number: number, Root: "/"}
-	part := Found{Path: "/mnt/fast/a", Kind: Directory, Number: number, Root: "/srv/a"}
+	plain := Found{Path: "/mnt/fast/a", Kind: Directory, Number: number, Root: "/srv/a"}
+	part := plain
+	part.Mounted = true
 	device := Found{Path: "/mnt/fast/a", Kind: Device, Number: number}
 	for name, c := range map[string]struct {
 		of     Found
@@ -183,6 +187,9 @@ func TestUnused(t *testing.T) {
 		"mounted twice":          {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/mnt/fast/a", "/")}, "mounted 2 times"},
 		"what it is a part of":   {part, []*mountinfo.Info{mount("/data", "/"), mount("/mnt/fast/a", "/srv/a"), mount("/mnt/fast/b", "/srv/b")}, ""},
 		"a part in use":          {part, []*mountinfo.Info{mount("/data", "/"), mount("/mnt/fast/a", "/srv/a"), mount("/pod", "/srv/a/sub")}, "mounted on /pod as well"},
+		"a part, unmounted":      {part, []*mountinfo.Info{mount("/data", "/")}, "mounted 0 times"},
+		"a plain directory":      {plain, []*mountinfo.Info{mount("/data", "/")}, ""},
+		"mounted over":           {plain, []*mountinfo.Info{mount("/data", "/"), mount("/mnt/fast/a", "/srv/a")}, "mounted 1 times"},
 		"a device":               {device, []*mountinfo.Info{other}, ""},
 		"a device, by somebody":  {device, []*mountinfo.Info{mount("/home/x", "/")}, "it is mounted on /home/x"},
 		"a name that only looks": {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), {Mountpoint: "/mnt/fast/ab", Root: "/"}}, ""},

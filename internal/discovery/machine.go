@@ -2,7 +2,9 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"k8s.io/utils/exec"
 )
@@ -49,7 +51,15 @@ func (m *Machine) Owner(f Found) (*Owner, error) {
 // Clean cleans as the class says, from a byte on, and tells progress. It may be killed, and
 // be called again. It fails, and goes no further, once somebody uses what it cleans.
 func (m *Machine) Clean(ctx context.Context, f Found, how Class, e Entry, progress func(int64) error) error {
+	if err := notOurs(ctx, m.run, f.Number); err != nil {
+		return fmt.Errorf("clean %s: %w", f.Path, err)
+	}
 	if f.Kind != Device {
+		top, err := m.openSame(ctx, f)
+		if err != nil {
+			return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+		}
+		defer func() { _ = top.Close() }()
 		return DeleteFiles(ctx, f, e.Owner, m.files, func() error { return m.unused(f) })
 	}
 	if err := m.unused(f); err != nil {
@@ -62,6 +72,34 @@ func (m *Machine) Clean(ctx context.Context, f Found, how Class, e Entry, progre
 		return fmt.Errorf("erase %s: %w", f.Path, err)
 	}
 	return Erase(ctx, f, how.Device, e.Offset, m.bytes, func() error { return m.unused(f) }, progress)
+}
+
+// openSame opens the topmost directory of what was found, so that it is not unmounted
+// meanwhile, and asks its device once more whether the file system is the same.
+func (m *Machine) openSame(ctx context.Context, f Found) (*os.File, error) {
+	top, err := openTop(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.finder.sameFilesystem(ctx, f); err != nil {
+		return nil, errors.Join(err, top.Close())
+	}
+	return top, nil
+}
+
+func (f *Finder) sameFilesystem(ctx context.Context, found Found) error {
+	d, err := f.Host.Device(found.Number)
+	if err != nil {
+		return err
+	}
+	uuid, err := f.Host.UUID(ctx, d.Path)
+	if err != nil {
+		return err
+	}
+	if now := nameOf(uuid, found.Root); now != found.Disk {
+		return fmt.Errorf("another file system (%s) is there than was found (%s); nothing is deleted", now, found.Disk)
+	}
+	return nil
 }
 
 func (m *Machine) unused(f Found) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -35,8 +36,12 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 			return fmt.Errorf("it is mounted on %s as well; unmount that", m.Mountpoint)
 		}
 	}
-	if own != 1 && f.Kind == Filesystem {
-		return fmt.Errorf("it is mounted %d times on %s", own, f.Path)
+	want := 0
+	if f.Kind == Filesystem || f.Mounted {
+		want = 1
+	}
+	if f.Kind != Device && own != want {
+		return fmt.Errorf("it is mounted %d times on %s, and was %d times when it was found", own, f.Path, want)
 	}
 	return nil
 }
@@ -60,11 +65,35 @@ func OnHost(run exec.Interface) Host {
 // taken are signatures of devices that belong to others, whoever may be asleep.
 var taken = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
 
-// Offerable fails if a device belongs to somebody: as part of another, as one of flexlvm's
-// volumes, or because it says so.
-func Offerable(ctx context.Context, run exec.Interface, f Found) error {
-	if f.Kind != Device {
+// notOurs fails if a device is one of flexlvm's volumes, or cannot be asked.
+func notOurs(ctx context.Context, run exec.Interface, number uint64) error {
+	d, err := disk.OnHost().Device(number)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(d.Mapping, "flexlvm-") {
+		return errOurs
+	}
+	if !strings.HasPrefix(d.ID, "dm-LVM-") {
 		return nil
+	}
+	tags, err := run.CommandContext(ctx, "lvs", "--noheadings", "--readonly", "-o", "lv_tags", "--", d.Path).Output()
+	if err != nil {
+		return fmt.Errorf("ask for the tags of logical volume %s: %w", d.Path, err)
+	}
+	if strings.Contains(string(tags), "flexlvm") {
+		return errOurs
+	}
+	return nil
+}
+
+var errOurs = errors.New("it is a volume of flexlvm, or lies on one; unmount it, or remove the link")
+
+// Offerable fails if something is one of flexlvm's volumes, or a device belongs to somebody:
+// as part of another, or because it says so.
+func Offerable(ctx context.Context, run exec.Interface, f Found) error {
+	if err := notOurs(ctx, run, f.Number); err != nil || f.Kind != Device {
+		return err
 	}
 	d, err := disk.OnHost().Device(f.Number)
 	if err != nil {
@@ -75,19 +104,9 @@ func Offerable(ctx context.Context, run exec.Interface, f Found) error {
 		return fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
 	case d.Partitions:
 		return errors.New("it has partitions; put links to these here")
-	case strings.HasPrefix(d.Mapping, "flexlvm-"):
-		return errors.New("it is a volume of flexlvm")
 	}
-	if strings.HasPrefix(d.ID, "dm-LVM-") {
-		tags, err := run.CommandContext(ctx, "lvs", "--noheadings", "--readonly", "-o", "lv_tags", "--", d.Path).Output()
-		if err != nil {
-			return fmt.Errorf("ask for the tags of logical volume %s: %w", d.Path, err)
-		}
-		if strings.Contains(string(tags), "flexlvm") {
-			return errors.New("it is a volume of flexlvm")
-		}
-	}
-	dev, _, err := openDevice(f)
+	// Opened to be read: the end of a write would have udev look at it each time.
+	dev, _, err := openDevice(f, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 		}
 	}
 	for _, name := range class.NodeLabels {
-		if value, there := node.Labels[name]; there {
+		if value, there := node.Labels[name]; there && !strings.HasPrefix(name, "flexlvm.io/") {
 			labels[name] = value
 		}
 	}

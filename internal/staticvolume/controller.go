@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"slices"
 	"strconv"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
@@ -52,7 +51,7 @@ type Controller struct {
 	discoveries cache.SharedIndexInformer
 	volumes     cache.SharedIndexInformer
 	kicks       chan struct{}
-	used        map[string]int64 // the offer that the last PersistentVolume of a name took
+	used        map[string]int64 // the offer of a disk that the last PersistentVolume of a name took
 	told        map[string]time.Time
 	locals      []corev1.PersistentVolume // of the kind local, whoever made them, as of this round; nil: nobody has asked
 }
@@ -113,7 +112,7 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 
 // round looks at all that nodes have discovered. What fails keeps nothing else from being done.
 func (c *Controller) round(ctx context.Context) error {
-	discovery := c.discovery()
+	declared := c.discovery()
 	c.locals = nil
 	var failed []error
 	for _, o := range c.Nodes.GetStore().List() {
@@ -123,7 +122,7 @@ func (c *Controller) round(ctx context.Context) error {
 			var err error
 			switch found.State {
 			case flexlvmv1.DiscoveredReady:
-				err = c.offer(ctx, discovery, report.Name, found)
+				err = c.offer(ctx, declared, report.Name, found)
 			case flexlvmv1.DiscoveredCleaned:
 				err = c.deleteCleaned(ctx, report.Name, found)
 			}
@@ -155,19 +154,23 @@ func (c *Controller) known(name string) *corev1.PersistentVolume {
 	}
 	v := o.(*corev1.PersistentVolume)
 	if offer, err := strconv.ParseInt(v.Annotations[flexlvmv1.AnnotationOffer], 10, 64); err == nil {
-		c.used[name] = max(c.used[name], offer)
+		key := usedBy(name, v.Annotations[flexlvmv1.AnnotationDisk])
+		c.used[key] = max(c.used[key], offer)
 	}
 	return v
 }
 
+// usedBy is the key of used: offers are counted for each disk.
+func usedBy(name, disk string) string { return name + "\x00" + disk }
+
 // offer makes the PersistentVolume of what is ready, once for each time that the node offers
 // it: its report may be older than the end of the last one.
-func (c *Controller) offer(ctx context.Context, discovery *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
+func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
 	name := Name(node, found.Path)
-	if discovery == nil || c.known(name) != nil || c.used[name] >= found.Offer {
+	if declared == nil || c.known(name) != nil || c.used[usedBy(name, found.Disk)] >= found.Offer {
 		return nil
 	}
-	class := classOf(discovery, found.StorageClassName, found.Path)
+	class := classOf(declared, found.StorageClassName, found.Path)
 	if class == nil {
 		return nil
 	}
@@ -176,7 +179,7 @@ func (c *Controller) offer(ctx context.Context, discovery *flexlvmv1.VolumeDisco
 		err = checkClass(storage)
 	}
 	if err != nil {
-		c.tell(discovery, corev1.EventTypeWarning, "StorageClassRefused", err.Error())
+		c.tell(declared, corev1.EventTypeWarning, "StorageClassRefused", err.Error())
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -189,12 +192,11 @@ func (c *Controller) offer(ctx context.Context, discovery *flexlvmv1.VolumeDisco
 	if err != nil {
 		return err
 	}
-	other, err := c.otherOf(ctx, made)
-	if err != nil {
+	if err := c.listLocals(ctx); err != nil {
 		return err
 	}
-	if other != "" {
-		c.tell(discovery, corev1.EventTypeWarning, "PathTaken", fmt.Sprintf("%s of node %s has PersistentVolume %s, which something else has made; once that is released, clean the disk and delete it", found.Path, node, other))
+	if reason, why := c.takenBy(made); reason != "" {
+		c.tell(declared, corev1.EventTypeWarning, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", found.Path, node, why))
 		return nil
 	}
 	switch made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{}); {
@@ -203,24 +205,29 @@ func (c *Controller) offer(ctx context.Context, discovery *flexlvmv1.VolumeDisco
 	case err != nil:
 		return err
 	}
-	c.used[name] = found.Offer
+	c.used[usedBy(name, found.Disk)] = found.Offer
+	c.locals = append(c.locals, *made)
 	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
 }
 
-// otherOf names a PersistentVolume of the same path and node that is not ours.
-func (c *Controller) otherOf(ctx context.Context, made *corev1.PersistentVolume) (string, error) {
-	if err := c.listLocals(ctx); err != nil {
-		return "", err
-	}
+// takenBy says which other PersistentVolume has the disk, on whatever node, or the path.
+func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string) {
 	for i := range c.locals {
 		v := &c.locals[i]
-		if v.Name != made.Name && path.Clean(v.Spec.Local.Path) == made.Spec.Local.Path && mayBeOn(v, made) {
-			return v.Name, nil
+		if v.Name == made.Name {
+			continue
+		}
+		disk := v.Annotations[flexlvmv1.AnnotationDisk]
+		if discovery.Overlap(disk, made.Annotations[flexlvmv1.AnnotationDisk]) {
+			return "DiskTaken", fmt.Sprintf("the disk has PersistentVolume %s (%s, %s on node %s); leave it to one path of one node, and delete that only once nobody wants its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
+		}
+		if persistentvolume.SharePath(v, made) {
+			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which something else has made; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
 		}
 	}
-	return "", nil
+	return "", ""
 }
 
 // listLocals asks once in a round, and only if a PersistentVolume is to be made: the caches
@@ -245,12 +252,6 @@ func (c *Controller) listLocals(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// mayBeOn reports whether two PersistentVolumes may be on one node; hostnames tell.
-func mayBeOn(a, b *corev1.PersistentVolume) bool {
-	one, other := persistentvolume.Hostnames(a), persistentvolume.Hostnames(b)
-	return len(one) == 0 || slices.ContainsFunc(one, func(name string) bool { return slices.Contains(other, name) })
 }
 
 // deleteCleaned deletes a PersistentVolume after which its node has cleaned, if it is still

@@ -119,6 +119,30 @@ func TestAnOfferIsTakenOnce(t *testing.T) {
 	require.Empty(t, w.round())
 	w.found().Offer = 2
 	require.Len(t, w.round(), 1)
+	require.NoError(t, w.client.CoreV1().PersistentVolumes().Delete(t.Context(), Name("n1", "/mnt/fast/a"), metav1.DeleteOptions{}))
+	require.Empty(t, w.round())
+	w.found().Disk, w.found().Offer = "fs-2", 1
+	require.Len(t, w.round(), 1, "another disk has come in its place")
+}
+
+// One disk has one PersistentVolume, on however many nodes and at however many paths it is seen.
+func TestADiskIsTakenOnce(t *testing.T) {
+	for name, second := range map[string]string{"the same": "fs-1", "a part": "fs-1:/a"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			_, err := w.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", Labels: map[string]string{corev1.LabelHostname: "host-2"}}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			there := w.report.DeepCopy()
+			there.Name, there.Status.Discovered[0].Disk = "n2", second
+			require.NoError(t, w.c.Nodes.GetStore().Add(there))
+			again := *w.found()
+			again.Path = "/mnt/fast/b"
+			w.report.Status.Discovered = append(w.report.Status.Discovered, again)
+			require.Len(t, w.round(), 1, "in one round")
+			require.Contains(t, w.said(), "DiskTaken")
+			require.Len(t, w.round(), 1, "in the next")
+		})
+	}
 }
 
 func TestKeepIsRetain(t *testing.T) {
@@ -158,10 +182,13 @@ func TestNothingIsMade(t *testing.T) {
 		"bound at once": {func(w *world) {
 			w.class(func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) })
 		}, "StorageClassRefused StorageClass fast has no volumeBindingMode: WaitForFirstConsumer", 0},
-		"of a provisioner":       {func(w *world) { w.class(func(c *storagev1.StorageClass) { c.Provisioner = "flexlvm.io" }) }, `has the provisioner "flexlvm.io"`, 0},
-		"another system's":       {other("host-1", "/mnt/fast/a"), "PathTaken /mnt/fast/a of node n1 has PersistentVolume local-pv-1", 0},
-		"another system's, here": {other("host-1", "/mnt/fast/a/"), "PathTaken", 0},
-		"another node's":         {other("host-2", "/mnt/fast/a"), "Discovered", 1},
+		"of a provisioner":         {func(w *world) { w.class(func(c *storagev1.StorageClass) { c.Provisioner = "flexlvm.io" }) }, `has the provisioner "flexlvm.io"`, 0},
+		"another system's":         {other("host-1", "/mnt/fast/a"), "PathTaken /mnt/fast/a of node n1 gets no PersistentVolume: /mnt/fast/a has PersistentVolume local-pv-1", 0},
+		"another system's, here":   {other("host-1", "/mnt/fast/a/"), "PathTaken", 0},
+		"another system's, above":  {other("host-1", "/mnt/fast"), "PathTaken", 0},
+		"another system's, below":  {other("host-1", "/mnt/fast/a/b"), "PathTaken", 0},
+		"another system's, beside": {other("host-1", "/mnt/fast/ab"), "Discovered", 1},
+		"another node's":           {other("host-2", "/mnt/fast/a"), "Discovered", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
