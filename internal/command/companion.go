@@ -40,7 +40,7 @@ func Accompany(run exec.Interface, variable string, files []*os.File) (*Companio
 	}
 	c := &Companion{process: process, lifeline: lifeline}
 	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
-		return nil, errors.Join(fmt.Errorf("start this program beside itself: it ended at once: %w", err), c.End())
+		return nil, errors.Join(fmt.Errorf("start this program beside itself: it ended at once: %w", err), c.End(false))
 	}
 	return c, nil
 }
@@ -72,7 +72,12 @@ func startCompanion(run exec.Interface, variable string, input, output *os.File,
 	return p, p.Start()
 }
 
-// End ends its input and waits until it has ended, too.
-func (c *Companion) End() error {
-	return errors.Join(c.lifeline.Close(), c.process.Wait())
+// End ends its input and waits until it has ended, too. If all is done that it is there for, there is
+// a byte before the end, which never comes from a process that was killed.
+func (c *Companion) End(done bool) error {
+	var told error
+	if done {
+		_, told = c.lifeline.Write([]byte{'.'})
+	}
+	return errors.Join(told, c.lifeline.Close(), c.process.Wait())
 }

@@ -31,9 +31,10 @@ func Serve() {
 	os.Exit(0)
 }
 
-// accompany waits until the process that it watches over has ended, or is done. Where that takes too
-// long it thaws before: and then once more, for a freeze may only just have been done when that
-// process was killed.
+// accompany waits until the process that it watches over is done, or has ended before: then it thaws,
+// for that was killed. Where either takes too long it thaws before, and then once more, for a freeze
+// may only just have been done when that process was killed. One that is done has thawed what it had
+// frozen, and the rest may be frozen by somebody else.
 func accompany(asked string) error {
 	var n int
 	var after time.Duration
@@ -46,20 +47,24 @@ func accompany(asked string) error {
 	}
 	// Whoever ends the services of a node must not end this before its time.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	ended := make(chan error, 1)
+	done := make(chan bool, 1)
 	go func() {
-		_, err := io.Copy(io.Discard, os.Stdin)
-		ended <- err
+		n, _ := io.Copy(io.Discard, os.Stdin) // an error is as good as an end
+		done <- n > 0
 	}()
 	fmt.Println("at work")
-	var early, err error
+	var early error
+	is := false
 	select {
-	case err = <-ended:
+	case is = <-done:
 	case <-time.After(after):
 		early = thawAll(roots)
-		err = <-ended
+		is = <-done
 	}
-	return errors.Join(early, err, thawAll(roots))
+	if is {
+		return early
+	}
+	return errors.Join(early, thawAll(roots))
 }
 
 func thawAll(roots []*os.File) error {

@@ -70,8 +70,10 @@ func (h *Hold) Freeze() error {
 // was thawed before, so that it may have changed meanwhile.
 func (h *Hold) Thaw() error {
 	var failures []error
+	done := true
 	for _, root := range h.frozen {
 		thawed, err := Thaw(root)
+		done = done && err == nil // else the companion tries as well
 		if err == nil && !thawed {
 			err = fmt.Errorf("%s %w: it took too long, or somebody else has thawed it", root.Name(), ErrThawed)
 		}
@@ -79,7 +81,7 @@ func (h *Hold) Thaw() error {
 	}
 	h.frozen = nil
 	if h.companion != nil {
-		if err := h.companion.End(); err != nil {
+		if err := h.companion.End(done); err != nil {
 			failures = append(failures, fmt.Errorf("watch over frozen file systems: %w", err))
 		}
 		h.companion = nil
