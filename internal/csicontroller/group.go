@@ -286,10 +286,13 @@ func (s *Service) GetVolumeGroupSnapshot(ctx context.Context, r *csi.GetVolumeGr
 	if err != nil {
 		return nil, err
 	}
-	if len(objects) == 0 || slices.ContainsFunc(objects, func(o *corev1.PersistentVolume) bool {
+	var names []string
+	untaken := false
+	for _, o := range objects {
 		_, taken := persistentvolume.TakenAt(o)
-		return !taken || o.DeletionTimestamp != nil
-	}) {
+		names, untaken = append(names, o.Name), untaken || !taken || o.DeletionTimestamp != nil
+	}
+	if len(objects) == 0 || untaken || strings.Join(names, ",") != objects[0].Annotations[pv.AnnotationSnapshotMembers] {
 		return nil, status.Errorf(codes.NotFound, "there is no group of snapshots %q that is taken", r.GetGroupSnapshotId())
 	}
 	out, err := describeGroup(r.GetGroupSnapshotId(), objects)

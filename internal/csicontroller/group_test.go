@@ -108,6 +108,14 @@ func TestGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, askedGroup, one.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
 
+	part := d.snapshots()[0]
+	require.NoError(t, d.volumes().Delete(t.Context(), part.Name, metav1.DeleteOptions{}))
+	_, err = d.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: askedGroup})
+	require.Equal(t, codes.NotFound, status.Code(err), "half of it is no group")
+	part.ResourceVersion = ""
+	_, err = d.volumes().Create(t.Context(), &part, metav1.CreateOptions{})
+	require.NoError(t, err)
+
 	_, err = d.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: "other", SnapshotIds: ids})
 	require.ErrorContains(t, err, `is not of the group "other"`)
 	require.Len(t, d.snapshots(), 2)

@@ -14,6 +14,9 @@ import (
 // of directories that it was started with, and after how long it thaws their file systems.
 const variable = "FLEXLVM_THAW"
 
+// again is how often the companion thaws from then on.
+const again = time.Second
+
 func ask(roots int, after time.Duration) string {
 	return fmt.Sprintf("%s=%d %d", variable, roots, after)
 }
@@ -32,9 +35,9 @@ func Serve() {
 }
 
 // accompany waits until the process that it watches over is done, or has ended before: then it thaws,
-// for that was killed. Where either takes too long it thaws before, and then once more, for a freeze
-// may only just have been done when that process was killed. One that is done has thawed what it had
-// frozen, and the rest may be frozen by somebody else.
+// for that was killed. Where either takes too long it thaws before, again and again, for a freeze
+// may only just have been done. A process that is done has thawed what it had frozen, and the rest may
+// be frozen by somebody else.
 func accompany(asked string) error {
 	var n int
 	var after time.Duration
@@ -53,18 +56,17 @@ func accompany(asked string) error {
 		done <- n > 0
 	}()
 	fmt.Println("at work")
-	var early error
-	is := false
-	select {
-	case is = <-done:
-	case <-time.After(after):
-		early = thawAll(roots)
-		is = <-done
+	for next := after; ; next = again {
+		select {
+		case is := <-done:
+			if is {
+				return nil
+			}
+			return thawAll(roots)
+		case <-time.After(next):
+			_ = thawAll(roots) // it is tried again
+		}
 	}
-	if is {
-		return early
-	}
-	return errors.Join(early, thawAll(roots))
 }
 
 func thawAll(roots []*os.File) error {

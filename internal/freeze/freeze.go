@@ -50,10 +50,13 @@ func Prepare(run exec.Interface, roots []*os.File, most time.Duration) (*Hold, e
 }
 
 // Freeze freezes them one after the other; once it has returned, none has changed since the last
-// was frozen. Each is written back first. The error is for the first that cannot be frozen, and
+// was frozen. Each is written back first, and none is begun with after end. The error is for the first that cannot be frozen, and
 // Thaw thaws those before.
-func (h *Hold) Freeze() error {
+func (h *Hold) Freeze(end time.Time) error {
 	for _, root := range h.roots {
+		if time.Now().After(end) {
+			return fmt.Errorf("freeze %s: those before have been frozen for too long by now", root.Name())
+		}
 		err := unix.IoctlSetInt(int(root.Fd()), fiFreeze, 0)
 		if errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("freeze %s: somebody else has frozen it; thaw it (`fsfreeze --unfreeze`) and try again", root.Name())
@@ -101,9 +104,10 @@ func Thaw(root *os.File) (thawed bool, err error) {
 	return true, nil
 }
 
-// least is the first kernel that lets device-mapper freeze a file system that is frozen already,
-// as LVM does for a snapshot. Those before fail that (EBUSY).
-var least = [2]int{6, 8}
+// least is the first kernel of which it is known that device-mapper can freeze a file system that is
+// frozen already, as LVM does for a snapshot, and thaw it again. Before 6.8 that fails (EBUSY), and
+// some from 6.8 on count the device as frozen ever after, so that it cannot be mounted again.
+var least = [2]int{7, 3}
 
 // CheckSnapshots fails where no snapshot can be taken of the logical volume of a frozen file
 // system.
@@ -121,7 +125,7 @@ func checkRelease(release string) error {
 		return fmt.Errorf("read the kernel's release %q: %w", release, err)
 	}
 	if major < least[0] || major == least[0] && minor < least[1] {
-		return fmt.Errorf("the kernel is %s, and before Linux %d.%d LVM takes no snapshot of a file system that is frozen: snapshot the volumes one by one, or use a later kernel", release, least[0], least[1])
+		return fmt.Errorf("the kernel is %s, and before Linux %d.%d no snapshot is taken of a file system that is frozen: snapshot the volumes one by one, or use a later kernel", release, least[0], least[1])
 	}
 	return nil
 }

@@ -7,11 +7,11 @@ import (
 )
 
 func TestCheckRelease(t *testing.T) {
-	for _, release := range []string{"6.8.0-45-generic", "7.3.4-uml", "6.12.1", "10.0"} {
+	for _, release := range []string{"7.3.4-uml", "7.4.0-1-generic", "10.0"} {
 		require.NoError(t, checkRelease(release), release)
 	}
-	for _, release := range []string{"6.1.0-18-amd64", "5.14.0-427.el9.x86_64", "6.7.12"} {
-		require.ErrorContains(t, checkRelease(release), "the kernel is "+release+", and before Linux 6.8 LVM takes no snapshot of a file system that is frozen")
+	for _, release := range []string{"6.1.0-18-amd64", "5.14.0-427.el9.x86_64", "6.8.0-45-generic", "6.12.1", "7.2.9"} {
+		require.ErrorContains(t, checkRelease(release), "the kernel is "+release+", and before Linux 7.3 no snapshot is taken of a file system that is frozen")
 	}
 	require.Error(t, checkRelease("next"))
 }

@@ -247,17 +247,17 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 
 func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error {
 	end := time.Now().Add(mostFrozen)
-	if err := hold.Freeze(); err != nil {
+	if err := hold.Freeze(end); err != nil {
 		return err
 	}
 	g.engine.after("freeze")
 	for i := range g.members {
 		m := &g.members[i]
-		if time.Now().After(end) {
-			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were taken; LVM is slow on this node, or take fewer together", len(g.members), mostFrozen, i)
-		}
 		if _, err := g.engine.takeCopy(ctx, m.order.Spec, m.origin, m.of); err != nil {
 			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were not taken; LVM is slow on this node, or take fewer together", len(g.members), mostFrozen, len(g.members)-i)
 		}
 		g.engine.after("snapshot")
 	}

@@ -147,6 +147,10 @@ func TestSnapshotGroup(t *testing.T) {
 	require.NoError(t, <-ended)
 	m.testGroupRefusals(s, thick, group)
 	m.testLeftFrozen(s, from)
+	m.unmount(from)
+	m.unmount(to)
+	m.unmount(m.mount(s, "a")) // the kernel counts neither as frozen
+	m.unmount(m.mount(thick, "b"))
 }
 
 // testGroupRefusals: what fails leaves nothing, and thaws.
@@ -198,7 +202,7 @@ func testSnapshotGroupOnEarlierKernels(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("first", 64*volume.MiB)
 	from := m.mount(s, "a")
-	require.ErrorContains(t, m.takeGroup(m.snapshotOf(s, "snap-first")), "LVM takes no snapshot of a file system that is frozen")
+	require.ErrorContains(t, m.takeGroup(m.snapshotOf(s, "snap-first")), "no snapshot is taken of a file system that is frozen")
 	require.Equal(t, []string{"first"}, lvs())
 	randomFile(t, from+"/kept", volume.MiB)
 	m.testLeftFrozen(s, from)

@@ -224,6 +224,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	d.thaw(ctx) // first: pods may wait for it, and what the API server needs
 	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}

@@ -113,6 +113,9 @@ func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 	f.inventory.Volumes[0].Overflowed = true
 	m.round(f, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 1, "two": 0}, series(t, registry, name))
+	f.view.PersistentVolumes[0].Lost = "it has overflowed"
+	m.round(f, nil, time.Second)
+	require.Equal(t, map[string]float64{"one": 1, "two": 0}, series(t, registry, name), "until it is deleted")
 	f.view.PersistentVolumes = nil
 	m.round(f, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 0, "two": 0}, series(t, registry, name))

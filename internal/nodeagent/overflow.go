@@ -30,8 +30,8 @@ type store struct {
 // percent is how full it is.
 func (s store) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Device, 1)) }
 
-// stores returns the snapshots that were taken, are not known to be lost, and have less room than
-// all that their sources can overwrite, or have overflowed.
+// stores returns the snapshots that were taken and have less room than all that their sources can
+// overwrite, or have overflowed.
 func (f observation) stores() (out []store) {
 	volumes := map[eviction.Key]*inventory.Volume{}
 	for i := range f.inventory.Volumes {
@@ -42,7 +42,7 @@ func (f observation) stores() (out []store) {
 	for i := range f.view.PersistentVolumes {
 		c := &f.view.PersistentVolumes[i]
 		v, there := volumes[eviction.KeyOfPersistentVolume(c)]
-		if there && c.CopyOnWrite() && c.Taken && c.Lost == "" && (c.Reserve != 0 || v.Overflowed) {
+		if there && c.CopyOnWrite() && c.Taken && (c.Reserve != 0 || v.Overflowed) {
 			out = append(out, store{c, v})
 		}
 	}
@@ -54,6 +54,9 @@ func (f observation) stores() (out []store) {
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	for _, s := range f.stores() {
 		c, v, percent := s.of, s.volume, s.percent()
+		if c.Lost != "" {
+			continue // it is told
+		}
 		if v.Overflowed {
 			d.overflowed(ctx, f, c, v)
 			continue
