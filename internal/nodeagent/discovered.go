@@ -57,6 +57,9 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found [
 		if c.class.Name == "" {
 			c.verdict = c.undeclared(ledger[id])
 		}
+		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
+			c.verdict = v
+		}
 		s.prove(ctx, c, ledger[id])
 		if id != "" && c.found != nil && c.found.Disk == id {
 			ledger[id] = c.verdict.Entry
@@ -96,9 +99,9 @@ func (c *discoveredCase) cleans() bool {
 	return c.class.Files
 }
 
-// prove looks at what is about to be offered.
+// prove looks at what is about to be offered, or has no PersistentVolume yet.
 func (s *discoverer) prove(ctx context.Context, c *discoveredCase, was discovery.Entry) {
-	if c.verdict.State != discovery.Ready || was.Offered {
+	if c.verdict.State != discovery.Ready {
 		return
 	}
 	if c.verdict.Prove {
@@ -271,6 +274,9 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	}
 	if is != was || now.Labels[flexlvmv1.LabelDiscoveredOn] != c.object.Labels[flexlvmv1.LabelDiscoveredOn] {
 		return errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
+	}
+	if err := s.onlyOne(ctx, now); err != nil {
+		return err
 	}
 	gone, err := s.claimGone(ctx, now.Spec.ClaimRef)
 	if err != nil {

@@ -1,0 +1,46 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+)
+
+// takenElsewhere is the verdict on what has no PersistentVolume, where one of another path of
+// this node was made of the same disk, or of a part of it.
+func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]*corev1.PersistentVolume) (out discovery.Verdict, taken bool) {
+	if c.object != nil || c.found == nil {
+		return out, false
+	}
+	for at, v := range volumes {
+		if discovery.Overlap(v.Annotations[flexlvmv1.AnnotationDisk], c.found.Disk) {
+			was.Offered = false
+			return discovery.Verdict{State: discovery.Refused, Entry: was, Message: fmt.Sprintf("PersistentVolume %s has this disk at %s; give it that path back", v.Name, at)}, true
+		}
+	}
+	return out, false
+}
+
+// onlyOne fails if another PersistentVolume has the disk on any node, or on this one the path
+// or one above or below it, whoever made it.
+func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
+	all, err := s.d.api.VolumesOfNoNode(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		other := &all[i]
+		if other.Name == v.Name || other.Spec.Local == nil {
+			continue
+		}
+		if discovery.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v) {
+			return fmt.Errorf("PersistentVolume %s has it as well (%s); nothing is cleaned before one of them is deleted", other.Name, other.Spec.Local.Path)
+		}
+	}
+	return nil
+}
