@@ -117,8 +117,17 @@ func (f *Finder) Find(ctx context.Context, classes []Class) ([]Found, error) {
 	return all, nil
 }
 
+// systems are directories in which, and above which, no class may look: what lies there
+// belongs to kubelet, to flexlvm or to the kernel.
+var systems = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", "/run", "/dev/mapper"}
+
 // entriesOf lists the names in the directory of a class. A node without it has none.
 func entriesOf(c Class) ([]string, error) {
+	for _, s := range systems {
+		if Within(c.Directory, s) || Within(s, c.Directory) {
+			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is, holds or lies in %s, which is no place for volumes; give it a directory of its own, such as /mnt/disks", c.Name, c.Directory, s)
+		}
+	}
 	resolved, err := filepath.EvalSymlinks(c.Directory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -149,6 +158,10 @@ func entriesOf(c Class) ([]string, error) {
 
 // look finds out what lies at a path; its error says why that is no volume.
 func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
+	// A server that is away would keep whoever touches the path waiting.
+	if at, _ := mountAt(mounts, one.Path); at != nil && remote(at.FSType) {
+		return fmt.Errorf("a file system of kind %s lies on no disk of this node", at.FSType)
+	}
 	info, err := os.Lstat(one.Path)
 	if err != nil {
 		return err
@@ -270,6 +283,12 @@ func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, 
 	}
 	one.Disk = name
 	return nil
+}
+
+// remote reports whether a kind of file system may ask a server or a process.
+func remote(kind string) bool {
+	kind, _, _ = strings.Cut(kind, ".")
+	return slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "fuse", "autofs"}, kind)
 }
 
 // mountAt returns the mount on a path, and how many there are.

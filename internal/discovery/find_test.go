@@ -137,6 +137,8 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 	}{
 		"read-only":    {func(p *place, at string) { p.mount(at, "/").Options = "ro,relatime" }, "read-only"},
 		"two on one":   {func(p *place, at string) { p.mount(at, "/"); p.mount(at, "/") }, "2 file systems are mounted here"},
+		"of a server":  {func(p *place, at string) { p.mount(at, "/").FSType = "nfs4" }, "of kind nfs4 lies on no disk"},
+		"of a process": {func(p *place, at string) { p.mount(at, "/").FSType = "fuse.sshfs" }, "of kind fuse.sshfs lies on no disk"},
 		"without UUID": {func(p *place, at string) { p.uuid = ""; p.mount(at, "/") }, "has no UUID"},
 		"of no device": {func(p *place, at string) { p.mount(at, "/").Minor++ }, "cannot be told from others by its device"},
 	} {
@@ -155,6 +157,10 @@ func TestFindOfDirectoriesThatLead(t *testing.T) {
 	require.NoError(t, os.Symlink(p.dir, at))
 	_, err := p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: at}})
 	require.ErrorContains(t, err, "leads over a link to "+p.dir)
+	for _, of := range []string{"/", "/var/lib", "/var/lib/kubelet/pods", "/var/lib/flexlvm", "/proc/1", "/dev", "/dev/mapper"} {
+		_, err = p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: of}})
+		require.ErrorContains(t, err, "directory "+of+" is, holds or lies in /", of)
+	}
 	none, err := p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: "/there/is/none"}})
 	require.NoError(t, err)
 	require.Empty(t, none)
