@@ -41,6 +41,8 @@ const AnnotationTakeAgain = "flexlvm.io/take-again"
 //
 // +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="name cannot be changed; make another VolumeGroup"
 // +kubebuilder:validation:XValidation:rule="has(self.thinPool) == has(oldSelf.thinPool) && (!has(self.thinPool) || self.thinPool == oldSelf.thinPool)",message="thinPool cannot be changed; make another VolumeGroup, or the pool by hand"
+// +kubebuilder:validation:XValidation:rule="has(self.disks) != has(self.__loop__)",message="one of disks and loop is needed"
+// +kubebuilder:validation:XValidation:rule="has(self.__loop__) == has(oldSelf.__loop__) && (!has(self.__loop__) || self.__loop__ == oldSelf.__loop__)",message="loop cannot be changed; make another VolumeGroup"
 type VolumeGroupSpec struct {
 	// NodeSelector selects the nodes by their labels. It cannot be empty.
 	//
@@ -56,9 +58,14 @@ type VolumeGroupSpec struct {
 	// these.
 	//
 	// +listType=atomic
+	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	Disks []DiskSelector `json:"disks"`
+	Disks []DiskSelector `json:"disks,omitempty"`
+	// Loop is a sparse file that the group is made on in place of disks, for a try or for
+	// tests.
+	// +optional
+	Loop *LoopSpec `json:"loop,omitempty"`
 	// ThinPool is made in the group when the group is made.
 	// +optional
 	ThinPool *ThinPoolSpec `json:"thinPool,omitempty"`
@@ -115,4 +122,20 @@ type ThinPoolSpec struct {
 	// Size of its data; all that its metadata leaves, if it is not given.
 	// +optional
 	Size DiskSize `json:"size,omitempty"`
+}
+
+// LoopSpec is a loop device to be made on each node.
+type LoopSpec struct {
+	// File is the path of a file that does not exist yet, in a directory that does.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+\.img$`
+	File string `json:"file"`
+	// Size of the device, which the file grows to as it is written.
+	Size DiskSize `json:"size"`
+	// ForTests agrees that the group is not for data that anybody needs: it shares the disk
+	// and the room of whatever else is there, and is lost with the file.
+	//
+	// +kubebuilder:validation:XValidation:rule="self",message="has to be true: a group on a file is for a try or for tests; use disks for data"
+	ForTests bool `json:"forTests"`
 }

@@ -24,6 +24,7 @@ type vgCreateOptions struct {
 	thinPool     string
 	thinSize     string
 	dryRun       bool
+	loop         vgLoopOptions
 }
 
 func newVGCreate(g *global) *cobra.Command {
@@ -41,11 +42,16 @@ cannot be enlarged later.
 
 With --thin, a thin pool is made in the new group, for classes with layout thin: of
 all that its metadata leaves, or of --thin-size. When it is full, writing fails at
-once and nobody waits; see docs/limitations.md before you promise more than it has.`,
+once and nobody waits; see docs/limitations.md before you promise more than it has.
+
+With --loop, the group is made on a loop device over a sparse file, for a try or for
+tests, to which --for-tests agrees. What exists at that path is never overwritten. The
+node daemon attaches the file again after a boot, as the same command does.`,
 		Example: `  flexlvm vg create --dry-run /dev/nvme1n1
   flexlvm vg create /dev/nvme1n1 /dev/nvme2n1
   flexlvm vg create --name fast --metadata-size 64MiB /dev/disk/by-id/nvme-X
-  flexlvm vg create --thin --thin-size 800GiB /dev/nvme1n1`,
+  flexlvm vg create --thin --thin-size 800GiB /dev/nvme1n1
+  flexlvm vg create --loop /var/lib/flexlvm-loop.img --size 10Gi --for-tests`,
 		Args: cobra.ArbitraryArgs,
 		RunE: o.run,
 	}
@@ -55,10 +61,17 @@ once and nobody waits; see docs/limitations.md before you promise more than it h
 	cmd.Flags().StringVar(&o.thinPool, "thin-pool", lvm.DefaultThinPool, "name of the thin pool")
 	cmd.Flags().StringVar(&o.thinSize, "thin-size", "", "size of the thin pool's data (default all that is left)")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check everything, and only say what would be run")
+	o.loop.flags(cmd)
 	return cmd
 }
 
 func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
+	if o.loop.file != "" {
+		return o.makeLoop(cmd, devices)
+	}
+	if o.loop.size != "" || o.loop.forTests {
+		return &volume.FieldError{Field: "--loop", Reason: "is missing: --size and --for-tests are about its file"}
+	}
 	n, err := o.group(devices)
 	if err != nil {
 		return err

@@ -20,6 +20,11 @@ import (
 // going to have, so a later call knows what an earlier one had begun, whenever that was
 // killed, and does not take for its own what a person has made.
 func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error) {
+	release, err := e.locks.Acquire(ctx, "declared.lock", "declared volume groups") // `flexlvm vg create --loop` calls it as well
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	m := maker{tools: hostTools{e}, confirm: confirm, after: e.after}
 	return m.run(ctx, all)
 }
@@ -29,6 +34,8 @@ type groupTools interface {
 	readLedger() (volumegroup.Ledger, error)
 	writeLedger(volumegroup.Ledger) error
 	disks() ([]volumegroup.Disk, error)
+	// makeLoop makes and attaches a loop device, unless that was done.
+	makeLoop(ctx context.Context, want volumegroup.Loop) error
 	physicalVolumes(ctx context.Context) ([]volumegroup.PV, error)
 	checkBlank(ctx context.Context, device string) error
 	// createPhysicalVolume checks once more that the device has no signature and no user.
@@ -60,13 +67,21 @@ func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volum
 		}
 		view.Ledger = m.ledger
 	}
-	if view.Disks, err = m.tools.disks(); err != nil {
+	decisions, ledger, err := m.plan(ctx, view)
+	if err != nil {
 		return nil, err
 	}
-	if view.PVs, err = m.tools.physicalVolumes(ctx); err != nil {
-		return nil, err
+	problems := m.makeLoops(ctx, decisions)
+	if len(problems) > 0 {
+		if decisions, ledger, err = m.plan(ctx, view); err != nil {
+			return nil, err
+		}
+		for i := range decisions {
+			if problem := problems[decisions[i].Declaration.Name]; problem != "" {
+				decisions[i].Problem = problem
+			}
+		}
 	}
-	decisions, ledger := volumegroup.Plan(view)
 	m.ledger = ledger
 	if !sameLedger(ledger, view.Ledger) {
 		if err := m.record("recognise groups"); err != nil {
@@ -78,6 +93,38 @@ func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volum
 		outcomes = append(outcomes, m.carryOut(ctx, d))
 	}
 	return outcomes, nil
+}
+
+// plan looks at the host, and decides.
+func (m *maker) plan(ctx context.Context, view volumegroup.View) (all []volumegroup.Decision, l volumegroup.Ledger, err error) {
+	if view.Disks, err = m.tools.disks(); err != nil {
+		return nil, l, err
+	}
+	if view.PVs, err = m.tools.physicalVolumes(ctx); err != nil {
+		return nil, l, err
+	}
+	all, l = volumegroup.Plan(view)
+	return all, l, nil
+}
+
+// makeLoops makes the loop devices that are declared and not there, and returns why one could
+// not be made, or an empty text, for each that it has tried to.
+func (m *maker) makeLoops(ctx context.Context, decisions []volumegroup.Decision) map[string]string {
+	out := map[string]string{}
+	for _, d := range decisions {
+		if !d.LacksLoop() {
+			continue
+		}
+		out[d.Declaration.Name] = ""
+		err := m.confirm(ctx, d.Declaration)
+		if err == nil {
+			err = m.tools.makeLoop(ctx, *d.Declaration.Loop)
+		}
+		if err != nil {
+			out[d.Declaration.Name] = err.Error()
+		}
+	}
+	return out
 }
 
 func sameLedger(a, b volumegroup.Ledger) bool {

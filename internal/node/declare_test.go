@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
@@ -205,4 +206,43 @@ func TestDeclaredGroupsAtRandom(t *testing.T) {
 			require.Len(t, h.touched, before, "seed %d", seed)
 		}
 	}
+}
+
+func declaredLoop() volumegroup.Declaration {
+	return volumegroup.Declaration{Name: "fast", Group: "fast", Loop: &volumegroup.Loop{File: "/srv/a.img", Size: volume.GiB, ForTests: true}}
+}
+
+// The loop device is made, and the group on it, wherever the process dies.
+func TestDeclaredLoopKilledAtEveryStep(t *testing.T) {
+	for die := 1; ; die++ {
+		h := newHost(t, 1)
+		_, died := h.run(die, declaredLoop())
+		if !died {
+			require.Greater(t, die, 8, "there were so many changes to die at")
+			break
+		}
+		out, _ := h.run(0, declaredLoop())
+		require.Equal(t, volumegroup.Made, out[0].State, "death %d: %s", die, out[0].Message)
+		require.Equal(t, []string{"/dev/loop0"}, h.touched)
+	}
+}
+
+// Without consent, or where the file cannot be made, nothing is.
+func TestDeclaredLoopThatIsNotMade(t *testing.T) {
+	h := newHost(t, 0)
+	d := declaredLoop()
+	d.Loop.ForTests = false
+	out, _ := h.run(0, d)
+	require.Contains(t, out[0].Message, "spec.loop.forTests")
+
+	h.fails = func(program, file string) error {
+		if program == "losetup" {
+			return fmt.Errorf("%s: flexlvm has not made it", file)
+		}
+		return nil
+	}
+	out, _ = h.run(0, declaredLoop())
+	require.Equal(t, volumegroup.Refused, out[0].State)
+	require.Contains(t, out[0].Message, "/srv/a.img: flexlvm has not made it")
+	require.Empty(t, h.all)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"testing"
 
@@ -92,6 +93,18 @@ func (h *fakeHost) disks() (out []volumegroup.Disk, err error) {
 		out = append(out, d.Disk)
 	}
 	return out, nil
+}
+
+// makeLoop plugs in a disk for each file, once.
+func (h *fakeHost) makeLoop(_ context.Context, want volumegroup.Loop) error {
+	if err := h.fail("losetup", want.File); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(h.all, func(d *fakeDisk) bool { return d.Loop == want.File }) {
+		h.all = append(h.all, &fakeDisk{Disk: volumegroup.Disk{ID: "loop-" + path.Base(want.File), Path: "/dev/loop0", Size: want.Size, Loop: want.File}})
+	}
+	h.step("losetup")
+	return nil
 }
 
 func (h *fakeHost) physicalVolumes(context.Context) (out []volumegroup.PV, err error) {

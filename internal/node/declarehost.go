@@ -25,6 +25,13 @@ func (h hostTools) disks() ([]volumegroup.Disk, error) {
 			Rotational: d.Rotational, Removable: d.Removable, Remote: d.Remote,
 		})
 	}
+	loops, err := h.attachedLoops()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range loops {
+		all = append(all, volumegroup.Disk{ID: l.ID, Path: l.Device, Size: l.Size, Loop: l.Path})
+	}
 	return all, nil
 }
 
@@ -39,9 +46,17 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 	if err != nil {
 		return nil, err
 	}
-	byNumber := make(map[uint64]disk.Disk, len(disks))
+	loops, err := h.attachedLoops()
+	if err != nil {
+		return nil, err
+	}
+	type named struct{ id, path string }
+	byNumber := make(map[uint64]named, len(disks)+len(loops))
 	for _, d := range disks {
-		byNumber[d.Number] = d
+		byNumber[d.Number] = named{d.ID, d.Path}
+	}
+	for _, l := range loops {
+		byNumber[l.Number] = named{l.ID, l.Device}
 	}
 	all := make([]volumegroup.PV, 0, len(found))
 	for _, p := range found {
@@ -52,7 +67,7 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 				return nil, err
 			}
 			if d, is := byNumber[number]; is {
-				pv.Disk, pv.Path = d.ID, d.Path
+				pv.Disk, pv.Path = d.id, d.path
 			}
 		}
 		all = append(all, pv)
@@ -67,6 +82,11 @@ func (h hostTools) checkBlank(ctx context.Context, device string) error {
 		return err
 	}
 	return disk.ReadsZero(device)
+}
+
+func (h hostTools) makeLoop(ctx context.Context, want volumegroup.Loop) error {
+	_, err := h.MakeLoop(ctx, want)
+	return err
 }
 
 func (h hostTools) createPhysicalVolume(ctx context.Context, device, uuid string) error {

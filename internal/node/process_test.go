@@ -138,6 +138,12 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "declare":
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
+	case "loop":
+		out, _, err := e.MakeLoopGroup(ctx, c.Declared[0])
+		if err == nil && out.State != volumegroup.Made {
+			err = fmt.Errorf("%s: %v", out.Message, out.Refused)
+		}
+		return err
 	case "trim":
 		_, err := e.Trim(ctx, ref, 0)
 		return err

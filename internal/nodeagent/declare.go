@@ -25,6 +25,8 @@ const declareEvery = time.Minute
 
 // GroupMaker makes volume groups: *node.Engine, in production.
 type GroupMaker interface {
+	// AttachLoops attaches the loop devices that groups were made on, as after a boot.
+	AttachLoops(ctx context.Context) error
 	// MakeDeclared makes and extends the groups that are declared for this node, and calls
 	// confirm before it changes anything for one of them.
 	MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error)
@@ -91,6 +93,23 @@ func versionsOf(all []flexlvmv1.VolumeGroup) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, "\n")
+}
+
+// attachLoops needs no API server: pods start without one. One that cannot be attached keeps
+// the round from nothing.
+func (d *Daemon) attachLoops(ctx context.Context) {
+	if d.cfg.Groups == nil || d.cfg.DryRun {
+		return
+	}
+	err := d.cfg.Groups.AttachLoops(ctx)
+	if err == nil {
+		d.dedupe.over("loops")
+		return
+	}
+	if d.dedupe.fresh("loops", err.Error(), d.cfg.Now()) {
+		klog.FromContext(ctx).Error(err, "A loop device cannot be attached; it is tried again")
+		d.events.onNode(warning, "LoopDeviceFailed", fmt.Sprintf("a loop device cannot be attached: %v; it is tried again", err))
+	}
 }
 
 // declare makes the groups that are declared for this node. What goes wrong is reported,
@@ -193,6 +212,9 @@ func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
 		out.Selectors = append(out.Selectors, volumegroup.Selector{
 			ByID: s.ByID, Path: s.Path, MinSize: sizeOf(s.MinSize), MaxSize: sizeOf(s.MaxSize), Rotational: s.Rotational,
 		})
+	}
+	if l := o.Spec.Loop; l != nil {
+		out.Loop = &volumegroup.Loop{File: l.File, Size: sizeOf(l.Size), ForTests: l.ForTests}
 	}
 	if p := o.Spec.ThinPool; p != nil {
 		out.ThinPool, out.ThinSize = volume.Name(p.Name), sizeOf(p.Size)

@@ -28,6 +28,13 @@ type fakeMaker struct {
 	err    error
 	// before is called before confirm is.
 	before func()
+	// loops is why a loop device cannot be attached.
+	loops error
+}
+
+func (m *fakeMaker) AttachLoops(context.Context) (err error) {
+	m.with(func() { err = m.loops })
+	return err
 }
 
 func (m *fakeMaker) MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) (out []volumegroup.Outcome, err error) {
@@ -227,6 +234,24 @@ func TestDeclaredGroupsThatCannotBeLookedAt(t *testing.T) {
 	r.eventually(func() bool { return r.declaredStates() == "fast Refused: the ledger is unreadable" }, "%s", r.declaredStates())
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.eventually(func() bool { return len(r.api.told("VolumeGroupsFailed")) == 1 }, "not told")
+}
+
+// Loop devices are attached without an API server; where one cannot be, it is told once.
+func TestLoopDeviceThatCannotBeAttached(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	m.loops = errors.New("file /srv/a.img is gone")
+	r.api.putGroup(volumeGroup("fast", func(g *flexlvmv1.VolumeGroup) {
+		g.Spec.Disks, g.Spec.Loop = nil, &flexlvmv1.LoopSpec{File: "/srv/a.img", Size: "1Gi", ForTests: true}
+	}))
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.eventually(func() bool { return len(r.api.told("LoopDeviceFailed")) == 1 }, "not told")
+	require.Contains(t, r.api.told("LoopDeviceFailed")[0], "/srv/a.img is gone; it is tried again")
+	r.eventually(func() bool { return m.calls() > 0 }, "not looked at")
+	m.with(func() {
+		require.Equal(t, &volumegroup.Loop{File: "/srv/a.img", Size: volume.GiB, ForTests: true}, m.asked[0][0].Loop)
+	})
 }
 
 // A cluster whose VolumeGroups cannot be read keeps what was reported of them.

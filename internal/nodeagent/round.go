@@ -29,6 +29,7 @@ const (
 func (d *Daemon) round(ctx context.Context) (observation, error) {
 	start := time.Now()
 	d.thaw(ctx)
+	d.attachLoops(ctx)
 	d.declare(ctx) // first, so that the report has what it makes
 	f, err := d.observe(ctx)
 	if errors.Is(ctx.Err(), context.Canceled) {

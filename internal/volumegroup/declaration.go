@@ -16,6 +16,7 @@ type Declaration struct {
 	Name      string // of the VolumeGroup, which tells it from all others
 	Group     volume.Group
 	Selectors []Selector
+	Loop      *Loop        // in place of selectors
 	ThinPool  volume.Name  // empty: none
 	ThinSize  volume.Bytes // of its data; 0: what its metadata leaves
 	Extend    bool
@@ -43,11 +44,17 @@ func (d Declaration) Validate() error {
 			return err
 		}
 	}
-	if len(d.Selectors) == 0 {
-		return &volume.FieldError{Field: "spec.disks", Reason: "is empty; name disks by byID or path"}
-	}
 	if d.ThinSize < 0 {
 		return &volume.FieldError{Field: "spec.thinPool.size", Reason: "is no size"}
+	}
+	if d.Loop != nil {
+		if len(d.Selectors) > 0 {
+			return &volume.FieldError{Field: "spec.loop", Reason: "excludes spec.disks; declare the disks in another VolumeGroup"}
+		}
+		return d.Loop.Validate("spec.loop.file", "spec.loop.size", "spec.loop.forTests")
+	}
+	if len(d.Selectors) == 0 {
+		return &volume.FieldError{Field: "spec.disks", Reason: "is empty; name disks by byID or path"}
 	}
 	for i, s := range d.Selectors {
 		if s.MinSize < 0 || s.MaxSize < 0 {
@@ -90,10 +97,16 @@ type Disk struct {
 	Rotational bool
 	Removable  bool
 	Remote     bool // other nodes may reach it as well
+	// Loop is the file that it is made of, where it is a loop device of flexlvm's.
+	Loop string
 }
 
-// Matches reports whether one of the declaration's selectors matches the disk.
+// Matches reports whether one of the declaration's selectors matches the disk, or it is the
+// loop device that is declared, which no selector matches.
 func (d Declaration) Matches(disk Disk) bool {
+	if d.Loop != nil || disk.Loop != "" {
+		return d.Loop != nil && d.Loop.File == disk.Loop
+	}
 	return slices.ContainsFunc(d.Selectors, func(s Selector) bool { return s.matches(disk) })
 }
 

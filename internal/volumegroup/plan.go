@@ -60,6 +60,11 @@ func (d *Decision) HoldBack() {
 // Matched reports whether any disk of the node matches the declaration.
 func (d Decision) Matched() bool { return len(d.Members)+len(d.Take)+len(d.Refused) > 0 }
 
+// LacksLoop reports whether the declaration's loop device is to be made.
+func (d Decision) LacksLoop() bool {
+	return d.Declaration.Loop != nil && d.Problem == "" && d.GroupUUID == "" && !d.Matched()
+}
+
 // A Candidate is a disk to be taken.
 type Candidate struct {
 	Disk

@@ -207,7 +207,7 @@ func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 func (b *bed) testExamples(t *testing.T) {
 	s := b.namespace(t, "examples")
 	t.Cleanup(func() {
-		_, err := b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-f", filepath.Join(b.source, "examples/volumegroup.yaml"))
+		_, err := b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-f", filepath.Join(b.source, "examples/volumegroup.yaml"), "-f", filepath.Join(b.source, "examples/volumegroup-loop.yaml"))
 		require.NoError(t, err)
 		_, err = b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-f", filepath.Join(b.source, "examples/volumeattributesclass.yaml"))
 		require.NoError(t, err)

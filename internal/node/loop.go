@@ -1,0 +1,250 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/loop"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// Files of loop devices are on record in the state directory, each in a file named after its
+// ID. A file gets its header first and its record then, so a file on record that is gone is
+// known to have been there, and is not made again.
+const loopDir, loopSuffix = "loops", ".json"
+
+// AttachLoops attaches the files of all loop devices on record, as after a boot. The error
+// names each that could not be.
+func (e *Engine) AttachLoops(ctx context.Context) error {
+	all, err := e.loopFiles()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	release, err := e.lockLoops(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var failed []error
+	for _, f := range all {
+		if _, err := e.attachLoop(f); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// MakeLoop makes the file that a group is to be made on, unless it is there, and attaches it.
+// What exists at its path and was not made here is not touched.
+func (e *Engine) MakeLoop(ctx context.Context, want volumegroup.Loop) (loop.Device, error) {
+	release, err := e.lockLoops(ctx)
+	if err != nil {
+		return loop.Device{}, err
+	}
+	defer release()
+	if err := straight(want.File); err != nil {
+		return loop.Device{}, err
+	}
+	f, err := e.loopFile(want)
+	if err != nil {
+		return loop.Device{}, err
+	}
+	return e.attachLoop(f)
+}
+
+// Udev opens a device that has just come, and whoever has it open counts as its user.
+const loopTries, loopPause = 5, time.Second
+
+// MakeLoopGroup makes the volume group of a declaration with a loop device, on the word of a
+// person on the node: he may have it again after he has removed it.
+func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (volumegroup.Outcome, loop.Device, error) {
+	if err := d.Validate(); err != nil {
+		return volumegroup.Outcome{}, loop.Device{}, err
+	}
+	if err := e.mayMakeGroup(ctx, d); err != nil {
+		return volumegroup.Outcome{}, loop.Device{}, err
+	}
+	device, err := e.MakeLoop(ctx, *d.Loop)
+	if err != nil {
+		return volumegroup.Outcome{}, device, err
+	}
+	d.Again = []string{device.ID}
+	confirmed := func(context.Context, volumegroup.Declaration) error { return nil }
+	for try := 1; ; try++ {
+		all, err := e.MakeDeclared(ctx, []volumegroup.Declaration{d}, confirmed)
+		if err != nil {
+			return volumegroup.Outcome{}, device, err
+		}
+		if out := all[0]; out.State == volumegroup.Made || len(out.Refused) == 0 || try == loopTries {
+			return out, device, nil
+		}
+		select {
+		case <-ctx.Done():
+			return volumegroup.Outcome{}, device, ctx.Err()
+		case <-time.After(loopPause):
+		}
+	}
+}
+
+// mayMakeGroup fails where a group of that name is there that the declaration has not made:
+// before a file is made for nothing.
+func (e *Engine) mayMakeGroup(ctx context.Context, d volumegroup.Declaration) error {
+	all, err := e.lvm.PhysicalVolumes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pv := range all {
+		if pv.Group == d.Group && volumegroup.DeclaredBy(pv.GroupTags) != d.Name {
+			return fmt.Errorf("%w: %s; choose another name, or use it as it is", lvm.ErrGroupExists, d.Group)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) lockLoops(ctx context.Context) (func(), error) {
+	return e.locks.Acquire(ctx, "loops.lock", "loop devices")
+}
+
+// straight refuses a path that leads through a link: one file would have two names.
+func straight(file string) error {
+	dir := filepath.Dir(file)
+	leadsTo, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return fmt.Errorf("directory of the loop device's file: %w; make it first", err)
+	}
+	if leadsTo != dir {
+		return fmt.Errorf("directory %s of the loop device's file leads through a link; name the file %s", dir, filepath.Join(leadsTo, filepath.Base(file)))
+	}
+	return nil
+}
+
+// loopFile returns the file, which it makes and puts on record unless that was done.
+func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
+	known, err := e.loopFiles()
+	if err != nil {
+		return loop.File{}, err
+	}
+	for _, f := range known {
+		if f.Path == want.File {
+			return f, sameSize(f, want)
+		}
+	}
+	f, err := loop.Read(want.File)
+	if errors.Is(err, os.ErrNotExist) {
+		if f, err = loop.Create(want.File, want.Size); err == nil {
+			e.after("make the loop device's file")
+		}
+	}
+	if errors.Is(err, loop.ErrForeign) {
+		return f, fmt.Errorf("%w; it is left as it is: name a file that does not exist", err)
+	}
+	if err == nil {
+		err = sameSize(f, want)
+	}
+	if err != nil {
+		return f, err
+	}
+	for _, other := range known {
+		if other.ID == f.ID {
+			return f, fmt.Errorf("file %s is a copy of %s, or that was moved; it is not attached: remove %s if that is gone for good", f.Path, other.Path, e.loopRecord(f))
+		}
+	}
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return f, err
+	}
+	if err := replaceFile(e.loopRecord(f), append(text, '\n')); err != nil {
+		return f, fmt.Errorf("record the loop device: %w", err)
+	}
+	e.after("record the loop device")
+	return f, nil
+}
+
+func sameSize(f loop.File, want volumegroup.Loop) error {
+	if f.Size != want.Size {
+		return fmt.Errorf("file %s was made for a device of %s, and %s are asked for; its size is not changed", f.Path, f.Size, want.Size)
+	}
+	return nil
+}
+
+func (e *Engine) loopRecord(f loop.File) string {
+	return filepath.Join(e.stateDir, loopDir, f.ID+loopSuffix)
+}
+
+// attachLoop attaches a file on record, if it is the one that was made.
+func (e *Engine) attachLoop(f loop.File) (loop.Device, error) {
+	now, err := loop.Read(f.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		return loop.Device{}, fmt.Errorf("file %s of loop device %s is gone, and what was on it; it is not made again: bring it back, or remove %s if nobody needs it", f.Path, f.ID, e.loopRecord(f))
+	}
+	if err == nil && now != f {
+		err = fmt.Errorf("file %s is loop device %s, and was %s; it is not attached: bring that back, or remove %s if nobody needs it", f.Path, now.ID, f.ID, e.loopRecord(f))
+	}
+	if err != nil {
+		return loop.Device{}, err
+	}
+	d, there, err := loop.Attached(f.Path)
+	if err != nil || there {
+		return d, err
+	}
+	if d, err = loop.Attach(f.Path); err == nil {
+		e.after("attach the loop device")
+	}
+	return d, err
+}
+
+// loopFiles returns the files on record, in the order of their IDs.
+func (e *Engine) loopFiles() ([]loop.File, error) {
+	dir := filepath.Join(e.stateDir, loopDir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what loop devices there are: %w", err)
+	}
+	var all []loop.File
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), loopSuffix) {
+			continue // half-written by a process that died
+		}
+		file := filepath.Join(dir, entry.Name())
+		text, err := os.ReadFile(file)
+		var f loop.File
+		if err == nil {
+			err = json.Unmarshal(text, &f)
+		}
+		if err == nil && e.loopRecord(f) != file {
+			err = fmt.Errorf("it is about %q", f.ID)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what loop devices there are: %s: %w; mend it, or remove it if nobody needs that device", file, err)
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// attachedLoops returns those of the files on record that are attached. One that cannot be
+// read is no device; AttachLoops says why.
+func (e *Engine) attachedLoops() ([]loop.Device, error) {
+	all, err := e.loopFiles()
+	if err != nil {
+		return nil, err
+	}
+	var out []loop.Device
+	for _, f := range all {
+		d, there, err := loop.Attached(f.Path)
+		if err == nil && there && d.File == f {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,39 @@
+package volumegroup
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Loop is a file that a group is made on in place of disks.
+type Loop struct {
+	File string
+	Size volume.Bytes // of the device
+	// ForTests is consent: a group on a file is not for data that anybody needs.
+	ForTests bool
+}
+
+// Bounds of a loop device: room for LVM's metadata and one volume, and what ext4 and XFS hold
+// in one file.
+const (
+	LeastLoop = 640 * volume.MiB
+	MostLoop  = 8192 * volume.GiB
+)
+
+// Validate checks what can be checked without looking at the host; the fields are what the
+// user calls them. The error is a *volume.FieldError.
+func (l Loop) Validate(file, size, forTests string) error {
+	switch {
+	case !path.IsAbs(l.File) || path.Clean(l.File) != l.File || l.File == "/":
+		return &volume.FieldError{Field: file, Value: l.File, Reason: "is not the whole path of a file, as /var/lib/flexlvm-loop.img"}
+	case l.Size < LeastLoop || l.Size > MostLoop:
+		return &volume.FieldError{Field: size, Value: l.Size.String(), Reason: fmt.Sprintf("has to be %s to %s", LeastLoop, MostLoop)}
+	case l.Size%volume.Block != 0:
+		return &volume.FieldError{Field: size, Value: fmt.Sprint(int64(l.Size)), Reason: fmt.Sprintf("has to be a multiple of %s", volume.Block)}
+	case !l.ForTests:
+		return &volume.FieldError{Field: forTests, Reason: "is missing: a group on a file shares its disk and its room with whatever else is there, and is lost with the file; set it for a try or for tests, and use disks for data"}
+	}
+	return nil
+}
