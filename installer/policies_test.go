@@ -63,7 +63,7 @@ func TestPoliciesKeepOwners(t *testing.T) {
 func TestUpdatesAreBounded(t *testing.T) {
 	// Events tell, and nothing goes by them. A write of a custom resource's status, and
 	// of finalizers, which is but a right, leaves its metadata as they are.
-	harmless := []string{"/events", "flexlvm.io/volumemanagers/status", "flexlvm.io/volumemanagers/finalizers"}
+	harmless := []string{"/events", "flexlvm.io/volumemanagers/status", "flexlvm.io/volumemanagers/finalizers", "flexlvm.io/localvolumes/status"}
 	policies := updatePolicies(t)
 	seen := 0
 	for where, object := range objects(t) {

@@ -122,6 +122,12 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Discovered []Discovered `json:"discovered,omitempty"`
+	// DeclaredVolumes are the volumes that LocalVolumes ask for on this node, at most 256.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	DeclaredVolumes []DeclaredVolume `json:"declaredVolumes,omitempty"`
 	// Conditions are Ready, DiskPressure and Shortfall; each says why in words.
 	// +listType=map
 	// +listMapKey=type

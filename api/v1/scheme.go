@@ -11,7 +11,7 @@ var GroupVersion = schema.GroupVersion{Group: "flexlvm.io", Version: "v1"}
 
 // AddToScheme makes a scheme know the objects of this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &NodeStorage{}, &NodeStorageList{}, &VolumeDiscovery{}, &VolumeDiscoveryList{}, &VolumeGroup{}, &VolumeGroupList{}, &VolumeManager{}, &VolumeManagerList{})
+	s.AddKnownTypes(GroupVersion, &LocalVolume{}, &LocalVolumeList{}, &NodeStorage{}, &NodeStorageList{}, &VolumeDiscovery{}, &VolumeDiscoveryList{}, &VolumeGroup{}, &VolumeGroupList{}, &VolumeManager{}, &VolumeManagerList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -37,6 +37,11 @@ func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
 	})
 }
 
+// WatchLocalVolumes watches all LocalVolumes.
+func (c *Client) WatchLocalVolumes() *cache.ListWatch {
+	return cache.NewFilteredListWatchFromClient(c.ours, "localvolumes", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+}
+
 // WatchVolumeGroups watches all VolumeGroups.
 func (c *Client) WatchVolumeGroups() *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(c.ours, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})

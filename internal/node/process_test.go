@@ -138,6 +138,8 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "declare":
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
+	case "prepare":
+		return e.Prepare(ctx, c.Spec, func(context.Context) error { return nil })
 	case "loop":
 		out, _, err := e.MakeLoopGroup(ctx, c.Declared[0])
 		if err == nil && out.State != volumegroup.Made {

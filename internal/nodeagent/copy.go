@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A copyJob is a copy that is to be made.
+// A copyJob is a copy that is to be made, or a volume that is declared.
 type copyJob struct {
 	claim  persistentvolume.Volume
 	object *corev1.PersistentVolume
@@ -25,7 +25,7 @@ func (d *Daemon) enqueueCopies(f observation) {
 	var jobs, full []copyJob
 	made, busy := d.copier.at()
 	filled, filling := d.filler.at()
-	for _, c := range eviction.Copies(f.view) {
+	for _, c := range append(eviction.Copies(f.view), eviction.Declared(f.view)...) {
 		if d.copies.waits(string(c.UID), f.at) || busy && made.claim.UID == c.UID || filling && filled.claim.UID == c.UID {
 			continue
 		}
@@ -35,7 +35,8 @@ func (d *Daemon) enqueueCopies(f observation) {
 				continue
 			}
 		}
-		if c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot {
+		slow := c.CloneOf == "" && c.FSType == volume.Raw // it is zeroed
+		if slow || c.CloneOf != "" && c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot {
 			full = append(full, j)
 		} else {
 			jobs = append(jobs, j)
@@ -50,6 +51,10 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.claim, klog.FromContext(ctx)
 	if c.Kind == volume.Snapshot {
 		d.makeSnapshots(ctx, j)
+		return
+	}
+	if c.Declared && c.CloneOf == "" {
+		d.prepare(ctx, j, specOf(&c))
 		return
 	}
 	err := d.engine.MakeClone(ctx, specOf(&c))

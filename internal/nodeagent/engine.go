@@ -30,6 +30,9 @@ type Engine interface {
 	// MakeClone makes a volume as a copy of another, with what that holds now, if it does
 	// not exist yet.
 	MakeClone(ctx context.Context, spec volume.Spec) error
+	// Prepare makes an empty volume ahead of its first mount, if it is not ready yet and wanted
+	// agrees.
+	Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error
 	// MakeSnapshotIf takes a snapshot of another volume, if that has not been done yet and
 	// wanted agrees, and returns it.
 	MakeSnapshotIf(ctx context.Context, o node.Order, wanted func(context.Context) error) (inventory.Volume, error)

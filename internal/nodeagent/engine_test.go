@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
@@ -207,6 +208,25 @@ func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
 	made := *source
 	made.Name, made.UUID, made.State, made.Size = spec.Name, "uuid-"+string(spec.Name), volume.Ready, spec.Size
 	e.volumes = append(e.volumes, made)
+	return nil
+}
+
+func (e *fakeEngine) Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+	if e.beforeWanted != nil {
+		e.beforeWanted()
+	}
+	if err := wanted(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.note("prepare %s/%s of %s for %s", spec.Group, spec.Name, spec.Size, spec.Namespace); err != nil {
+		return err
+	}
+	e.volumes = append(e.volumes, inventory.Volume{
+		Group: spec.Group, GroupUUID: evictiontest.GroupUUID, Name: spec.Name, UUID: "uuid-" + string(spec.Name), State: volume.Ready,
+		Size: spec.Size, Device: spec.Size, Cluster: spec.Cluster, Namespace: spec.Namespace, Kind: spec.Kind, FSType: spec.FSType,
+	})
 	return nil
 }
 

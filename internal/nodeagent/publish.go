@@ -43,7 +43,7 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	evictions, changes := d.history.evictions()
 	r := report{
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
-		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(),
+		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), notMade: d.whyNotMade,
 	}
 	if !d.history.hasBegun() {
 		r.evictions = own.Status.Evictions

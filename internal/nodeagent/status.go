@@ -34,7 +34,8 @@ type report struct {
 	// discovered is what the node has found, as it is shown.
 	discovered []flexlvmv1.Discovered
 	answers    []flexlvmv1.VolumeAnswer
-	examined   *examination // nil: not yet
+	notMade    func(id string) string // why a declared volume is not made
+	examined   *examination           // nil: not yet
 	policy     eviction.Policy
 	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
 	origin func(uuid string) *flexlvmv1.ReleasedOrigin
@@ -83,6 +84,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = uniquePools(is.Pools)
 	is.Summary = flexlvmv1.Summarize(is.Pools)
 	is.Volumes = int32(len(f.inventory.Volumes))
+	is.DeclaredVolumes = declaredVolumes(f, r.notMade)
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]

@@ -61,6 +61,8 @@ type Volume struct {
 	IOLimits string
 	// Trim is the annotation, not parsed either.
 	Trim string
+	// Declared: a LocalVolume asks for it, and its node makes it before any claim is there.
+	Declared bool
 	// Placeholder: it names a volume while the volume's own PersistentVolume is made anew.
 	Placeholder bool
 	// Replica is zero if the volume is not a replica of a dataset.
@@ -85,7 +87,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 // the others.
 func Reads(annotation string) bool {
 	switch annotation {
-	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces,
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces, pv.AnnotationDeclared,
 		pv.AnnotationSnapshotMembers, pv.AnnotationSnapshotTaken, pv.AnnotationSnapshotSize, pv.AnnotationSnapshotProblem:
 		return true
 	}
@@ -106,6 +108,7 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 		Replica:     replicaOf(object, spec),
 		Undelete:    spec.FS != "" && object.Annotations[pv.AnnotationUndelete] == spec.FS,
 		Placeholder: object.Annotations[pv.AnnotationReplaces] != "",
+		Declared:    object.Annotations[pv.AnnotationDeclared] != "",
 	}
 	if ref := object.Spec.ClaimRef; ref != nil {
 		c.ClaimNamespace, c.ClaimName = ref.Namespace, ref.Name

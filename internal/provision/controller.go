@@ -96,9 +96,13 @@ func Work(ctx context.Context, config Config) error {
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
+	provisioner := NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given})
+	local, err := newLocalVolumes(config, provisioner, w)
+	if err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
 	var busy sync.WaitGroup
-	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner,
-		NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given}),
+	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner, provisioner,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.volumes.ForLibrary()),
@@ -115,6 +119,7 @@ func Work(ctx context.Context, config Config) error {
 	busy.Go(func() { grow.Run(ctx) })
 	busy.Go(func() { guard.run(ctx) })
 	busy.Go(func() { discovered.Run(ctx) })
+	busy.Go(func() { local.run(ctx) })
 	loss := config.nodeLoss(events, w.seen())
 	busy.Go(func() { loss.Run(ctx) })
 	working, fail := context.WithCancelCause(ctx)

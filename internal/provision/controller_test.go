@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,12 @@ func serveReports(t *testing.T, reports ...flexlvmv1.NodeStorage) *kube.Client {
 		if r.URL.Query().Get("watch") != "" {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/localvolumes") {
+			_ = json.NewEncoder(w).Encode(flexlvmv1.LocalVolumeList{
+				TypeMeta: metav1.TypeMeta{APIVersion: "flexlvm.io/v1", Kind: "LocalVolumeList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+			})
 			return
 		}
 		_ = json.NewEncoder(w).Encode(flexlvmv1.NodeStorageList{

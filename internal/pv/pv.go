@@ -57,6 +57,11 @@ const (
 	// AnnotationRetainedFor says on a PersistentVolume that is made anew that its reclaim
 	// policy was set to Retain for that: the UID of what has AnnotationReplaces.
 	AnnotationRetainedFor = "flexlvm.io/retained-for"
+	// AnnotationDeclared names the LocalVolume that a PersistentVolume was made for, as
+	// NAMESPACE/NAME: its node makes the volume before any claim is there.
+	AnnotationDeclared = "flexlvm.io/declared"
+	// FinalizerLocalVolume keeps a LocalVolume until its PersistentVolume is given up.
+	FinalizerLocalVolume = "flexlvm.io/local-volume"
 	// LabelSnapshot is "true" on PersistentVolumes that stand for snapshots: no claim can be
 	// bound to them.
 	LabelSnapshot = "flexlvm.io/snapshot"

@@ -3,6 +3,7 @@
 package gc_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -26,6 +27,90 @@ spec:
   disks: [{byID: "serial-blank-*"}]
   extend: true
 `
+
+// The class of both, a volume on the node before its claim, and the group on a file.
+const declaredLoop = `
+apiVersion: flexlvm.io/v1
+kind: VolumeGroup
+metadata: {name: loop}
+spec:
+  nodeSelector: {matchLabels: {flexlvm.io/tests: "true"}}
+  name: loop
+  loop: {file: /var/lib/flexlvm-loop.img, size: 700Mi, forTests: CONSENT}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: loop}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+parameters: {volumeGroup: loop, reclaim: immediate}
+`
+
+const localVolume = `
+apiVersion: flexlvm.io/v1
+kind: LocalVolume
+metadata: {name: NAME, namespace: NAMESPACE}
+spec: {nodeName: NODE, storageClassName: loop, size: 64Mi, parameters: {fsType: ext4}}
+`
+
+// testDeclaredVolumes: a group on a file, with consent alone; volumes in it are made before any
+// claim is there; one has its claim and its pod, and the other is given up.
+func (b *bed) testDeclaredVolumes(t *testing.T) {
+	refused := b.denied(t, strings.Replace(declaredLoop, "CONSENT", "false", 1))
+	require.Contains(t, refused, "a group on a file is for a try or for tests")
+	b.apply(t, strings.Replace(declaredLoop, "CONSENT", "true", 1))
+	b.kubectl(t, "label", "node", node, "flexlvm.io/tests=true")
+	b.kubectl(t, "annotate", "volumegroup", "loop", "looked=again")
+	group := b.declaredState(t, func(g v1.DeclaredGroup) bool { return g.Name == "loop" && g.State == v1.DeclaredMade })
+	require.Contains(t, group.Disks[0].Path, "/dev/loop")
+	b.say(t, "made on a file")
+
+	s := b.space(t, "local")
+	for _, name := range []string{"data", "spare"} {
+		b.apply(t, strings.NewReplacer("NAMESPACE", "local", "NAME", name, "NODE", node).Replace(localVolume))
+	}
+	ready := func(name, reason string) {
+		t.Helper()
+		await.Until(t, longest, func() string {
+			is := b.kubectl(t, "get", "localvolume", "-n", "local", name, "-o", `jsonpath={.status.conditions[0].reason}: {.status.conditions[0].message}`)
+			return await.Missing(strings.HasPrefix(is, reason+":"), "it says %s", is)
+		})
+	}
+	ready("data", v1.LocalVolumeMade)
+	ready("spare", v1.LocalVolumeMade)
+	made := strings.Fields(b.onNode(t, "lvs --noheadings -o lv_tags loop"))
+	require.Len(t, made, 2)
+	for _, tags := range made {
+		require.Contains(t, tags, "flexlvm.state=ready")
+	}
+	b.say(t, "made before any claim is there")
+
+	refused = b.denied(t, strings.NewReplacer("NAMESPACE", "local", "NAME", "data", "NODE", node, "64Mi", "128Mi").Replace(localVolume))
+	require.Contains(t, refused, "spec cannot be changed")
+	s.claimOf("loop", "data", "64Mi")
+	s.pod("data", "data")
+	s.running("data")
+	sum := s.sums("data")
+	ready("data", v1.LocalVolumeBound)
+	b.kubectl(t, "delete", "localvolume", "-n", "local", "--wait=false", "--all")
+	ready("data", v1.LocalVolumeInUse)
+	await.Until(t, longest, func() string {
+		left := b.kubectl(t, "get", "localvolume", "-n", "local", "-o", "name")
+		return await.Missing(strings.TrimSpace(left) == "localvolume.flexlvm.io/data", "left: %s", left)
+	})
+	require.Equal(t, sum, s.sums("data"))
+	b.say(t, "the one that nobody has is given up")
+}
+
+// denied is what kubectl apply of manifests fails with.
+func (b *bed) denied(t *testing.T, manifests string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	out, err := b.KubectlInput(ctx, strings.NewReader(manifests), "apply", "-f", "-")
+	require.Error(t, err, manifests)
+	return out + err.Error()
+}
 
 // declaredState waits until the node says so of the declared group, and gives what it says.
 func (b *bed) declaredState(t *testing.T, fits func(v1.DeclaredGroup) bool) (out v1.DeclaredGroup) {

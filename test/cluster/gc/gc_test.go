@@ -97,6 +97,7 @@ func TestNodeDaemon(t *testing.T) {
 	d.then("IO limits", idle, d.testIOLimits)
 	d.then("discovered", watchful, d.testDiscovered) // it leaves the disks blank
 	d.then("declared groups", watchful, d.testDeclaredGroups)
+	d.then("declared volumes", watchful, d.testDeclaredVolumes)
 	d.then("control group", watchful, d.testControlGroup)
 	d.end()
 }

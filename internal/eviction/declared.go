@@ -1,0 +1,37 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Declared returns the volumes that LocalVolumes ask for, in order of their PersistentVolumes'
+// names: those to be made now are not in the inventory, or half made. Once a claim is bound,
+// mounts make them, as all others; an encrypted one its first mount makes in any case.
+func Declared(view View) []persistentvolume.Volume {
+	x := newIndex(view)
+	var out []persistentvolume.Volume
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		unclaimed := c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumePending
+		if !c.Declared || !unclaimed || c.Deleting || c.Placeholder || c.Encrypted || c.Undelete || c.CloneOf != "" || c.Kind != volume.Claim || c.Cluster != view.Cluster {
+			continue
+		}
+		group, there := x.group(c)
+		if !there || x.ailing[c.Group] != "" || c.GroupUUID != "" && c.GroupUUID != group.UUID {
+			continue
+		}
+		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {
+			out = append(out, *c)
+		}
+	}
+	slices.SortFunc(out, func(a, b persistentvolume.Volume) int {
+		return cmp.Or(cmp.Compare(a.PV, b.PV), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}

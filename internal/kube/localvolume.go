@@ -1,0 +1,39 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+// LocalVolume returns a LocalVolume as it is now.
+func (c *Client) LocalVolume(ctx context.Context, namespace, name string) (*flexlvmv1.LocalVolume, error) {
+	out := &flexlvmv1.LocalVolume{}
+	request := c.ours.Get().Namespace(namespace).Resource("localvolumes").Name(name)
+	return out, c.do(ctx, fmt.Sprintf("get LocalVolume %s/%s", namespace, name), request, out)
+}
+
+// SetLocalVolumeFinalizers writes the finalizers of o, if it is still exactly what the caller
+// saw.
+func (c *Client) SetLocalVolumeFinalizers(ctx context.Context, o *flexlvmv1.LocalVolume, finalizers []string) (*flexlvmv1.LocalVolume, error) {
+	what := fmt.Sprintf("write the finalizers of LocalVolume %s/%s", o.Namespace, o.Name)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": finalizers,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	out := &flexlvmv1.LocalVolume{}
+	request := c.ours.Patch(types.MergePatchType).Namespace(o.Namespace).Resource("localvolumes").Name(o.Name).Body(patch)
+	return out, c.do(ctx, what, request, out)
+}
+
+// UpdateLocalVolumeStatus writes the status of o, if o is up to date.
+func (c *Client) UpdateLocalVolumeStatus(ctx context.Context, o *flexlvmv1.LocalVolume) error {
+	request := c.ours.Put().Namespace(o.Namespace).Resource("localvolumes").Name(o.Name).SubResource("status").Body(o)
+	return c.do(ctx, fmt.Sprintf("write the status of LocalVolume %s/%s", o.Namespace, o.Name), request, nil)
+}

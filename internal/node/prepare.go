@@ -1,0 +1,46 @@
+package node
+
+import (
+	"context"
+
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Prepare makes a volume ahead of its first mount, with its file system and its quota, as that
+// mount would, and makes it ready. wanted is called under the volume's lock, and its error means
+// that nothing is made. A volume that is ready is left alone.
+//
+// An encrypted volume is made by its first mount, which brings the key, and a copy by MakeClone.
+func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	if spec.Kind != volume.Claim || spec.CloneOf != "" || spec.Namespace == "" {
+		return &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not claim, or it is a copy, or the namespace is missing: only empty volumes of claims are made ahead"}
+	}
+	if spec.Encrypted {
+		return noKey(spec.Group, spec.Name)
+	}
+	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := wanted(ctx); err != nil {
+		return err
+	}
+	f, err := e.find(ctx, spec, luks.Key{})
+	if err != nil || f.tags.State == volume.Ready {
+		return err
+	}
+	if f.tags.FSType == volume.Raw {
+		return e.handOut(ctx, f)
+	}
+	fs, err := e.withQuota(ctx, f, spec)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = fs.Close() }()
+	return e.handOut(ctx, f)
+}

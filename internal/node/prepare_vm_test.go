@@ -1,0 +1,63 @@
+//go:build vm
+
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A volume that is made ahead is ready without a pod, is made once wherever a process was
+// killed, and is what its first mount would have made.
+func TestPrepareKilledAfterEveryStep(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("ahead", 16*volume.MiB)
+	target := m.target("a")
+	deaths := 0
+	untilAlive(t, call{Dir: m.dir, Verb: "prepare", Spec: s}, func() {
+		m.clear(s.Name)
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+	}, func(step int) {
+		deaths++
+		require.Equal(t, []string{"ahead"}, lvs(), "one volume after death %d", step)
+		require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+		fs := tagsOf(t, s.Name).FS
+		require.NoError(t, m.Mount(m.ctx(), s, target, false))
+		size, used, _ := df(t, target)
+		require.Equal(t, s.Size, size)
+		require.Zero(t, used)
+		require.Equal(t, s.Size, fill(t, target+"/data"))
+		require.NoError(t, m.Prepare(m.ctx(), s, func(context.Context) error { return nil }), "ready already")
+		require.Equal(t, fs, tagsOf(t, s.Name).FS, "it was not made anew")
+		require.NoError(t, m.Unmount(m.ctx(), target))
+	})
+	require.Equal(t, 9, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready")
+}
+
+// Nothing is made for one that is given up, nor a second time for one that is lost.
+func TestPrepareOfWhatNobodyWants(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("ahead", 16*volume.MiB)
+	gone := errors.New("its PersistentVolume is gone")
+	require.ErrorIs(t, m.Prepare(m.ctx(), s, func(context.Context) error { return gone }), gone)
+	require.Empty(t, lvs())
+	wanted := func(context.Context) error { return nil }
+	require.NoError(t, m.Prepare(m.ctx(), s, wanted))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
+	require.ErrorIs(t, m.Prepare(m.ctx(), s, wanted), ErrRefused)
+	m.clear(s.Name)
+	require.Error(t, m.Prepare(m.ctx(), s, wanted))
+	require.Empty(t, lvs())
+
+	encrypted := m.volume("secret", 16*volume.MiB)
+	encrypted.Encrypted = true
+	require.ErrorIs(t, m.Prepare(m.ctx(), encrypted, wanted), ErrNoKey)
+	copied := m.volume("copied", 16*volume.MiB)
+	copied.CloneOf = "ahead"
+	require.Error(t, m.Prepare(m.ctx(), copied, wanted))
+}

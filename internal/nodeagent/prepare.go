@@ -1,0 +1,71 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// mostDeclaredVolumes is how many the NodeStorage shows; api/v1 has the same bound.
+const mostDeclaredVolumes = 256
+
+// prepare makes a declared volume before any claim is there, if its PersistentVolume still is:
+// a round's list may be older than the deletion.
+func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
+	c := j.claim
+	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
+	if ctx.Err() != nil {
+		return // told to end; the next process makes it, or its first mount
+	}
+	defer d.kick()
+	switch id := string(c.UID); {
+	case errors.Is(err, errNotWanted):
+	case err != nil:
+		if d.notCopied(ctx, j, err) {
+			d.events.onVolume(j.object, warning, "VolumeNotMade", err.Error()+"; it is tried again")
+		}
+	default:
+		d.copies.clear(id)
+		d.dedupe.over("copy " + id)
+		klog.FromContext(ctx).Info("Declared volume made", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
+		d.events.onVolume(j.object, normal, "VolumeMade", "the volume is made, and waits for its claim")
+	}
+}
+
+// declaredVolumes reports which of the declared volumes are made, and why one is not.
+func declaredVolumes(f observation, failed func(id string) (why string)) (out []flexlvmv1.DeclaredVolume) {
+	made := map[string]bool{}
+	for i := range f.inventory.Volumes {
+		if v := &f.inventory.Volumes[i]; v.State == volume.Ready {
+			made[eviction.KeyOf(v).String()] = true
+		}
+	}
+	for i := range f.view.PersistentVolumes {
+		c := &f.view.PersistentVolumes[i]
+		if !c.Declared || len(out) == mostDeclaredVolumes {
+			continue
+		}
+		one := flexlvmv1.DeclaredVolume{Name: c.PV, State: flexlvmv1.DeclaredWaiting}
+		switch {
+		case made[eviction.KeyOfPersistentVolume(c).String()]:
+			one.State = flexlvmv1.DeclaredMade
+		case c.Encrypted:
+			one.Message = "it is encrypted, and its first mount makes it, which brings the key"
+		default:
+			one.Message = clip(failed(string(c.UID)), mostReason)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// whyNotMade is why a declared volume could not be made the last time; empty if it was not tried.
+func (d *Daemon) whyNotMade(id string) string {
+	r, _ := d.copies.failed(id)
+	return r.why
+}

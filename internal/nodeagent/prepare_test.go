@@ -1,0 +1,66 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+func pvDeclared(o *corev1.PersistentVolume) {
+	o.Annotations[pv.AnnotationDeclared] = "team/data"
+	o.Status.Phase = corev1.VolumeAvailable
+}
+
+// A declared volume is made before any claim is there, once, and the NodeStorage says so, or
+// why it is not.
+func TestDeclaredVolumeIsMadeAhead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "prepare") {
+				return errors.New("LVM hangs")
+			}
+			return nil
+		}
+	})
+	r.api.put(object("data", 10, pvDeclared))
+	r.start()
+	says := func(want flexlvmv1.DeclaredVolume) func() bool {
+		return func() bool {
+			all := r.status().DeclaredVolumes
+			return len(all) == 1 && all[0] == want
+		}
+	}
+	r.eventually(says(flexlvmv1.DeclaredVolume{Name: "data", State: flexlvmv1.DeclaredWaiting, Message: "LVM hangs"}), "%v", r.status().DeclaredVolumes)
+	r.eventually(func() bool { return len(r.api.told("VolumeNotMade")) == 1 }, "not told")
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(soon)
+	r.eventually(says(flexlvmv1.DeclaredVolume{Name: "data", State: flexlvmv1.DeclaredMade}), "%v", r.status().DeclaredVolumes)
+	r.rounds(2)
+	require.Len(t, r.engine.called("prepare flexlvm/data"), 2, "one has failed")
+	require.Len(t, r.api.told("VolumeMade"), 1)
+}
+
+// What is deleted before its turn is not made.
+func TestDeclaredVolumeThatIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	asked := make(chan struct{}, 100)
+	r.engine.beforeWanted = func() {
+		r.api.with(func() { delete(r.api.volumes, "data") })
+		asked <- struct{}{}
+	}
+	r.api.put(object("data", 10, pvDeclared))
+	r.start()
+	<-asked
+	r.rounds(2)
+	require.Empty(t, r.engine.called("prepare"))
+	require.Empty(t, r.api.told("VolumeNotMade"))
+}

@@ -1,0 +1,133 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// localParameters are those that a LocalVolume may say in place of its class; api/v1 has the same.
+// None of them is about others' secrets, nor about what becomes of the data.
+var localParameters = []string{
+	volume.OptionFSType, volume.OptionInodes, volume.OptionLayout, volume.OptionMirrors, volume.OptionStripes, volume.OptionStripeKiB,
+}
+
+// claimOf is the name of the claim that a LocalVolume is kept for.
+func claimOf(o *flexlvmv1.LocalVolume) string {
+	if o.Spec.ClaimName != "" {
+		return o.Spec.ClaimName
+	}
+	return o.Name
+}
+
+// promise reserves room for a LocalVolume, as for a claim that its node was chosen for, and
+// returns its PersistentVolume, or why there is none.
+func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, saying) {
+	object, err := l.promised(o)
+	var full *ledger.NoRoom
+	switch {
+	case errors.As(err, &full):
+		return nil, saying{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is tried again", full.Node, full.Why)}
+	case err != nil:
+		return nil, saying{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
+	}
+	return object, saying{}
+}
+
+func (l *localVolumes) promised(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, error) {
+	p := l.provisioner
+	request, err := l.request(o)
+	if err != nil {
+		return nil, err
+	}
+	spec, parameters, err := request.Check()
+	if err != nil {
+		return nil, p.told(err)
+	}
+	node, err := p.Listers.Nodes.Get(o.Spec.NodeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("spec.nodeName: the cluster has no node %q; it is tried again", o.Spec.NodeName)
+	case err != nil:
+		return nil, err
+	case !allowed(request.Class, node):
+		return nil, fmt.Errorf("spec.nodeName: allowedTopologies of StorageClass %q do not allow node %q; name another", request.Class.Name, node.Name)
+	}
+	on, _, err := p.node(node.Name)
+	if err != nil {
+		return nil, err
+	}
+	uuids, err := p.Ledger.Reserve(on.Name, []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
+	if err != nil {
+		return nil, err
+	}
+	spec.GroupUUID = uuids[spec.Pool()]
+	object := request.PersistentVolume(spec, parameters, on)
+	object.Annotations[pv.AnnotationProvisionedBy] = pv.Provisioner
+	object.Annotations[pv.AnnotationDeclared] = o.Namespace + "/" + o.Name
+	object.Spec.StorageClassName = request.Class.Name
+	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: o.Namespace, Name: request.Claim.Name}
+	return object, nil
+}
+
+// request is what a claim would ask for.
+func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
+	class, err := l.provisioner.Listers.Classes.Get(o.Spec.StorageClassName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Request{}, fmt.Errorf("spec.storageClassName: there is no StorageClass %q; create it, or name another in a new LocalVolume", o.Spec.StorageClassName)
+	case err != nil:
+		return Request{}, err
+	case class.Provisioner != pv.Provisioner:
+		return Request{}, fmt.Errorf("spec.storageClassName: the provisioner of StorageClass %q is %q, and not %q; name a class of flexlvm's", class.Name, class.Provisioner, pv.Provisioner)
+	}
+	class = class.DeepCopy()
+	for _, key := range slices.Sorted(maps.Keys(o.Spec.Parameters)) {
+		if !slices.Contains(localParameters, key) {
+			return Request{}, fmt.Errorf("spec.parameters: %q is for the class to say; a LocalVolume may say %v", key, localParameters)
+		}
+		if class.Parameters == nil {
+			class.Parameters = map[string]string{}
+		}
+		class.Parameters[key] = o.Spec.Parameters[key]
+	}
+	size, err := resource.ParseQuantity(string(o.Spec.Size))
+	if err != nil {
+		return Request{}, fmt.Errorf("spec.size %q: is no quantity; give it as 10Gi", o.Spec.Size)
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: claimOf(o)},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: o.Spec.AccessModes, StorageClassName: &class.Name,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+		},
+	}
+	if mode := o.Spec.VolumeMode; mode != "" {
+		claim.Spec.VolumeMode = &mode
+	}
+	return Request{PVName: localPrefix + string(o.UID), Claim: claim, Class: class, Cluster: l.provisioner.Cluster, Door: l.provisioner.Door}, nil
+}
+
+// setReady writes a condition and the name of the PersistentVolume, and reports whether that
+// has changed anything.
+func setReady(s *flexlvmv1.LocalVolumeStatus, volume string, c metav1.Condition) bool {
+	was := s.DeepCopy()
+	if volume != "" {
+		s.PersistentVolumeName = volume
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
+	return !equality.Semantic.DeepEqual(was, s)
+}

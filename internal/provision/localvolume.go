@@ -1,0 +1,277 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+const (
+	// localEvery is how often to look at all LocalVolumes where nothing calls for it, and
+	// localRest how long to rest after each look: changes come in swarms.
+	localEvery, localRest = 15 * time.Second, time.Second
+	// localPrefix begins the names of their PersistentVolumes, before the UID.
+	localPrefix = "local-"
+)
+
+// LocalVolumeAPI is what is needed of the API for LocalVolumes: *kube.Client, in production.
+type LocalVolumeAPI interface {
+	LocalVolume(ctx context.Context, namespace, name string) (*flexlvmv1.LocalVolume, error)
+	SetLocalVolumeFinalizers(ctx context.Context, o *flexlvmv1.LocalVolume, finalizers []string) (*flexlvmv1.LocalVolume, error)
+	UpdateLocalVolumeStatus(ctx context.Context, o *flexlvmv1.LocalVolume) error
+}
+
+// localVolumes makes the PersistentVolumes of LocalVolumes and gives them up: a simple loop,
+// which remembers nothing. It may be killed at any instant: a PersistentVolume's name follows
+// from the UID of its LocalVolume, so it is made once.
+type localVolumes struct {
+	provisioner *Provisioner
+	client      kubernetes.Interface
+	api         LocalVolumeAPI
+	watch       cache.SharedIndexInformer
+	reports     cache.Store // NodeStorages
+	wake        chan struct{}
+}
+
+// newLocalVolumes returns the loop, which looks again when one of these shows something new.
+func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, error) {
+	l := &localVolumes{
+		provisioner: p, client: config.Client, api: config.Storage, reports: w.storage.GetStore(), wake: make(chan struct{}, 1),
+		watch: cache.NewSharedIndexInformer(config.Storage.WatchLocalVolumes(), &flexlvmv1.LocalVolume{}, 0, cache.Indexers{}),
+	}
+	changed := func(*flexlvmv1.LocalVolume) { l.kick() }
+	declared := func(v *corev1.PersistentVolume) {
+		if v.Annotations[pv.AnnotationDeclared] != "" {
+			l.kick()
+		}
+	}
+	reported := func(s *flexlvmv1.NodeStorage) {
+		if len(s.Status.DeclaredVolumes) > 0 {
+			l.kick()
+		}
+	}
+	_, err1 := l.watch.AddEventHandler(on(changed, changed))
+	_, err2 := w.volumes.AddEventHandler(on(declared, declared))
+	_, err3 := w.storage.AddEventHandler(on(reported, reported))
+	return l, errors.Join(err1, err2, err3)
+}
+
+func (l *localVolumes) kick() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run looks until ctx ends.
+func (l *localVolumes) run(ctx context.Context) {
+	go l.watch.RunWithContext(ctx)
+	for {
+		if l.watch.HasSynced() {
+			for _, o := range l.watch.GetStore().List() {
+				l.settle(ctx, o.(*flexlvmv1.LocalVolume).DeepCopy())
+			}
+		}
+		rest, next := time.NewTimer(localRest), time.NewTimer(localEvery)
+		select {
+		case <-ctx.Done():
+			return
+		case <-rest.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		case <-l.wake:
+		}
+	}
+}
+
+// settle does what is to be done about one LocalVolume and says in its status what became of it.
+func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
+	log := klog.FromContext(ctx).WithValues("localvolume", klog.KObj(o))
+	say, err := l.reconcile(ctx, o)
+	if err == nil && l.changed(o, say) {
+		err = l.api.UpdateLocalVolumeStatus(ctx, o)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil || apierrors.IsNotFound(err):
+	case apierrors.IsConflict(err):
+		log.V(1).Info("A LocalVolume has changed meanwhile and is looked at again")
+	default:
+		log.Error(err, "A LocalVolume cannot be looked after; it is tried again")
+	}
+}
+
+// A saying is what the condition Ready is to say; nothing where its reason is empty.
+type saying struct {
+	volume          string // name of the PersistentVolume
+	ready           bool
+	reason, message string
+}
+
+// changed writes a saying into the status of o, and reports whether that is news.
+func (l *localVolumes) changed(o *flexlvmv1.LocalVolume, say saying) bool {
+	if say.reason == "" {
+		return false
+	}
+	status := metav1.ConditionFalse
+	if say.ready {
+		status = metav1.ConditionTrue
+	}
+	return setReady(&o.Status, say.volume, metav1.Condition{
+		Type: flexlvmv1.ConditionReady, Status: status, Reason: say.reason, Message: say.message, ObservedGeneration: o.Generation,
+	})
+}
+
+// reconcile does the next thing, and returns what is to be said.
+func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
+	if o.DeletionTimestamp != nil {
+		return l.giveUp(ctx, o)
+	}
+	name := localPrefix + string(o.UID)
+	object, err := l.provisioner.Listers.Volumes.Get(name)
+	if apierrors.IsNotFound(err) {
+		// A cache may be behind.
+		if object, err = l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return l.make(ctx, o)
+		}
+	}
+	if err != nil {
+		return saying{}, err
+	}
+	return l.state(o, object), nil
+}
+
+// make makes the PersistentVolume. One that was there before is not made again.
+func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
+	now, err := l.api.LocalVolume(ctx, o.Namespace, o.Name)
+	switch {
+	case err != nil:
+		return saying{}, err
+	case now.UID != o.UID || now.DeletionTimestamp != nil:
+		return saying{}, nil
+	case now.Status.PersistentVolumeName != "":
+		return saying{volume: now.Status.PersistentVolumeName, reason: flexlvmv1.LocalVolumeGone, message: fmt.Sprintf("PersistentVolume %s is gone, and its volume was given up; it is not made again: delete this LocalVolume, and make another if one is needed", now.Status.PersistentVolumeName)}, nil
+	}
+	object, say := l.promise(o)
+	if say.reason != "" {
+		return say, nil
+	}
+	if !slices.Contains(now.Finalizers, pv.FinalizerLocalVolume) {
+		if now, err = l.api.SetLocalVolumeFinalizers(ctx, now, append(now.Finalizers, pv.FinalizerLocalVolume)); err != nil {
+			return saying{}, err
+		}
+	}
+	made, err := l.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return saying{}, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
+	}
+	l.provisioner.Ledger.Written(made)
+	klog.FromContext(ctx).Info("PersistentVolume made for a LocalVolume", "localvolume", klog.KObj(o), "persistentvolume", made.Name, "node", o.Spec.NodeName)
+	now.DeepCopyInto(o)
+	return l.state(o, made), nil
+}
+
+// state says how the PersistentVolume of a LocalVolume is.
+func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.PersistentVolume) saying {
+	say := saying{volume: object.Name}
+	switch claim := o.Namespace + "/" + claimOf(o); {
+	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
+		say.reason, say.message = flexlvmv1.LocalVolumeRefused, fmt.Sprintf("PersistentVolume %s is there, and was not made for this LocalVolume; it is left as it is", object.Name)
+	case object.Status.Phase == corev1.VolumeBound:
+		say.ready, say.reason, say.message = true, flexlvmv1.LocalVolumeBound, fmt.Sprintf("claim %s is bound to it", claim)
+	case object.DeletionTimestamp != nil || object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
+		say.reason, say.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("PersistentVolume %s was released or deleted, and its node gives the volume up as its reclaim policy says; delete this LocalVolume", object.Name)
+	default:
+		made, why := l.made(o.Spec.NodeName, object.Name)
+		if made {
+			say.ready, say.reason, say.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is made, and kept for claim %s", claim)
+			break
+		}
+		say.reason, say.message = flexlvmv1.LocalVolumeMaking, "its room is reserved, and node "+o.Spec.NodeName+" has not made it yet"
+		if why != "" {
+			say.message += ": " + why
+		}
+	}
+	return say
+}
+
+// made reports whether a node says that it has made a volume, or why it has not.
+func (l *localVolumes) made(node, volume string) (bool, string) {
+	report, there, err := l.reports.GetByKey(node)
+	if err != nil || !there {
+		return false, "the node does not report; look at the pod of DaemonSet flexlvm-gc there"
+	}
+	for _, v := range report.(*flexlvmv1.NodeStorage).Status.DeclaredVolumes {
+		if v.Name == volume {
+			return v.State == flexlvmv1.DeclaredMade, v.Message
+		}
+	}
+	return false, ""
+}
+
+// giveUp deletes the PersistentVolume of a LocalVolume that is deleted, while no claim is bound
+// to it; what was seen of it is what is deleted, or nothing. The LocalVolume stays until the
+// node has given the volume up.
+func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
+	if !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
+		return saying{}, nil
+	}
+	name := localPrefix + string(o.UID)
+	object, err := l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return saying{}, l.letGo(ctx, o)
+	case err != nil:
+		return saying{}, err
+	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
+		return saying{}, l.letGo(ctx, o) // somebody else's
+	}
+	switch ref := object.Spec.ClaimRef; object.Status.Phase {
+	case corev1.VolumeReleased, corev1.VolumeFailed:
+		// What was a claim's goes, or stays, as the reclaim policy says.
+		if object.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+			return saying{}, l.letGo(ctx, o)
+		}
+	default:
+		if object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "" {
+			return saying{volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
+		}
+		if err := l.withdraw(ctx, object); err != nil {
+			return saying{}, err
+		}
+	}
+	return saying{volume: name, reason: flexlvmv1.LocalVolumeDeleting, message: "its node gives the volume up"}, nil
+}
+
+// withdraw deletes a PersistentVolume, if it is still exactly what was seen.
+func (l *localVolumes) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
+	if object.DeletionTimestamp != nil {
+		return nil
+	}
+	only := metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
+	err := l.client.CoreV1().PersistentVolumes().Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &only})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete PersistentVolume %q: %w", object.Name, err)
+	}
+	return nil
+}
+
+func (l *localVolumes) letGo(ctx context.Context, o *flexlvmv1.LocalVolume) error {
+	left := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == pv.FinalizerLocalVolume })
+	_, err := l.api.SetLocalVolumeFinalizers(ctx, o, left)
+	return err
+}
