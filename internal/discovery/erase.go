@@ -61,7 +61,7 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 			return err
 		}
 		if man.due() {
-			if err := errors.Join(watch(), progress(at)); err != nil {
+			if err := errors.Join(watch(), dev.Sync(), progress(at)); err != nil {
 				return err
 			}
 		}

@@ -230,5 +230,5 @@ func TestLedger(t *testing.T) {
 		e = e.Clean()
 	}
 	require.Len(t, e.Cleaned, keptCleaned)
-	require.True(t, e.cleaned(e.Volume))
+	require.True(t, e.CleanedAfter(e.Volume))
 }

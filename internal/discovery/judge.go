@@ -45,8 +45,8 @@ type Verdict struct {
 // Judge decides what becomes of what was found at one path, of which e is remembered. v is
 // its PersistentVolume, and found is nil where there is nothing. clean is false if the class
 // keeps what is released, or there is no class any more. Only a released PersistentVolume
-// of the disk that lies there, which was the last to be made of it and was bound to the
-// claim that it names, has anything cleaned.
+// of the disk that lies there, which this node has offered, and whose last PersistentVolume
+// it is, has anything cleaned, unless it was seen bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool) Verdict {
 	out := Verdict{Entry: e}
 	say := func(s State, format string, args ...any) Verdict {
@@ -67,19 +67,21 @@ func Judge(found *Found, e Entry, v *Volume, clean bool) Verdict {
 		return say(Refused, "another disk is at %s: it is %s, and PersistentVolume %s was made of %s; nothing is done with it", v.Path, found.Disk, v.Name, v.Disk)
 	}
 	out.Entry.Path = found.Path
-	known := e.Volume == "" || e.Volume == v.UID || e.cleaned(e.Volume)
+	known := e.Volume == "" || e.Volume == v.UID || e.CleanedAfter(e.Volume)
 	switch {
-	case e.cleaned(v.UID) && known && v.Released && v.Delete && v.ClaimUID == e.Claim:
+	case e.CleanedAfter(v.UID) && known && v.Released && v.Delete && v.ClaimUID == e.Claim:
 		return say(Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name)
-	case e.cleaned(v.UID) && (!known || v.Released):
+	case e.CleanedAfter(v.UID) && (!known || v.Released):
 		return say(Refused, "it was cleaned after PersistentVolume %s, which is there again; was the API server restored from a backup? Delete it", v.Name)
-	case !known && (v.Released || v.Deleting):
-		return say(Refused, "it was handed out later than by PersistentVolume %s (%s); was the API server restored from a backup? Nothing is cleaned", v.Name, v.UID)
+	case !known:
+		out.Entry = e // of a newer one
+		out.Entry.Offered = false
+		return say(Refused, "it was handed out later than by PersistentVolume %s (%s); was the API server restored from a backup? Nothing is cleaned; delete it once nothing uses it", v.Name, v.UID)
 	}
 	if !v.Released {
-		out.Entry.Volume = v.UID
+		out.Entry.Volume, out.Entry.Offset = v.UID, 0
 		if e.Volume != v.UID {
-			out.Entry.Claim, out.Entry.Offset = "", 0
+			out.Entry.Claim = ""
 		}
 		// Somebody may give it to another claim before it is deleted.
 		out.Entry.Cleaned = slices.DeleteFunc(slices.Clone(e.Cleaned), func(uid string) bool { return uid == v.UID })
@@ -98,6 +100,8 @@ func Judge(found *Found, e Entry, v *Volume, clean bool) Verdict {
 		return say(Kept, "its claim %s is gone, and its class says Keep, or is not discovered any more: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case e.Volume == v.UID && e.Claim != "" && v.ClaimUID != e.Claim:
 		return say(Refused, "PersistentVolume %s was bound to another claim than %s since; nothing is cleaned", v.Name, v.Claim)
+	case e.Offer == 0:
+		return say(Refused, "this node has not noted that it ever offered what PersistentVolume %s was made of (is it another node, or is what it noted lost?); nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name)
 	}
 	out.Entry.Claim = v.ClaimUID
 	return say(Cleaning, "its claim %s is gone", v.Claim)
@@ -119,7 +123,7 @@ func judgeFree(found *Found, e Entry) Verdict {
 	if !e.Offered {
 		out.Entry.Offer++
 		// Its PersistentVolume was deleted by hand, whoever had it.
-		out.Prove = e.Volume != "" && !e.cleaned(e.Volume)
+		out.Prove = e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
 	return out
 }

@@ -30,7 +30,7 @@ func released(v *Volume) { v.Released = true }
 // Only the last PersistentVolume of the disk that is there, once its claim is gone, has
 // anything cleaned.
 func TestJudge(t *testing.T) {
-	handedOut := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}
+	handedOut := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1}
 	for name, c := range map[string]struct {
 		found *Found
 		entry Entry
@@ -44,8 +44,10 @@ func TestJudge(t *testing.T) {
 		"something refused":             {found: found(func(f *Found) { f.Problem = "read-only" }), want: Refused, says: "read-only"},
 		"bound":                         {found: found(), of: volume(), want: Provided},
 		"released":                      {found: found(), entry: handedOut, of: volume(released), want: Cleaning},
-		"released unseen":               {found: found(), of: volume(released), want: Cleaning},
-		"of a claim unseen":             {found: found(), entry: Entry{Volume: "pv-1"}, of: volume(released), want: Cleaning},
+		"released unseen":               {found: found(), entry: Entry{Offer: 1}, of: volume(released), want: Cleaning},
+		"of a claim unseen":             {found: found(), entry: Entry{Volume: "pv-1", Offer: 1}, of: volume(released), want: Cleaning},
+		"never offered":                 {found: found(), of: volume(released), want: Refused, says: "clean it by hand"},
+		"never offered, once bound":     {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-1"}, of: volume(released), want: Refused, says: "clean it by hand"},
 		"retained":                      {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Delete = false }), want: Kept},
 		"its class keeps":               {found: found(), entry: handedOut, of: volume(released), keep: true, want: Kept},
 		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: volume(released), want: Refused, says: "another claim"},
@@ -56,11 +58,12 @@ func TestJudge(t *testing.T) {
 		"unmounted":                     {found: found(func(f *Found) { f.Disk, f.Problem = "", "nothing is mounted here" }), entry: handedOut, of: volume(), want: Missing, says: "nothing is mounted here"},
 		"being deleted":                 {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Deleting = true }), want: Refused, says: "somebody has deleted"},
 		"clean":                         {found: found(), entry: handedOut.Clean(), of: volume(released), want: Cleaned},
-		"handed out since":              {found: found(), entry: Entry{Volume: "pv-2"}, of: volume(released), want: Refused, says: "restored from a backup"},
+		"handed out since":              {found: found(), entry: Entry{Volume: "pv-2", Offer: 2}, of: volume(released), want: Refused, says: "restored from a backup"},
+		"handed out since, bound":       {found: found(), entry: Entry{Volume: "pv-2", Offer: 2}, of: volume(), want: Refused, says: "restored from a backup"},
 		"a clean one is back":           {found: found(), entry: Entry{Volume: "pv-2", Cleaned: []string{"pv-1"}}, of: volume(released), want: Refused, says: "there again"},
 		"a clean one is bound":          {found: found(), entry: handedOut.Clean(), of: volume(), want: Provided},
 		"a clean one was bound, unseen": {found: found(), entry: handedOut.Clean(), of: volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), want: Refused, says: "there again"},
-		"the next one":                  {found: found(), entry: Entry{Volume: "pv-0", Cleaned: []string{"pv-0"}}, of: volume(released), want: Cleaning},
+		"the next one":                  {found: found(), entry: Entry{Volume: "pv-0", Cleaned: []string{"pv-0"}, Offer: 2}, of: volume(released), want: Cleaning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Judge(c.found, c.entry, c.of, !c.keep)
@@ -104,8 +107,30 @@ func TestOffersAreCounted(t *testing.T) {
 
 // One that was clean and was given to another claim meanwhile is cleaned after that, too.
 func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
-	clean := Entry{Volume: "pv-1", Claim: "claim-1"}.Clean()
+	clean := Entry{Volume: "pv-1", Claim: "claim-1", Offer: 1}.Clean()
 	again := Judge(found(), clean, volume(func(v *Volume) { v.ClaimUID = "claim-2" }), true)
 	require.Equal(t, Provided, again.State)
 	require.Equal(t, Cleaning, Judge(found(), again.Entry, volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true).State)
+}
+
+// A PersistentVolume that comes back bound, from a backup, does not take over what a newer one
+// has, and has nothing cleaned when it is released.
+func TestARestoredVolumeTakesNothingOver(t *testing.T) {
+	newer := Entry{Path: "/mnt/fast/a", Volume: "pv-2", Claim: "claim-2", Offer: 2}
+	bound := Judge(found(), newer, volume(), true)
+	require.Equal(t, Refused, bound.State)
+	require.Equal(t, newer, bound.Entry)
+	then := Judge(found(), bound.Entry, volume(released), true)
+	require.Equal(t, Refused, then.State)
+	require.Equal(t, newer, then.Entry)
+}
+
+// An erasure that was interrupted begins anew if the PersistentVolume was given to another
+// claim meanwhile.
+func TestUseAfterHalfAnErasure(t *testing.T) {
+	half := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1, Offset: 1 << 29}
+	again := Judge(found(), half, volume(func(v *Volume) { v.Claim, v.ClaimUID = "", "" }), true)
+	require.Equal(t, Provided, again.State)
+	require.Zero(t, again.Entry.Offset)
+	require.EqualValues(t, 1<<29, Judge(found(), half, volume(released), true).Entry.Offset)
 }

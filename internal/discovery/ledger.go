@@ -19,8 +19,9 @@ type Entry struct {
 	Claim  string `json:"claim,omitempty"`
 	// Cleaned are the UIDs of PersistentVolumes after which it was cleaned, the newest last.
 	Cleaned []string `json:"cleaned,omitempty"`
-	// Offset is up to where it is erased after Volume.
-	Offset int64 `json:"offset,omitempty"`
+	// Offset is up to where it is erased after Volume, in the way of Erasure.
+	Offset  int64   `json:"offset,omitempty"`
+	Erasure Erasure `json:"erasure,omitempty"`
 	// Offer is how often it was offered, and Offered whether it is at present.
 	Offer   int64 `json:"offer,omitempty"`
 	Offered bool  `json:"offered,omitempty"`
@@ -38,7 +39,8 @@ type Owner struct {
 // keptCleaned bounds what an entry remembers.
 const keptCleaned = 32
 
-func (e Entry) cleaned(volume string) bool { return slices.Contains(e.Cleaned, volume) }
+// CleanedAfter reports whether it was cleaned after the PersistentVolume with this UID.
+func (e Entry) CleanedAfter(volume string) bool { return slices.Contains(e.Cleaned, volume) }
 
 // Equal reports whether two entries say the same.
 func (e Entry) Equal(other Entry) bool { return reflect.DeepEqual(e, other) }

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -54,12 +55,13 @@ type discoverer struct {
 	volumes cache.SharedIndexInformer
 	kicks   chan struct{}
 
-	mu     sync.Mutex
-	known  bool // shown is what this process has found
-	shown  []flexlvmv1.Discovered
-	ledger discovery.Ledger
-	jobs   map[string]*cleaning // by disk
-	failed map[string]string    // why the last cleaning of a disk ended
+	mu      sync.Mutex
+	known   bool   // shown is what this process has found
+	failure string // why it could not look the last time; empty if it could
+	shown   []flexlvmv1.Discovered
+	ledger  discovery.Ledger
+	jobs    map[string]*cleaning // by disk
+	failed  map[string]string    // why the last cleaning of a disk ended
 	// busy are the disks that were being cleaned when the ledger was last copied: what it
 	// says of them since is theirs.
 	busy    map[string]bool
@@ -104,17 +106,45 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 
 func (s *discoverer) kick() { notify(s.kicks) }
 
-// report is what was found, or what an earlier process has said.
+// report is what was found, or what an earlier process has said. While nobody can look, nothing
+// in it says that a PersistentVolume may be made or deleted.
 func (s *discoverer) report(was []flexlvmv1.Discovered) []flexlvmv1.Discovered {
 	if s == nil {
 		return was
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.known {
-		return was
+	switch {
+	case s.known && s.failure == "":
+		return s.shown
+	case s.known:
+		return withheld(s.shown, "it cannot be looked at: "+s.failure)
 	}
-	return s.shown
+	return withheld(was, cmp.Or(s.failure, "the node daemon has just begun, and has not looked at it yet"))
+}
+
+// withheld returns what was said, without what the provisioner acts on.
+func withheld(all []flexlvmv1.Discovered, why string) []flexlvmv1.Discovered {
+	out := slices.Clone(all)
+	for i := range out {
+		if one := &out[i]; one.State == flexlvmv1.DiscoveredReady || one.State == flexlvmv1.DiscoveredCleaned {
+			one.State, one.Message = flexlvmv1.DiscoveredRefused, clip(why, mostReason)
+		}
+	}
+	return out
+}
+
+// fail ends all cleanings: nobody knows any more whether they are wanted.
+func (s *discoverer) fail(ctx context.Context, err error) {
+	s.stopOthers(nil)
+	s.mu.Lock()
+	news := s.failure != err.Error()
+	s.failure = err.Error()
+	s.mu.Unlock()
+	if news {
+		s.d.kick()
+	}
+	s.announceFailed(ctx, err)
 }
 
 // run looks again and again, until ctx ends and what is being cleaned has stopped.
@@ -134,7 +164,7 @@ func (s *discoverer) run(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		if err := s.look(ctx, &all); err != nil && ctx.Err() == nil {
-			s.announceFailed(ctx, err)
+			s.fail(ctx, err)
 		} else {
 			s.d.dedupe.over("discover")
 		}
@@ -172,7 +202,7 @@ func (s *discoverer) announceFailed(ctx context.Context, err error) {
 // look finds, decides, writes down and only then tells.
 func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	spec := s.declared()
-	volumes := s.persistentVolumes()
+	volumes, twice := s.persistentVolumes()
 	if spec == nil && len(volumes) == 0 {
 		s.stopOthers(nil)
 		s.show(nil)
@@ -190,7 +220,7 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	next, cases := s.judge(ctx, ledger, found, volumes, classes)
+	next, cases := s.judge(ctx, ledger, found, volumes, twice, classes)
 	if err := s.remember(next); err != nil {
 		return err
 	}
@@ -208,15 +238,24 @@ func (s *discoverer) declared() *flexlvmv1.VolumeDiscovery {
 	return nil
 }
 
-// persistentVolumes are those of this node, by path.
-func (s *discoverer) persistentVolumes() map[string]*corev1.PersistentVolume {
-	out := map[string]*corev1.PersistentVolume{}
+// persistentVolumes are those of this node, by path. Where a path has two, twice names the other.
+func (s *discoverer) persistentVolumes() (all map[string]*corev1.PersistentVolume, twice map[string]string) {
+	all, twice = map[string]*corev1.PersistentVolume{}, map[string]string{}
 	for _, o := range s.volumes.GetStore().List() {
-		if v := o.(*corev1.PersistentVolume); v.Spec.Local != nil {
-			out[path.Clean(v.Spec.Local.Path)] = v
+		v := o.(*corev1.PersistentVolume)
+		if v.Spec.Local == nil {
+			continue
 		}
+		at := path.Clean(v.Spec.Local.Path)
+		if other := all[at]; other != nil {
+			if other.Name < v.Name {
+				v, other = other, v
+			}
+			twice[at] = other.Name
+		}
+		all[at] = v
 	}
-	return out
+	return all, twice
 }
 
 // classesHere are those that select this node. Directories that lie in one another are an
@@ -320,12 +359,12 @@ func (s *discoverer) show(all []flexlvmv1.Discovered) {
 		all = all[:mostDiscovered]
 	}
 	s.mu.Lock()
-	same := s.known && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
+	same := s.known && s.failure == "" && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
 		sizes := a.Size.Cmp(b.Size) == 0
 		a.Size = b.Size
 		return sizes && a == b
 	})
-	s.known, s.shown = true, all
+	s.known, s.shown, s.failure = true, all, ""
 	s.mu.Unlock()
 	if !same {
 		s.d.kick()

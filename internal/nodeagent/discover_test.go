@@ -25,6 +25,7 @@ import (
 type fakeDisks struct {
 	mu       sync.Mutex
 	found    []discovery.Found
+	failed   error // what Find says
 	full     error // what Empty says
 	owned    error // what Offerable says
 	cleaned  []discovery.Entry
@@ -39,6 +40,7 @@ func (f *fakeDisks) with(g func()) {
 
 func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []discovery.Found, err error) {
 	f.with(func() {
+		err = f.failed
 		for _, c := range classes {
 			for _, one := range f.found {
 				if one.Class == c.Name {
@@ -47,7 +49,7 @@ func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []di
 			}
 		}
 	})
-	return out, nil
+	return out, err
 }
 
 func (f *fakeDisks) Offerable(context.Context, discovery.Found) (err error) {
@@ -119,6 +121,12 @@ func newDiscoveryRig(t *testing.T) (*rig, *fakeDisks) {
 	return r, disks
 }
 
+// offered notes that the disk was offered, as an earlier process did.
+func (r *rig) offered() {
+	r.t.Helper()
+	require.NoError(r.t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1}}.Write(r.config.DiscoveredFile))
+}
+
 // static is the PersistentVolume of the disk.
 func static(uid string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
@@ -178,6 +186,7 @@ func TestDiscovered(t *testing.T) {
 func TestDiscoveredIsNotCleaned(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
+	r.offered()
 	r.api.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "data", UID: "uid-of-claim"}}
 	r.api.put(static("pv-1", pvReleased))
 	r.start()
@@ -193,6 +202,7 @@ func TestDiscoveredIsNotCleaned(t *testing.T) {
 func TestDiscoveredIsCleanedFromWhereItHadCome(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
+	r.offered()
 	begun := make(chan struct{})
 	disks.cleaning = func(ctx context.Context, progress func(int64) error) error {
 		if err := progress(512); err != nil {

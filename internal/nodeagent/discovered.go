@@ -26,10 +26,11 @@ type discoveredCase struct {
 	object  *corev1.PersistentVolume
 	class   discovery.Class
 	verdict discovery.Verdict
+	ending  bool // it was being cleaned, which is not wanted any more
 }
 
 // judge decides of all paths, and returns the ledger that follows.
-func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found []discovery.Found, volumes map[string]*corev1.PersistentVolume, classes []discovery.Class) (discovery.Ledger, []discoveredCase) {
+func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found []discovery.Found, volumes map[string]*corev1.PersistentVolume, twice map[string]string, classes []discovery.Class) (discovery.Ledger, []discoveredCase) {
 	byName := map[string]discovery.Class{}
 	for _, c := range classes {
 		byName[c.Name] = c
@@ -60,6 +61,13 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found [
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
 		}
+		if other := twice[c.path]; other != "" {
+			c.refuse(ledger[id], fmt.Sprintf("PersistentVolumes %s and %s are both of this path; nothing is cleaned before you have deleted the one that is not in use", c.object.Name, other))
+		}
+		if state := c.verdict.State; s.busy[id] && (state == discovery.Ready || state == discovery.Cleaned) {
+			c.refuse(ledger[id], "its cleaning is ending")
+			c.verdict.State, c.ending = discovery.Cleaning, true
+		}
 		s.prove(ctx, c, ledger[id])
 		if id != "" && c.found != nil && c.found.Disk == id {
 			ledger[id] = c.verdict.Entry
@@ -75,6 +83,12 @@ func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
 		out.State = discovery.Kept
 	}
 	return out
+}
+
+// refuse changes nothing but that it is not offered.
+func (c *discoveredCase) refuse(was discovery.Entry, why string) {
+	was.Offered = false
+	c.verdict = discovery.Verdict{State: discovery.Refused, Message: why, Entry: was}
 }
 
 // id is what the ledger knows the disk by.
@@ -116,8 +130,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, was discovery
 		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
 	}
 	if err != nil {
-		was.Offered = false
-		c.verdict = discovery.Verdict{State: discovery.Refused, Message: err.Error(), Entry: was}
+		c.refuse(was, err.Error())
 	}
 }
 
@@ -144,7 +157,7 @@ func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []
 	for i := range cases {
 		c := &cases[i]
 		one := c.status()
-		if c.verdict.State == discovery.Cleaning {
+		if c.verdict.State == discovery.Cleaning && !c.ending {
 			wanted[c.found.Disk] = string(c.object.UID)
 			if message := s.begin(ctx, all, *c); message != "" {
 				one.Message = message
@@ -240,11 +253,24 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 	if entry.Volume != job.volume {
 		return errors.New("it is not written down that it was handed out by this PersistentVolume")
 	}
+	if entry.CleanedAfter(job.volume) {
+		return nil // an earlier job ended while this one was decided on
+	}
+	if entry.Erasure != c.class.Device {
+		entry.Offset, entry.Erasure = 0, c.class.Device
+		if err := s.update(c.found.Disk, func(e *discovery.Entry) { *e = entry }); err != nil {
+			return err
+		}
+	}
 	klog.FromContext(ctx).Info("A released disk is being cleaned", "path", c.path, "volume", c.object.Name, "from", entry.Offset)
 	err := s.disks.Clean(ctx, *c.found, c.class, entry, func(offset int64) error {
 		return s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset, job.offset = offset, offset })
 	})
 	if err != nil {
+		if ctx.Err() == nil {
+			// Whoever used it may have written to what is erased.
+			err = errors.Join(err, s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset = 0 }))
+		}
 		return err
 	}
 	return s.update(c.found.Disk, func(e *discovery.Entry) { *e = e.Clean() })
