@@ -194,7 +194,7 @@ func (b bed) clear() {
 	if err := unix.Unmount(b.Target, 0); err != nil {
 		require.True(b.t, errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT), "%v", err)
 	}
-	b.sh("for m in $(dmsetup ls --target crypt | grep -o '^flexlvm-crypt-[A-Za-z0-9]*'); do [ -e /dev/mapper/$m ] && ! grep -q /dev/mapper/$m /proc/mounts && cryptsetup close $m; done; for d in /dev/mapper/flexlvm-block-*; do [ ! -e $d ] || dmsetup remove --verifyudev $d; done; true")
+	b.sh("for m in $(dmsetup ls --target linear | grep -o '^flexlvm-block-[A-Za-z0-9]*'); do dmsetup remove --verifyudev $m; done; for m in $(dmsetup ls --target crypt | grep -o '^flexlvm-[A-Za-z0-9-]*'); do [ -e /dev/mapper/$m ] && ! grep -q /dev/mapper/$m /proc/mounts && cryptsetup close $m; done; true")
 	if strings.Contains(b.lvs(), "data") {
 		b.sh("lvremove --yes flexlvm-test/data")
 	}

@@ -18,8 +18,8 @@ var ErrBusy = errors.New("in use")
 // sector is the unit of device-mapper's tables.
 const sector = 512
 
-// Make makes the mapping of a raw block volume: the first size bytes of device, a device
-// number. The error is ErrBusy if there is a mapping of that name, unless a call that was killed
+// Make makes the mapping of a raw block volume: the first size bytes of device, the number of
+// its logical volume or of the container on that. The error is ErrBusy if there is a mapping of that name, unless a call that was killed
 // has left it without a table, which is no mapping yet.
 func Make(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
 	create := func() error {

@@ -18,6 +18,8 @@ import (
 const (
 	cryptPrefix = "flexlvm-crypt-"
 	blockPrefix = "flexlvm-block-"
+	// It begins like the other, as filters of LVM's go by that: either shows what a pod writes.
+	blockCryptPrefix = blockPrefix + "crypt-"
 	// cryptUUID begins device-mapper's UUID of what cryptsetup opens; the container's UUID
 	// without its hyphens and the mapping's name follow.
 	cryptUUID = "CRYPT-LUKS2-"
@@ -33,10 +35,14 @@ const Sys = "/sys"
 // volume's LVM UUID, so that a volume that is renamed keeps it, and a copy has another.
 func CryptName(volumeUUID string) string { return cryptPrefix + plain(volumeUUID) }
 
-// BlockName is CryptName of a raw block volume.
+// BlockName is CryptName of a raw block volume: of the device that pods see.
 func BlockName(volumeUUID string) string { return blockPrefix + plain(volumeUUID) }
 
-// IsBlockName reports whether a name is one that BlockName returns.
+// BlockCryptName is CryptName where the container holds a raw block volume: the mapping that
+// BlockName names lies on it.
+func BlockCryptName(volumeUUID string) string { return blockCryptPrefix + plain(volumeUUID) }
+
+// IsBlockName reports whether a name is one that BlockName or BlockCryptName returns.
 func IsBlockName(name string) bool { return strings.HasPrefix(name, blockPrefix) }
 
 func plain(uuid string) string { return strings.ReplaceAll(uuid, "-", "") }
@@ -47,7 +53,7 @@ type Mapping struct {
 	Name   string
 	Path   string // /dev/mapper/…
 	Number uint64 // as in stat's st_rdev
-	UUID   string // of the container; empty for a raw block volume
+	UUID   string // of the container; empty for the device of a raw block volume
 	Device uint64 // the number of the device that it is on
 }
 
@@ -175,7 +181,7 @@ func gone(err error) bool {
 
 // splitUUID takes the container's UUID out of device-mapper's, and puts its hyphens back.
 func splitUUID(uuid, name string) (container string, ok bool) {
-	if strings.HasPrefix(name, blockPrefix) {
+	if strings.HasPrefix(name, blockPrefix) && !strings.HasPrefix(name, blockCryptPrefix) {
 		return "", uuid == blockUUID+name
 	}
 	s, ok := strings.CutPrefix(uuid, cryptUUID)

@@ -69,6 +69,11 @@ func TestMappings(t *testing.T) {
 	block := BlockName(lv)
 	s.device(5, block, "FLEXLVM-"+block, 6)
 	s.device(7, "flexlvm-block-other", "OTHER-flexlvm-block-other", 8)
+	s.device(10, "flexlvm-e", "LVM-jkl")
+	container, onIt := BlockCryptName(strings.ToUpper(lv)), BlockName(strings.ToUpper(lv))
+	s.device(11, container, cryptUUID+strings.ReplaceAll(id, "-", "")+"-"+container, 10)
+	s.device(12, onIt, "FLEXLVM-"+onIt, 11)
+	require.True(t, IsBlockName(container), "what LVM must not see")
 	s.write("block/sda/dev", "8:0")
 	s.write("block/dm-9/size", "0") // it is just going
 
@@ -82,7 +87,15 @@ func TestMappings(t *testing.T) {
 	all, err := Mappings(s.dir)
 	require.NoError(t, err)
 	raw := Mapping{Name: block, Path: "/dev/mapper/" + block, Number: number(5), Device: number(6)}
-	require.Equal(t, []Mapping{want, raw}, all, "those of others are not ours")
+	crypt := Mapping{Name: container, Path: "/dev/mapper/" + container, Number: number(11), UUID: id, Device: number(10)}
+	onCrypt := Mapping{Name: onIt, Path: "/dev/mapper/" + onIt, Number: number(12), Device: number(11)}
+	require.ElementsMatch(t, []Mapping{want, raw, crypt, onCrypt}, all, "those of others are not ours")
+	m, err = On(s.dir, number(10))
+	require.NoError(t, err)
+	require.Equal(t, crypt, m)
+	m, err = On(s.dir, number(11))
+	require.NoError(t, err)
+	require.Equal(t, onCrypt, m)
 	m, err = On(s.dir, number(6))
 	require.NoError(t, err)
 	require.Equal(t, raw, m)

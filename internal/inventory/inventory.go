@@ -86,7 +86,7 @@ type Volume struct {
 	Stored volume.Bytes `json:"stored,omitempty"`
 	// Overflowed: such a snapshot's store was too small, so it holds nothing any more.
 	Overflowed bool `json:"overflowed,omitempty"`
-	// Encrypted: its file system lies in a LUKS2 container.
+	// Encrypted: its content lies in a LUKS2 container.
 	Encrypted bool      `json:"encrypted,omitempty"`
 	Created   time.Time `json:"created"`
 	LastUsed  time.Time `json:"lastUsed"` // Created where nothing else is known

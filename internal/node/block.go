@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A raw block volume is handed out as a mapping of the beginning of its logical volume: as
-// large as was asked for, to the byte, and growing only once that was zeroed which comes to
-// light. The mapping keeps the logical volume open for as long as the volume is published,
-// whether or not a process has the device open.
+// A raw block volume is handed out as a mapping of the beginning of its logical volume, or of the
+// container on that: as large as was asked for, to the byte, and growing only once that was zeroed
+// which comes to light. The mapping keeps the logical volume open for as long as the volume is
+// published, whether or not a process has the device open.
 
 // blockKind is no file system but the device itself, which nothing on it tells from another. Its
 // tags do, once it is zeroed: in state creating no pod has ever had it (handOut).
@@ -29,8 +29,8 @@ type blockKind struct {
 func (blockKind) words() words { return words{title: "raw block", check: "lvs -o +lv_tags"} }
 
 // format zeroes it.
-func (k blockKind) format(ctx context.Context, _ string, tags volume.Tags, _ int64) error {
-	return k.engine.zero(ctx, k.device, tags)
+func (k blockKind) format(ctx context.Context, path string, tags volume.Tags, _ int64) error {
+	return k.engine.zero(ctx, k.device, path, tags)
 }
 
 func (k blockKind) uuid(string) (string, error) {
@@ -58,12 +58,15 @@ const (
 	lastNote = 10 * time.Second
 )
 
-// zero overwrites what of a raw block volume's device no pod has seen yet, to its end, with
-// zeros, and notes how far it has come in the volume's tags, so that the next call goes on with
-// that of one that is killed, or whose time is over. A thin volume reads as zeros by itself. Either
-// way LVM's metadata lasts over a power cut then, before this node's record says that the volume is
-// there, or is so large.
-func (e *Engine) zero(ctx context.Context, d lvm.Device, tags volume.Tags) (err error) {
+// zero overwrites what of a raw block volume's content, which is at path, no pod has seen yet, to
+// its end, with zeros, and notes how far it has come in the volume's tags, so that the next call
+// goes on with that of one that is killed, or whose time is over. A thin volume reads as zeros by
+// itself, or as noise where it is encrypted. Either way LVM's metadata lasts over a power cut then,
+// before this node's record says that the volume is there, or is so large.
+//
+// An encrypted volume is no exception: a copy has the volume key of its source, and could read what
+// that has left on the disk.
+func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volume.Tags) (err error) {
 	thin, err := lvm.Thin(d.Number)
 	if err != nil {
 		return err
@@ -71,15 +74,15 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, tags volume.Tags) (err 
 	if thin {
 		return e.lvm.Flush(ctx, d.Group, d.Name)
 	}
-	size, err := deviceSize(d.Path)
+	size, err := deviceSize(path)
 	if err != nil {
 		return err
 	}
 	from := tags.Zeroed
 	if tags.State != volume.Creating {
-		from = max(from, tags.Size.RoundUp(volume.Block)) // a copy has no note
+		from = max(from, tags.Size.RoundUp(volume.Block)) // a copy need have no note
 	}
-	f, err := os.OpenFile(d.Path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("zero volume %s/%s: %w", d.Group, d.Name, err)
 	}
@@ -151,16 +154,16 @@ func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error 
 
 // expose makes the mapping of a raw block volume, or makes it as large as the volume is by now.
 func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
-	m, err := mappingOf(f.device, f.tags)
+	m, err := exposedOf(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		// Alone: LVM's commands are kept from the mappings that were there when they began.
 		if err := e.lvm.Alone(ctx, func() error {
-			return dm.Make(ctx, e.host.Unkillable, dm.BlockName(f.device.VolumeUUID), f.device.Number, f.tags.Size)
+			return dm.Make(ctx, e.host.Unkillable, dm.BlockName(f.device.VolumeUUID), f.content.number, f.tags.Size)
 		}); err != nil {
 			return m, fmt.Errorf("make the device of volume %s/%s: %w", f.device.Group, f.device.Name, err)
 		}
 		e.after("make mapping")
-		if m, err = mappingOf(f.device, f.tags); err != nil {
+		if m, err = exposedOf(f.device, f.tags); err != nil {
 			return m, fmt.Errorf("dmsetup has made %s and it cannot be used: %w", dm.BlockName(f.device.VolumeUUID), err)
 		}
 	}
@@ -183,7 +186,7 @@ func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
 	if err != nil || size >= f.tags.Size {
 		return err
 	}
-	if err := dm.Resize(ctx, e.host.Unkillable, m.Name, f.device.Number, f.tags.Size); err != nil {
+	if err := dm.Resize(ctx, e.host.Unkillable, m.Name, f.content.number, f.tags.Size); err != nil {
 		return fmt.Errorf("grow the device of volume %s/%s: %w", f.device.Group, f.device.Name, err)
 	}
 	e.after("grow mapping")
@@ -192,7 +195,7 @@ func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
 
 // enlargeExposed is enlarge where the volume is handed out.
 func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
-	m, err := mappingOf(f.device, f.tags)
+	m, err := exposedOf(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		return nil // its next mount maps all of it
 	}
@@ -207,31 +210,6 @@ func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
 func (e *Engine) recordedSmaller(f found) bool {
 	rec, err := e.records.read(f.device.Group, f.device.Name)
 	return f.tags.FSType == volume.Raw && err == nil && rec.VolumeUUID == f.device.VolumeUUID && rec.Size < f.tags.Size
-}
-
-// checkBlockMapping makes sure that what is mapped on a raw block volume is its own.
-func checkBlockMapping(d lvm.Device, m dm.Mapping) error {
-	if want := dm.BlockName(d.VolumeUUID); m.Name != want {
-		return fmt.Errorf("%w: on volume %s/%s stands the mapping %s, and it should be %s; look at it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
-	}
-	return nil
-}
-
-// takeBack removes the mapping of a raw block volume, unless its node is mounted here, or
-// somebody has it open.
-func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) error {
-	mounted, err := mount.ByDevice()
-	if err != nil || len(mounted[m.Number]) > 0 {
-		return err
-	}
-	if err := dm.Remove(ctx, e.host.Unkillable, m.Name); err != nil {
-		if errors.Is(err, dm.ErrBusy) {
-			return nil
-		}
-		return fmt.Errorf("remove the device %s: %w", m.Name, err)
-	}
-	e.after("remove mapping")
-	return nil
 }
 
 // flushDevice writes back what the users of a raw block volume have written and not synced.

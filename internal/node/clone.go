@@ -87,18 +87,22 @@ func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.Logica
 	if err := e.limitCopy(ctx, f, spec); err != nil {
 		return found{}, err
 	}
-	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}, []string{volume.Ready.Tag()}); err != nil {
+	del := []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}
+	if tags.Fill != "" {
+		del = append(del, tags.Fill.Tag())
+	}
+	if err := e.lvm.Retag(ctx, lv, del, []string{volume.Ready.Tag()}); err != nil {
 		return found{}, err
 	}
 	e.after("tag ready")
-	f.tags.State, f.tags.Clone = volume.Ready, ""
+	f.tags.State, f.tags.Clone, f.tags.Fill = volume.Ready, "", ""
 	return f, nil
 }
 
 // limitCopy gives the file system of a copy its limits, durably.
 func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error {
 	if f.tags.FSType == volume.Raw {
-		return nil
+		return nil // the tags' own write flushes what was written to its device
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
@@ -278,26 +282,6 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}
 	return mayLie(spec, lv, t)
-}
-
-// mayLie decides whether a copy may lie where its spec says, by how the volume that it is to be a
-// copy of is laid out. It is pure.
-func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
-	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
-	thin, snapshot := lv.Shape.Layout == volume.Thin, spec.Kind == volume.Snapshot
-	switch {
-	case spec.Layout == volume.Thin:
-		if !thin || lv.Shape.ThinPool != spec.ThinPool {
-			return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
-		}
-	case snapshot && (thin || lv.Shape.Layout == ""):
-		return refused("%s is thin, or laid out in a way that is none of flexlvm, and no snapshot with a store of its own is taken of it", what)
-	case !snapshot && (t.Kind != volume.Snapshot || lv.Of == ""):
-		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
-	case lv.Overflowed:
-		return refused("%s has overflowed: its source has overwritten more than it had room for, so it holds nothing any more and cannot be restored; delete it, and give the next more room (%s of its VolumeSnapshotClass)", what, volume.OptionReserve)
-	}
-	return nil
 }
 
 // otherContent is the error where a volume and its copy would hold different things.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -48,4 +49,24 @@ func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
 	}
 	return refused("%s %q: a copy of it takes %d bytes and its claim is charged for %d; delete the claim of the copy and ask for %d or more",
 		volume.OptionCloneOf, c.spec.CloneOf, int64(c.size), int64(charged), int64(c.spec.HeldBy(c.size)+volume.Block))
+}
+
+// mayLie decides whether a copy may lie where its spec says, by how the volume that it is to be a
+// copy of is laid out. It is pure.
+func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
+	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
+	thin, snapshot := lv.Shape.Layout == volume.Thin, spec.Kind == volume.Snapshot
+	switch {
+	case spec.Layout == volume.Thin:
+		if !thin || lv.Shape.ThinPool != spec.ThinPool {
+			return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
+		}
+	case snapshot && (thin || lv.Shape.Layout == ""):
+		return refused("%s is thin, or laid out in a way that is none of flexlvm, and no snapshot with a store of its own is taken of it", what)
+	case !snapshot && (t.Kind != volume.Snapshot || lv.Of == ""):
+		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
+	case lv.Overflowed:
+		return refused("%s has overflowed: its source has overwritten more than it had room for, so it holds nothing any more and cannot be restored; delete it, and give the next more room (%s of its VolumeSnapshotClass)", what, volume.OptionReserve)
+	}
+	return nil
 }

@@ -210,6 +210,9 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 		return fail(err)
 	}
 	tags.Clone, tags.Fill, tags.Fixed = c.of.FS, volume.FillCopying, c.of.Fixed
+	if tags.LUKS != "" && tags.FSType == volume.Raw {
+		tags.Zeroed = c.of.Size.RoundUp(volume.Block) // the rest takes the key: finishRaw
+	}
 	if err := e.lvm.Create(ctx, lvm.LogicalVolume{
 		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), c.size), Shape: c.spec.Shape(),
 	}); err != nil {
@@ -222,15 +225,15 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 }
 
 // copyPart copies the next bytes, has them on the disk when it returns, and reports whether they
-// were the last. What a raw block volume has behind them is zeroed: a tenant could read what
-// another has left there.
+// were the last. What a raw block volume has behind them is zeroed, unless it is encrypted: a
+// tenant could read what another has left there.
 func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume) (whole bool, err error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
 		return false, err
 	}
 	end := c.size
-	if c.spec.FSType == volume.Raw {
+	if c.spec.FSType == volume.Raw && !c.spec.Encrypted {
 		if end, err = deviceSize(d.Path); err != nil {
 			return false, err
 		}
@@ -277,7 +280,8 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 }
 
 // finishFull makes a full copy that is whole a volume of its own. Killed meanwhile, it leaves
-// one that is copied anew: the program that gives it its UUID cannot go on where it was killed.
+// one that is copied anew: the program that gives it its UUID cannot go on where it was killed. Only
+// with a raw block volume, which has no file system to give one, the next call goes on.
 func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.Fill != volume.FillCopied {
 		return found{}, notCopied(spec)
@@ -291,10 +295,32 @@ func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.Logica
 			return found{}, wrongKey(d, err)
 		}
 	}
+	if tags.FSType == volume.Raw {
+		return e.finishRaw(ctx, spec, lv, tags, key)
+	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopied.Tag()}, nil); err != nil {
 		return found{}, err
 	}
 	e.after("untag copied")
 	tags.Fill = ""
+	return e.finishCopy(ctx, spec, lv, tags, key)
+}
+
+// finishRaw zeroes what the copy of an encrypted raw block volume has behind its source's content,
+// which takes the key, and may take more than one call.
+func (e *Engine) finishRaw(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+	if tags.LUKS != "" {
+		d, err := e.activeDevice(ctx, lv)
+		if err != nil {
+			return found{}, err
+		}
+		on, err := e.openCopy(ctx, found{device: d, tags: tags, key: key})
+		if err != nil {
+			return found{}, err
+		}
+		if err := e.zero(ctx, d, on.path, tags); err != nil {
+			return found{}, err
+		}
+	}
 	return e.finishCopy(ctx, spec, lv, tags, key)
 }

@@ -50,9 +50,15 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 	if err != nil {
 		return Space{}, err
 	}
-	if m, err := dm.On(dm.Sys, d.Number); err == nil && m.Name == dm.BlockName(d.VolumeUUID) {
-		size, err := dm.Size(dm.Sys, m.Number)
-		return Space{Size: size, Block: true}, err
+	on, err := mappingsOn(d)
+	if err != nil {
+		return Space{}, err
+	}
+	for _, m := range on {
+		if m.Name == dm.BlockName(d.VolumeUUID) {
+			size, err := dm.Size(dm.Sys, m.Number)
+			return Space{Size: size, Block: true}, err
+		}
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -234,7 +234,7 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 	}
 	old := f.tags.Size
 	if f.tags.FSType == volume.Raw {
-		if err := e.zero(ctx, f.device, f.tags); err != nil {
+		if err := e.zero(ctx, f.device, f.content.path, f.tags); err != nil {
 			return err
 		}
 		f.tags.Size = size

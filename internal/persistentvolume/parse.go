@@ -35,7 +35,7 @@ type Volume struct {
 	// FS is the file system that the volume holds already; empty where it may be made.
 	FS     string
 	FSType volume.FSType
-	// Encrypted: its file system lies in a container, whose key each mount brings.
+	// Encrypted: its content lies in a container, whose key each mount brings.
 	Encrypted bool
 	// Undelete: the volume is to be made ready again if it was released.
 	Undelete bool

@@ -12,6 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const secret = "csi.storage.k8s.io/node-"
@@ -69,6 +70,18 @@ func TestSecretsOfEncryptedVolumes(t *testing.T) {
 	got := plain.PersistentVolume(spec, parameters, provision.Node{Name: "node-1", Hostname: "host-1"})
 	require.Nil(t, got.Spec.CSI.NodePublishSecretRef)
 	require.NotContains(t, got.Spec.CSI.VolumeAttributes, "encrypted")
+}
+
+// An encrypted raw block volume: the room for its header is charged.
+func TestEncryptedBlock(t *testing.T) {
+	r := encrypted(nil)
+	asBlock(r.Claim)
+	spec, parameters, err := r.Check()
+	require.NoError(t, err)
+	object := r.PersistentVolume(spec, parameters, provision.Node{Name: "node-1", Hostname: "host-1"})
+	require.Equal(t, "disk-key", object.Spec.CSI.NodePublishSecretRef.Name)
+	require.Equal(t, "true Block", object.Spec.CSI.VolumeAttributes["encrypted"]+" "+object.Spec.CSI.VolumeAttributes["volumeMode"])
+	require.Equal(t, decimal(volume.LUKSHeader+spec.Size.RoundUp(volume.DefaultExtent)), object.Annotations["flexlvm.io/charged-bytes"])
 }
 
 func TestEncryptedClassesThatAreRefused(t *testing.T) {

@@ -11,7 +11,7 @@ const MaxCharge = 2 * MaxSize * (maxMirrors + 1)
 // (ChargeIn).
 func (s Spec) Charge() Bytes { return s.ChargeIn(DefaultExtent) }
 
-// Header is what of the device comes before the file system.
+// Header is what of the device comes before the file system, or before what pods see of it.
 func (s Spec) Header() Bytes {
 	if s.Encrypted {
 		return LUKSHeader
@@ -36,7 +36,7 @@ func (s Spec) ContentSize() Bytes {
 	case Ext4:
 		return s.Header() + ext4DeviceSize(s.Size)
 	case Raw:
-		return s.Size.RoundUp(DefaultExtent)
+		return s.Header() + s.Size.RoundUp(DefaultExtent)
 	}
 	return s.Header() + DeviceSize(s.Size, s.Inodes)
 }

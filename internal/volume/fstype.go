@@ -115,8 +115,6 @@ func (s Spec) validateBlock() error {
 	switch {
 	case s.Kind == Dataset:
 		return invalid(OptionVolumeMode, ModeBlock, "does not belong to kind %s, whose replicas are files; use %s %s", Dataset, OptionVolumeMode, ModeFilesystem)
-	case s.Encrypted:
-		return invalid(OptionEncrypted, "true", "is not supported with %s %s; use a class without it, and encrypt in the pod", OptionVolumeMode, ModeBlock)
 	case s.Inodes > 0:
 		return invalid(OptionInodes, number(s.Inodes), "does not belong to %s %s, which has no file system; use a class without it", OptionVolumeMode, ModeBlock)
 	}

@@ -4,8 +4,8 @@ package volume
 // group with larger extents rounds up further by itself.
 const DefaultExtent = 4 * MiB
 
-// LUKSHeader is what the header of an encrypted volume takes of its device, before the file
-// system: what cryptsetup takes unless it is told otherwise.
+// LUKSHeader is what the header of an encrypted volume takes of its device, before its
+// content: what cryptsetup takes unless it is told otherwise.
 const LUKSHeader = 16 * MiB
 
 // minDevice is XFS's least size since xfsprogs 5.19 (mkfs.xfs: "Filesystem must

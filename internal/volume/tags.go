@@ -47,14 +47,15 @@ type Tags struct {
 	// Fill says how far a copy is that is made byte by byte. It takes no tag once the copy is
 	// made a volume of its own, and stands beside Clone alone.
 	Fill Fill
-	// LUKS is the UUID of the container that the file system lies in, chosen before it is
-	// made; empty if the volume is not encrypted.
+	// LUKS is the UUID of the container that the file system, or a Raw volume, lies in, chosen
+	// before it is made; empty if the volume is not encrypted.
 	LUKS string
 	// FSType takes no tag where it is XFS. A release that knows only that refuses the
 	// others.
 	FSType FSType
-	// Zeroed is how much of the device of a Raw volume was zeroed, from its beginning on. No
-	// pod has ever seen more than that of it. Thin volumes do without: their pool zeroes.
+	// Zeroed is how much of a Raw volume was zeroed, from the beginning of what pods see on; of a
+	// copy it counts what was copied. No pod has ever seen more. Thin volumes do without: their
+	// pool zeroes.
 	Zeroed Bytes
 	// Adopting: a person has made the volume, and not all that is on it is in its quota yet.
 	// Until then it is retained, and becomes nothing else.
@@ -68,10 +69,14 @@ type Tags struct {
 // a Raw one that is only what a pod may have seen: a growth that was killed may have left more on
 // the device that is not zeroed, and holds what other tenants have left.
 func (t Tags) Copied(device Bytes) Bytes {
-	if t.FSType == Raw {
-		return min(device, t.Size.RoundUp(Block))
+	if t.FSType != Raw {
+		return device
 	}
-	return device
+	size := t.Size.RoundUp(Block)
+	if t.LUKS != "" {
+		size += LUKSHeader
+	}
+	return min(device, size)
 }
 
 const (

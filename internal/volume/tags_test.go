@@ -46,6 +46,8 @@ func TestCopied(t *testing.T) {
 	raw := Tags{FSType: Raw, Size: 5*MiB + 1}
 	require.Equal(t, 5*MiB+Block, raw.Copied(16*MiB), "a growth that was killed has not zeroed the rest")
 	require.Equal(t, 4*MiB, raw.Copied(4*MiB))
+	encrypted := Tags{FSType: Raw, Size: 5*MiB + 1, LUKS: "2d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"}
+	require.Equal(t, LUKSHeader+5*MiB+Block, encrypted.Copied(32*MiB), "its header comes first")
 	require.Equal(t, 16*MiB, Tags{Size: 5 * MiB}.Copied(16*MiB), "a file system may reach to the end of its device")
 }
 

@@ -5,12 +5,14 @@ package cluster_test
 // Encrypted volumes, whose key kubelet reads from a Secret at each mount and growth.
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
 // The example of docs/encryption.md, as it stands there: a pod without its Secret, with a
@@ -66,6 +68,8 @@ func TestEncryptedVolume(t *testing.T) {
 	n.run(main)
 	require.Equal(t, sum, n.exec("main", "md5sum /data/f"))
 
+	n.encryptedBlock()
+
 	// Nothing that a node keeps of all that holds a key.
 	for _, key := range []string{right, wrong} {
 		require.Empty(t, onNode(n.ctx, t, "node1", "grep -r -l -F -e '"+key+"' /var/log /var/lib/flexlvm 2>/dev/null || true"))
@@ -74,6 +78,24 @@ func TestEncryptedVolume(t *testing.T) {
 	n.kubectl("delete", "pod", "main")
 	await.Until(t, patience, func() string {
 		open := onNode(n.ctx, t, "node1", "dmsetup ls --target crypt")
-		return await.Missing(!strings.Contains(open, "flexlvm-crypt-"), "still open: %s", open)
+		return await.Missing(!strings.Contains(open, "flexlvm-"), "still open: %s", open)
 	})
+}
+
+// encryptedBlock gives a pod an encrypted device, as the example does, which grows in use and holds what was
+// written for the next pod.
+func (n *tenant) encryptedBlock() {
+	n.t.Helper()
+	example, err := os.ReadFile(shipped(n.t, "examples/block-encrypted.yaml"))
+	require.NoError(n.t, err)
+	n.run(strings.NewReplacer("busybox:1.36", cluster.BusyboxImage, "1Gi", "20000Ki").Replace(string(example)))
+	n.requireDevice("block-encrypted-pod", 20000<<10, 0)
+	sum := n.fillDevice("block-encrypted-pod")
+	n.ask("block-encrypted", "32Mi")
+	n.kubectl("wait", "pvc/block-encrypted", "--for=jsonpath={.status.capacity.storage}=32Mi", "--timeout=240s")
+	n.requireDevice("block-encrypted-pod", 32<<20, 8<<20)
+	n.kubectl("delete", "pod", "block-encrypted-pod")
+	n.run(devicePod("block-again", "block-encrypted", ""))
+	require.Equal(n.t, sum, n.sumDevice("block-again"))
+	n.kubectl("delete", "pod", "block-again")
 }

@@ -1,0 +1,267 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/luks"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// On a logical volume lies the container of an encrypted volume, and the device of a raw block
+// volume that is handed out; of one that is both, that device lies on the container.
+
+func cryptName(d lvm.Device, tags volume.Tags) string {
+	if tags.FSType == volume.Raw {
+		return dm.BlockCryptName(d.VolumeUUID)
+	}
+	return dm.CryptName(d.VolumeUUID)
+}
+
+// containerOf returns the mapping of the container of the tags, whoever has opened it.
+func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
+	m, err := dm.On(dm.Sys, d.Number)
+	if err != nil {
+		return dm.Mapping{}, err
+	}
+	if m.Name != cryptName(d, tags) || m.UUID != tags.LUKS {
+		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s of the encrypted volume %s, and it should be %s; look at it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
+	}
+	return m, nil
+}
+
+// exposedOf returns the device that pods have of a raw block volume, whoever has made it.
+func exposedOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
+	below := d.Number
+	if tags.LUKS != "" {
+		container, err := containerOf(d, tags)
+		if err != nil {
+			return dm.Mapping{}, err
+		}
+		below = container.Number
+	}
+	m, err := dm.On(dm.Sys, below)
+	if err != nil {
+		return dm.Mapping{}, err
+	}
+	if want := dm.BlockName(d.VolumeUUID); m.Name != want {
+		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s, and it should be %s; look at it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
+	}
+	return m, nil
+}
+
+// mappingsOn returns flexlvm's mappings on a logical volume, the lowest first.
+func mappingsOn(d lvm.Device) ([]dm.Mapping, error) {
+	var all []dm.Mapping
+	for below := d.Number; ; {
+		m, err := dm.On(dm.Sys, below)
+		if errors.Is(err, dm.ErrNoMapping) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		all, below = append(all, m), m.Number
+	}
+}
+
+// opened is open for callers without a key: the error is dm.ErrNoMapping if the container
+// is not open, or a raw block volume is not handed out.
+func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (content, error) {
+	if tags.LUKS == "" && tags.FSType != volume.Raw {
+		return e.contentOf(d, tags), nil
+	}
+	find := containerOf
+	if tags.FSType == volume.Raw {
+		find = exposedOf
+	}
+	m, err := find(d, tags)
+	if err != nil {
+		return content{}, err
+	}
+	c, err := e.contentOn(d, m, tags)
+	if err != nil {
+		return content{}, err
+	}
+	return c, awaitMapping(ctx, d)
+}
+
+// contentOn is contentOf on a mapping of the volume.
+func (e *Engine) contentOn(d lvm.Device, m dm.Mapping, tags volume.Tags) (content, error) {
+	c := e.contentOf(d, tags)
+	c.path, c.number = m.Path, m.Number
+	return c, checkNode(m)
+}
+
+// checkNode makes sure that the path of a mapping leads to it: a stale node in /dev could lead
+// to another volume's. lvm.FindDevice checks that of the logical volume.
+func checkNode(m dm.Mapping) error {
+	var st unix.Stat_t
+	if err := unix.Stat(m.Path, &st); err != nil {
+		return fmt.Errorf("find device %s: %w; run `dmsetup mknodes %s`", m.Path, err, m.Name)
+	}
+	if st.Rdev != m.Number {
+		return fmt.Errorf("find device %s: it leads to device %d:%d, and the mapping is %d:%d; run `dmsetup mknodes %s`", m.Path,
+			unix.Major(st.Rdev), unix.Minor(st.Rdev), unix.Major(m.Number), unix.Minor(m.Number), m.Name)
+	}
+	return nil
+}
+
+// volumeByNumber is lvm.DeviceByNumber for what is mounted: also of the logical volume below
+// mappings.
+func volumeByNumber(number uint64) (lvm.Device, error) {
+	for {
+		m, err := dm.ByNumber(dm.Sys, number)
+		if errors.Is(err, dm.ErrNoMapping) {
+			return lvm.DeviceByNumber(number)
+		}
+		if err != nil {
+			return lvm.Device{}, err
+		}
+		number = m.Device
+	}
+}
+
+// contentNumbers are those that the file system on a device may be mounted by.
+func contentNumbers(d lvm.Device) ([]uint64, error) {
+	on, err := mappingsOn(d)
+	numbers := []uint64{d.Number}
+	for _, m := range on {
+		numbers = append(numbers, m.Number)
+	}
+	return numbers, err
+}
+
+// mountsOn returns the mounts of the file system on a device.
+func mountsOn(d lvm.Device, mounted map[uint64][]mount.Point) ([]mount.Point, error) {
+	numbers, err := contentNumbers(d)
+	if err != nil {
+		return nil, err
+	}
+	var all []mount.Point
+	for _, n := range numbers {
+		all = append(all, mounted[n]...)
+	}
+	return all, nil
+}
+
+// awaitMapping is awaitResumed for the mappings on a device as well, if there are any.
+func awaitMapping(ctx context.Context, d lvm.Device) error {
+	if on, _ := mappingsOn(d); len(on) > 0 {
+		top := on[len(on)-1]
+		return awaitResumed(ctx, lvm.Device{Path: top.Path, Number: top.Number}) // and what is below
+	}
+	return awaitResumed(ctx, d)
+}
+
+// CloseUnused closes the encrypted volumes, and takes back the devices of raw block volumes,
+// that nobody has mounted: a call was killed between the unmount and that, or somebody had the
+// device open for a moment. What cannot be closed is left; the error is about what could not be
+// looked at.
+func (e *Engine) CloseUnused(ctx context.Context) error {
+	all, failed := dm.Mappings(dm.Sys)
+	for _, m := range all {
+		d, err := volumeByNumber(m.Device)
+		if err != nil {
+			if !errors.Is(err, lvm.ErrNoDevice) {
+				failed = errors.Join(failed, err)
+			}
+			continue
+		}
+		file, key := volumeLock(d.Group, d.Name)
+		release, free, err := e.locks.Try(file, key)
+		if err != nil || !free {
+			failed = errors.Join(failed, err) // whoever works on it closes it
+			continue
+		}
+		failed = errors.Join(failed, e.closeUnused(ctx, d))
+		release()
+	}
+	return failed
+}
+
+// closeUnused takes back the device of a raw block volume, and closes the container on a device,
+// under its volume's lock, unless somebody has it mounted or open.
+func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
+	on, err := mappingsOn(d)
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(on) {
+		if err := (lvm.Device{Path: m.Path, Number: m.Number}).CheckResumed(); err != nil {
+			return err
+		}
+		gone := false
+		switch m.Name {
+		case dm.BlockName(d.VolumeUUID):
+			gone, err = e.takeBack(ctx, m)
+		case dm.CryptName(d.VolumeUUID), dm.BlockCryptName(d.VolumeUUID):
+			gone, err = e.closeContainer(ctx, m)
+		default: // somebody else's
+		}
+		if err != nil || !gone {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack removes the mapping of a raw block volume, unless its node is mounted here, or
+// somebody has it open, and reports whether it is gone.
+func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err error) {
+	mounted, err := mount.ByDevice()
+	if err != nil || len(mounted[m.Number]) > 0 {
+		return false, err
+	}
+	if err := dm.Remove(ctx, e.host.Unkillable, m.Name); err != nil {
+		if errors.Is(err, dm.ErrBusy) {
+			return false, nil
+		}
+		return false, fmt.Errorf("remove the device %s: %w", m.Name, err)
+	}
+	e.after("remove mapping")
+	return true, nil
+}
+
+// closeContainer closes a container that nobody has open, and reports whether it is gone.
+func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, err error) {
+	if err := checkNode(m); err != nil {
+		return false, err
+	}
+	// Exclusively: the kernel refuses a device that is mounted, in whichever namespace.
+	f, err := os.OpenFile(m.Path, os.O_RDONLY|unix.O_EXCL, 0)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("open mapping: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return false, fmt.Errorf("close mapping: %w", err)
+	}
+	if err := luks.Close(ctx, e.host.Unkillable, m.Name); err != nil {
+		if errors.Is(err, luks.ErrBusy) {
+			return false, nil
+		}
+		return false, err
+	}
+	e.after("luksClose")
+	return true, nil
+}
+
+// closeAfter is closeUnused where a call has done or failed at something else: what is left
+// open is closed later, and no reason to fail.
+func (e *Engine) closeAfter(ctx context.Context, d lvm.Device) {
+	if err := e.closeUnused(ctx, d); err != nil {
+		e.log.WithError(err).WithField("volume", string(d.Group)+"/"+string(d.Name)).
+			Warn("the volume is not in use and its mapping was not closed; that is tried again")
+	}
+}
