@@ -22,6 +22,10 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	g, n := newGrowths(t), newTenant(t, "survive")
 	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
 	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync; md5sum /data/random")
+	// Beside it a raw block volume, through the CSI driver.
+	n.installCSI()
+	n.run(claimOf("flexlvm-csi", "raw", "32Mi", "volumeMode: Block"), devicePod("raw", "raw", node))
+	raw := n.fillDevice("raw")
 	// All of it with growths that are not done, which keep no pod from starting.
 	n.ask("data", "400Ti")
 	require.Eventually(t, func() bool { // Kubernetes tries again, and takes the condition off meanwhile
@@ -35,13 +39,17 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		lines := strings.Split(out, "\n")
 		require.EqualValues(t, starts, number(t, lines[1]))
 		require.EqualValues(t, 300<<20, bytesIn(t, lines[2]))
+		require.Equal(t, raw, n.sumDevice("raw"))
+		n.requireDevice("raw", 32<<20, 8<<20)
 	}
 	restarted := func() {
 		t.Helper()
-		require.Eventually(t, func() bool {
-			_, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", "main", "--", "true")
-			return err == nil
-		}, patience, time.Second)
+		for _, pod := range []string{"main", "raw"} {
+			require.Eventually(t, func() bool {
+				_, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "true")
+				return err == nil
+			}, patience, time.Second)
+		}
 	}
 
 	bootID := func() string { return onNode(n.ctx, t, node, "cat /proc/sys/kernel/random/boot_id") }
@@ -101,10 +109,14 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		n.kubectl("delete", "pod", "again")
 	})
 	t.Run("the pod's end", func(t *testing.T) {
-		n.kubectl("delete", "pod", "main")
+		n.kubectl("delete", "pod", "main", "raw")
 		require.Eventually(t, func() bool {
 			return onNode(n.ctx, t, node, "grep -c kubernetes.io~flexvolume.*main /proc/self/mountinfo || true") == "0\n"
 		}, patience, time.Second)
+		await.Until(t, patience, func() string {
+			left := onNode(n.ctx, t, node, "ls /dev/mapper")
+			return await.Missing(!strings.Contains(left, "flexlvm-block-"), "still handed out: %s", left)
+		})
 		require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), "ready")
 	})
 }
