@@ -2,18 +2,19 @@
 # Makes sure that this machine has the Debian packages that the test bed needs:
 # installs what is missing if it can, else names all of it.
 #
-# usage: setup.sh [kernel|arm64|browser|prometheus]
+# usage: setup.sh [kernel|arm64|browser|prometheus|fio]
 #   kernel  those that building a kernel needs, in place of the test bed's own
 #   arm64   those that guests for arm64 need
 #   browser those that looking at the page of kubectl flexlvm ui needs
 #   prometheus those that seeing an alert fire needs
+#   fio     those that the bench writes with
 #
 # To add a package, add a line to a list: what apt calls it, then a path that
 # is there once it is installed.
 set -eu
 
 case "${1-}" in
-kernel | arm64 | browser | prometheus) list=$1 ;;
+kernel | arm64 | browser | prometheus | fio) list=$1 ;;
 *) list=bed ;;
 esac
 
@@ -48,6 +49,12 @@ LIST
 prometheus() {
 	cat <<'LIST'
 prometheus         /usr/bin/prometheus
+LIST
+}
+
+fio() {
+	cat <<'LIST'
+fio                /usr/bin/fio
 LIST
 }
 

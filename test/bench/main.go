@@ -1,7 +1,7 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// busy, doors, control, fetch, peers, nfs; the default is all. Those of control can be run alone, too: rates, limits,
+// busy, doors, snapshots, control, fetch, peers, nfs; the default is all. Those of control can be run alone, too: rates, limits,
 // scale, memory.
 package main
 
@@ -33,7 +33,7 @@ import (
 var (
 	quarter = flag.Bool("quarter", false, "fetch a quarter of the data only, on a busy machine")
 	only    = flag.String("fetch.only", "", "fetch only objects of this size, such as \"16 KiB\"")
-	rounds  = flag.Int("rounds", 3, "how often each side of the parts room, busy, fetch and peers runs")
+	rounds  = flag.Int("rounds", 3, "how often each side of the parts room, busy, snapshots, fetch and peers runs")
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
@@ -63,6 +63,7 @@ var parts = []struct {
 		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.MeasureBusy(ctx, *rounds) })
 	}},
 	{name: "doors", take: ofDoors},
+	{name: "snapshots", take: ofSnapshots},
 	{name: "rates", take: ofRates, of: "control"},
 	{name: "limits", take: ofLimits, of: "control"},
 	{name: "scale", take: ofScale, of: "control"},
@@ -147,7 +148,7 @@ func ofRoom(ctx context.Context, measure func(context.Context) ([]string, error)
 // alone, and on a cluster.
 func ofDoors(ctx context.Context, dir string) error {
 	fmt.Println(figure.Header)
-	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/csi": "./cmd/csi", "/inside": "./test/bench/inside"}, "doors"); err != nil {
+	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/csi": "./cmd/csi", "/inside": "./test/bench/inside"}, nil, "doors"); err != nil {
 		return err
 	}
 	lines, err := doors.Measure(ctx, doors.Config{
@@ -221,7 +222,7 @@ func ofNodes(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/inside": "./test/bench/inside", "/peak": "./test/bench/peak"}); err != nil {
+	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/inside": "./test/bench/inside", "/peak": "./test/bench/peak"}, nil); err != nil {
 		return err
 	}
 	fmt.Println(plan)
@@ -253,9 +254,11 @@ func build(ctx context.Context, file, pkg string) error {
 	return nil
 }
 
-// inNode builds programs, and runs the one that is /inside in a virtual node that has them.
-func inNode(ctx context.Context, dir string, programs map[string]string, args ...string) error {
+// inNode builds programs, and runs the one that is /inside in a virtual node that has them, and
+// other files besides.
+func inNode(ctx context.Context, dir string, programs, others map[string]string, args ...string) error {
 	files := map[string]string{}
+	maps.Copy(files, others)
 	for guest, pkg := range programs {
 		files[guest] = filepath.Join(dir, guest)
 		if err := build(ctx, files[guest], pkg); err != nil {
@@ -263,9 +266,9 @@ func inNode(ctx context.Context, dir string, programs map[string]string, args ..
 		}
 	}
 	res, err := vm.Run(ctx, vm.Config{
-		Disks:   []vm.Disk{{Size: 8 << 30, Unsafe: true}, {Size: 8 << 30, Unsafe: true}},
+		Disks:   []vm.Disk{{Size: 64 << 30, Unsafe: true}, {Size: 8 << 30, Unsafe: true}}, // sparse
 		Files:   files,
-		Timeout: 20 * time.Minute,
+		Timeout: 40 * time.Minute,
 	}, vm.Command{Args: append([]string{"/inside"}, args...), Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {
 		return err

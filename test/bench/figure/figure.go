@@ -29,6 +29,14 @@ func (f Figure) String() string {
 	return fmt.Sprintf("| %s | %s | %s | %.2f | ≤ %.2f | %s | %d |", f.Name, round(f.Ours), round(f.Theirs), f.Ratio(), f.Target, verdict, f.Rounds)
 }
 
+// Line is the figure's line in a table of figures that have no target.
+func (f Figure) Line() string {
+	return fmt.Sprintf("| %s | %s | %s | %.2f | %d |", f.Name, round(f.Ours), round(f.Theirs), f.Ratio(), f.Rounds)
+}
+
+// LineHeader is the header of such a table.
+const LineHeader = "| figure | ours (median) | theirs (median) | ratio | rounds |\n|---|---|---|---|---|"
+
 // Header is the table's.
 const Header = "| figure | ours (median) | theirs (median) | ratio | target | | rounds |\n|---|---|---|---|---|---|---|"
 

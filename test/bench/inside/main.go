@@ -1,7 +1,8 @@
 // Inside measures what needs real volumes. `make bench` runs it in a virtual node with
 // two blank disks, /dev/vda and /dev/vdb, the driver at /flexlvm and test/bench/peak at
 // /peak. With the argument doors it compares the two drivers alone, and the CSI driver is at
-// /csi.
+// /csi. With the argument snapshots, and how often each side runs, it measures snapshots and what a
+// writer pays for them and for encryption, and fio is in /fio.
 package main
 
 import (
@@ -38,6 +39,13 @@ func main() {
 			os.Exit(1)
 		}
 		fmt.Println(f)
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "snapshots" {
+		if err := snapshots(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	if err := measure(); err != nil {
