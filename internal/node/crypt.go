@@ -63,6 +63,9 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	if spec.CloneOf != "" || tags.Clone != "" {
 		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
+	if tags.Zeroed > 0 { // through a container that is gone: with another key that is noise
+		return fmt.Errorf("%w: volume %s/%s was zeroed in part, and its container is gone since; no pod has had it: delete its claim, and look at its disk", ErrDamaged, spec.Group, spec.Name)
+	}
 	if err := luks.Format(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
@@ -141,10 +144,14 @@ func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Ta
 		// Unkillable, as LVM: cut short, it would leave half a device.
 		return luks.Open(ctx, e.host.Unkillable, d.Path, cryptName(d, tags), key)
 	}
-	if tags.FSType == volume.Raw {
-		return e.lvm.Alone(ctx, open) // it shows what pods write: see expose
+	if tags.FSType != volume.Raw || tags.State == volume.Creating && tags.Clone == "" {
+		return open()
 	}
-	return open()
+	// It shows what pods have written: see expose. A wrong key does not keep LVM from others.
+	if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
+		return err
+	}
+	return e.lvm.Alone(ctx, open)
 }
 
 func wrongKey(d lvm.Device, err error) error {

@@ -216,11 +216,16 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 	return f, e.format(ctx, spec, f)
 }
 
-// mayHoldData is handedOut, but for a raw block volume whose tags say creating: it becomes ready
-// before it is handed out (handOut).
+// mayHoldData is handedOut, but for a raw block volume whose tags say creating, and its record, too:
+// it becomes ready before it is handed out (handOut). A record that says more, or cannot be read,
+// counts: the tags may have come back from the past.
 func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
 	handed, err := e.handedOut(lv)
-	return handed && (tags.FSType != volume.Raw || tags.State != volume.Creating), err
+	if err != nil || !handed || tags.FSType != volume.Raw || tags.State != volume.Creating {
+		return handed, err
+	}
+	rec, err := e.records.read(lv.Group, lv.Name)
+	return err != nil || rec.State != volume.Creating, err
 }
 
 // lookUp asks LVM for a volume that must exist and that the caller may have.

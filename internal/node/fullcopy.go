@@ -310,6 +310,9 @@ func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.Logica
 // which takes the key, and may take more than one call.
 func (e *Engine) finishRaw(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.LUKS != "" {
+		if tags.Zeroed == 0 { // what was copied would be zeroed
+			return found{}, fmt.Errorf("%w: volume %s/%s is a whole copy, and the tag that says how much of it was copied (%s) is missing; delete its claim, and copy again", ErrDamaged, lv.Group, lv.Name, volume.ZeroedTag(0))
+		}
 		d, err := e.activeDevice(ctx, lv)
 		if err != nil {
 			return found{}, err
