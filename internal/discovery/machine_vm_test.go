@@ -165,6 +165,23 @@ func TestMachineFilesystem(t *testing.T) {
 	require.NoError(t, m.Empty(f))
 	require.Equal(t, "755 0", shell(t, "stat -c '%%a %%u' %s", at))
 	require.DirExists(t, "/etc")
+
+	// Made anew and mounted again in one go, before anybody looks.
+	shell(t, "umount %[1]s; mkfs.ext4 -qF %[2]s; mount %[2]s %[1]s; echo kept >%[1]s/kept", at, disks(t)[0])
+	require.ErrorContains(t, clean(m), "than was found")
+	require.FileExists(t, at+"/kept")
+
+	// A bind mount that is undone leaves a directory of the same file system there.
+	shell(t, "cd %s; mkdir -p src bind/one; echo kept >bind/one/kept; mount --bind src bind/one; touch src/file", at)
+	bound := Class{Name: "bound", Directory: at + "/bind", Files: true, Sharing: BindMounts}
+	part := found1(t, m, bound)
+	require.Empty(t, part.Problem)
+	shell(t, "umount %s/bind/one", at)
+	require.ErrorContains(t, m.Clean(t.Context(), part, bound, Entry{}, noProgress), "another directory or mount")
+	require.ErrorContains(t, DeleteFiles(t.Context(), part, nil, NewPace(0), nobody), "another directory or mount")
+	shell(t, "cd %s; test -e bind/one/kept; test -e src/file; mount --bind src bind/one", at)
+	require.NoError(t, m.Clean(t.Context(), found1(t, m, bound), bound, Entry{}, noProgress))
+	shell(t, "cd %s; test -e bind/one || exit 1; test ! -e src/file; umount bind/one; test -e bind/one/kept", at)
 }
 
 // pattern fills a disk with what is not zero.
