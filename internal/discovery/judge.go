@@ -48,63 +48,89 @@ type Verdict struct {
 // of the disk that lies there, which this node has offered, and whose last PersistentVolume
 // it is, has anything cleaned, unless it was seen bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool) Verdict {
-	out := Verdict{Entry: e}
-	say := func(s State, format string, args ...any) Verdict {
-		out.State, out.Message = s, fmt.Sprintf(format, args...)
-		return out
-	}
 	if v == nil {
 		return judgeFree(found, e)
 	}
-	out.Entry.Offered = false
-	switch {
-	case found == nil:
-		return say(Missing, "PersistentVolume %s was made of %s, and there is nothing at %s; bring it back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
-	case found.Disk == "" || found.Problem != "":
-		return say(Missing, "PersistentVolume %s was made of %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
-	case found.Disk != v.Disk:
-		out.Entry = e // of another disk, which has no PersistentVolume
-		return say(Refused, "another disk is at %s: it is %s, and PersistentVolume %s was made of %s; nothing is done with it", v.Path, found.Disk, v.Name, v.Disk)
+	noted := e
+	noted.Offered = false
+	if found == nil || found.Problem != "" || found.Disk == "" {
+		return judgeMissing(found, noted, v)
 	}
-	out.Entry.Path = found.Path
-	known := e.Volume == "" || e.Volume == v.UID || e.CleanedAfter(e.Volume)
-	switch {
-	case e.CleanedAfter(v.UID) && known && v.Released && v.Delete && v.ClaimUID == e.Claim:
-		return say(Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name)
-	case e.CleanedAfter(v.UID) && (!known || v.Released):
-		return say(Refused, "it was cleaned after PersistentVolume %s, which is there again; was the API server restored from a backup? Delete it", v.Name)
-	case !known:
-		out.Entry = e // of a newer one
-		out.Entry.Offered = false
-		return say(Refused, "it was handed out later than by PersistentVolume %s (%s); was the API server restored from a backup? Nothing is cleaned; delete it once nothing uses it", v.Name, v.UID)
+	if found.Disk != v.Disk {
+		// What is noted is of another disk, which has no PersistentVolume.
+		return say(e, Refused, "another disk is at %s: it is %s, and PersistentVolume %s was made of %s; nothing is done with it", v.Path, found.Disk, v.Name, v.Disk)
 	}
+	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
+		return out
+	}
+	noted.Path = found.Path
 	if !v.Released {
-		out.Entry.Volume, out.Entry.Offset = v.UID, 0
-		if e.Volume != v.UID {
-			out.Entry.Claim = ""
-		}
-		// Somebody may give it to another claim before it is deleted.
-		out.Entry.Cleaned = slices.DeleteFunc(slices.Clone(e.Cleaned), func(uid string) bool { return uid == v.UID })
-		if v.ClaimUID != "" {
-			out.Entry.Claim = v.ClaimUID
-		}
-		return say(Provided, "")
+		return judgeProvided(noted, v)
 	}
-	out.Entry.Volume = v.UID
+	return judgeReleased(noted, v, clean)
+}
+
+func say(noted Entry, s State, format string, args ...any) Verdict {
+	return Verdict{State: s, Message: fmt.Sprintf(format, args...), Entry: noted}
+}
+
+// judgeMissing is Judge where the PersistentVolume's disk cannot be seen.
+func judgeMissing(found *Found, noted Entry, v *Volume) Verdict {
+	if found == nil {
+		return say(noted, Missing, "PersistentVolume %s was made of %s, and there is nothing at %s; bring it back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
+	}
+	return say(noted, Missing, "PersistentVolume %s was made of %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
+}
+
+// judgeOutdated is Judge where the disk was cleaned after the PersistentVolume, or handed out
+// by a later one; false otherwise.
+func judgeOutdated(noted Entry, path string, v *Volume) (Verdict, bool) {
+	last := noted.Volume == "" || noted.Volume == v.UID || noted.CleanedAfter(noted.Volume)
+	here := noted
+	here.Path = path
+	switch {
+	case noted.CleanedAfter(v.UID) && last && v.Released && v.Delete && v.ClaimUID == noted.Claim:
+		return say(here, Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name), true
+	case noted.CleanedAfter(v.UID) && (!last || v.Released):
+		return say(here, Refused, "it was cleaned after PersistentVolume %s, which is there again; was the API server restored from a backup? Delete it", v.Name), true
+	case !last:
+		return say(noted, Refused, "it was handed out later than by PersistentVolume %s (%s); was the API server restored from a backup? Nothing is cleaned; delete it once nothing uses it", v.Name, v.UID), true
+	}
+	return Verdict{}, false
+}
+
+// judgeProvided is Judge where the PersistentVolume is not released.
+func judgeProvided(noted Entry, v *Volume) Verdict {
+	if noted.Volume != v.UID {
+		noted.Claim = ""
+	}
+	noted.Volume, noted.Offset = v.UID, 0
+	// Somebody may give it to another claim before it is deleted.
+	noted.Cleaned = slices.DeleteFunc(slices.Clone(noted.Cleaned), func(uid string) bool { return uid == v.UID })
+	if v.ClaimUID != "" {
+		noted.Claim = v.ClaimUID
+	}
+	return say(noted, Provided, "")
+}
+
+// judgeReleased is Judge where the PersistentVolume is released.
+func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
+	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
+	noted.Volume = v.UID
 	switch {
 	case !v.Delete:
-		return say(Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+		return say(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case v.Deleting:
-		return say(Refused, "somebody has deleted PersistentVolume %s before it was cleaned", v.Name)
+		return say(noted, Refused, "somebody has deleted PersistentVolume %s before it was cleaned", v.Name)
 	case !clean:
-		return say(Kept, "its claim %s is gone, and its class says Keep, or is not discovered any more: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
-	case e.Volume == v.UID && e.Claim != "" && v.ClaimUID != e.Claim:
-		return say(Refused, "PersistentVolume %s was bound to another claim than %s since; nothing is cleaned", v.Name, v.Claim)
-	case e.Offer == 0:
-		return say(Refused, "this node has not noted that it ever offered what PersistentVolume %s was made of (is it another node, or is what it noted lost?); nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name)
+		return say(noted, Kept, "its claim %s is gone, and its class says Keep, or is not discovered any more: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+	case another:
+		return say(noted, Refused, "PersistentVolume %s was bound to another claim than %s since; nothing is cleaned", v.Name, v.Claim)
+	case noted.Offer == 0:
+		return say(noted, Refused, "this node has not noted that it ever offered what PersistentVolume %s was made of (is it another node, or is what it noted lost?); nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name)
 	}
-	out.Entry.Claim = v.ClaimUID
-	return say(Cleaning, "its claim %s is gone", v.Claim)
+	noted.Claim = v.ClaimUID
+	return say(noted, Cleaning, "its claim %s is gone", v.Claim)
 }
 
 // judgeFree is Judge where there is no PersistentVolume.

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func rawTags(state volume.State) volume.Tags {
+func tagsOfRaw(state volume.State) volume.Tags {
 	t := encryptedTags(state, lukstest.UUID)
 	t.FSType = volume.Raw
 	return t
@@ -22,9 +22,9 @@ func rawTags(state volume.State) volume.Tags {
 func TestRecordOfARawBlockVolumeCounts(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	lv, tags := lvm.LogicalVolume{Group: "flexlvm", Name: "a", UUID: "uuid"}, rawTags(volume.Creating)
+	lv, tags := lvm.LogicalVolume{Group: "flexlvm", Name: "a", UUID: "uuid"}, tagsOfRaw(volume.Creating)
 	for state, held := range map[volume.State]bool{volume.Creating: false, volume.Ready: true} {
-		require.NoError(t, e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, rawTags(state))))
+		require.NoError(t, e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tagsOfRaw(state))))
 		handed, err := e.mayHoldData(lv, tags)
 		require.NoError(t, err)
 		require.Equal(t, held, handed, state)
@@ -41,7 +41,7 @@ func TestRecordOfARawBlockVolumeCounts(t *testing.T) {
 func TestNotesOfZeroingThatCannotBe(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	spec, tags := volume.Spec{Group: "flexlvm", Name: "a"}, rawTags(volume.Creating)
+	spec, tags := volume.Spec{Group: "flexlvm", Name: "a"}, tagsOfRaw(volume.Creating)
 	tags.Zeroed = volume.MiB
 	require.ErrorIs(t, e.encrypt(t.Context(), spec, lvm.Device{}, tags, luks.Key{}), ErrDamaged)
 	tags.Zeroed, tags.Clone, tags.Fill = 0, tags.LUKS, volume.FillCopied

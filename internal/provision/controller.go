@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -96,32 +97,24 @@ func Work(ctx context.Context, config Config) error {
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	provisioner := NewProvisioner(Parts{Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given})
+	provisioner := NewProvisioner(Parts{
+		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given,
+	})
 	local, err := newLocalVolumes(config, provisioner, w)
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	var busy sync.WaitGroup
-	c := controller.NewProvisionController(ctx, config.Client, pv.Provisioner, provisioner,
-		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
-			controller.ClaimsInformer(claims),
-			controller.VolumesInformer(w.volumes.ForLibrary()),
-			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
-			controller.ProvisionTimeout(provisionTimeout),
-			controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
-		)...)
+	c := w.library(ctx, config, provisioner, claims)
 	c.ControllerWaitGroup(&busy)
 	w.start(ctx)
 	if !w.sync(ctx) || !inherit(ctx, config.Client, publish.ledger) {
 		return nil // told to end
 	}
-	busy.Go(func() { publish.run(ctx) })
-	busy.Go(func() { grow.Run(ctx) })
-	busy.Go(func() { guard.run(ctx) })
-	busy.Go(func() { discovered.Run(ctx) })
-	busy.Go(func() { local.run(ctx) })
 	loss := config.nodeLoss(events, w.seen())
-	busy.Go(func() { loss.Run(ctx) })
+	for _, run := range []func(context.Context){publish.run, grow.Run, guard.run, discovered.Run, local.run, loss.Run} {
+		busy.Go(func() { run(ctx) })
+	}
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	for _, beside := range config.besides(w.listers(), events, publish.ledger) {
@@ -137,6 +130,18 @@ func Work(ctx context.Context, config Config) error {
 		return err
 	}
 	return nil
+}
+
+// library is the library's loop over claims and PersistentVolumes, with these watches.
+func (w *watches) library(ctx context.Context, config Config, provisioner controller.Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
+	return controller.NewProvisionController(ctx, config.Client, pv.Provisioner, provisioner,
+		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
+			controller.ClaimsInformer(claims),
+			controller.VolumesInformer(w.volumes.ForLibrary()),
+			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
+			controller.ProvisionTimeout(provisionTimeout),
+			controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
+		)...)
 }
 
 // besides are what runs beside the rest.
