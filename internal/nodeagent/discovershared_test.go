@@ -26,6 +26,7 @@ func TestDiscoveredThatAnotherHasIsNotCleaned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, disks := newDiscoveryRig(t)
+			r.offered()
 			other := static("pv-other", change)
 			other.Name = "other"
 			r.api.put(other)
