@@ -196,7 +196,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	metrics := nodeagent.NewMetrics(registry)
 	host, release := programsOfHost(logger, commands.New("", log, metrics.CommandDone))
 	defer release()
-	engine, err := node.New(node.Config{WipeRate: rates.wipe}, host)
+	engine, err := node.New(node.Config{WipeRate: rates.wipe, ZeroRate: rates.wipe}, host)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// Unclaimed reports whether a LocalVolume asks for the volume, and no claim has it yet.
+func Unclaimed(c *persistentvolume.Volume) bool {
+	return c.Declared && !c.Placeholder && (c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumePending)
+}
+
 // Declared returns the volumes that LocalVolumes ask for, in order of their PersistentVolumes'
 // names: those to be made now are not in the inventory, or half made. Once a claim is bound,
 // mounts make them, as all others; an encrypted one its first mount makes in any case.
@@ -18,8 +23,7 @@ func Declared(view View) []persistentvolume.Volume {
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		unclaimed := c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumePending
-		if !c.Declared || !unclaimed || c.Deleting || c.Placeholder || c.Encrypted || c.Undelete || c.CloneOf != "" || c.Kind != volume.Claim || c.Cluster != view.Cluster {
+		if !Unclaimed(c) || c.Deleting || c.Encrypted || c.Undelete || c.CloneOf != "" || c.Kind != volume.Claim || c.Cluster != view.Cluster {
 			continue
 		}
 		group, there := x.group(c)

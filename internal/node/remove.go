@@ -28,6 +28,9 @@ func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
 // ErrInUse: the volume's device is open, in this mount namespace or another.
 var ErrInUse = errors.New("in use")
 
+// ErrNoSpace: the volume's group, or its pool, has not the room that is needed.
+var ErrNoSpace = lvm.ErrNoSpace
+
 // Release changes a volume's state when its PersistentVolume is gone for good: to
 // Unreferenced, so that its space may be reclaimed as d says, or to Retained. The caller
 // is responsible for the evidence. A volume already in that state is left alone. An

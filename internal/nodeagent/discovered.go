@@ -31,26 +31,7 @@ type discoveredCase struct {
 
 // judge decides of all paths, and returns the ledger that follows.
 func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found []discovery.Found, volumes map[string]*corev1.PersistentVolume, twice map[string]string, classes []discovery.Class) (discovery.Ledger, []discoveredCase) {
-	byName := map[string]discovery.Class{}
-	for _, c := range classes {
-		byName[c.Name] = c
-	}
-	var cases []discoveredCase
-	seen := map[string]bool{}
-	for i := range found {
-		f := &found[i]
-		seen[f.Path] = true
-		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class]})
-	}
-	for at, v := range volumes {
-		if !seen[at] {
-			class, there := byName[v.Spec.StorageClassName]
-			if there && path.Dir(at) != class.Directory {
-				class = discovery.Class{}
-			}
-			cases = append(cases, discoveredCase{path: at, object: v, class: class})
-		}
-	}
+	cases := casesOf(found, volumes, classes)
 	for i := range cases {
 		c := &cases[i]
 		id := c.id()
@@ -74,6 +55,31 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found [
 		}
 	}
 	return ledger, cases
+}
+
+// casesOf returns a case for each path: of what was found, and of the PersistentVolumes whose
+// disks were not.
+func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolume, classes []discovery.Class) (cases []discoveredCase) {
+	byName := map[string]discovery.Class{}
+	for _, c := range classes {
+		byName[c.Name] = c
+	}
+	seen := map[string]bool{}
+	for i := range found {
+		f := &found[i]
+		seen[f.Path] = true
+		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class]})
+	}
+	for at, v := range volumes {
+		if !seen[at] {
+			class, there := byName[v.Spec.StorageClassName]
+			if there && path.Dir(at) != class.Directory {
+				class = discovery.Class{}
+			}
+			cases = append(cases, discoveredCase{path: at, object: v, class: class})
+		}
+	}
+	return cases
 }
 
 // undeclared is the verdict where no class of this node has the path.

@@ -1,8 +1,10 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -37,7 +39,8 @@ func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
 	}
 }
 
-// declaredVolumes reports which of the declared volumes are made, and why one is not.
+// declaredVolumes reports which of the declared volumes that no claim has yet are made, and why
+// one is not, in order of their PersistentVolumes' names.
 func declaredVolumes(f observation, failed func(id string) (why string)) (out []flexlvmv1.DeclaredVolume) {
 	made := map[string]bool{}
 	for i := range f.inventory.Volumes {
@@ -47,7 +50,7 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 	}
 	for i := range f.view.PersistentVolumes {
 		c := &f.view.PersistentVolumes[i]
-		if !c.Declared || len(out) == mostDeclaredVolumes {
+		if !eviction.Unclaimed(c) {
 			continue
 		}
 		one := flexlvmv1.DeclaredVolume{Name: c.PV, State: flexlvmv1.DeclaredWaiting}
@@ -61,7 +64,8 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		}
 		out = append(out, one)
 	}
-	return out
+	slices.SortFunc(out, func(a, b flexlvmv1.DeclaredVolume) int { return cmp.Compare(a.Name, b.Name) })
+	return out[:min(len(out), mostDeclaredVolumes)]
 }
 
 // whyNotMade is why a declared volume could not be made the last time; empty if it was not tried.

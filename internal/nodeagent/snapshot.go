@@ -13,7 +13,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
-	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -118,7 +117,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		return
 	}
 	now := d.cfg.Now()
-	if errors.Is(err, lvm.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time) < roomPatience {
+	if errors.Is(err, node.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time) < roomPatience {
 		d.notCopied(ctx, j, err)
 		return
 	}

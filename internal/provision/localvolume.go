@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -152,7 +153,16 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	if err != nil {
 		return saying{}, err
 	}
-	return l.state(o, object), nil
+	say := l.state(o, object)
+	if say.ready && !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
+		// Somebody has replaced the LocalVolume: without it, nothing would give the volume up.
+		now, err := l.api.SetLocalVolumeFinalizers(ctx, o, append(slices.Clone(o.Finalizers), pv.FinalizerLocalVolume))
+		if err != nil {
+			return saying{}, err
+		}
+		now.DeepCopyInto(o)
+	}
+	return say, nil
 }
 
 // make makes the PersistentVolume. One that was there before is not made again.
@@ -195,6 +205,8 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 		say.ready, say.reason, say.message = true, flexlvmv1.LocalVolumeBound, fmt.Sprintf("claim %s is bound to it", claim)
 	case object.DeletionTimestamp != nil || object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
 		say.reason, say.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("PersistentVolume %s was released or deleted, and its node gives the volume up as its reclaim policy says; delete this LocalVolume", object.Name)
+	case claimed(o):
+		say.reason, say.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("a claim was bound to PersistentVolume %s, which may hold its data and is no longer this LocalVolume's; delete this LocalVolume, which leaves it as it is", object.Name)
 	default:
 		made, why := l.made(o.Spec.NodeName, object.Name)
 		if made {
@@ -207,6 +219,13 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 		}
 	}
 	return say
+}
+
+// claimed reports whether a claim was ever seen bound to the volume: from then on it may hold
+// data, whatever a person makes of its PersistentVolume.
+func claimed(o *flexlvmv1.LocalVolume) bool {
+	ready := meta.FindStatusCondition(o.Status.Conditions, flexlvmv1.ConditionReady)
+	return ready != nil && slices.Contains([]string{flexlvmv1.LocalVolumeBound, flexlvmv1.LocalVolumeInUse, flexlvmv1.LocalVolumeReleased}, ready.Reason)
 }
 
 // made reports whether a node says that it has made a volume, or why it has not.
@@ -240,19 +259,17 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (sa
 	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
 		return saying{}, l.letGo(ctx, o) // somebody else's
 	}
-	switch ref := object.Spec.ClaimRef; object.Status.Phase {
-	case corev1.VolumeReleased, corev1.VolumeFailed:
+	switch ref := object.Spec.ClaimRef; {
+	case object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
 		// What was a claim's goes, or stays, as the reclaim policy says.
-		if object.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-			return saying{}, l.letGo(ctx, o)
-		}
-	default:
-		if object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "" {
-			return saying{volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
-		}
-		if err := l.withdraw(ctx, object); err != nil {
-			return saying{}, err
-		}
+		return saying{}, l.letGo(ctx, o)
+	case object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "":
+		return saying{volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
+	case claimed(o) || ref == nil || ref.Namespace != o.Namespace || ref.Name != claimOf(o):
+		return saying{}, l.letGo(ctx, o) // it may hold a claim's data, or a person keeps it for another
+	}
+	if err := l.withdraw(ctx, object); err != nil {
+		return saying{}, err
 	}
 	return saying{volume: name, reason: flexlvmv1.LocalVolumeDeleting, message: "its node gives the volume up"}, nil
 }

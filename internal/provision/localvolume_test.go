@@ -231,9 +231,32 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	require.NotNil(t, b.volume())
 
 	b.become(corev1.VolumeReleased, "claim-uid")
-	reason, _ = b.settle()
-	require.Equal(t, flexlvmv1.LocalVolumeDeleting, reason)
-	require.NotNil(t, b.volume(), "its node deletes it")
+	b.settle()
+	require.Nil(t, b.object)
+	require.NotNil(t, b.volume(), "its node deletes it, or keeps it, as the reclaim policy says")
+
+	b = newLocalBed(t)
+	b.settle()
+	b.become(corev1.VolumeBound, "claim-uid")
+	b.settle()
+	b.become(corev1.VolumeAvailable, "") // a person has the data wait for another claim
+	reason, message = b.settle()
+	require.Equal(t, flexlvmv1.LocalVolumeReleased, reason)
+	require.Contains(t, message, "may hold its data")
+	deleted(b)
+	b.settle()
+	require.Nil(t, b.object)
+	require.NotNil(t, b.volume(), "it may hold what the claim has written")
+
+	b = newLocalBed(t)
+	b.settle()
+	object := b.volume()
+	object.Spec.ClaimRef.Name = "another"
+	require.NoError(t, b.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), object, ""))
+	deleted(b)
+	b.settle()
+	require.Nil(t, b.object)
+	require.NotNil(t, b.volume(), "a person keeps it for another claim")
 
 	b = newLocalBed(t)
 	b.settle()
@@ -247,7 +270,7 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 
 	b = newLocalBed(t)
 	b.settle()
-	object := b.volume()
+	object = b.volume()
 	object.Annotations[pv.AnnotationDeclared] = "other/data"
 	require.NoError(t, b.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), object, ""))
 	deleted(b)
