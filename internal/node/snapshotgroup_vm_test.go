@@ -145,7 +145,7 @@ func TestSnapshotGroup(t *testing.T) {
 	}
 	close(stop)
 	require.NoError(t, <-ended)
-	m.testGroupRefusals(thick, group)
+	m.testGroupRefusals(group)
 	m.testLeftFrozen(s, from)
 	m.unmount(from)
 	m.unmount(to)
@@ -154,7 +154,7 @@ func TestSnapshotGroup(t *testing.T) {
 }
 
 // testGroupRefusals: what fails leaves nothing, and thaws.
-func (m *machine) testGroupRefusals(thick volume.Spec, group []volume.Spec) {
+func (m *machine) testGroupRefusals(group []volume.Spec) {
 	t := m.t
 	require.NoError(t, m.takeGroup(group...))
 	m.clear(group[1].Name)
