@@ -46,6 +46,10 @@ func (b *bed) testStolenDiscovery(t *testing.T) {
 	}
 	good := localVolume("static-good", "/mnt/disks/fast/a")
 	b.refusedSoon(t, "provisioner-discovery.flexlvm.io", create(good))
+	bare := localVolume("static-bare", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) { v.Labels = nil })
+	b.refusedSoon(t, "that the label flexlvm.io/discovered-on says the node of", create(bare))
+	_, err = b.client.CoreV1().PersistentVolumes().Create(ctx, bare, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err, "what others make is theirs, also where there is no VolumeDiscovery")
 	b.kubectl(t, "apply", "-f", example)
 	await.Until(t, longest, func() string {
 		err := create(good)([]string{metav1.DryRunAll})
