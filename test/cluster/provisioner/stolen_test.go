@@ -137,7 +137,7 @@ func (b *bed) testStolenShare(t *testing.T) {
 		"with options":     func(v *corev1.PersistentVolume) { v.Spec.MountOptions = []string{"vers=3"} },
 		"of another name":  func(v *corev1.PersistentVolume) { v.Name = "flexlvm-ds-other" },
 	} {
-		require.ErrorContains(t, share(change), "and those of datasets on NFS", name)
+		require.ErrorContains(t, share(change), "those of datasets on NFS", name)
 	}
 }
 
