@@ -61,7 +61,7 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 			return err
 		}
 		if man.due() {
-			if err := errors.Join(watch(), dev.Sync(), progress(at)); err != nil {
+			if err := noteProgress(dev, at, watch, progress); err != nil {
 				return err
 			}
 		}
@@ -81,6 +81,17 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 	// The kernel is to forget partitions that were on it; what has none does not mind.
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, dev.Fd(), blkReread, 0)
 	return nil
+}
+
+// noteProgress notes how far it has come, once that is on the disk.
+func noteProgress(dev *os.File, at int64, watch Watch, progress func(int64) error) error {
+	if err := watch(); err != nil {
+		return err
+	}
+	if err := dev.Sync(); err != nil {
+		return err
+	}
+	return progress(at)
 }
 
 func eraseOrder(how Erasure) uintptr {

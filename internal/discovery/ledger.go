@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/durable"
 )
 
 // An Entry is what a node remembers of a disk or a file system.
@@ -75,35 +76,12 @@ func ReadLedger(file string) (Ledger, error) {
 
 // Write replaces the file so that a crash leaves the old one or the new.
 func (l Ledger) Write(file string) error {
-	if err := l.write(file); err != nil {
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err == nil {
+		err = durable.ReplaceFile(file, append(text, '\n'))
+	}
+	if err != nil {
 		return fmt.Errorf("write down what is handed out: %w", err)
 	}
 	return nil
-}
-
-func (l Ledger) write(file string) error {
-	text, err := json.MarshalIndent(l, "", "  ")
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -49,9 +49,9 @@ func Prepare(run exec.Interface, roots []*os.File, most time.Duration) (*Hold, e
 	return &Hold{roots: roots, companion: c}, nil
 }
 
-// Freeze freezes them one after the other; once it has returned, none has changed since the last
-// was frozen. Each is written back first, and none is begun with after end. The error is for the first that cannot be frozen, and
-// Thaw thaws those before.
+// Freeze freezes them one after the other, none after end; each is written back first. Once it has
+// returned, none has changed since the last was frozen. The error is about the first that cannot be
+// frozen, and Thaw thaws those before.
 func (h *Hold) Freeze(end time.Time) error {
 	for _, root := range h.roots {
 		if time.Now().After(end) {

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
@@ -211,10 +212,7 @@ func (p Place) replace(source *os.File) error {
 	if err := os.Rename(p.temp(), p.Driver()); err != nil {
 		return fmt.Errorf("put the driver in place: %w", err)
 	}
-	if err := syncDir(p.Dir()); err != nil {
-		return err
-	}
-	return syncDir(p.pluginDir) // the directory may be new as well
+	return durable.SyncDirs(p.Dir(), p.pluginDir) // the directory may be new as well
 }
 
 func fill(temp, source *os.File) error {
@@ -229,16 +227,4 @@ func fill(temp, source *os.File) error {
 		return err
 	}
 	return temp.Sync()
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("flush %s: %w", path, err)
-	}
-	defer func() { _ = dir.Close() }()
-	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("flush %s: %w", path, err)
-	}
-	return nil
 }

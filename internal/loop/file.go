@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -87,7 +88,7 @@ func create(path string, size volume.Bytes) (File, error) {
 	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return File{}, &os.PathError{Op: "link", Path: path, Err: err}
 	}
-	return f, syncDir(dir)
+	return f, durable.SyncDirs(dir)
 }
 
 // hasRoom fails where the whole device does not fit: one that runs out of room below its file
@@ -111,14 +112,6 @@ func sectorOf(fd int) int {
 		return 4096
 	}
 	return 512
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Read returns what the header of a file says, wherever the file was when it was made. It is

@@ -25,11 +25,7 @@ func (h hostTools) disks() ([]volumegroup.Disk, error) {
 			Rotational: d.Rotational, Removable: d.Removable, Remote: d.Remote,
 		})
 	}
-	loops, err := h.attachedLoops()
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range loops {
+	for _, l := range h.attachedLoops() {
 		all = append(all, volumegroup.Disk{ID: l.ID, Path: l.Device, Size: l.Size, Loop: l.Path})
 	}
 	return all, nil
@@ -46,10 +42,7 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 	if err != nil {
 		return nil, err
 	}
-	loops, err := h.attachedLoops()
-	if err != nil {
-		return nil, err
-	}
+	loops := h.attachedLoops()
 	type named struct{ id, path string }
 	byNumber := make(map[uint64]named, len(disks)+len(loops))
 	for _, d := range disks {

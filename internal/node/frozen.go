@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/freeze"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -56,7 +57,7 @@ func (e *Engine) frozenPath() string { return filepath.Join(e.lockDir, frozenFil
 func (e *Engine) replaceFrozen(volumes []frozen) error {
 	text, err := json.Marshal(volumes)
 	if err == nil {
-		err = replaceFile(e.frozenPath(), append(text, '\n'))
+		err = durable.ReplaceFile(e.frozenPath(), append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write down which volumes are frozen: %w", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
@@ -37,23 +38,8 @@ func (e *Engine) writeLedger(l volumegroup.Ledger) error {
 	if err != nil {
 		return fmt.Errorf("write down what disks are taken: %w", err)
 	}
-	if err := replaceFile(filepath.Join(e.stateDir, ledgerFile), append(text, '\n')); err != nil {
+	if err := durable.ReplaceFile(filepath.Join(e.stateDir, ledgerFile), append(text, '\n')); err != nil {
 		return fmt.Errorf("write down what disks are taken: %w", err)
 	}
 	return nil
-}
-
-// replaceFile replaces a file so that a crash leaves the old one or the new, and makes its
-// directory.
-func replaceFile(file string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	if err := writeSynced(file+".new", text); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return err
-	}
-	return syncDirs(filepath.Dir(file))
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/loop"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
@@ -23,16 +24,16 @@ const loopDir, loopSuffix = "loops", ".json"
 // AttachLoops attaches the files of all loop devices on record, as after a boot. The error
 // names each that could not be.
 func (e *Engine) AttachLoops(ctx context.Context) error {
-	all, err := e.loopFiles()
-	if err != nil || len(all) == 0 {
-		return err
+	all, unread := e.loopFiles()
+	if len(all) == 0 {
+		return unread
 	}
 	release, err := e.lockLoops(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	var failed []error
+	failed := []error{unread}
 	for _, f := range all {
 		if _, err := e.attachLoop(f); err != nil {
 			failed = append(failed, err)
@@ -160,7 +161,7 @@ func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 	if err != nil {
 		return f, err
 	}
-	if err := replaceFile(e.loopRecord(f), append(text, '\n')); err != nil {
+	if err := durable.ReplaceFile(e.loopRecord(f), append(text, '\n')); err != nil {
 		return f, fmt.Errorf("record the loop device: %w", err)
 	}
 	e.after("record the loop device")
@@ -200,7 +201,8 @@ func (e *Engine) attachLoop(f loop.File) (loop.Device, error) {
 	return d, err
 }
 
-// loopFiles returns the files on record, in the order of their IDs.
+// loopFiles returns the files on record, in the order of their IDs. The error is about records that
+// cannot be read; the others are returned as well.
 func (e *Engine) loopFiles() ([]loop.File, error) {
 	dir := filepath.Join(e.stateDir, loopDir)
 	entries, err := os.ReadDir(dir)
@@ -211,6 +213,7 @@ func (e *Engine) loopFiles() ([]loop.File, error) {
 		return nil, fmt.Errorf("read what loop devices there are: %w", err)
 	}
 	var all []loop.File
+	var unread []error
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), loopSuffix) {
 			continue // half-written by a process that died
@@ -225,20 +228,18 @@ func (e *Engine) loopFiles() ([]loop.File, error) {
 			err = fmt.Errorf("it is about %q", f.ID)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what loop devices there are: %s: %w; mend it, or remove it if nobody needs that device", file, err)
+			unread = append(unread, fmt.Errorf("read what loop devices there are: %s: %w; mend it, or remove it if nobody needs that device", file, err))
+			continue
 		}
 		all = append(all, f)
 	}
-	return all, nil
+	return all, errors.Join(unread...)
 }
 
 // attachedLoops returns those of the files on record that are attached. One that cannot be
-// read is no device; AttachLoops says why.
-func (e *Engine) attachedLoops() ([]loop.Device, error) {
-	all, err := e.loopFiles()
-	if err != nil {
-		return nil, err
-	}
+// read, or whose record cannot, is no device; AttachLoops says why.
+func (e *Engine) attachedLoops() []loop.Device {
+	all, _ := e.loopFiles()
 	var out []loop.Device
 	for _, f := range all {
 		d, there, err := loop.Attached(f.Path)
@@ -246,5 +247,5 @@ func (e *Engine) attachedLoops() ([]loop.Device, error) {
 			out = append(out, d)
 		}
 	}
-	return out, nil
+	return out
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -102,7 +103,7 @@ func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Ti
 	}
 	// A hyphen cannot begin a volume's name, so this is nobody's record.
 	tmp := filepath.Join(filepath.Dir(file), "-"+filepath.Base(file))
-	if err := writeSynced(tmp, append(b, '\n')); err != nil {
+	if err := durable.WriteFile(tmp, append(b, '\n')); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
 	if !used.IsZero() {
@@ -139,27 +140,7 @@ func (d records) mark(g volume.Group, n volume.Name) error {
 // syncDirs makes what happened to the names in a directory last over a power
 // cut, and the directory itself: the tags that change next are on another disk,
 // and a record that came back from the past would say what is not so any more.
-func syncDirs(dir string) error {
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		f, err := os.Open(d)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeSynced(file string, b []byte) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
-}
+func syncDirs(dir string) error { return durable.SyncDirs(dir, filepath.Dir(dir)) }
 
 // remove forgets a volume. One that has no record is no error.
 func (d records) remove(g volume.Group, n volume.Name) error {

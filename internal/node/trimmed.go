@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/durable"
 )
 
 // trimmedFile holds when volumes were trimmed, in the state directory.
@@ -73,7 +75,7 @@ func (e *Engine) changeTrimmed(ctx context.Context, change func(*trimmed)) (trim
 	if err != nil {
 		return t, fmt.Errorf("write down when volumes were trimmed: %w", err)
 	}
-	if err := replaceFile(filepath.Join(e.stateDir, trimmedFile), append(text, '\n')); err != nil {
+	if err := durable.ReplaceFile(filepath.Join(e.stateDir, trimmedFile), append(text, '\n')); err != nil {
 		return t, fmt.Errorf("write down when volumes were trimmed: %w", err)
 	}
 	return t, nil

@@ -354,7 +354,7 @@ func (s *discoverer) write(next discovery.Ledger) error {
 
 // show is what the NodeStorage says from now on.
 func (s *discoverer) show(all []flexlvmv1.Discovered) {
-	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return compare(a.Path, b.Path) })
+	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return cmp.Compare(a.Path, b.Path) })
 	if len(all) > mostDiscovered {
 		all = all[:mostDiscovered]
 	}

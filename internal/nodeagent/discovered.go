@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +15,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-func compare(a, b string) int { return cmp.Compare(a, b) }
 
 // A discoveredCase is what was decided of one path, and from what.
 type discoveredCase struct {

@@ -1,0 +1,36 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/loop"
+	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// A record that cannot be read keeps neither the other loop devices nor groups on real disks from
+// being looked at; only no new file is made, for nobody knows then which there are.
+func TestOneUnreadableLoopRecord(t *testing.T) {
+	dir := t.TempDir()
+	e, err := New(Config{StateDir: dir, LockDir: dir}, noPrograms(t))
+	require.NoError(t, err)
+	path := filepath.Join(dir, "a.img")
+	made, err := loop.Create(path, volume.GiB)
+	require.NoError(t, err)
+	_, err = e.loopFile(volumegroup.Loop{File: path, Size: volume.GiB})
+	require.NoError(t, err)
+	broken := filepath.Join(dir, loopDir, "loop-broken"+loopSuffix)
+	require.NoError(t, os.WriteFile(broken, []byte("{"), 0o600))
+
+	all, err := e.loopFiles()
+	require.ErrorContains(t, err, broken)
+	require.Equal(t, []loop.File{made}, all)
+	require.Empty(t, e.attachedLoops(), "none is attached, and that is no error")
+	_, err = e.loopFile(volumegroup.Loop{File: filepath.Join(dir, "b.img"), Size: volume.GiB})
+	require.ErrorContains(t, err, "mend it, or remove it")
+	require.NoFileExists(t, filepath.Join(dir, "b.img"))
+}
