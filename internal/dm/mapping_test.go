@@ -89,7 +89,7 @@ func TestMappings(t *testing.T) {
 	raw := Mapping{Name: block, Path: "/dev/mapper/" + block, Number: number(5), Device: number(6)}
 	crypt := Mapping{Name: container, Path: "/dev/mapper/" + container, Number: number(11), UUID: id, Device: number(10)}
 	onCrypt := Mapping{Name: onIt, Path: "/dev/mapper/" + onIt, Number: number(12), Device: number(11)}
-	require.ElementsMatch(t, []Mapping{want, raw, crypt, onCrypt}, all, "those of others are not ours")
+	require.ElementsMatch(t, []Mapping{want, raw, crypt, onCrypt}, all, "mappings of others are left out")
 	m, err = On(s.dir, number(10))
 	require.NoError(t, err)
 	require.Equal(t, crypt, m)

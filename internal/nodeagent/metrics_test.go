@@ -92,7 +92,7 @@ func TestMetricsOfPoolsThatGo(t *testing.T) {
 	}
 }
 
-// A snapshot that may overflow is told of before it does; one that cannot is not.
+// The metric reports how full a snapshot is that may overflow, and nothing of one that cannot.
 func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)

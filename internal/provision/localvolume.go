@@ -186,6 +186,9 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (sayi
 		}
 	}
 	made, err := l.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{})
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		return saying{reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
+	}
 	if err != nil {
 		return saying{}, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
 	}

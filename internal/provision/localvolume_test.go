@@ -3,6 +3,7 @@ package provision_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -261,10 +262,14 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	b = newLocalBed(t)
 	b.settle()
 	b.become(corev1.VolumeAvailable, "")
+	seen := b.volume()
 	deleted(b)
 	b.settle()
 	require.Nil(t, b.volume())
 	require.NotNil(t, b.object)
+	i := slices.IndexFunc(b.client.Actions(), func(a kubetesting.Action) bool { return a.GetVerb() == "delete" })
+	require.Equal(t, &metav1.Preconditions{UID: &seen.UID, ResourceVersion: &seen.ResourceVersion},
+		b.client.Actions()[i].(kubetesting.DeleteAction).GetDeleteOptions().Preconditions, "what was seen, or nothing")
 	b.settle()
 	require.Nil(t, b.object)
 
@@ -277,6 +282,18 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	b.settle()
 	require.Nil(t, b.object)
 	require.NotNil(t, b.volume(), "it is somebody else's")
+}
+
+// What the API server refuses for good is said where the user looks.
+func TestLocalVolumeWhosePersistentVolumeIsRefused(t *testing.T) {
+	b := newLocalBed(t)
+	b.client.PrependReactor("create", "persistentvolumes", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, localPV, errors.New("a policy of the cluster"))
+	})
+	reason, message := b.settle()
+	require.Equal(t, flexlvmv1.LocalVolumeRefused, reason)
+	require.Contains(t, message, "a policy of the cluster")
+	require.Nil(t, b.volume())
 }
 
 // A PersistentVolume that is gone is not made again: its volume may have held data.
