@@ -82,6 +82,7 @@ lint: setup generated ## check the code's and the scripts' form
 	@$(TOOLS)/golangci-lint run ./...
 	@for module in $(MODULES); do (linter="$$(realpath $(TOOLS))/golangci-lint" && cd $$module && "$$linter" run ./...) || exit 1; done
 	@shellcheck $(SCRIPTS)
+	@GOOS=darwin go build -o /dev/null ./cmd/kubectl-flexlvm # which the release's test finds only late
 
 # Some packages are there for tests, so what only tests call is alive. The kernel alone
 # calls the driver's entry point.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 // A Kind is what lies at a path.
@@ -124,7 +125,7 @@ var systems = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", 
 // entriesOf lists the names in the directory of a class. A node without it has none.
 func entriesOf(c Class) ([]string, error) {
 	for _, s := range systems {
-		if Within(c.Directory, s) || Within(s, c.Directory) {
+		if diskid.Within(c.Directory, s) || diskid.Within(s, c.Directory) {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is, holds or lies in %s, which is no place for volumes; give it a directory of its own, such as /mnt/disks", c.Name, c.Directory, s)
 		}
 	}
@@ -277,7 +278,7 @@ func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, 
 	}
 	f.uuids[key] = uuid
 	one.device = d.ID
-	name := nameOf(uuid, one.Root)
+	name := diskid.OfFilesystem(uuid, one.Root)
 	if len(name) > longestDisk {
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and %d are the most; move it up", one.Root, len(name), longestDisk)
 	}
@@ -305,16 +306,11 @@ func mountAt(all []*mountinfo.Info, path string) (at *mountinfo.Info, count int)
 // mountOf returns the mount that a path is on.
 func mountOf(all []*mountinfo.Info, path string) (on *mountinfo.Info) {
 	for _, m := range all {
-		if Within(path, m.Mountpoint) && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
+		if diskid.Within(path, m.Mountpoint) && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
 			on = m
 		}
 	}
 	return on
-}
-
-// Within reports whether a path is another, or lies below it.
-func Within(path, above string) bool {
-	return path == above || strings.HasPrefix(path, strings.TrimSuffix(above, "/")+"/")
 }
 
 // refuseShared refuses what two paths lead to. Of a disk and a partition of it that is the
@@ -328,9 +324,9 @@ func refuseShared(all []Found) {
 			}
 			switch {
 			case a.Problem != "":
-			case PartitionOf(a.device, b.device) && (a.Kind == Device || b.Kind == Device):
+			case diskid.PartitionOf(a.device, b.device) && (a.Kind == Device || b.Kind == Device):
 				a.Problem = fmt.Sprintf("it is on a partition of %s (%s); leave one of them", b.Path, b.Disk)
-			case !PartitionOf(a.Disk, b.Disk) && !PartitionOf(b.Disk, a.Disk) && Overlap(a.Disk, b.Disk),
+			case !diskid.PartitionOf(a.Disk, b.Disk) && !diskid.PartitionOf(b.Disk, a.Disk) && diskid.Overlap(a.Disk, b.Disk),
 				a.Number == b.Number && (a.Kind == Device || b.Kind == Device):
 				a.Problem = fmt.Sprintf("%s leads to the same (%s); leave one of them", b.Path, b.Disk)
 			}

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 // A Machine is the host with its disks.
@@ -96,7 +98,7 @@ func (f *Finder) sameFilesystem(ctx context.Context, found Found) error {
 	if err != nil {
 		return err
 	}
-	if now := nameOf(uuid, found.Root); now != found.Disk {
+	if now := diskid.OfFilesystem(uuid, found.Root); now != found.Disk {
 		return fmt.Errorf("another file system (%s) is there than was found (%s); nothing is deleted", now, found.Disk)
 	}
 	return nil

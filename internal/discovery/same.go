@@ -3,7 +3,6 @@ package discovery
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,42 +24,4 @@ func spotOf(fd int, path string) (spot, error) {
 		return spot{}, errors.New("the kernel does not say which mount it is; it takes Linux 5.8")
 	}
 	return spot{mount: st.Mnt_id, inode: st.Ino}, nil
-}
-
-// Overlap reports whether two disks, as Found.Disk has them, are the same, or one is a part
-// of the other.
-func Overlap(a, b string) bool {
-	if a == "" || b == "" {
-		return false
-	}
-	if a == b || PartitionOf(a, b) || PartitionOf(b, a) {
-		return true
-	}
-	one, oneRoot, oneIs := filesystemOf(a)
-	other, otherRoot, otherIs := filesystemOf(b)
-	return oneIs && otherIs && one == other && (Within(oneRoot, otherRoot) || Within(otherRoot, oneRoot))
-}
-
-// PartitionOf reports whether one disk is a partition of another.
-func PartitionOf(part, whole string) bool {
-	number, there := strings.CutPrefix(part, whole+"-part")
-	return there && whole != "" && number != "" && strings.Trim(number, "0123456789") == ""
-}
-
-// filesystemOf takes Found.Disk of a file system, or of a directory of one, apart.
-func filesystemOf(disk string) (uuid, root string, is bool) {
-	rest, is := strings.CutPrefix(disk, "fs-")
-	uuid, root, part := strings.Cut(rest, ":")
-	if !part {
-		root = "/"
-	}
-	return uuid, root, is
-}
-
-// nameOf is Found.Disk of a file system, or of a directory of one.
-func nameOf(uuid, root string) string {
-	if root == "/" {
-		return "fs-" + uuid
-	}
-	return "fs-" + uuid + ":" + root
 }

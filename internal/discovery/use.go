@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
@@ -21,7 +22,7 @@ import (
 func Unused(f Found, mounts []*mountinfo.Info) error {
 	own := 0
 	for _, m := range mounts {
-		if f.Kind != Device && m.Mountpoint != f.Path && Within(m.Mountpoint, f.Path) {
+		if f.Kind != Device && m.Mountpoint != f.Path && diskid.Within(m.Mountpoint, f.Path) {
 			return fmt.Errorf("%s is mounted in it; unmount that", m.Mountpoint)
 		}
 		if unix.Mkdev(uint32(m.Major), uint32(m.Minor)) != f.Number {
@@ -32,7 +33,7 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 			return fmt.Errorf("it is mounted on %s; unmount that", m.Mountpoint)
 		case m.Mountpoint == f.Path && m.Root == f.Root:
 			own++
-		case Within(m.Root, f.Root):
+		case diskid.Within(m.Root, f.Root):
 			return fmt.Errorf("it is mounted on %s as well; unmount that", m.Mountpoint)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 const (
@@ -282,7 +283,7 @@ func (s *discoverer) classesHere(ctx context.Context, spec *flexlvmv1.VolumeDisc
 		}
 		one := classOf(c)
 		for _, other := range out {
-			if discovery.Within(one.Directory, other.Directory) || discovery.Within(other.Directory, one.Directory) {
+			if diskid.Within(one.Directory, other.Directory) || diskid.Within(other.Directory, one.Directory) {
 				return nil, fmt.Errorf("VolumeDiscovery: classes %s and %s have directories %s and %s on this node, of which one is in the other; give each one of its own", other.Name, one.Name, other.Directory, one.Directory)
 			}
 		}

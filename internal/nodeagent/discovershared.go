@@ -8,6 +8,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
@@ -18,7 +19,7 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 		return out, false
 	}
 	for at, v := range volumes {
-		if discovery.Overlap(v.Annotations[flexlvmv1.AnnotationDisk], c.found.Disk) {
+		if diskid.Overlap(v.Annotations[flexlvmv1.AnnotationDisk], c.found.Disk) {
 			was.Offered = false
 			return discovery.Verdict{State: discovery.Refused, Entry: was, Message: fmt.Sprintf("PersistentVolume %s has this disk at %s; give it that path back", v.Name, at)}, true
 		}
@@ -38,7 +39,7 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 		if other.Name == v.Name || other.Spec.Local == nil {
 			continue
 		}
-		if discovery.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v) {
+		if diskid.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v) {
 			return fmt.Errorf("PersistentVolume %s has it as well (%s); nothing is cleaned before one of them is deleted", other.Name, other.Spec.Local.Path)
 		}
 	}

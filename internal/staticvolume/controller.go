@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
@@ -220,7 +220,7 @@ func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string)
 			continue
 		}
 		disk := v.Annotations[flexlvmv1.AnnotationDisk]
-		if discovery.Overlap(disk, made.Annotations[flexlvmv1.AnnotationDisk]) {
+		if diskid.Overlap(disk, made.Annotations[flexlvmv1.AnnotationDisk]) {
 			return "DiskTaken", fmt.Sprintf("the disk has PersistentVolume %s (%s, %s on node %s); leave it to one path of one node, and delete that only once nobody wants its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
 		}
 		if persistentvolume.SharePath(v, made) {
