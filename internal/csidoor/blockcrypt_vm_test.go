@@ -181,12 +181,52 @@ func TestEncryptedBlockSnapshotKilledAfterEveryStep(t *testing.T) {
 			c.Key = rightKey
 			require.False(t, c.run(t))
 			check(0)
+			b.requireNothingStale(c, thin)
 		})
 	}
 }
 
+// requireNothingStale has one tenant fill what a restored volume has behind its snapshot's content, and go;
+// the next restored volume has the same volume key and, where it is thick, the same place on the disk, and
+// shows nothing of that. Another namespace gets none.
+func (b bed) requireNothingStale(c call, thin bool) {
+	b.t.Helper()
+	const tail = int64(rawGrown - rawSize)
+	place := func() string { return b.sh("lvs --noheadings --segments -o seg_pe_ranges flexlvm-test/restored") }
+	b.sh(fmt.Sprintf("yes %s | head -c %d | dd of=%s bs=1M oflag=seek_bytes seek=%d conv=notrunc,fsync status=none", pattern, tail, c.Target, int64(rawSize)))
+	found := func() string {
+		return b.sh(fmt.Sprintf("echo 3 > /proc/sys/vm/drop_caches; tail -c %d %s | grep -c -a -F -e %s || true", tail, c.Target, pattern))
+	}
+	require.NotEqual(b.t, "0", found())
+	was := place()
+	b.forgetRestored(c)
+
+	thief := c
+	thief.Spec.Namespace = "thief"
+	if thin {
+		require.Contains(b.t, thief.fails(b.t), `belongs to namespace "default", not to "thief"`)
+	} else {
+		require.ErrorContains(b.t, b.engine().MakeClone(b.t.Context(), thief.Spec), `belongs to namespace "default", not to "thief"`)
+		require.NoError(b.t, b.engine().MakeClone(b.t.Context(), c.Spec))
+	}
+	require.False(b.t, c.run(b.t))
+	require.Equal(b.t, was, place())
+	require.Equal(b.t, "0", found())
+	b.sh(fmt.Sprintf("dd if=/dev/zero of=%s bs=4096 count=1 oflag=seek_bytes seek=%d conv=notrunc,fsync status=none", c.Target, int64(rawSize+volume.Block)))
+	require.Equal(b.t, "0", found(), "the rest of a chunk of the pool")
+}
+
 // beginRestore takes away what is restored, and, of a thick snapshot, makes the part of it that takes no key.
 func (b bed) beginRestore(c call, thin bool) {
+	b.t.Helper()
+	b.forgetRestored(c)
+	if !thin {
+		b.dirty()
+		require.NoError(b.t, b.engine().MakeClone(b.t.Context(), c.Spec))
+	}
+}
+
+func (b bed) forgetRestored(c call) {
 	b.t.Helper()
 	b.sh("umount " + c.Target + " 2>/dev/null || true")
 	require.NoError(b.t, b.engine().CloseUnused(b.t.Context()))
@@ -194,8 +234,4 @@ func (b bed) beginRestore(c call, thin bool) {
 		b.sh("lvremove --yes flexlvm-test/restored")
 	}
 	require.NoError(b.t, os.RemoveAll(b.Dir+"/state/volumes/flexlvm-test/restored"))
-	if !thin {
-		b.dirty()
-		require.NoError(b.t, b.engine().MakeClone(b.t.Context(), c.Spec))
-	}
 }

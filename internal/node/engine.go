@@ -76,6 +76,7 @@ type Engine struct {
 	zeroRate            volume.Bytes
 	stateDir, lockDir   string
 	patience, roomRetry time.Duration
+	mostFrozen          time.Duration
 }
 
 // New returns an engine that runs the programs of host.
@@ -122,6 +123,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		zeroRate: cfg.ZeroRate,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
+		mostFrozen: mostFrozen,
 	}, nil
 }
 

@@ -233,7 +233,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	hold, err := freeze.Prepare(e.host.Unkillable, roots, mostFrozen)
+	hold, err := freeze.Prepare(e.host.Unkillable, roots, e.mostFrozen)
 	if err != nil {
 		return errors.Join(err, e.removeFrozen())
 	}
@@ -246,7 +246,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 }
 
 func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error {
-	end := time.Now().Add(mostFrozen)
+	end := time.Now().Add(g.engine.mostFrozen)
 	if err := hold.Freeze(end); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were not taken; LVM is slow on this node, or take fewer together", len(g.members), mostFrozen, len(g.members)-i)
+			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were not taken; LVM is slow on this node, or take fewer together", len(g.members), g.engine.mostFrozen, len(g.members)-i)
 		}
 		g.engine.after("snapshot")
 	}
