@@ -47,7 +47,7 @@ var refusals = map[string]struct {
 		claim: func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 		},
-		event: []string{`dataSource: cloning a claim needs layout "thin", and StorageClass "flexlvm" has "linear"`},
+		event: []string{`dataSource "other": cloning a claim needs layout "thin", and StorageClass "flexlvm" has "linear"`},
 	},
 	"attributes": {
 		claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = ptr("gold") },

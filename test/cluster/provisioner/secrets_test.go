@@ -34,12 +34,13 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	secret := func(namespace, name string) *corev1.SecretReference {
 		return &corev1.SecretReference{Namespace: namespace, Name: name}
 	}
+	mode := corev1.PersistentVolumeFilesystem
 	try := func(of string, publish, expand *corev1.SecretReference, encrypted string) func([]string) error {
 		object := volumeOfHand("evil", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 			Driver: pv.Provisioner, VolumeHandle: "flexlvm/x", VolumeAttributes: map[string]string{"encrypted": encrypted},
 			NodePublishSecretRef: publish, NodeExpandSecretRef: expand,
 		}})
-		object.Spec.StorageClassName = of
+		object.Spec.StorageClassName, object.Spec.VolumeMode = of, &mode
 		object.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data"}
 		return func(dryRun []string) error {
 			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun})
@@ -50,6 +51,8 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	const says = "may only name the Secrets that StorageClass secretive says"
 	b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
 	b.refusedSoon(t, says, try(class.Name, right, secret("default", "shop.data"), "true"))
+	mode = corev1.PersistentVolumeBlock
+	b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
 	// Whatever the class: here there is none of that name, about which the other policy says nothing.
 	const none, only = "nonexistent", "may only create PersistentVolumes of the driver"
 	b.refusedSoon(t, only, try(none, secret("kube-system", "shop.data"), right, "true"))
