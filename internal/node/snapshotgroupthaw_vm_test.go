@@ -103,8 +103,8 @@ func (m *machine) requireNoSnapshots() {
 func (m *machine) testFrozenTooLong(group []volume.Spec, to string) {
 	m.mostFrozen = 3 * time.Second
 	err := m.during("snapshot", group, to, func() {
-		m.requireWritten(to) // while the call has not returned
-		time.Sleep(time.Second)
+		m.requireWritten(to)      // while the call has not returned
+		<-time.After(time.Second) // until no snapshot may follow
 	})
 	m.mostFrozen = mostFrozen
 	require.ErrorContains(m.t, err, "they may be frozen for 3s, in which 1 were not taken")
