@@ -82,7 +82,7 @@ func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error
 // keepShared takes out of what is to give its room back what the base holds, too.
 func (r *run) keepShared(p *plan) {
 	for _, o := range p.fetch {
-		if e, known := r.entries[o.Path]; known && r.isShared(e) {
+		if e, known := r.manifest.entries[o.Path]; known && r.isShared(e) {
 			p.replaced.bytes -= e.Bytes
 			p.replaced.inodes--
 		}
@@ -137,17 +137,15 @@ func (r *run) completeNow(c complete, entries map[string]Entry, bytes int64) {
 // manifest, as any that are fetched.
 func (r *run) link(ctx context.Context, entries []Entry) error {
 	for batch := range slices.Chunk(entries, batchFiles) {
-		lines := make([]any, 0, len(batch))
 		for _, e := range batch {
 			if err := r.linkOne(e); err != nil {
 				return fmt.Errorf("take %s over from the version before: %w", e.Path, err)
 			}
-			lines = append(lines, e)
 		}
 		if err := r.dest.Sync(); err != nil {
 			return err
 		}
-		if err := r.manifest.append(lines...); err != nil {
+		if err := r.manifest.append(batch...); err != nil {
 			return err
 		}
 		for _, e := range batch {

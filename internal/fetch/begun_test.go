@@ -84,7 +84,7 @@ func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
 	entries, err := readManifest(b.version("2", ""))
 	require.NoError(t, err)
 	require.Equal(t, inode(t, b.version("1", "large")), inode(t, b.version("2", "large")))
-	r := &run{dest: dest, entries: entries}
+	r := &run{dest: dest, manifest: manifest{entries: entries}}
 	r.base = &base{root: v.root, from: v.data(1), to: v.data(2)}
 	files := []store.Object{{Path: "large", Size: 1}, {Path: "many/003", Size: 2}}
 	p, err := decide(files, entries, func(e Entry) (bool, error) { return present(dest, e) })

@@ -47,7 +47,7 @@ type finished struct {
 // is renamed and not in the manifest, too.
 type committer struct {
 	dest     *destination.Dir
-	manifest *log
+	manifest manifest
 	progress *Progress
 	now      func() time.Time
 	// refuse is told of files that cannot have their name.
@@ -198,13 +198,13 @@ func (c *committer) enter(files []finished) error {
 	if len(files) == 0 {
 		return nil
 	}
-	lines := make([]any, len(files))
+	entries := make([]Entry, len(files))
 	now := c.now().UTC()
 	for i := range files {
-		files[i].entry.FetchedAt = now
-		lines[i] = files[i].entry
+		entries[i] = files[i].entry
+		entries[i].FetchedAt = now
 	}
-	if err := c.manifest.append(lines...); err != nil {
+	if err := c.manifest.append(entries...); err != nil {
 		return err
 	}
 	for _, f := range files {

@@ -238,9 +238,9 @@ func (b *bed) mustHave(want map[string][]byte) map[string]Entry {
 	d, err := destination.Open(b.dest)
 	require.NoError(b.t, err)
 	defer d.Close()
-	l, entries, err := openManifest(d)
+	m, err := openManifest(d)
 	require.NoError(b.t, err)
-	l.Close()
+	m.Close()
 	got := map[string][]byte{}
 	require.NoError(b.t, filepath.WalkDir(b.dest, func(path string, entry os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(b.dest, path)
@@ -252,13 +252,13 @@ func (b *bed) mustHave(want map[string][]byte) map[string]Entry {
 		}
 		require.True(b.t, entry.Type().IsRegular(), rel)
 		got[rel], err = os.ReadFile(path)
-		require.Contains(b.t, entries, rel)
+		require.Contains(b.t, m.entries, rel)
 		return err
 	}))
 	require.Len(b.t, got, len(want))
 	for path, data := range want {
 		require.Equal(b.t, md5Hex(data), md5Hex(got[path]), path)
 	}
-	require.Len(b.t, entries, len(want), "the manifest says what is there, and nothing else")
-	return entries
+	require.Len(b.t, m.entries, len(want), "the manifest says what is there, and nothing else")
+	return m.entries
 }

@@ -74,12 +74,8 @@ func (r *run) finish(ctx context.Context) error {
 	if err := r.makeIndex(ctx); err != nil {
 		return err
 	}
-	entries, err := readManifest(r.Dest)
-	if err != nil {
-		return err
-	}
 	done := r.summary()
-	done.Contents = contentsOf(entries)
+	done.Contents = contentsOf(r.manifest.entries)
 	data, err := json.Marshal(done)
 	if err != nil {
 		return err

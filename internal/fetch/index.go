@@ -53,19 +53,12 @@ func (r *run) makeIndex(ctx context.Context) error {
 	if c, was := r.wasComplete(); was && revision == "" {
 		revision = c.Revision
 	}
-	entries, err := readManifest(r.Dest)
-	if err != nil {
-		return err
-	}
-	index, missing := indexOf(entries, revision)
+	index, missing := indexOf(r.manifest.entries, revision)
 	if len(missing) > 0 {
-		if missing, err = r.hashAll(ctx, missing); err != nil {
+		if err := r.hashAll(ctx, missing); err != nil {
 			return err
 		}
-		for _, e := range missing {
-			entries[e.Path] = e
-		}
-		index, _ = indexOf(entries, revision)
+		index, _ = indexOf(r.manifest.entries, revision)
 	}
 	_, digest, err := index.Encode()
 	if errors.Is(err, peer.ErrTooLarge) {
@@ -80,27 +73,22 @@ func (r *run) makeIndex(ctx context.Context) error {
 }
 
 // hashAll reads files once more and enters their SHA-256 into the manifest.
-func (r *run) hashAll(ctx context.Context, entries []Entry) ([]Entry, error) {
-	out := slices.Clone(entries)
+func (r *run) hashAll(ctx context.Context, entries []Entry) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range out {
+	for i := range entries {
 		group.Go(func() (err error) {
-			out[i].SHA256, err = r.hashOne(ctx, out[i])
+			entries[i].SHA256, err = r.hashOne(ctx, entries[i])
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return err
 	}
-	lines := make([]any, len(out))
-	for i := range out {
-		lines[i] = out[i]
+	if err := r.manifest.append(entries...); err != nil {
+		return err
 	}
-	if err := r.manifest.append(lines...); err != nil {
-		return nil, err
-	}
-	return out, r.dest.Sync()
+	return r.dest.Sync()
 }
 
 // hashOne returns the SHA-256 of a file that is what came.

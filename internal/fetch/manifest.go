@@ -102,15 +102,38 @@ func (l *log) append(values ...any) error {
 
 func (l *log) Close() { _ = l.file.Close() }
 
-// openManifest reads what is in the destination, by path. A line that makes no
-// sense is worth nothing: its file is fetched again.
-func openManifest(d *destination.Dir) (*log, map[string]Entry, error) {
-	entries := make(map[string]Entry)
-	l, err := openLog(d, destination.ManifestFile, func(line []byte) error {
-		enter(entries, line)
+// manifest is the log of entries. One goroutine at a time uses it.
+type manifest struct {
+	*log
+	// entries are what the log says by now, by path.
+	entries map[string]Entry
+}
+
+// openManifest reads what is in the destination. A line that makes no sense is worth
+// nothing: its file is fetched again.
+func openManifest(d *destination.Dir) (manifest, error) {
+	m := manifest{entries: make(map[string]Entry)}
+	var err error
+	m.log, err = openLog(d, destination.ManifestFile, func(line []byte) error {
+		enter(m.entries, line)
 		return nil
 	})
-	return l, entries, err
+	return m, err
+}
+
+// append writes entries, see log.append.
+func (m manifest) append(entries ...Entry) error {
+	lines := make([]any, len(entries))
+	for i := range entries {
+		lines[i] = &entries[i]
+	}
+	if err := m.log.append(lines...); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		take(m.entries, e)
+	}
+	return nil
 }
 
 // readManifest reads what was fetched into a directory, by path, while others may write
@@ -137,11 +160,15 @@ func readManifest(dir string) (map[string]Entry, error) {
 // enter takes a line of the manifest into account.
 func enter(entries map[string]Entry, line []byte) {
 	var e Entry
-	switch err := json.Unmarshal(line, &e); {
-	case err != nil || checkPath(e.Path) != nil:
-	case e.Deleted:
+	if json.Unmarshal(line, &e) == nil && checkPath(e.Path) == nil {
+		take(entries, e)
+	}
+}
+
+func take(entries map[string]Entry, e Entry) {
+	if e.Deleted {
 		delete(entries, e.Path)
-	default:
+	} else {
 		entries[e.Path] = e
 	}
 }

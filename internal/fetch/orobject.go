@@ -13,7 +13,7 @@ func (r *run) mayBeObject(objects []store.Object) error {
 	if !r.Source.OrObject || len(objects) != 1 || objects[0].Key != r.Source.Object() {
 		return nil
 	}
-	for path := range r.entries {
+	for path := range r.manifest.entries {
 		if path != objects[0].Path {
 			return &store.Error{Err: fmt.Errorf("nothing is there any more below %s but an object of that name, and what was fetched is kept; to have the object, begin with an empty directory", r.Source.URL)}
 		}

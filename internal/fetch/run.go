@@ -64,8 +64,7 @@ type run struct {
 	Config
 	dest      *destination.Dir
 	selection store.Selection
-	manifest  *log
-	entries   map[string]Entry
+	manifest  manifest
 	journal   *journal
 	remains   map[string]*remains
 	progress  *Progress
@@ -119,7 +118,7 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.dest.Close()
-	if r.manifest, r.entries, err = openManifest(r.dest); err != nil {
+	if r.manifest, err = openManifest(r.dest); err != nil {
 		return err
 	}
 	defer r.manifest.Close()
@@ -140,7 +139,7 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := decide(placed.files, r.entries, func(e Entry) (bool, error) { return present(r.dest, e) })
+	p, err := decide(placed.files, r.manifest.entries, func(e Entry) (bool, error) { return present(r.dest, e) })
 	if err != nil {
 		return err
 	}
@@ -161,21 +160,21 @@ func (r *run) completeAlready() bool {
 		return false
 	}
 	total := int64(0)
-	for _, e := range r.entries {
+	for _, e := range r.manifest.entries {
 		if here, err := present(r.dest, e); err != nil || !here {
 			return false
 		}
 		total += e.Bytes
 	}
-	r.count(int64(len(r.entries)), total)
-	for _, e := range r.entries {
+	r.count(int64(len(r.manifest.entries)), total)
+	for _, e := range r.manifest.entries {
 		r.progress.verified(e.Check)
 		r.progress.kept(e.Bytes)
 	}
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
 	r.progress.revised(c.Revision)
-	r.completeNow(c, r.entries, total)
+	r.completeNow(c, r.manifest.entries, total)
 	return true
 }
 

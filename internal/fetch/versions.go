@@ -186,7 +186,7 @@ func isComplete(config Config) (is bool, err error) {
 		return false, err
 	}
 	defer r.dest.Close()
-	if r.entries, err = readManifest(config.Dest); err != nil {
+	if r.manifest.entries, err = readManifest(config.Dest); err != nil {
 		return false, err
 	}
 	return r.completeAlready(), nil

@@ -139,7 +139,7 @@ func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, 
 	defer stop()
 	noOwner := false
 	options.FetchOwner = &noOwner
-	err := b.client.call(ctx, func(core minio.Core) error {
+	err := b.client.call(ctx, func(core *connection) error {
 		for info := range core.ListObjectsIter(ctx, b.source.Bucket, options) {
 			if info.Err != nil {
 				return info.Err

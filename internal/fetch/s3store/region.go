@@ -18,10 +18,10 @@ type client struct {
 	source store.Source
 
 	mu   sync.Mutex
-	core minio.Core
+	core *connection
 }
 
-func (c *client) now() minio.Core {
+func (c *client) now() *connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.core
@@ -29,7 +29,7 @@ func (c *client) now() minio.Core {
 
 // call makes a request, and once more if the server says that the bucket is in another
 // region than it was signed for.
-func (c *client) call(ctx context.Context, request func(minio.Core) error) error {
+func (c *client) call(ctx context.Context, request func(*connection) error) error {
 	core := c.now()
 	err := request(core)
 	region := c.corrected(ctx, core, err)
@@ -50,7 +50,7 @@ func (c *client) call(ctx context.Context, request func(minio.Core) error) error
 
 // corrected is the region that a server asks for; empty if its error is another one. The
 // answer to a HEAD request has no body to tell it, so a listing is asked for instead.
-func (c *client) corrected(ctx context.Context, core minio.Core, err error) string {
+func (c *client) corrected(ctx context.Context, core *connection, err error) string {
 	var response minio.ErrorResponse
 	if !errors.As(err, &response) {
 		return ""

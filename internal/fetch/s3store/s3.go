@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -85,16 +84,16 @@ func New(source store.Source, config Config) (store.Store, error) {
 }
 
 // connect makes the client.
-func (c Config) connect(source store.Source) (minio.Core, error) {
+func (c Config) connect(source store.Source) (*connection, error) {
 	if source.Kind == store.KindPachyderm {
 		if c.Endpoint == "" {
-			return minio.Core{}, errors.New("--endpoint is empty; give the address of Pachyderm's S3 gateway, such as http://pachd:30600")
+			return nil, errors.New("--endpoint is empty; give the address of Pachyderm's S3 gateway, such as http://pachd:30600")
 		}
 		c.Region, c.Style = pachydermRegion, AddressPath
 	}
 	host, secure, err := parseEndpoint(c.Endpoint)
 	if err != nil {
-		return minio.Core{}, err
+		return nil, err
 	}
 	if c.Region == "" {
 		c.Region = environment("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -104,7 +103,7 @@ func (c Config) connect(source store.Source) (minio.Core, error) {
 	}
 	transport, err := web.NewTransport(secure, c.CAFile, c.ReadBuffer)
 	if err != nil {
-		return minio.Core{}, err
+		return nil, err
 	}
 	lookup := minio.BucketLookupAuto
 	switch c.Style {
@@ -114,16 +113,16 @@ func (c Config) connect(source store.Source) (minio.Core, error) {
 		lookup = minio.BucketLookupDNS
 	case AddressAuto, "":
 	default:
-		return minio.Core{}, fmt.Errorf("--address-style %q is not known; it is %s, %s or %s", c.Style, AddressAuto, AddressPath, AddressVirtual)
+		return nil, fmt.Errorf("--address-style %q is not known; it is %s, %s or %s", c.Style, AddressAuto, AddressPath, AddressVirtual)
 	}
 	core, err := minio.NewCore(host, &minio.Options{
 		Creds: c.credentials(source.Kind), Secure: secure, Transport: transport, Region: c.Region,
 		BucketLookup: lookup, MaxRetries: 1,
 	})
 	if err != nil {
-		return minio.Core{}, fmt.Errorf("--endpoint %q: %w", c.Endpoint, err)
+		return nil, fmt.Errorf("--endpoint %q: %w", c.Endpoint, err)
 	}
-	return *core, nil
+	return &connection{Core: *core, transport: transport, bucket: source.Bucket}, nil
 }
 
 // defaultRegion is what to sign for at a host where nobody said it: others than Amazon
@@ -173,7 +172,7 @@ func (b *Bucket) Stat(ctx context.Context, key, version string) (store.Object, s
 	if err != nil {
 		return store.Object{}, store.Sums{}, hint(err)
 	}
-	sums := b.sumsOf(info)
+	sums := b.sumsOf(info.Headers)
 	if c := store.ChooseCheck(sums, info.ETag); c.Kind == store.CheckComposite {
 		// Where it is not told, it can be guessed.
 		sums.PartSize, _ = b.partSize(ctx, store.Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version}, 1)
@@ -183,54 +182,51 @@ func (b *Bucket) Stat(ctx context.Context, key, version string) (store.Object, s
 
 // sumsOf are the checksums in an answer's headers. Those of a multipart upload
 // are of use only if they are of the full object.
-func (b *Bucket) sumsOf(info minio.ObjectInfo) store.Sums {
-	encryption := info.Headers.Get("X-Amz-Server-Side-Encryption")
+func (b *Bucket) sumsOf(header http.Header) store.Sums {
+	encryption := header.Get("X-Amz-Server-Side-Encryption")
 	s := store.Sums{Opaque: b.opaque || encryption != "" && encryption != "AES256" ||
-		info.Headers.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != ""}
-	full := func(sum string) string {
-		if info.ChecksumMode == minio.ChecksumCompositeMode.String() || strings.Contains(sum, "-") {
+		header.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != ""}
+	composite := header.Get("X-Amz-Checksum-Type") == minio.ChecksumCompositeMode.String()
+	full := func(kind minio.ChecksumType) string {
+		sum := header.Get(kind.Key())
+		if composite || strings.Contains(sum, "-") {
 			return ""
 		}
 		return sum
 	}
-	s.CRC64NVME, s.CRC32C, s.CRC32 = full(info.ChecksumCRC64NVME), full(info.ChecksumCRC32C), full(info.ChecksumCRC32)
-	s.SHA256, s.SHA1 = full(info.ChecksumSHA256), full(info.ChecksumSHA1)
+	s.CRC64NVME, s.CRC32C, s.CRC32 = full(minio.ChecksumCRC64NVME), full(minio.ChecksumCRC32C), full(minio.ChecksumCRC32)
+	s.SHA256, s.SHA1 = full(minio.ChecksumSHA256), full(minio.ChecksumSHA1)
 	return s
 }
 
 // Open implements store.Store.
 func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span) (store.Stream, error) {
-	options := minio.GetObjectOptions{VersionID: object.Version}
-	options.Set("x-amz-checksum-mode", "ENABLED")
+	header := http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}
 	whole := part.Length == object.Size
 	if !whole {
-		if err := options.SetRange(part.Offset, part.End()-1); err != nil {
-			return store.Stream{}, err
-		}
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", part.Offset, part.End()-1))
 	}
 	if object.ETag != "" && !strings.HasPrefix(object.ETag, "W/") { // a weak one matches nothing
-		if err := options.SetMatchETag(object.ETag); err != nil {
-			return store.Stream{}, err
-		}
+		header.Set("If-Match", `"`+object.ETag+`"`)
 	}
-	body, info, header, err := b.get(ctx, object, part, options)
+	a, err := b.get(ctx, object, part, header)
 	if err != nil {
 		return store.Stream{}, hint(err)
 	}
-	s := store.Stream{Body: body, Size: info.Size}
-	if info.Size < 0 { // an answer without a length shows at its end how long it is
+	s := store.Stream{Body: a.body, Size: a.size()}
+	if s.Size < 0 { // an answer without a length shows at its end how long it is
 		s.Size = object.Size
 	}
 	if !whole {
-		err = checkRange(&s, header, part)
+		err = checkRange(&s, a.header, part)
 	} else {
-		s.Sums = b.sumsOf(info)
+		s.Sums = b.sumsOf(a.header)
 	}
-	if err == nil && info.ETag != object.ETag && object.ETag != "" {
+	if err == nil && a.etag() != object.ETag && object.ETag != "" {
 		err = store.ErrChanged
 	}
 	if err != nil {
-		_ = body.Close()
+		_ = a.body.Close()
 		return store.Stream{}, err
 	}
 	return s, nil
@@ -242,7 +238,7 @@ const packed = "Accept-Encoding"
 // stat asks for an object. A server that would unpack it does not say how long it is.
 func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectOptions) (info minio.ObjectInfo, err error) {
 	try := func() error {
-		return b.client.call(ctx, func(core minio.Core) (err error) {
+		return b.client.call(ctx, func(core *connection) (err error) {
 			info, err = core.StatObject(ctx, b.source.Bucket, key, options)
 			return err
 		})
@@ -257,30 +253,32 @@ func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectO
 // get begins to read an object as it is stored. Some servers unpack what was stored packed
 // unless they are asked not to, and then what comes has another length than they listed,
 // and no ranges. Others would pack anything if they were asked, so that is the second try.
-func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, options minio.GetObjectOptions) (body io.ReadCloser, info minio.ObjectInfo, header http.Header, err error) {
-	try := func() error {
-		return b.client.call(ctx, func(core minio.Core) (err error) {
-			body, info, header, err = core.GetObject(ctx, b.source.Bucket, object.Key, options)
+func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, header http.Header) (answer, error) {
+	try := func() (a answer, err error) {
+		err = b.client.call(ctx, func(c *connection) (err error) {
+			a, err = c.get(ctx, object.Key, object.Version, header)
 			return err
 		})
+		return a, err
 	}
-	if err = try(); err != nil || info.ETag != object.ETag && object.ETag != "" {
-		return body, info, header, err
+	first, err := try()
+	if err != nil || first.etag() != object.ETag && object.ETag != "" {
+		return first, err
 	}
 	whole := part.Length == object.Size
-	if whole && info.Size == object.Size || !whole && header.Get("Content-Range") != "" {
-		return body, info, header, nil
+	if whole && first.size() == object.Size || !whole && first.header.Get("Content-Range") != "" {
+		return first, nil
 	}
-	first, firstInfo, firstHeader := body, info, header
-	options.Set(packed, "gzip")
-	if err = try(); err == nil && (info.Size == object.Size || header.Get("Content-Range") != "") {
-		_ = first.Close()
-		return body, info, header, nil
+	header.Set(packed, "gzip")
+	second, err := try()
+	if err == nil && (second.size() == object.Size || second.header.Get("Content-Range") != "") {
+		_ = first.body.Close()
+		return second, nil
 	}
 	if err == nil {
-		_ = body.Close()
+		_ = second.body.Close()
 	}
-	return first, firstInfo, firstHeader, nil
+	return first, nil
 }
 
 // checkRange makes sure that an answer holds the range that was asked for, and

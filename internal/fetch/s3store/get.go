@@ -1,0 +1,159 @@
+package s3store
+
+import (
+	"context"
+	"encoding/xml"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+)
+
+// connection is minio's client of a server and, for objects, one that takes a quarter of its
+// processor time to prepare a request and to read the answer's headers: where objects are
+// small, that is much of what they cost.
+type connection struct {
+	minio.Core
+	transport http.RoundTripper
+	bucket    string
+
+	mu  sync.Mutex
+	at  *location
+	key signingKey
+}
+
+// location is where the objects of a bucket are.
+type location struct {
+	// bucket is the URL to which an object's key is appended.
+	bucket url.URL
+	// region is what requests are signed for; empty if minio's client signs them in another
+	// way than sign does.
+	region string
+}
+
+// answer is one with an object, or with a part of it.
+type answer struct {
+	body   io.ReadCloser
+	header http.Header
+}
+
+// size is how many bytes come; negative if that shows at their end.
+func (a answer) size() int64 {
+	n, err := strconv.ParseInt(a.header.Get("Content-Length"), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// etag is without its quotes, as in listings.
+func (a answer) etag() string {
+	return strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Etag"), `"`), `"`)
+}
+
+// get begins to read an object. Its header is what to ask for beside it.
+func (c *connection) get(ctx context.Context, key, version string, header http.Header) (answer, error) {
+	value, err := c.GetCreds()
+	if err != nil {
+		return answer{}, err
+	}
+	at := &location{}
+	if value.SignerType.IsV4() && value.AccessKeyID != "" && value.SecretAccessKey != "" {
+		if at, err = c.locate(ctx); err != nil {
+			return answer{}, err
+		}
+	}
+	if at.region == "" {
+		return c.getByClient(ctx, key, version, header)
+	}
+	request := at.request(ctx, key, version, header)
+	c.sign(request, value, at.region, time.Now())
+	response, err := c.transport.RoundTrip(request)
+	if err != nil {
+		return answer{}, &url.Error{Op: "Get", URL: request.URL.String(), Err: err}
+	}
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusPartialContent {
+		return answer{}, errorOf(response, c.bucket, key)
+	}
+	return answer{response.Body, response.Header}, nil
+}
+
+// getByClient is get by minio's client.
+func (c *connection) getByClient(ctx context.Context, key, version string, header http.Header) (answer, error) {
+	options := minio.GetObjectOptions{VersionID: version}
+	for name := range header {
+		options.Set(name, header.Get(name))
+	}
+	body, _, got, err := c.GetObject(ctx, c.bucket, key, options)
+	return answer{body, got}, err
+}
+
+// locate asks minio's client, which knows whether the bucket's name belongs into the host's or
+// into the path, and the region: a URL that it has signed tells both.
+func (c *connection) locate(ctx context.Context) (*location, error) {
+	c.mu.Lock()
+	at := c.at
+	c.mu.Unlock()
+	if at != nil {
+		return at, nil
+	}
+	const key = "key"
+	signed, err := c.PresignedGetObject(ctx, c.bucket, key, time.Minute, nil)
+	if err != nil {
+		return nil, err
+	}
+	at = &location{bucket: url.URL{Scheme: signed.Scheme, Host: signed.Host, Path: strings.TrimSuffix(signed.Path, key)}}
+	// …/20260102/eu-central-1/s3/aws4_request
+	scope := strings.Split(signed.Query().Get("X-Amz-Credential"), "/")
+	if n := len(scope); n >= 5 && scope[n-2] == service {
+		at.region = scope[n-3]
+	}
+	c.mu.Lock()
+	c.at = at
+	c.mu.Unlock()
+	return at, nil
+}
+
+// request asks for an object.
+func (l *location) request(ctx context.Context, key, version string, header http.Header) *http.Request {
+	at := l.bucket
+	at.Path += key
+	at.RawPath = s3utils.EncodePath(at.Path)
+	if version != "" {
+		at.RawQuery = "versionId=" + strings.ReplaceAll(url.QueryEscape(version), "+", "%20")
+	}
+	request := &http.Request{Method: http.MethodGet, URL: &at, Host: at.Host, Header: header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	return request.WithContext(ctx)
+}
+
+// mostOfAnError is how much of an answer with an error is read, in bytes.
+const mostOfAnError = 1 << 20
+
+// errorOf returns the error that an answer tells, as minio's client has it.
+func errorOf(response *http.Response, bucket, key string) error {
+	defer func() { _ = response.Body.Close() }() // it was only read
+	e := minio.ErrorResponse{}
+	text, _ := io.ReadAll(io.LimitReader(response.Body, mostOfAnError)) // what is not XML is told by the status
+	if xml.Unmarshal(text, &e) != nil || e.Code == "" {
+		e = minio.ErrorResponse{Code: response.Status, Message: response.Status}
+		switch response.StatusCode {
+		case http.StatusNotFound:
+			e.Code = minio.NoSuchKey
+		case http.StatusForbidden:
+			e.Code = minio.AccessDenied
+		case http.StatusPreconditionFailed:
+			e.Code = minio.PreconditionFailed
+		}
+	}
+	e.StatusCode, e.BucketName, e.Key = response.StatusCode, bucket, key
+	if e.Region = strings.TrimSpace(e.Region); e.Region == "" {
+		e.Region = response.Header.Get("X-Amz-Bucket-Region")
+	}
+	return e
+}
