@@ -28,6 +28,9 @@ type Discovered struct {
 	// PersistentVolumeUID is that of the PersistentVolume.
 	// +optional
 	PersistentVolumeUID string `json:"persistentVolumeUID,omitempty"`
+	// ClaimUID is that of the claim after which it was cleaned, where it is Cleaned.
+	// +optional
+	ClaimUID string `json:"claimUID,omitempty"`
 	// Message says why in words.
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -61,6 +61,7 @@ type LocalVolumeSpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="claimName has to be what a claim can be called: lower-case letters, digits, - and ., with a letter or a digit at either end of each part"
 	ClaimName string `json:"claimName,omitempty"`
 	// AccessModes of the volume.
 	//
@@ -69,6 +70,8 @@ type LocalVolumeSpec struct {
 	// +kubebuilder:default={ReadWriteOnce}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:XValidation:rule="self.all(m, m in ['ReadWriteOnce', 'ReadOnlyMany', 'ReadWriteOncePod'])",message="accessModes may hold ReadWriteOnce, ReadOnlyMany and ReadWriteOncePod: a local volume is on one node"
+	// +kubebuilder:validation:XValidation:rule="!('ReadWriteOncePod' in self) || size(self) == 1",message="ReadWriteOncePod excludes all other accessModes; give it alone, or leave it out"
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
 	// VolumeMode is Filesystem or Block.
 	//
@@ -115,8 +118,6 @@ const (
 	LocalVolumeGone = "Gone"
 	// LocalVolumeInUse: it is deleted, and its claim is still bound to the volume.
 	LocalVolumeInUse = "InUse"
-	// LocalVolumeDeleting: it is deleted, and its volume is being given up.
-	LocalVolumeDeleting = "Deleting"
 )
 
 // DeclaredVolume is a volume that a LocalVolume asks for, on its node.

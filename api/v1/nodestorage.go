@@ -122,6 +122,9 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Discovered []Discovered `json:"discovered,omitempty"`
+	// DiscoveredFrom is the VolumeDiscovery that Discovered follows from, as UID/GENERATION.
+	// +optional
+	DiscoveredFrom string `json:"discoveredFrom,omitempty"`
 	// DeclaredVolumes are the volumes that LocalVolumes ask for on this node, at most 256.
 	// +listType=map
 	// +listMapKey=name

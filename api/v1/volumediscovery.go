@@ -1,7 +1,10 @@
 package v1
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // VolumeDiscovery says which file systems and disks that are there already become
@@ -134,6 +137,21 @@ type DiscoveryClass struct {
 	// +kubebuilder:validation:MaxItems=32
 	NodeLabels []string `json:"nodeLabels,omitempty"`
 }
+
+// Selects reports whether the class is for a node with these labels.
+func (c *DiscoveryClass) Selects(node map[string]string) (bool, error) {
+	if c.NodeSelector == nil {
+		return true, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(c.NodeSelector)
+	if err != nil {
+		return false, err
+	}
+	return selector.Matches(labels.Set(node)), nil
+}
+
+// Version tells what a VolumeDiscovery says from what it said before, or another of its name.
+func (d *VolumeDiscovery) Version() string { return fmt.Sprintf("%s/%d", d.UID, d.Generation) }
 
 // Values of a DiscoveryClass.
 const (

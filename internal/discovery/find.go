@@ -91,19 +91,20 @@ type Finder struct {
 }
 
 // Find returns what lies in the directories of the classes, in the order of the paths.
-// What is refused is among it, with the reason.
-func (f *Finder) Find(ctx context.Context, classes []Class) ([]Found, error) {
+// What is refused is among it, with the reason. unseen says why a class, by its name, could not
+// be looked at: of what it has nothing is known, and nothing is returned.
+func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen map[string]error, err error) {
 	mounts, err := f.Host.Mounts()
 	if err != nil {
-		return nil, fmt.Errorf("discover volumes: read the mounts: %w", err)
+		return nil, nil, fmt.Errorf("discover volumes: read the mounts: %w", err)
 	}
 	asked := f.uuids
-	f.uuids = map[string]string{}
-	var all []Found
+	f.uuids, unseen = map[string]string{}, map[string]error{}
 	for _, c := range classes {
 		entries, err := entriesOf(c)
 		if err != nil {
-			return nil, err
+			unseen[c.Name] = err
+			continue
 		}
 		for _, name := range entries {
 			one := Found{Class: c.Name, Path: filepath.Join(c.Directory, name)}
@@ -115,7 +116,7 @@ func (f *Finder) Find(ctx context.Context, classes []Class) ([]Found, error) {
 	}
 	refuseShared(all)
 	slices.SortFunc(all, func(a, b Found) int { return strings.Compare(a.Path, b.Path) })
-	return all, nil
+	return all, unseen, nil
 }
 
 // systems are directories in which, and above which, no class may look: what lies there

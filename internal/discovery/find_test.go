@@ -70,8 +70,9 @@ func (p *place) find(change ...func(*Class)) map[string]Found {
 	for _, f := range change {
 		f(&c)
 	}
-	all, err := p.finder.Find(p.t.Context(), []Class{c})
+	all, unseen, err := p.finder.Find(p.t.Context(), []Class{c})
 	require.NoError(p.t, err)
+	require.Empty(p.t, unseen)
 	out := map[string]Found{}
 	for _, f := range all {
 		out[filepath.Base(f.Path)] = f
@@ -150,23 +151,32 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 	}
 }
 
-// What cannot be looked at is an error, and no absence; a node without the directory has none.
-func TestFindOfDirectoriesThatLead(t *testing.T) {
+// A class that cannot be looked at is no absence, and keeps no other from being looked at; a
+// node without the directory has none.
+func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 	p := newPlace(t)
 	at := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(p.dir, at))
-	_, err := p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: at}})
-	require.ErrorContains(t, err, "leads over a link to "+p.dir)
-	for _, of := range []string{"/", "/var/lib", "/var/lib/kubelet/pods", "/var/lib/flexlvm", "/proc/1", "/dev", "/dev/mapper"} {
-		_, err = p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: of}})
-		require.ErrorContains(t, err, "directory "+of+" is, holds or lies in /", of)
-	}
-	none, err := p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: "/there/is/none"}})
-	require.NoError(t, err)
-	require.Empty(t, none)
 	p.make("a")
-	_, err = p.finder.Find(t.Context(), []Class{{Name: "fast", Directory: p.dir, Pattern: "[a"}})
-	require.ErrorContains(t, err, `namePattern "[a"`)
+	good := Class{Name: "good", Directory: p.dir}
+	problem := func(bad Class) error {
+		bad.Name = "bad"
+		found, unseen, err := p.finder.Find(t.Context(), []Class{bad, good})
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, "good", found[0].Class)
+		require.NoError(t, unseen["good"])
+		return unseen["bad"]
+	}
+	require.ErrorContains(t, problem(Class{Directory: at}), "leads over a link to "+p.dir)
+	require.ErrorContains(t, problem(Class{Directory: p.dir, Pattern: "[a"}), `namePattern "[a"`)
+	for _, of := range []string{"/", "/var/lib", "/var/lib/kubelet/pods", "/var/lib/flexlvm", "/proc/1", "/dev", "/dev/mapper"} {
+		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, holds or lies in /", of)
+	}
+	require.NoError(t, problem(Class{Directory: "/there/is/none"}))
+	p.finder.Host.Mounts = func() ([]*mountinfo.Info, error) { return nil, errors.New("no mounts") }
+	_, _, err := p.finder.Find(t.Context(), []Class{good})
+	require.ErrorContains(t, err, "no mounts")
 }
 
 func TestUnused(t *testing.T) {

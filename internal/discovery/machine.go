@@ -26,8 +26,8 @@ func NewMachine(run exec.Interface, bytes, files int64, users func(device string
 	return &Machine{run: run, finder: Finder{Host: OnHost(run)}, bytes: NewPace(bytes), files: NewPace(files), users: users}
 }
 
-// Find returns what lies in the directories of the classes.
-func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, error) {
+// Find returns what lies in the directories of the classes, as Finder.Find does.
+func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, map[string]error, error) {
 	return m.finder.Find(ctx, classes)
 }
 

@@ -94,7 +94,8 @@ func disks(t *testing.T) []string {
 // found1 finds the one entry of a directory.
 func found1(t *testing.T, m *Machine, c Class) Found {
 	t.Helper()
-	all, err := m.Find(t.Context(), []Class{c})
+	all, unseen, err := m.Find(t.Context(), []Class{c})
+	require.Empty(t, unseen)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	return all[0]

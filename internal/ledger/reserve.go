@@ -25,6 +25,8 @@ type Want struct {
 type NoRoom struct {
 	Node string
 	Why  string
+	// Short: it is a matter of what is free, so Why changes with whatever changes that.
+	Short bool
 }
 
 func (e *NoRoom) Error() string {
@@ -59,16 +61,16 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 	}
 	a := l.account(label)
 	if why := a.unfit(wants); why != "" {
-		return nil, touched, &NoRoom{node, why}
+		return nil, touched, &NoRoom{Node: node, Why: why}
 	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
 		p, there := a.pools[in]
 		if !there {
-			return nil, touched, &NoRoom{node, fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
+			return nil, touched, &NoRoom{Node: node, Why: fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
 		}
 		if p.closed != "" {
-			return nil, touched, &NoRoom{node, fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
+			return nil, touched, &NoRoom{Node: node, Why: fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
 		}
 		_, largest := l.need(wants, in, p.extent)
 		room, kept := l.room(a, in), a.kept(p, in, reads)
@@ -84,7 +86,7 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
-			return nil, touched, &NoRoom{node, why}
+			return nil, touched, &NoRoom{Node: node, Why: why, Short: true}
 		}
 		uuids[in] = p.uuid
 	}

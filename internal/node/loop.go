@@ -128,14 +128,14 @@ func straight(file string) error {
 
 // loopFile returns the file, which it makes and puts on record unless that was done.
 func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
-	known, err := e.loopFiles()
-	if err != nil {
-		return loop.File{}, err
-	}
+	known, unread := e.loopFiles()
 	for _, f := range known {
 		if f.Path == want.File {
 			return f, sameSize(f, want)
 		}
+	}
+	if unread != nil {
+		return loop.File{}, fmt.Errorf("no other file is made or recorded meanwhile: %w", unread) // it may be about this one
 	}
 	f, err := loop.Read(want.File)
 	if errors.Is(err, os.ErrNotExist) {

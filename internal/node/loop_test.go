@@ -30,6 +30,8 @@ func TestOneUnreadableLoopRecord(t *testing.T) {
 	require.ErrorContains(t, err, broken)
 	require.Equal(t, []loop.File{made}, all)
 	require.Empty(t, e.attachedLoops(), "none is attached, and that is no error")
+	_, err = e.loopFile(volumegroup.Loop{File: path, Size: 64 * volume.MiB})
+	require.NoError(t, err, "its own record can be read")
 	_, err = e.loopFile(volumegroup.Loop{File: filepath.Join(dir, "b.img"), Size: 64 * volume.MiB})
 	require.ErrorContains(t, err, "mend it, or remove it")
 	require.NoFileExists(t, filepath.Join(dir, "b.img"))

@@ -116,7 +116,7 @@ func (d *Daemon) attachLoops(ctx context.Context) {
 // and keeps the round from nothing: volumes have no need of it.
 func (d *Daemon) declare(ctx context.Context) {
 	s := d.declared
-	if s == nil || !s.watch.HasSynced() {
+	if s == nil || !s.watch.HasSynced() || !d.discoverer.hasLooked() {
 		return
 	}
 	shown, now := s.shown(), d.cfg.Now()
@@ -133,6 +133,10 @@ func (d *Daemon) declare(ctx context.Context) {
 	var outcomes []volumegroup.Outcome
 	if len(all) > 0 {
 		outcomes, err = d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, one volumegroup.Declaration) error {
+			if !d.discoverer.disksSeen().Equal(one.Discovered) {
+				s.seen = "" // look again
+				return errors.New("the disks that are volumes as they are have changed meanwhile and are looked at again")
+			}
 			return d.confirmDeclared(ctx, seen, one.Name)
 		})
 	}
@@ -166,13 +170,16 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 	}
 	objects := map[string]*flexlvmv1.VolumeGroup{}
 	var all []volumegroup.Declaration
+	discovered := d.discoverer.disksSeen()
 	for i := range shown {
 		o := &shown[i]
 		if !selects(o, self) {
 			continue
 		}
 		objects[o.Name] = o
-		all = append(all, declarationOf(o))
+		one := declarationOf(o)
+		one.Discovered = discovered
+		all = append(all, one)
 	}
 	if err := d.markReported(ctx, all); err != nil {
 		return nil, nil, err

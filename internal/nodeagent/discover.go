@@ -12,14 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
-	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 const (
@@ -34,8 +31,9 @@ const (
 
 // Disks is the machine, for what is discovered: discovery.Machine, in production.
 type Disks interface {
-	// Find returns what lies in the directories of the classes.
-	Find(ctx context.Context, classes []discovery.Class) ([]discovery.Found, error)
+	// Find returns what lies in the directories of the classes, and why a class, by its name,
+	// cannot be looked at.
+	Find(ctx context.Context, classes []discovery.Class) ([]discovery.Found, map[string]error, error)
 	// Offerable fails if something belongs to somebody.
 	Offerable(ctx context.Context, f discovery.Found) error
 	// Empty fails unless nothing is left in it.
@@ -60,6 +58,7 @@ type discoverer struct {
 	known   bool   // shown is what this process has found
 	failure string // why it could not look the last time; empty if it could
 	shown   []flexlvmv1.Discovered
+	of      string // the version of the VolumeDiscovery that shown follows from
 	ledger  discovery.Ledger
 	jobs    map[string]*cleaning // by disk
 	failed  map[string]string    // why the last cleaning of a disk ended
@@ -109,19 +108,19 @@ func (s *discoverer) kick() { notify(s.kicks) }
 
 // report is what was found, or what an earlier process has said. While nobody can look, nothing
 // in it says that a PersistentVolume may be made or deleted.
-func (s *discoverer) report(was []flexlvmv1.Discovered) []flexlvmv1.Discovered {
+func (s *discoverer) report(was flexlvmv1.NodeStorageStatus) (all []flexlvmv1.Discovered, of string) {
 	if s == nil {
-		return was
+		return was.Discovered, was.DiscoveredFrom
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.known && s.failure == "":
-		return s.shown
+		return s.shown, s.of
 	case s.known:
-		return withheld(s.shown, "it cannot be looked at: "+s.failure)
+		return withheld(s.shown, "it cannot be looked at: "+s.failure), s.of
 	}
-	return withheld(was, cmp.Or(s.failure, "the node daemon has just begun, and has not looked at it yet"))
+	return withheld(was.Discovered, cmp.Or(s.failure, "the node daemon has just begun, and has not looked at it yet")), was.DiscoveredFrom
 }
 
 // withheld returns what was said, without what the provisioner acts on.
@@ -206,10 +205,10 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	volumes, twice := s.persistentVolumes()
 	if spec == nil && len(volumes) == 0 {
 		s.stopOthers(nil)
-		s.show(nil)
+		s.show(nil, "")
 		return nil
 	}
-	classes, err := s.classesHere(ctx, spec)
+	view, err := s.view(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -217,15 +216,12 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.disks.Find(ctx, classes)
-	if err != nil {
-		return err
-	}
-	next, cases := s.judge(ctx, ledger, found, volumes, twice, classes)
+	next, cases := s.judge(ctx, ledger, view, volumes, twice)
 	if err := s.remember(next); err != nil {
 		return err
 	}
-	s.carryOut(ctx, all, cases)
+	s.announceUnseen(ctx, view)
+	s.carryOut(ctx, all, cases, view)
 	return nil
 }
 
@@ -257,59 +253,6 @@ func (s *discoverer) persistentVolumes() (all map[string]*corev1.PersistentVolum
 		all[at] = v
 	}
 	return all, twice
-}
-
-// classesHere are those that select this node. Directories that lie in one another are an
-// error: nobody can tell then whose what is.
-func (s *discoverer) classesHere(ctx context.Context, spec *flexlvmv1.VolumeDiscovery) ([]discovery.Class, error) {
-	if spec == nil {
-		return nil, nil
-	}
-	self, err := s.d.api.Node(ctx, s.d.cfg.Node)
-	if err != nil {
-		return nil, err
-	}
-	var out []discovery.Class
-	for i := range spec.Spec.Classes {
-		c := &spec.Spec.Classes[i]
-		if c.NodeSelector != nil {
-			selector, err := metav1.LabelSelectorAsSelector(c.NodeSelector)
-			if err != nil {
-				return nil, fmt.Errorf("VolumeDiscovery: class %s: nodeSelector: %w", c.StorageClassName, err)
-			}
-			if !selector.Matches(labels.Set(self.Labels)) {
-				continue
-			}
-		}
-		one := classOf(c)
-		for _, other := range out {
-			if diskid.Within(one.Directory, other.Directory) || diskid.Within(other.Directory, one.Directory) {
-				return nil, fmt.Errorf("VolumeDiscovery: classes %s and %s have directories %s and %s on this node, of which one is in the other; give each one of its own", other.Name, one.Name, other.Directory, one.Directory)
-			}
-		}
-		out = append(out, one)
-	}
-	return out, nil
-}
-
-func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
-	out := discovery.Class{
-		Name: c.StorageClassName, Directory: path.Clean(c.Directory), Pattern: c.NamePattern,
-		Block: c.VolumeMode == string(corev1.PersistentVolumeBlock), Files: c.CleanFilesystem != flexlvmv1.CleanKeep, Device: discovery.Zero,
-	}
-	switch c.Directories {
-	case flexlvmv1.DirectoriesBindMounts:
-		out.Sharing = discovery.BindMounts
-	case flexlvmv1.DirectoriesAll:
-		out.Sharing = discovery.AllDirectories
-	}
-	switch c.CleanDevice {
-	case flexlvmv1.CleanDiscard:
-		out.Device = discovery.Discard
-	case flexlvmv1.CleanKeep:
-		out.Device = discovery.KeepDevice
-	}
-	return out
 }
 
 // open returns a copy of the ledger.
@@ -353,19 +296,19 @@ func (s *discoverer) write(next discovery.Ledger) error {
 	return nil
 }
 
-// show is what the NodeStorage says from now on.
-func (s *discoverer) show(all []flexlvmv1.Discovered) {
+// show is what the NodeStorage says from now on, and which VolumeDiscovery it follows from.
+func (s *discoverer) show(all []flexlvmv1.Discovered, of string) {
 	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return cmp.Compare(a.Path, b.Path) })
 	if len(all) > mostDiscovered {
 		all = all[:mostDiscovered]
 	}
 	s.mu.Lock()
-	same := s.known && s.failure == "" && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
+	same := s.known && s.failure == "" && s.of == of && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
 		sizes := a.Size.Cmp(b.Size) == 0
 		a.Size = b.Size
 		return sizes && a == b
 	})
-	s.known, s.shown, s.failure = true, all, ""
+	s.known, s.shown, s.of, s.failure = true, all, of, ""
 	s.mu.Unlock()
 	if !same {
 		s.d.kick()

@@ -25,9 +25,10 @@ import (
 type fakeDisks struct {
 	mu       sync.Mutex
 	found    []discovery.Found
-	failed   error // what Find says
-	full     error // what Empty says
-	owned    error // what Offerable says
+	failed   error            // what Find says
+	unseen   map[string]error // what Find says of a class
+	full     error            // what Empty says
+	owned    error            // what Offerable says
 	cleaned  []discovery.Entry
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
@@ -38,18 +39,18 @@ func (f *fakeDisks) with(g func()) {
 	g()
 }
 
-func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []discovery.Found, err error) {
+func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []discovery.Found, unseen map[string]error, err error) {
 	f.with(func() {
-		err = f.failed
+		err, unseen = f.failed, f.unseen
 		for _, c := range classes {
 			for _, one := range f.found {
-				if one.Class == c.Name {
+				if one.Class == c.Name && unseen[c.Name] == nil {
 					out = append(out, one)
 				}
 			}
 		}
 	})
-	return out, err
+	return out, unseen, err
 }
 
 func (f *fakeDisks) Offerable(context.Context, discovery.Found) (err error) {
@@ -171,7 +172,9 @@ func TestDiscovered(t *testing.T) {
 	r.api.put(static("pv-1"))
 	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredProvided).PersistentVolumeUID)
 	r.api.put(static("pv-1", pvReleased))
-	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredCleaned).PersistentVolumeUID)
+	cleaned := r.discoveredIs(flexlvmv1.DiscoveredCleaned)
+	require.Equal(t, "pv-1 uid-of-claim", cleaned.PersistentVolumeUID+" "+cleaned.ClaimUID)
+	require.Equal(t, r.api.discovery.Version(), r.status().DiscoveredFrom)
 	require.Equal(t, 1, disks.cleanings())
 	r.api.remove("static-a")
 	require.EqualValues(t, 2, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)

@@ -27,14 +27,17 @@ type discoveredCase struct {
 }
 
 // judge decides of all paths, and returns the ledger that follows.
-func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, found []discovery.Found, volumes map[string]*corev1.PersistentVolume, twice map[string]string, classes []discovery.Class) (discovery.Ledger, []discoveredCase) {
-	cases := casesOf(found, volumes, classes)
+func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, twice map[string]string) (discovery.Ledger, []discoveredCase) {
+	cases := casesOf(view.found, volumes, view.classes)
 	for i := range cases {
 		c := &cases[i]
 		id := c.id()
 		c.verdict = discovery.Judge(c.found, ledger[id], volumeOf(c.object), c.cleans())
 		if c.class.Name == "" {
 			c.verdict = c.undeclared(ledger[id])
+		}
+		if why := view.unseen[c.storageClass()]; why != nil && c.found == nil {
+			c.refuse(ledger[id], "it cannot be looked at, and nothing is cleaned: "+why.Error())
 		}
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
@@ -154,7 +157,7 @@ func volumeOf(v *corev1.PersistentVolume) *discovery.Volume {
 }
 
 // carryOut begins and ends cleanings, and shows and tells what was decided.
-func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []discoveredCase) {
+func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []discoveredCase, view discoveryView) {
 	var shown []flexlvmv1.Discovered
 	wanted := map[string]string{}
 	for i := range cases {
@@ -172,14 +175,18 @@ func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []
 		}
 	}
 	s.stopOthers(wanted)
+	shown = view.withUnseen(shown)
 	s.d.out.Metrics.discovered(shown)
-	s.show(shown)
+	s.show(shown, view.of)
 }
 
 func (c *discoveredCase) status() flexlvmv1.Discovered {
 	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, mostReason), Offer: c.verdict.Entry.Offer}
 	if c.object != nil {
 		one.StorageClassName, one.PersistentVolume, one.PersistentVolumeUID = c.object.Spec.StorageClassName, c.object.Name, string(c.object.UID)
+		if ref := c.object.Spec.ClaimRef; ref != nil && c.verdict.State == discovery.Cleaned {
+			one.ClaimUID = string(ref.UID)
+		}
 	}
 	if f := c.found; f != nil {
 		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, mostReason), quantity(volume.Bytes(f.Size))
@@ -363,21 +370,5 @@ func (s *discoverer) stopOthers(wanted map[string]string) {
 		if wanted[id] != job.volume {
 			job.stop()
 		}
-	}
-}
-
-// discoveredStates are those that a disk can be in.
-var discoveredStates = []flexlvmv1.DiscoveredState{
-	flexlvmv1.DiscoveredReady, flexlvmv1.DiscoveredProvided, flexlvmv1.DiscoveredCleaning, flexlvmv1.DiscoveredCleaned,
-	flexlvmv1.DiscoveredKept, flexlvmv1.DiscoveredRefused, flexlvmv1.DiscoveredMissing,
-}
-
-func (m *Metrics) discovered(all []flexlvmv1.Discovered) {
-	count := map[flexlvmv1.DiscoveredState]int{}
-	for _, one := range all {
-		count[one.State]++
-	}
-	for _, state := range discoveredStates {
-		m.found.WithLabelValues(string(state)).Set(float64(count[state]))
 	}
 }

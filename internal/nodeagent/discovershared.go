@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
 // takenElsewhere is the verdict on what has no PersistentVolume, where one of another path of
@@ -44,4 +46,47 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 		}
 	}
 	return nil
+}
+
+// hasLooked reports whether the discoverer has looked, or failed to, since it began.
+func (s *discoverer) hasLooked() bool {
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known || s.failure != ""
+}
+
+// disksSeen are the disks that are volumes as they are, or were, of which no group is made.
+func (s *discoverer) disksSeen() volumegroup.Discovered {
+	if s == nil {
+		return volumegroup.Discovered{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		return volumegroup.Discovered{Unknown: cmp.Or(s.failure, "the node daemon has not looked yet")}
+	}
+	ledger, err := s.ledger, error(nil)
+	if ledger == nil {
+		if ledger, err = discovery.ReadLedger(s.file); err != nil {
+			return volumegroup.Discovered{Unknown: err.Error()}
+		}
+	}
+	out := volumegroup.Discovered{Disks: map[string]bool{}}
+	for id := range ledger {
+		out.Disks[id] = s.failure != ""
+	}
+	for _, one := range s.shown {
+		if one.Disk != "" {
+			out.Disks[one.Disk] = true
+		}
+	}
+	for _, o := range s.volumes.GetStore().List() {
+		if id := o.(*corev1.PersistentVolume).Annotations[flexlvmv1.AnnotationDisk]; id != "" {
+			out.Disks[id] = true
+		}
+	}
+	return out
 }

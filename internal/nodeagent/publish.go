@@ -50,7 +50,7 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	}
 	// Another daemon may write in the same moment, while it takes over from this one.
 	for range 3 {
-		r.discovered = d.discoverer.report(own.Status.Discovered)
+		r.discovered, r.discoveredFrom = d.discoverer.report(own.Status)
 		r.declared, r.answers = d.declared.report(own.Status.DeclaredGroups), d.answersTo(own)
 		next := own.DeepCopy()
 		next.Status = statusOf(own.Status, f, r)

@@ -32,11 +32,12 @@ type report struct {
 	healing   map[string]bool // volumes with a problem that is being put right
 	declared  []flexlvmv1.DeclaredGroup
 	// discovered is what the node has found, as it is shown.
-	discovered []flexlvmv1.Discovered
-	answers    []flexlvmv1.VolumeAnswer
-	notMade    func(id string) string // why a declared volume is not made
-	examined   *examination           // nil: not yet
-	policy     eviction.Policy
+	discovered     []flexlvmv1.Discovered
+	discoveredFrom string
+	answers        []flexlvmv1.VolumeAnswer
+	notMade        func(id string) string // why a declared volume is not made
+	examined       *examination           // nil: not yet
+	policy         eviction.Policy
 	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
 	origin func(uuid string) *flexlvmv1.ReleasedOrigin
 }
@@ -48,7 +49,8 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.ObservedTime = second(r.now)
 	is.Version = r.version
 	is.Evictions = r.evictions
-	is.DeclaredGroups, is.Answers, is.Discovered = r.declared, r.answers, r.discovered
+	is.DeclaredGroups, is.Answers = r.declared, r.answers
+	is.Discovered, is.DiscoveredFrom = r.discovered, r.discoveredFrom
 	if e := r.examined; e != nil {
 		is.CheckedTime, is.CheckCount, is.Checks = second(e.at), int32(e.count), e.found
 	}

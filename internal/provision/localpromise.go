@@ -72,7 +72,7 @@ func (l *localVolumes) promised(o *flexlvmv1.LocalVolume) (*corev1.PersistentVol
 	}
 	uuids, err := p.Ledger.Reserve(on.Name, []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
 	if err != nil {
-		return nil, err
+		return nil, withoutFigures(err, spec)
 	}
 	spec.GroupUUID = uuids[spec.Pool()]
 	object := request.PersistentVolume(spec, parameters, on)
@@ -81,6 +81,16 @@ func (l *localVolumes) promised(o *flexlvmv1.LocalVolume) (*corev1.PersistentVol
 	object.Spec.StorageClassName = request.Class.Name
 	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: o.Namespace, Name: request.Claim.Name}
 	return object, nil
+}
+
+// withoutFigures says the same each time for as long as a node is short of room, however much
+// of it is free: whatever is written on a LocalVolume, its watchers read.
+func withoutFigures(err error, spec volume.Spec) error {
+	var full *ledger.NoRoom
+	if errors.As(err, &full) && full.Short {
+		return &ledger.NoRoom{Node: full.Node, Short: true, Why: fmt.Sprintf("has no room for %s in %s %q (`kubectl flexlvm status` shows how much is free)", spec.Size, spec.Pool().Noun(), spec.Pool())}
+	}
+	return err
 }
 
 // request is what a claim would ask for.

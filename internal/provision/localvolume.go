@@ -246,8 +246,9 @@ func (l *localVolumes) made(node, volume string) (bool, string) {
 }
 
 // giveUp deletes the PersistentVolume of a LocalVolume that is deleted, while no claim is bound
-// to it; what was seen of it is what is deleted, or nothing. The LocalVolume stays until the
-// node has given the volume up.
+// to it; what was seen of it is what is deleted, or nothing. Then the PersistentVolume alone
+// stands for the volume, until its node has given that up: a namespace that is being deleted
+// waits for no node.
 func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
 	if !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
 		return saying{}, nil
@@ -274,7 +275,7 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (sa
 	if err := l.withdraw(ctx, object); err != nil {
 		return saying{}, err
 	}
-	return saying{volume: name, reason: flexlvmv1.LocalVolumeDeleting, message: "its node gives the volume up"}, nil
+	return saying{}, l.letGo(ctx, o)
 }
 
 // withdraw deletes a PersistentVolume, if it is still exactly what was seen.

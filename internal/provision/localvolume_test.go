@@ -207,8 +207,13 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 	b := newLocalBed(t, func(o *flexlvmv1.LocalVolume) { o.Spec.Size = "1Ti" })
 	reason, message := b.settle()
 	require.Equal(t, flexlvmv1.LocalVolumeNoRoom, reason)
-	require.Contains(t, message, "has no room for it")
+	require.Equal(t, "node node-1 has no room for 1 TiB in volume group \"flexlvm\" (`kubectl flexlvm status` shows how much is free); it is tried again", message)
 	require.Nil(t, b.volume())
+	b.settle()
+	require.Equal(t, 1, b.writes, "nothing is written while nothing changes for its user")
+	b.cast.ledger.Report(ledgertest.Report("node-1", 9*ledgertest.OneGiB))
+	b.settle()
+	require.Equal(t, 1, b.writes, "whatever is free")
 }
 
 // A deleted LocalVolume takes its volume with it only while no claim is bound to that.
@@ -266,10 +271,25 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	deleted(b)
 	b.settle()
 	require.Nil(t, b.volume())
-	require.NotNil(t, b.object)
+	require.Nil(t, b.object)
 	i := slices.IndexFunc(b.client.Actions(), func(a kubetesting.Action) bool { return a.GetVerb() == "delete" })
 	require.Equal(t, &metav1.Preconditions{UID: &seen.UID, ResourceVersion: &seen.ResourceVersion},
 		b.client.Actions()[i].(kubetesting.DeleteAction).GetDeleteOptions().Preconditions, "what was seen, or nothing")
+
+	// Its node is away: a namespace that is being deleted does not wait for that.
+	b = newLocalBed(t)
+	b.settle()
+	b.become(corev1.VolumeAvailable, "")
+	away, now := b.volume(), metav1.Now()
+	away.DeletionTimestamp = &now
+	b.client.PrependReactor("delete", "persistentvolumes", func(kubetesting.Action) (bool, runtime.Object, error) {
+		require.NoError(t, b.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), away, ""))
+		return true, nil, errDied
+	})
+	deleted(b)
+	b.settle()
+	require.NotNil(t, b.volume().DeletionTimestamp)
+	require.NotNil(t, b.object, "the process was killed right after")
 	b.settle()
 	require.Nil(t, b.object)
 

@@ -30,6 +30,8 @@ const (
 	callTimeout = 30 * time.Second
 	// tellAgain is how often a state that lasts is told.
 	tellAgain = time.Hour
+	// silent is how old a report may be. The node daemon confirms it every five minutes.
+	silent = 15 * time.Minute
 	// page is how many PersistentVolumes one answer holds.
 	page = 500
 )
@@ -117,6 +119,9 @@ func (c *Controller) round(ctx context.Context) error {
 	var failed []error
 	for _, o := range c.Nodes.GetStore().List() {
 		report := o.(*flexlvmv1.NodeStorage)
+		if !c.counts(declared, report) {
+			continue
+		}
 		for i := range report.Status.Discovered {
 			found := &report.Status.Discovered[i]
 			var err error
@@ -132,6 +137,22 @@ func (c *Controller) round(ctx context.Context) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// counts reports whether a report tells of the node as it is: one of a node that is silent, or
+// that follows from an earlier VolumeDiscovery, may tell of what is not so any more.
+func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
+	if declared == nil {
+		return len(report.Status.Discovered) > 0 && c.Now().Sub(report.Status.ObservedTime.Time) <= silent
+	}
+	if report.Status.DiscoveredFrom != declared.Version() || len(report.Status.Discovered) == 0 {
+		return false // the node looks again, and reports
+	}
+	if c.Now().Sub(report.Status.ObservedTime.Time) <= silent {
+		return true
+	}
+	c.tell(declared, corev1.EventTypeWarning, "NodeSilent", fmt.Sprintf("node %s has not reported since %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
+	return false
 }
 
 // discovery returns the VolumeDiscovery; nil where there is none.
@@ -184,8 +205,8 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	of, err := c.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err != nil {
+	of, err := c.selected(ctx, declared, class, node)
+	if of == nil {
 		return err
 	}
 	made, err := build(of, class, storage, found)
@@ -210,6 +231,22 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
+}
+
+// selected returns the node, as the API server itself knows it, if the class is for it; else nil.
+func (c *Controller) selected(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, name string) (*corev1.Node, error) {
+	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	selects, err := class.Selects(node.Labels)
+	if err != nil {
+		c.tell(declared, corev1.EventTypeWarning, "ClassRefused", fmt.Sprintf("class %s: nodeSelector: %v", class.StorageClassName, err))
+	}
+	if err != nil || !selects {
+		return nil, nil // the node will say so, too
+	}
+	return node, nil
 }
 
 // takenBy says which other PersistentVolume has the disk, on whatever node, or the path.
@@ -255,10 +292,12 @@ func (c *Controller) listLocals(ctx context.Context) error {
 }
 
 // deleteCleaned deletes a PersistentVolume after which its node has cleaned, if it is still
-// exactly that, and released.
+// exactly that, and released by the claim after which it was cleaned: a person may have given it
+// to another since.
 func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
 	v := c.known(Name(node, found.Path))
 	if v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
+		v.Spec.ClaimRef == nil || string(v.Spec.ClaimRef.UID) != found.ClaimUID || found.ClaimUID == "" ||
 		v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return nil
 	}

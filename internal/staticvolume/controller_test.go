@@ -46,14 +46,14 @@ func newWorld(t *testing.T) *world {
 	})
 	require.NoError(t, err)
 	require.NoError(t, w.c.discoveries.GetStore().Add(&flexlvmv1.VolumeDiscovery{
-		ObjectMeta: metav1.ObjectMeta{Name: flexlvmv1.VolumeDiscoveryName},
+		ObjectMeta: metav1.ObjectMeta{Name: flexlvmv1.VolumeDiscoveryName, UID: "d-1", Generation: 3},
 		Spec: flexlvmv1.VolumeDiscoverySpec{Classes: []flexlvmv1.DiscoveryClass{{
 			StorageClassName: "fast", Directory: "/mnt/fast", FSType: "xfs", CleanDevice: flexlvmv1.CleanKeep,
 			Labels: map[string]string{"tier": "fast", "flexlvm.io/node": "another"}, NodeLabels: []string{"zone", "none"},
 		}}},
 	}))
 	w.class(func(*storagev1.StorageClass) {})
-	w.report = &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{Discovered: []flexlvmv1.Discovered{{
+	w.report = &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{ObservedTime: metav1.Now(), DiscoveredFrom: "d-1/3", Discovered: []flexlvmv1.Discovered{{
 		Path: "/mnt/fast/a", StorageClassName: "fast", Kind: "Filesystem", Size: resource.MustParse("10Gi"), Disk: "fs-1", State: flexlvmv1.DiscoveredReady, Offer: 1,
 	}}}}
 	require.NoError(t, w.c.Nodes.GetStore().Add(w.report))
@@ -65,6 +65,8 @@ func (w *world) class(change func(*storagev1.StorageClass)) {
 	change(c)
 	require.NoError(w.t, w.classes.Add(c))
 }
+
+func (w *world) selector(s *metav1.LabelSelector) { w.c.discovery().Spec.Classes[0].NodeSelector = s }
 
 func (w *world) found() *flexlvmv1.Discovered { return &w.report.Status.Discovered[0] }
 
@@ -172,10 +174,23 @@ func TestNothingIsMade(t *testing.T) {
 		says   string
 		made   int
 	}{
-		"in another directory": {func(w *world) { w.found().Path = "/etc/passwd" }, "", 0},
-		"below an entry":       {func(w *world) { w.found().Path = "/mnt/fast/a/b" }, "", 0},
-		"of another class":     {func(w *world) { w.found().StorageClassName = "slow" }, "", 0},
-		"refused by the node":  {func(w *world) { w.found().State = flexlvmv1.DiscoveredRefused }, "", 0},
+		"in another directory":          {func(w *world) { w.found().Path = "/etc/passwd" }, "", 0},
+		"of an earlier VolumeDiscovery": {func(w *world) { w.report.Status.DiscoveredFrom = "d-1/2" }, "", 0},
+		"of a silent node": {func(w *world) {
+			w.report.Status.ObservedTime = metav1.NewTime(time.Now().Add(-time.Hour))
+		}, "NodeSilent node n1 has not reported since", 0},
+		"of a node that the class does not select": {func(w *world) {
+			w.selector(&metav1.LabelSelector{MatchLabels: map[string]string{"zone": "b"}})
+		}, "", 0},
+		"of a node that the class selects": {func(w *world) {
+			w.selector(&metav1.LabelSelector{MatchLabels: map[string]string{"zone": "a"}})
+		}, "Discovered", 1},
+		"with a selector that is none": {func(w *world) {
+			w.selector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near"}}})
+		}, "ClassRefused class fast: nodeSelector:", 0},
+		"below an entry":      {func(w *world) { w.found().Path = "/mnt/fast/a/b" }, "", 0},
+		"of another class":    {func(w *world) { w.found().StorageClassName = "slow" }, "", 0},
+		"refused by the node": {func(w *world) { w.found().State = flexlvmv1.DiscoveredRefused }, "", 0},
 		"without a discovery": {func(w *world) {
 			require.NoError(w.t, w.c.discoveries.GetStore().Replace(nil, ""))
 		}, "", 0},
@@ -214,9 +229,10 @@ func TestACleanPersistentVolumeIsDeleted(t *testing.T) {
 		uid    string
 		left   int
 	}{
-		"released": {func(*corev1.PersistentVolume) {}, "pv-1", 0},
-		"another":  {func(*corev1.PersistentVolume) {}, "pv-2", 1},
-		"bound":    {func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }, "pv-1", 1},
+		"released":               {func(*corev1.PersistentVolume) {}, "pv-1", 0},
+		"of another claim since": {func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "claim-2" }, "pv-1", 1},
+		"another":                {func(*corev1.PersistentVolume) {}, "pv-2", 1},
+		"bound":                  {func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }, "pv-1", 1},
 		"retained": {func(v *corev1.PersistentVolume) {
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 		}, "pv-1", 1},
@@ -225,10 +241,12 @@ func TestACleanPersistentVolumeIsDeleted(t *testing.T) {
 			w := newWorld(t)
 			v := w.round()[0]
 			v.UID, v.Status.Phase = types.UID("pv-1"), corev1.VolumeReleased
+			v.Spec.ClaimRef = &corev1.ObjectReference{UID: "claim-1"}
 			c.change(&v)
 			_, err := w.client.CoreV1().PersistentVolumes().Update(context.Background(), &v, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			w.found().State, w.found().PersistentVolumeUID = flexlvmv1.DiscoveredCleaned, c.uid
+			w.found().ClaimUID = "claim-1"
 			w.round() // shows it
 			require.Len(t, w.round(), c.left, fmt.Sprint(w.client.Actions()))
 		})

@@ -4,10 +4,12 @@ package volumegroup
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -24,6 +26,45 @@ type Declaration struct {
 	Reported bool
 	// Again are disks that may be taken although they were taken before: ID or ID@NOTE.
 	Again []string
+	// Discovered are disks of this node that are volumes as they are, or were.
+	Discovered Discovered
+}
+
+// Discovered is what the node knows of disks that are volumes as they are, of which nothing is
+// cut.
+type Discovered struct {
+	// Disks by their IDs, as package diskid has them: true for one that is a volume, or ready to
+	// be; false for one that was.
+	Disks map[string]bool
+	// Unknown says why that is not known; empty if it is.
+	Unknown string
+}
+
+// Equal reports whether both know the same.
+func (d Discovered) Equal(other Discovered) bool {
+	return d.Unknown == other.Unknown && maps.Equal(d.Disks, other.Disks)
+}
+
+// holds says why a disk is not taken for what was discovered of it, or of a part of it; asked: a
+// person wants it to be taken, whatever was.
+func (d Discovered) holds(disk Disk, asked bool) string {
+	if disk.Loop != "" {
+		return ""
+	}
+	if d.Unknown != "" {
+		return "it is not known whether it is a volume as it is: " + d.Unknown
+	}
+	reason := ""
+	for _, other := range slices.Sorted(maps.Keys(d.Disks)) {
+		switch {
+		case !diskid.Overlap(other, disk.ID):
+		case d.Disks[other]:
+			return fmt.Sprintf("it is a volume as it is, by the VolumeDiscovery (%s); remove it from there, and its PersistentVolume, before a group is made of it", other)
+		case !asked:
+			reason = fmt.Sprintf("it was a volume as it is, by the VolumeDiscovery (%s); it is not taken unless the annotation %s of the VolumeGroup asks for it (%s)", other, annotation, disk.ID)
+		}
+	}
+	return reason
 }
 
 // A Selector matches disks for which all that it says is true. Empty fields say nothing;

@@ -226,6 +226,9 @@ func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason strin
 	taken, known := p.ledger.Disks[disk.ID]
 	begun := known && taken.Declaration == d.Name && taken.Group == d.Group
 	asked, again := d.asks(disk.ID, taken.Asked)
+	if reason := d.Discovered.holds(disk, again || begun); reason != "" {
+		return c, reason
+	}
 	if pv := p.on(disk); pv != nil {
 		if begun && !again && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
 			c.PV, c.Begun, c.Asked = taken.PV, true, taken.lastAsked()

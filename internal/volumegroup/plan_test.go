@@ -221,3 +221,31 @@ func TestRecognise(t *testing.T) {
 	require.Equal(t, "vg-1", ledger.Groups["a"].UUID)
 	require.True(t, decisions[0].MakePool, "an earlier process was killed before it")
 }
+
+// A disk that is a volume as it is, or a part of which is, is never taken, and one that was only
+// if a person asks for it.
+func TestPlanOfDiscoveredDisks(t *testing.T) {
+	disk := ssd("naa.1", "/dev/sdb")
+	for name, c := range map[string]struct {
+		discovered Discovered
+		again      []string
+		says       string
+	}{
+		"none":            {Discovered{Disks: map[string]bool{"naa.2": true, "fs-u": true}}, nil, ""},
+		"it is":           {Discovered{Disks: map[string]bool{"naa.1": true}}, []string{"naa.1"}, "it is a volume as it is"},
+		"a part of it is": {Discovered{Disks: map[string]bool{"naa.1": false, "naa.1-part2": true}}, []string{"naa.1"}, "it is a volume as it is, by the VolumeDiscovery (naa.1-part2)"},
+		"it was":          {Discovered{Disks: map[string]bool{"naa.1": false}}, nil, "it was a volume as it is"},
+		"it was, asked":   {Discovered{Disks: map[string]bool{"naa.1": false}}, []string{"naa.1@mine"}, ""},
+		"unknown":         {Discovered{Unknown: "nobody has looked"}, []string{"naa.1"}, "nobody has looked"},
+	} {
+		d := declares("a", "/dev/sd*")
+		d.Discovered, d.Again = c.discovered, c.again
+		decisions, _ := Plan(View{Declarations: []Declaration{d}, Disks: []Disk{disk}})
+		if c.says == "" {
+			require.Equal(t, []string{"/dev/sdb"}, taken(decisions[0]), name)
+			continue
+		}
+		require.Empty(t, taken(decisions[0]), name)
+		require.Contains(t, reasons(decisions[0])["/dev/sdb"], c.says, name)
+	}
+}

@@ -75,6 +75,7 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("readers of metrics", b.testMetricsReaders)
 	t.Run("monitoring", b.testMonitoring)
 	t.Run("volume groups that are let in", b.testVolumeGroups)
+	t.Run("declared volumes that are let in", b.testLocalVolumes)
 	t.Run("rights of the provisioner", b.testRights)
 	t.Run("rights of the node daemon", b.testDaemonRights)
 	t.Run("node daemon and volumes", b.testDaemonVolumes)

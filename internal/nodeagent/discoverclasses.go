@@ -1,0 +1,163 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/diskid"
+)
+
+// A discoveryView is what one look has seen of the classes of this node.
+type discoveryView struct {
+	of      string            // the version of the VolumeDiscovery
+	classes []discovery.Class // those that were looked at
+	found   []discovery.Found
+	// unseen says why a class, by its name, was not looked at: that stops what there is of this
+	// class, and of no other.
+	unseen      map[string]error
+	directories map[string]string // of the classes in unseen
+}
+
+// view looks at the classes that select this node.
+func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery) (discoveryView, error) {
+	out := discoveryView{unseen: map[string]error{}, directories: map[string]string{}}
+	if spec == nil {
+		return out, nil
+	}
+	out.of = spec.Version()
+	self, err := s.d.api.Node(ctx, s.d.cfg.Node)
+	if err != nil {
+		return out, err
+	}
+	classes := out.selected(spec, self)
+	out.refuseNested(classes)
+	classes = slices.DeleteFunc(classes, out.isUnseen)
+	found, unseen, err := s.disks.Find(ctx, classes)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range classes {
+		if why := unseen[c.Name]; why != nil {
+			out.hide(c, why)
+		}
+	}
+	out.found, out.classes = found, slices.DeleteFunc(classes, out.isUnseen)
+	return out, nil
+}
+
+func (v *discoveryView) isUnseen(c discovery.Class) bool { return v.unseen[c.Name] != nil }
+
+func (v *discoveryView) hide(c discovery.Class, why error) {
+	v.unseen[c.Name], v.directories[c.Name] = why, c.Directory
+}
+
+// selected are the classes that select this node.
+func (v *discoveryView) selected(spec *flexlvmv1.VolumeDiscovery, self *corev1.Node) (out []discovery.Class) {
+	for i := range spec.Spec.Classes {
+		c := &spec.Spec.Classes[i]
+		selects, err := c.Selects(self.Labels)
+		if err != nil {
+			v.hide(classOf(c), fmt.Errorf("VolumeDiscovery: class %s: nodeSelector: %w", c.StorageClassName, err))
+			continue
+		}
+		if selects {
+			out = append(out, classOf(c))
+		}
+	}
+	return out
+}
+
+// refuseNested hides classes whose directories lie in one another: nobody can tell then whose
+// what is.
+func (v *discoveryView) refuseNested(classes []discovery.Class) {
+	for i, one := range classes {
+		for _, other := range classes[:i] {
+			if !diskid.Within(one.Directory, other.Directory) && !diskid.Within(other.Directory, one.Directory) {
+				continue
+			}
+			why := fmt.Errorf("VolumeDiscovery: classes %s and %s have directories %s and %s on this node, of which one is in the other; give each one of its own", other.Name, one.Name, other.Directory, one.Directory)
+			v.hide(one, why)
+			v.hide(other, why)
+		}
+	}
+}
+
+// withUnseen adds the classes that were not looked at, by their directories.
+func (v *discoveryView) withUnseen(shown []flexlvmv1.Discovered) []flexlvmv1.Discovered {
+	for _, name := range slices.Sorted(maps.Keys(v.unseen)) {
+		at := v.directories[name]
+		if slices.ContainsFunc(shown, func(one flexlvmv1.Discovered) bool { return one.Path == at }) {
+			continue // paths are keys
+		}
+		shown = append(shown, flexlvmv1.Discovered{
+			Path: at, StorageClassName: name, State: flexlvmv1.DiscoveredRefused, Message: clip(v.unseen[name].Error(), mostReason),
+		})
+	}
+	return shown
+}
+
+// announceUnseen tells which classes cannot be looked at, and why.
+func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
+	for _, c := range v.classes {
+		s.d.dedupe.over("discover class " + c.Name)
+	}
+	for name, why := range v.unseen {
+		if !s.d.dedupe.fresh("discover class "+name, why.Error(), s.d.cfg.Now()) {
+			continue
+		}
+		klog.FromContext(ctx).Error(why, "A class of the VolumeDiscovery cannot be looked at; it is tried again", "class", name)
+		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("class %s of the VolumeDiscovery cannot be looked at, and nothing of it is offered or cleaned: %v; it is tried again", name, why))
+	}
+}
+
+// storageClass is that of what was found, or of its PersistentVolume.
+func (c *discoveredCase) storageClass() string {
+	if c.found != nil {
+		return c.found.Class
+	}
+	return c.object.Spec.StorageClassName
+}
+
+func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
+	out := discovery.Class{
+		Name: c.StorageClassName, Directory: path.Clean(c.Directory), Pattern: c.NamePattern,
+		Block: c.VolumeMode == string(corev1.PersistentVolumeBlock), Files: c.CleanFilesystem != flexlvmv1.CleanKeep, Device: discovery.Zero,
+	}
+	switch c.Directories {
+	case flexlvmv1.DirectoriesBindMounts:
+		out.Sharing = discovery.BindMounts
+	case flexlvmv1.DirectoriesAll:
+		out.Sharing = discovery.AllDirectories
+	}
+	switch c.CleanDevice {
+	case flexlvmv1.CleanDiscard:
+		out.Device = discovery.Discard
+	case flexlvmv1.CleanKeep:
+		out.Device = discovery.KeepDevice
+	}
+	return out
+}
+
+// discoveredStates are those that a disk can be in.
+var discoveredStates = []flexlvmv1.DiscoveredState{
+	flexlvmv1.DiscoveredReady, flexlvmv1.DiscoveredProvided, flexlvmv1.DiscoveredCleaning, flexlvmv1.DiscoveredCleaned,
+	flexlvmv1.DiscoveredKept, flexlvmv1.DiscoveredRefused, flexlvmv1.DiscoveredMissing,
+}
+
+func (m *Metrics) discovered(all []flexlvmv1.Discovered) {
+	count := map[flexlvmv1.DiscoveredState]int{}
+	for _, one := range all {
+		count[one.State]++
+	}
+	for _, state := range discoveredStates {
+		m.found.WithLabelValues(string(state)).Set(float64(count[state]))
+	}
+}
