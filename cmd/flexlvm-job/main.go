@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/flexlvm/flexlvm/internal/version"
 	"github.com/flexlvm/flexlvm/pkg/jobvolume"
@@ -15,7 +16,7 @@ import (
 
 const usage = `usage: flexlvm-job COMMAND
 
-The volume that the workers of a job share. It is mounted at $FLEXLVM_JOB_DIR, or
+The volume that the workers of a job share, or that each has to itself. It is mounted at $FLEXLVM_JOB_DIR, or
 /persistent; the worker's number is $JOB_COMPLETION_INDEX.
 
   job-dir             print the job's directory; fail where there is none
@@ -24,6 +25,10 @@ The volume that the workers of a job share. It is mounted at $FLEXLVM_JOB_DIR, o
                       the name of this worker's
   job-dir-exists      succeed if it is there, else fail with 1
   worker-dir-exists   succeed if it is there, else fail with 1
+  worker-size         print how many bytes the worker may take; fail with 1 where
+                      nothing says so
+  worker-used         print how many bytes its directory takes
+  worker-fits         succeed if that is no more, else fail with 1
   install DIR         copy this program into DIR, for the containers of a pod
   version             print the release
 
@@ -85,10 +90,28 @@ func do(args []string) (string, error) {
 }
 
 var commands = map[string]func(jobvolume.Volume) (string, error){
-	"job-dir":           jobvolume.Volume.JobDir,
-	"worker-dir":        jobvolume.Volume.WorkerDir,
-	"log-file":          jobvolume.Volume.LogFile,
-	"job-dir-exists":    func(v jobvolume.Volume) (string, error) { return answer(v.JobDirExists()) },
+	"job-dir":        jobvolume.Volume.JobDir,
+	"worker-dir":     jobvolume.Volume.WorkerDir,
+	"log-file":       jobvolume.Volume.LogFile,
+	"job-dir-exists": func(v jobvolume.Volume) (string, error) { return answer(v.JobDirExists()) },
+	"worker-size": func(jobvolume.Volume) (string, error) {
+		size, err := jobvolume.Size()
+		if err == nil && size == 0 {
+			err = errNo
+		}
+		return strconv.FormatInt(size, 10), err
+	},
+	"worker-used": func(v jobvolume.Volume) (string, error) {
+		used, err := v.Used()
+		return strconv.FormatInt(used, 10), err
+	},
+	"worker-fits": func(v jobvolume.Volume) (string, error) {
+		err := v.CheckSize()
+		if errors.Is(err, jobvolume.ErrTooLarge) {
+			err = errNo
+		}
+		return "", err
+	},
 	"worker-dir-exists": func(v jobvolume.Volume) (string, error) { return answer(v.WorkerDirExists()) },
 }
 

@@ -22,6 +22,7 @@ func TestCommands(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(jobvolume.EnvDir, dir)
 	t.Setenv(jobvolume.EnvWorker, "3")
+	t.Setenv(jobvolume.EnvSize, "4096")
 	for _, step := range []struct {
 		command string
 		code    int
@@ -30,6 +31,9 @@ func TestCommands(t *testing.T) {
 		{"job-dir", 0, dir + "\n"},
 		{"job-dir-exists", 0, ""},
 		{"worker-dir-exists", 1, ""},
+		{"worker-size", 0, "4096\n"},
+		{"worker-used", 0, "0\n"},
+		{"worker-fits", 0, ""},
 		{"worker-dir", 0, dir + "/worker-3\n"},
 		{"worker-dir-exists", 0, ""},
 		{"log-file", 0, dir + "/logs/worker-3.log\n"},
@@ -40,6 +44,12 @@ func TestCommands(t *testing.T) {
 		require.Empty(t, stderr)
 	}
 	require.DirExists(t, filepath.Join(dir, "logs"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "worker-3", "large"), make([]byte, 64<<10), 0o600))
+	code, _, _ := call("worker-fits")
+	require.Equal(t, no, code)
+	t.Setenv(jobvolume.EnvSize, "")
+	code, _, _ = call("worker-size")
+	require.Equal(t, no, code, "nothing says so")
 }
 
 func TestFailures(t *testing.T) {

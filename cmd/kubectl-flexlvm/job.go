@@ -23,7 +23,7 @@ import (
 
 func jobCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "job", Short: "Start jobs of many workers on one volume, and look at them",
+		Use: "job", Short: "Start jobs of many workers, and look at them",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -32,7 +32,7 @@ func jobCommand(s *session) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(submitCommand(s), jobListCommand(s), jobLogsCommand(s))
+	cmd.AddCommand(submitCommand(s), jobListCommand(s), jobLogsCommand(s), jobCollectCommand(s))
 	return cmd
 }
 

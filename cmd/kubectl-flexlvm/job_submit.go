@@ -26,11 +26,12 @@ func submitCommand(s *session) *cobra.Command {
 	o := submitOptions{}
 	cmd := &cobra.Command{
 		Use:   "submit --name NAME --workers N --image IMAGE [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Start a job whose workers share one volume",
+		Short: "Start a job whose workers share one volume, or have one each",
 		Long: `submit starts a job of several workers, as an Indexed Job of Kubernetes, and makes one claim
 for it: a volume that is mounted in every worker, whose size is that of a worker times the
 workers. The claim belongs to the job and goes with it; whether its files go too is for the
-StorageClass to say. docs/jobs.md explains it all.
+StorageClass to say. With --volume-per-worker, each worker has a volume to itself instead, of any
+StorageClass: block disks of clouds and local volumes as well. docs/jobs.md explains it all.
 
 Called again with the same settings, it makes what an earlier call could not; a job of that
 name with other settings is left as it is, and submit says in what they differ.`,
@@ -44,13 +45,14 @@ name with other settings is left as it is, and submit says in what they differ.`
 	f.StringVar(&o.Image, "image", "", "image that the workers run")
 	f.StringVar(&o.Class, "storage-class", "flexlvm-nfs", "StorageClass of the volume; empty: the cluster's default")
 	f.StringVar(&o.size, "size-per-worker", "1Gi", "size of the volume for each worker; 0: no persistent storage")
-	f.StringVar(&o.mode, "access-mode", string(corev1.ReadWriteMany), "ReadWriteMany, ReadWriteOnce or ReadOnlyMany")
+	f.StringVar(&o.mode, "access-mode", string(corev1.ReadWriteMany), "ReadWriteMany, ReadWriteOnce or ReadOnlyMany; with --volume-per-worker ReadWriteOnce by default, or ReadWriteOncePod")
 	f.StringVar(&o.config, "config", "", "file with Twister2's names for the three flags before this one (docs/jobs.md); the flags themselves go before it")
+	f.BoolVar(&o.VolumePerWorker, "volume-per-worker", false, "a volume for each worker, of any StorageClass, in place of one that all share; it goes with the worker's pod")
 	f.StringVar(&o.MountPath, "mount-path", jobvolume.DefaultDir, "where the volume is mounted in every worker")
 	f.IntVar(&o.KeepSeconds, "keep-seconds", -1, "how long the job and its claim stay once it has finished; less than 0: until the job is deleted")
 	f.StringVar(&o.ToolsImage, "tools-image", "localhost/flexlvm/flexlvm:"+version.String, "image that brings flexlvm-job to the workers, as "+recipe.ToolsDir+"/flexlvm-job; empty: none")
 	f.BoolVar(&o.show, "print", false, "print the job and its claim, without an owner, and start nothing")
-	modes := []string{string(corev1.ReadWriteMany), string(corev1.ReadWriteOnce), string(corev1.ReadOnlyMany)}
+	modes := []string{string(corev1.ReadWriteMany), string(corev1.ReadWriteOnce), string(corev1.ReadOnlyMany), string(corev1.ReadWriteOncePod)}
 	_ = cmd.RegisterFlagCompletionFunc("access-mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)) // as in outputFlag
 	return cmd
 }
@@ -65,6 +67,9 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 		if err := o.ReadConfig(o.config, given(cmd)...); err != nil {
 			return err
 		}
+	}
+	if o.VolumePerWorker && o.AccessMode == corev1.ReadWriteMany && !cmd.Flags().Changed("access-mode") {
+		o.AccessMode = corev1.ReadWriteOnce
 	}
 	if o.show {
 		o.Namespace = s.overrides.Context.Namespace

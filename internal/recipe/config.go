@@ -21,6 +21,15 @@ const (
 	ConfigMode  = "kubernetes.storage.access.mode"
 )
 
+// configPrefix is what later releases of Twister2 have before these names.
+const configPrefix = "twister2.resource."
+
+// configElsewhere says what takes the place of names that have something to do with storage.
+var configElsewhere = map[string]string{
+	"nfs.server.address": "a StorageClass has the server and the path of an export (docs/jobs.md, Classes); name it by " + ConfigClass,
+	"nfs.server.path":    "a StorageClass has the server and the path of an export (docs/jobs.md, Classes); name it by " + ConfigClass,
+}
+
 // gibibyte is the unit of a size that has none.
 const gibibyte = 1 << 30
 
@@ -53,16 +62,23 @@ func (s *Settings) ReadConfig(file string, kept ...string) error {
 	if err := yaml.UnmarshalStrict(text, &said); err != nil {
 		return fmt.Errorf("read --config %s: %w", file, err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(said)) {
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		key := strings.TrimPrefix(name, configPrefix)
+		if _, twice := said[key]; twice && key != name {
+			return fmt.Errorf("--config %s: it says both %s and %s; leave one", file, key, name)
+		}
 		write, known := configKeys[key]
+		if instead := configElsewhere[key]; instead != "" {
+			return fmt.Errorf("--config %s: %s is not for a job to say: %s", file, name, instead)
+		}
 		if !known {
-			return fmt.Errorf("--config %s: %s is not known; it may hold %s", file, key, strings.Join(slices.Sorted(maps.Keys(configKeys)), ", "))
+			return fmt.Errorf("--config %s: %s is not known; it may hold %s", file, name, strings.Join(slices.Sorted(maps.Keys(configKeys)), ", "))
 		}
 		if slices.Contains(kept, key) {
 			continue
 		}
-		if err := write(s, said[key]); err != nil {
-			return fmt.Errorf("--config %s: %s: %w", file, key, err)
+		if err := write(s, said[name]); err != nil {
+			return fmt.Errorf("--config %s: %s: %w", file, name, err)
 		}
 	}
 	return nil

@@ -33,6 +33,7 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 	d.add("--image", is.Image, wanted.Image)
 	d.add("the command", command(is.Command), command(wanted.Command))
 	d.add("--mount-path", mountOf(is), mountOf(wanted))
+	d.add("the volume of each worker", ownTemplate(job.Spec.Template.Spec), ownTemplate(want.Spec.Template.Spec))
 	d.add("--tools-image", container(job.Spec.Template.Spec.InitContainers).Image, container(want.Spec.Template.Spec.InitContainers).Image)
 	return d.err("job")
 }

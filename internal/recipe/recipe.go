@@ -1,5 +1,5 @@
-// Package recipe makes the objects of a distributed job whose workers share one volume
-// from a few settings: an Indexed Job and one claim.
+// Package recipe makes the objects of a distributed job from a few settings: an Indexed Job,
+// and one claim that its workers share, or one for each of them.
 package recipe
 
 import (
@@ -30,7 +30,9 @@ type Settings struct {
 	// without persistent storage.
 	SizePerWorker resource.Quantity
 	AccessMode    corev1.PersistentVolumeAccessMode
-	MountPath     string // of the volume, in every worker
+	// VolumePerWorker: each worker has a volume of SizePerWorker to itself, in place of one that all share.
+	VolumePerWorker bool
+	MountPath       string // of the volume, in every worker
 	// KeepSeconds is how long job and claim are kept after the job has finished; if
 	// negative, until somebody deletes the job.
 	KeepSeconds int
@@ -71,8 +73,15 @@ func (s Settings) Check() error {
 	}
 	switch s.AccessMode {
 	case corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadOnlyMany:
+	case corev1.ReadWriteOncePod:
+		if !s.VolumePerWorker {
+			return fmt.Errorf("--access-mode %s lets one pod alone have the volume; it is for --volume-per-worker", s.AccessMode)
+		}
 	default:
-		return fmt.Errorf("--access-mode %q is not known; it is one of ReadWriteMany, ReadWriteOnce, ReadOnlyMany", s.AccessMode)
+		return fmt.Errorf("--access-mode %q is not known; it is one of ReadWriteMany, ReadWriteOnce, ReadOnlyMany, ReadWriteOncePod", s.AccessMode)
+	}
+	if s.VolumePerWorker && s.AccessMode == corev1.ReadOnlyMany {
+		return fmt.Errorf("--access-mode %s and --volume-per-worker exclude each other: nothing could ever be written to such a volume", s.AccessMode)
 	}
 	if _, err := jobvolume.New(s.MountPath, 0); err != nil || s.MountPath == "/" || s.MountPath == ToolsDir {
 		return fmt.Errorf("--mount-path %q cannot be where the volume is mounted; give an absolute path, neither / nor %s", s.MountPath, ToolsDir)
@@ -95,9 +104,9 @@ func ClaimName(job string) string { return "job-" + job }
 
 // Claim returns the claim of an existing job. The job owns it, so it is deleted with the
 // job; the class decides what happens to the files. It is nil if the job has no
-// persistent storage.
+// persistent storage, or each worker a volume to itself.
 func (s Settings) Claim(job *batchv1.Job) *corev1.PersistentVolumeClaim {
-	if !s.persistent() {
+	if !s.persistent() || s.VolumePerWorker {
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{
@@ -158,10 +167,15 @@ func (s Settings) pod() corev1.PodSpec {
 		}},
 	}
 	if s.persistent() {
-		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: volumeName, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(s.Name)},
-		}})
-		worker.Env = append(worker.Env, corev1.EnvVar{Name: jobvolume.EnvDir, Value: s.MountPath})
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(s.Name)}}
+		if s.VolumePerWorker {
+			source = s.ownClaim()
+			// The volume goes with the pod, so a worker that fails begins again in its own.
+			pod.RestartPolicy = corev1.RestartPolicyOnFailure
+		}
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: volumeName, VolumeSource: source})
+		worker.Env = append(worker.Env, corev1.EnvVar{Name: jobvolume.EnvDir, Value: s.MountPath},
+			corev1.EnvVar{Name: jobvolume.EnvSize, Value: strconv.FormatInt(s.SizePerWorker.Value(), 10)})
 		worker.VolumeMounts = append(worker.VolumeMounts, corev1.VolumeMount{
 			Name: volumeName, MountPath: s.MountPath, ReadOnly: s.AccessMode == corev1.ReadOnlyMany,
 		})

@@ -36,7 +36,7 @@ func TestJob(t *testing.T) {
 	pod := job.Spec.Template.Spec
 	worker := pod.Containers[0]
 	require.Equal(t, []string{"sh", "-c", "echo $$$$ $$(date) $$X"}, worker.Command, "Kubernetes takes half of them")
-	require.Equal(t, []corev1.EnvVar{{Name: "FLEXLVM_JOB_DIR", Value: "/persistent"}, {Name: "WORKERS", Value: "4"}}, worker.Env)
+	require.Equal(t, []corev1.EnvVar{{Name: "FLEXLVM_JOB_DIR", Value: "/persistent"}, {Name: "FLEXLVM_WORKER_SIZE", Value: "1610612736"}, {Name: "WORKERS", Value: "4"}}, worker.Env)
 	require.Equal(t, "/persistent", worker.VolumeMounts[0].MountPath)
 	require.False(t, worker.VolumeMounts[0].ReadOnly)
 	require.Equal(t, "job-count", pod.Volumes[0].PersistentVolumeClaim.ClaimName)

@@ -1,6 +1,7 @@
-// Package jobvolume is for the workers of a distributed job that share one volume: it
-// finds the job's directory, and gives each worker its own directory, made on first use,
-// and a log file.
+// Package jobvolume is for the workers of a distributed job that share one volume, or have one
+// each: it finds the job's directory, and gives each worker its own directory, made on first use,
+// and a log file. Where each worker has a volume to itself, the job's directory is this worker's
+// alone.
 //
 // The volume is mounted in every worker, at /persistent unless the environment variable
 // FLEXLVM_JOB_DIR names another directory. In it:
@@ -28,6 +29,9 @@ const (
 	DefaultDir = "/persistent"
 	// EnvDir is the environment variable that overrides DefaultDir.
 	EnvDir = "FLEXLVM_JOB_DIR"
+	// EnvSize is the environment variable with the size of each worker's share of the volume, or
+	// of its own volume, in bytes.
+	EnvSize = "FLEXLVM_WORKER_SIZE"
 	// EnvWorker is the environment variable with the worker's number; Kubernetes sets
 	// it in the pods of an Indexed Job.
 	EnvWorker = "JOB_COMPLETION_INDEX"

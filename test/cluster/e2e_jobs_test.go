@@ -27,6 +27,8 @@ func TestJobs(t *testing.T) {
 	t.Run("directory removed by hand", b.testRemovedByHand)
 	t.Run("links planted", b.testPlanted)
 	t.Run("a dataset", b.testDataset)
+	t.Run("a volume for each worker", b.testVolumePerWorker)
+	t.Run("a PersistentVolume that a person wrote", b.testStaticVolume)
 	require.Equal(t, "precious precious", b.onServer(t, "echo $(cat bait/file archived-bait/file)"))
 	require.Empty(t, b.onServer(t, "ls -A .flexlvm; ls -A | grep deleting || true"), "nothing half done is left")
 }
@@ -46,13 +48,8 @@ func (b *jobsBed) submit(t *testing.T, name, class, mode string, workers int, sc
 // listed requires that the plugin tells of a job, and shows what its workers print.
 func (b *jobsBed) listed(t *testing.T, name, state string) {
 	t.Helper()
-	plugin := func(args ...string) string {
-		out, err := b.Command(t.Context(), append([]string{"go", "run", "-C", b.source, "./cmd/kubectl-flexlvm", "--kubeconfig=" + b.AdminKubeconfig(), "--namespace=default", "job"}, args...)...).CombinedOutput()
-		require.NoError(t, err, string(out))
-		return string(out)
-	}
-	require.Regexp(t, name+` +`+state+` +4 +0 +4 `, plugin("ls"))
-	require.Contains(t, plugin("logs", name), "[3] printed by worker 3")
+	require.Regexp(t, name+` +`+state+` +4 +0 +4 `, b.plugin(t, "job", "ls"))
+	require.Contains(t, b.plugin(t, "job", "logs", name), "[3] printed by worker 3")
 }
 
 // work is a worker that uses all that there is: the directories, the log, what

@@ -147,7 +147,9 @@ func (b *bed) testDeclaredGroups(t *testing.T) {
 	require.Len(t, group.Refused, 1)
 	require.Contains(t, group.Refused[0].Reason, "it was a volume as it is, by the VolumeDiscovery (serial-blank-2)", "of an earlier test")
 	b.kubectl(t, "annotate", "volumegroup", "declared", v1.AnnotationTakeAgain+"=serial-blank-2")
-	b.declaredState(t, func(g v1.DeclaredGroup) bool { return len(g.Refused) == 1 && strings.Contains(g.Refused[0].Reason, "xfs") })
+	b.declaredState(t, func(g v1.DeclaredGroup) bool {
+		return len(g.Refused) == 1 && strings.Contains(g.Refused[0].Reason, "xfs")
+	})
 	require.Contains(t, b.kubectl(t, "describe", "nodestorage", node), "serial-blank-2")
 	b.event(t, "default", "VolumeGroup", "declared", "VolumeGroupMade", "node "+node)
 	b.event(t, "default", "Node", node, "VolumeGroupMade", "declared")

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flexlvm/flexlvm/internal/recipe"
+)
+
+// collectOptions are what is asked.
+type collectOptions struct {
+	image string
+	list  bool
+}
+
+func jobCollectCommand(s *session) *cobra.Command {
+	var o collectOptions
+	cmd := &cobra.Command{
+		Use:   "collect NAME",
+		Short: "Make the volumes of workers that have ended readable",
+		Long: `collect is for jobs that were started with --volume-per-worker. For each worker that has ended it
+makes a pod in which the worker's volume is mounted read-only, on the node where that is, and
+prints the command that copies what is in it. The pods, and the volumes, go with the job.`,
+		Example: `  kubectl flexlvm job collect count`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%q: name one job; kubectl flexlvm job ls lists them", args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kube, err := s.kubernetes()
+			if err != nil {
+				return err
+			}
+			namespace, err := s.namespace()
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), kube, namespace, args[0], cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&o.image, "image", "", "image of the pods, with sh, and tar for kubectl cp; empty: that of the workers")
+	cmd.Flags().BoolVar(&o.list, "list", false, "list the workers' claims, and make no pods")
+	return cmd
+}
+
+func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, namespace, name string, out io.Writer) error {
+	job, err := kube.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return advised(fmt.Errorf("look at job %s/%s: %w", namespace, name, err))
+	}
+	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
+	pods, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
+	}
+	volumes, err := recipe.WorkerVolumes(job, pods.Items)
+	if err != nil {
+		return err
+	}
+	if o.list {
+		table := [][]string{{"WORKER", "CLAIM", "NODE", "POD IS"}}
+		for _, v := range volumes {
+			table = append(table, []string{fmt.Sprint(v.Worker), v.Claim, orDash(v.Node), v.Phase})
+		}
+		rows(out, table)
+		return nil
+	}
+	made, err := recipe.Collect(ctx, kube, job, volumes, cmp.Or(o.image, job.Spec.Template.Spec.Containers[0].Image))
+	if err != nil {
+		return advised(err)
+	}
+	if len(made) == 0 {
+		return fmt.Errorf("no worker of job %s/%s has ended yet: kubectl flexlvm job ls", namespace, name)
+	}
+	for _, v := range volumes {
+		at := slices.IndexFunc(made, recipe.Collects(job.Name, v.Worker))
+		if at < 0 {
+			fmt.Fprintf(out, "# worker %d has not ended\n", v.Worker)
+			continue
+		}
+		pod := made[at]
+		fmt.Fprintf(out, "kubectl wait -n %[1]s pod/%[2]s --for=condition=Ready && kubectl cp -n %[1]s %[2]s:%[3]s %[4]s/worker-%[5]d\n", namespace, pod.Name, pod.Spec.Containers[0].VolumeMounts[0].MountPath, name, v.Worker)
+	}
+	return nil
+}

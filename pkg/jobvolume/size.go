@@ -1,0 +1,78 @@
+package jobvolume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// ErrTooLarge means that a worker's directory has more in it than the worker's share.
+var ErrTooLarge = errors.New("it takes more than the worker's share of the volume")
+
+// Size returns how many bytes each worker may take of the volume, as $FLEXLVM_WORKER_SIZE says;
+// 0 if nothing says so. Whether writing more fails is for the StorageClass: it does on volumes
+// of flexlvm's nodes, and does not on NFS.
+func Size() (int64, error) {
+	text := os.Getenv(EnvSize)
+	if text == "" {
+		return 0, nil
+	}
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || size < 0 {
+		return 0, fmt.Errorf("job volume: %s is %q; it holds a number of bytes", EnvSize, text)
+	}
+	return size, nil
+}
+
+// Used returns how many bytes this worker's directory takes on the volume, as du counts them: a
+// file with several names once. What is removed meanwhile does not count. 0 where the directory
+// was not made yet.
+func (v Volume) Used() (int64, error) {
+	type inode struct{ device, number uint64 }
+	seen, sum := map[inode]bool{}, int64(0)
+	err := filepath.WalkDir(v.WorkerDirPath(), func(_ string, entry fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = entry.Info()
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		size, one := info.Size(), inode{}
+		if st, is := info.Sys().(*syscall.Stat_t); is {
+			size, one = st.Blocks*512, inode{uint64(st.Dev), st.Ino} //nolint:unconvert // int32 on some platforms
+			if seen[one] {
+				return nil
+			}
+			seen[one] = true
+		}
+		sum += size
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("job volume: %w", err)
+	}
+	return sum, nil
+}
+
+// CheckSize fails with an error that wraps ErrTooLarge if this worker's directory takes more than
+// Size says. It is for volumes whose server does not enforce sizes: a worker calls it now and
+// then, and ends itself before it takes the room of others.
+func (v Volume) CheckSize() error {
+	size, err := Size()
+	if err != nil || size == 0 {
+		return err
+	}
+	used, err := v.Used()
+	if err == nil && used > size {
+		err = fmt.Errorf("job volume: %s takes %d bytes of %d: %w", v.WorkerDirPath(), used, size, ErrTooLarge)
+	}
+	return err
+}
