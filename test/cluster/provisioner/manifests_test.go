@@ -270,6 +270,8 @@ func (b *bed) testFromOthers(t *testing.T) {
 		"topolvm": {"1Gi", "linear", "xfs"}, "topolvm-thin": {"10Gi", "thin", "xfs"}, "topolvm-ephemeral-data": {"1Gi", "linear", "xfs"},
 		"lvm-localpv": {"4Gi", "linear", "ext4"}, "local-path": {"128Mi", "linear", "xfs"},
 		"static-claim": {"5Gi", "linear", "xfs"}, "local-static-0": {"1Gi", "linear", "xfs"}, "local-static-1": {"1Gi", "linear", "xfs"},
+		"local-2-static-0": {"1Gi", "linear", "xfs"}, "local-static-together-0": {"1Gi", "linear", "xfs"}, "local-static-together-1": {"1Gi", "linear", "xfs"},
+		"elastic-local": {"1Mi", "linear", "xfs"}, "k8s-csi-lvm": {"10Gi", "linear", "xfs"},
 		"metalk8s": {"1Gi", "linear", "ext4"}, "localflex": {"1Mi", "linear", "xfs"},
 	} {
 		v := s.volumeOf(claim)
@@ -279,4 +281,5 @@ func (b *bed) testFromOthers(t *testing.T) {
 		require.Equal(t, want.fsType, v.Spec.FlexVolume.FSType, claim)
 	}
 	s.endStatefulSet("static")
+	s.endStatefulSet("static-together")
 }
