@@ -43,7 +43,7 @@ func (r *rig) statesAt() (states map[string]flexlvmv1.DiscoveredState, messages 
 // A class that cannot be looked at stops what there is of it, and nothing else, and says so.
 func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 	t.Parallel()
-	for says, break_ := range map[string]func(r *rig, disks *fakeDisks){
+	for says, spoil := range map[string]func(r *rig, disks *fakeDisks){
 		"the directory cannot be read": func(_ *rig, disks *fakeDisks) {
 			disks.unseen = map[string]error{"slow": errors.New("the directory cannot be read")}
 		},
@@ -57,7 +57,7 @@ func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			r, disks := newTwoClasses(t)
-			break_(r, disks)
+			spoil(r, disks)
 			r.api.put(static("pv-1", pvReleased))
 			r.start()
 			r.eventually(func() bool {

@@ -71,6 +71,10 @@ func (s Settings) Check() error {
 	if !s.persistent() {
 		return nil
 	}
+	return s.checkVolume()
+}
+
+func (s Settings) checkVolume() error {
 	switch s.AccessMode {
 	case corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadOnlyMany:
 	case corev1.ReadWriteOncePod:

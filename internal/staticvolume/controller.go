@@ -151,7 +151,7 @@ func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvm
 	if c.Now().Sub(report.Status.ObservedTime.Time) <= silent {
 		return true
 	}
-	c.tell(declared, corev1.EventTypeWarning, "NodeSilent", fmt.Sprintf("node %s has not reported since %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
+	c.tell(declared, "NodeSilent", fmt.Sprintf("node %s has not reported since %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
 	return false
 }
 
@@ -200,7 +200,7 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 		err = checkClass(storage)
 	}
 	if err != nil {
-		c.tell(declared, corev1.EventTypeWarning, "StorageClassRefused", err.Error())
+		c.tell(declared, "StorageClassRefused", err.Error())
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -217,7 +217,7 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 		return err
 	}
 	if reason, why := c.takenBy(made); reason != "" {
-		c.tell(declared, corev1.EventTypeWarning, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", found.Path, node, why))
+		c.tell(declared, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", found.Path, node, why))
 		return nil
 	}
 	switch made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{}); {
@@ -241,7 +241,7 @@ func (c *Controller) selected(ctx context.Context, declared *flexlvmv1.VolumeDis
 	}
 	selects, err := class.Selects(node.Labels)
 	if err != nil {
-		c.tell(declared, corev1.EventTypeWarning, "ClassRefused", fmt.Sprintf("class %s: nodeSelector: %v", class.StorageClassName, err))
+		c.tell(declared, "ClassRefused", fmt.Sprintf("class %s: nodeSelector: %v", class.StorageClassName, err))
 	}
 	if err != nil || !selects {
 		return nil, nil // the node will say so, too
@@ -315,8 +315,8 @@ func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flex
 	return err
 }
 
-// tell says something once in a while.
-func (c *Controller) tell(about *flexlvmv1.VolumeDiscovery, kind, reason, message string) {
+// tell warns once in a while.
+func (c *Controller) tell(about *flexlvmv1.VolumeDiscovery, reason, message string) {
 	now := c.Now()
 	if at, told := c.told[message]; told && now.Sub(at) < tellAgain {
 		return
@@ -324,5 +324,5 @@ func (c *Controller) tell(about *flexlvmv1.VolumeDiscovery, kind, reason, messag
 	c.told[message] = now
 	c.Events.Event(&corev1.ObjectReference{
 		APIVersion: flexlvmv1.GroupVersion.String(), Kind: "VolumeDiscovery", Name: about.Name, UID: about.UID,
-	}, kind, reason, message)
+	}, corev1.EventTypeWarning, reason, message)
 }

@@ -33,8 +33,9 @@ func Size() (int64, error) {
 // was not made yet.
 func (v Volume) Used() (int64, error) {
 	type inode struct{ device, number uint64 }
-	seen, sum := map[inode]bool{}, int64(0)
-	err := filepath.WalkDir(v.WorkerDirPath(), func(_ string, entry fs.DirEntry, err error) error {
+	seen := map[inode]bool{}
+	sum := int64(0)
+	err := filepath.WalkDir(v.WorkerDirPath(), func(path string, entry fs.DirEntry, err error) error {
 		var info fs.FileInfo
 		if err == nil {
 			info, err = entry.Info()
@@ -45,15 +46,14 @@ func (v Volume) Used() (int64, error) {
 		if err != nil {
 			return err
 		}
-		size, one := info.Size(), inode{}
-		if st, is := info.Sys().(*syscall.Stat_t); is {
-			size, one = st.Blocks*512, inode{uint64(st.Dev), st.Ino} //nolint:unconvert // int32 on some platforms
-			if seen[one] {
-				return nil
-			}
-			seen[one] = true
+		st, is := info.Sys().(*syscall.Stat_t)
+		if !is {
+			return fmt.Errorf("look at %s: the system does not say how much it takes", path)
 		}
-		sum += size
+		if one := (inode{uint64(st.Dev), st.Ino}); !seen[one] { //nolint:unconvert // int32 on some platforms
+			seen[one] = true
+			sum += st.Blocks * 512
+		}
 		return nil
 	})
 	if err != nil {
