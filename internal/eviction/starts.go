@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -15,9 +17,9 @@ const (
 )
 
 // Starts remembers what has been about to start on a node: pods with volumes, and volumes
-// that no pod has mounted yet. Meanwhile evictions that nobody waits for would compete with
-// the first mount and the container for LVM's locks and for the disk. Its zero value
-// remembers nothing.
+// that are not made yet, or just made, and that no pod has mounted. Meanwhile evictions that
+// nobody waits for would compete with the first mount and the container for LVM's locks and for
+// the disk. Its zero value remembers nothing.
 type Starts struct {
 	seen  map[types.UID]time.Time // when first
 	since time.Time               // starts have followed one another; zero: nothing starts
@@ -25,12 +27,12 @@ type Starts struct {
 
 // Until returns until when what can wait leaves the node to starts; a time that is not after
 // view.Now is no reason to wait. It counts from when it first saw each of pods, which use
-// volumes and do not run yet, and each PersistentVolume without a volume. It takes a view
-// more than once.
+// volumes and do not run yet, and each PersistentVolume whose volume no pod can have had. It takes
+// a view more than once.
 func (s *Starts) Until(view View, pods []types.UID) time.Time {
 	seen := map[types.UID]time.Time{}
 	last := time.Time{}
-	for _, id := range append(unmade(view), pods...) {
+	for _, id := range append(unmounted(view), pods...) {
 		first, known := s.seen[id]
 		if !known || first.After(view.Now) { // the clock may have been set back
 			first = view.Now
@@ -54,16 +56,18 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 	return last
 }
 
-// unmade are the PersistentVolumes that a pod can use and that have no volume yet.
-func unmade(view View) (out []types.UID) {
-	there := make(map[Key]bool, len(view.Volumes))
+// unmounted are the PersistentVolumes that a pod can use and that have no volume yet, or one that
+// was made within startTime and is not open: most are made before their pods come to the node.
+func unmounted(view View) (out []types.UID) {
+	settled := make(map[Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
-		there[KeyOf(&view.Volumes[i])] = true
+		v := &view.Volumes[i]
+		settled[KeyOf(v)] = v.Open || v.State != volume.Creating && v.State != volume.Ready || view.Now.Sub(v.Created) >= startTime
 	}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
 		// What had a file system and is gone is not made anew, nor is a snapshot that was taken.
-		if c.Usable() && !view.givenUp(c) && c.FS == "" && !c.Taken && !there[KeyOfPersistentVolume(c)] {
+		if c.Usable() && !view.givenUp(c) && c.FS == "" && !c.Taken && !settled[KeyOfPersistentVolume(c)] {
 			out = append(out, c.UID)
 		}
 	}

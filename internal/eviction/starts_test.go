@@ -10,6 +10,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -89,6 +90,32 @@ func TestWhatDoesNotStart(t *testing.T) {
 			s.Claim("a", 1, change)
 			var starts eviction.Starts
 			require.Zero(t, starts.Until(s.View, nil))
+		})
+	}
+}
+
+// A volume that was just made and that nobody has open counts as one whose pod is to come: most
+// are made before their pods come to the node.
+func TestVolumeThatWasJustMade(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state volume.State
+		ago   time.Duration
+		open  bool
+		waits bool
+	}{
+		"made":           {volume.Ready, time.Second, false, true},
+		"being made":     {volume.Creating, time.Second, false, true},
+		"a pod has it":   {volume.Ready, time.Second, true, false},
+		"nobody came":    {volume.Ready, time.Minute, false, false},
+		"given up":       {volume.Unreferenced, time.Second, false, false},
+		"kept by a word": {volume.Retained, time.Second, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Volume("a", tt.state, 1, func(v *inventory.Volume) { v.Created, v.Open = evictiontest.Now.Add(-tt.ago), tt.open })
+			s.Claim("a", 1)
+			var starts eviction.Starts
+			require.Equal(t, tt.waits, starts.Until(s.View, nil).After(s.View.Now))
 		})
 	}
 }

@@ -5,7 +5,9 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +39,33 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 		require.NoError(t, m.Unmount(m.ctx(), target))
 	})
 	require.Equal(t, 9, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready")
+}
+
+// A volume that this node has served and that is gone is never made anew, and a group without
+// room for one fails at once and has nothing of it.
+func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
+	m := newMachine(t)
+	wanted := func(context.Context) error { return nil }
+	s := m.volume("served", 16*volume.MiB)
+	target := m.target("a")
+	require.NoError(t, m.Prepare(m.ctx(), s, wanted))
+	require.NoError(t, m.Mount(m.ctx(), s, target, false))
+	require.NoError(t, os.WriteFile(target+"/data", []byte("precious"), 0o600))
+	require.NoError(t, m.Prepare(m.ctx(), s, wanted), "mounted")
+	require.NoError(t, m.Unmount(m.ctx(), target))
+	m.clear(s.Name)
+	for range 2 {
+		require.ErrorIs(t, m.Prepare(m.ctx(), s, wanted), ErrLost)
+		require.Empty(t, lvs())
+	}
+
+	m.patience = time.Hour
+	large := m.volume("large", volume.TiB)
+	require.ErrorIs(t, m.Prepare(m.ctx(), large, wanted), ErrNoSpace)
+	require.Empty(t, lvs())
+	exists, err := m.records.exists(large.Group, large.Name)
+	require.NoError(t, err)
+	require.False(t, exists, "its first mount makes it")
 }
 
 // Nothing is made for one that is given up, nor a second time for one that is lost.

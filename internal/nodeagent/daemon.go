@@ -95,6 +95,7 @@ type Daemon struct {
 	copier      *serialQueue[copyJob]
 	filler      *serialQueue[copyJob] // full copies, which take long
 	trimmer     *serialQueue[inventory.Volume]
+	maker       *maker           // nil in a dry run
 	limiter     *iolimit.Limiter // nil where nothing is limited
 	declared    *declarations    // nil where no group is made
 	discoverer  *discoverer      // nil where nothing is discovered
@@ -183,6 +184,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	}
 	d.quick, d.slow, d.copier = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.makeCopy)
 	d.filler, d.trimmer = newSerialQueue(d.makeCopy), newSerialQueue(d.trim)
+	d.maker = newMaker(d)
 	d.roundEnded()
 	return d, nil
 }
@@ -225,7 +227,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	defer release()
 	d.thaw(ctx) // first: pods may wait for it, and what the API server needs
-	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick); err != nil {
+	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick, d.maker.offer); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	if d.declared, err = newDeclarations(ctx, d); err != nil {
@@ -243,6 +245,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.slow.run(ctx) })
 	all.Go(func() { d.copier.run(ctx) })
 	all.Go(func() { d.filler.run(ctx) })
+	all.Go(func() { d.maker.run(ctx) })
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
 	all.Go(func() { d.answer(ctx) })

@@ -35,6 +35,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return f, ctx.Err() // told to end
 	}
+	d.maker.look(f, err)
 	switch {
 	case err != nil:
 		d.hold()

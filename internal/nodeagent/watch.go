@@ -34,8 +34,9 @@ type watches struct {
 	trouble atomic.Bool
 }
 
-// newWatches makes the watches; kick is called for every change that matters.
-func newWatches(ctx context.Context, api *kube.Client, node string, kick func()) (*watches, error) {
+// newWatches makes the watches; kick is called for every change that matters, and appeared for
+// every PersistentVolume that was not there when they began. Neither may block.
+func newWatches(ctx context.Context, api *kube.Client, node string, kick func(), appeared func(*corev1.PersistentVolume)) (*watches, error) {
 	w := &watches{}
 	w.volumes = cache.NewSharedIndexInformer(w.noting(api.WatchVolumes(node)), &corev1.PersistentVolume{}, 0, cache.Indexers{})
 	w.pods = cache.NewSharedIndexInformer(api.WatchPods(node), &corev1.Pod{}, 0, cache.Indexers{})
@@ -47,7 +48,7 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func())
 		transform cache.TransformFunc
 		handler   cache.ResourceEventHandler
 	}{
-		{w.volumes, "PersistentVolumes", leanVolume, volumeHandler(kick)},
+		{w.volumes, "PersistentVolumes", leanVolume, volumeHandler(kick, appeared)},
 		{w.pods, "pods", leanPod, w.podHandler(kick)},
 		{w.storage, "NodeStorage", leanStorage, storageHandler(kick)},
 	} {
@@ -136,9 +137,14 @@ func (w *watches) nodeStorage(name string) (*flexlvmv1.NodeStorage, bool) {
 
 // volumeHandler kicks where a PersistentVolume says something else than before.
 // That it was written to alone is no reason for a round.
-func volumeHandler(kick func()) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { kick() },
+func volumeHandler(kick func(), appeared func(*corev1.PersistentVolume)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, atFirst bool) {
+			if !atFirst {
+				appeared(o.(*corev1.PersistentVolume))
+			}
+			kick()
+		},
 		DeleteFunc: func(any) { kick() },
 		UpdateFunc: func(was, is any) {
 			before, err := persistentvolume.Parse(was.(*corev1.PersistentVolume))

@@ -23,11 +23,11 @@ import (
 func (b *bed) testReleased(t *testing.T) {
 	s := b.space(t, "released")
 	s.claim(lazy, "data")
+	name := s.madeAhead("data")
 	s.pod("main", "data")
 	s.running("main")
-	name := s.volumeOf("data")
+	require.Equal(t, name, s.volumeOf("data"))
 	sum := s.sums("main")
-	b.becomes(t, name, volume.Ready) // the driver notes it behind its reply to kubelet
 	object, err := b.client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Contains(t, object.Finalizers, pv.Finalizer)
@@ -46,6 +46,21 @@ func (b *bed) testReleased(t *testing.T) {
 	b.readableReport(t)
 	checked := b.onNode(t, fmt.Sprintf("mkdir -p /run/look; mount -o ro,norecovery /dev/%s/%s /run/look; cd /run/look; md5sum proof; cd /; umount /run/look", wide, name))
 	require.Equal(t, strings.Fields(sum)[0], strings.Fields(checked)[0], "the data is still there")
+}
+
+// madeAhead has a claim bound as the scheduler does when a pod with it comes, without that pod, and
+// waits until the node has made its volume, which it names.
+func (s *space) madeAhead(claim string) (name string) {
+	s.t.Helper()
+	s.kubectl(s.t, "-n", s.name, "annotate", "pvc", claim, "volume.kubernetes.io/selected-node="+node)
+	await.Until(s.t, longest, func() string {
+		name = strings.TrimSpace(s.kubectl(s.t, "-n", s.name, "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"))
+		return await.Missing(name != "", "claim %s has no PersistentVolume", claim)
+	})
+	bound := time.Now()
+	s.becomes(s.t, name, volume.Ready)
+	s.say(s.t, "volume %s was ready %.1f s after its claim had its PersistentVolume, without any pod", name, time.Since(bound).Seconds())
+	return name
 }
 
 // readableReport requires that `kubectl get nodestorage` is of use to people.

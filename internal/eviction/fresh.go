@@ -1,0 +1,51 @@
+package eviction
+
+import (
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// MayMakeAhead reports whether the node may make the volume of a claim that has just appeared
+// before its first mount does, by what the last round has seen and decided, which may not have
+// the claim yet.
+//
+// It may not where anything but an empty file system is to be made, where the node has a volume
+// of that name in whatever state, and where not all that is promised in the pool fits in what is
+// free of it: there volumes have to go first, and whoever waits for that is not overtaken.
+func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
+	if !plain(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
+		return false
+	}
+	x := newIndex(view)
+	group, there := x.group(c)
+	if !there || x.ailing[c.Group] != "" || c.GroupUUID != "" && c.GroupUUID != group.UUID {
+		return false
+	}
+	if _, made := x.volumes[KeyOfPersistentVolume(c)]; made || x.unread[c.Volume] {
+		return false
+	}
+	at := slices.IndexFunc(r.Pools, func(p PoolResult) bool { return p.Pool.Name == c.Pool() })
+	return at >= 0 && r.Pools[at].roomFor(c, x.named[KeyOfPersistentVolume(c)])
+}
+
+// plain reports whether nothing but an empty file system is to be made, and that without a key.
+func plain(c *persistentvolume.Volume) bool {
+	return c.Kind == volume.Claim && c.FSType != volume.Raw && !c.Encrypted && c.FS == "" && c.CloneOf == "" && !c.Declared && !c.Placeholder
+}
+
+// roomFor reports whether a volume fits in what is free of the pool beside all that is promised
+// there; promised: it is part of that.
+func (p *PoolResult) roomFor(c *persistentvolume.Volume, promised bool) bool {
+	charge := c.Charge().In(p.Pool.Extent)
+	switch {
+	case p.Closed != "":
+		return false
+	case p.Pool.Thin != nil:
+		return charge <= p.Pool.Free // what is promised there takes nothing before it is written
+	case promised:
+		return p.Promised <= p.Pool.Free
+	}
+	return p.Promised+charge <= p.Pool.Free
+}

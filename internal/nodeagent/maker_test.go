@@ -1,0 +1,194 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// pvNew is a PersistentVolume as the provisioner has just written it.
+func pvNew(o *corev1.PersistentVolume) {
+	o.CreationTimestamp = metav1.NewTime(evictiontest.Now)
+	o.Status.Phase = corev1.VolumePending
+}
+
+// appear lets new PersistentVolumes come, one after the other, and waits until the maker has had
+// them all: the last is one that it makes.
+func (r *rig) appear(all ...*corev1.PersistentVolume) {
+	r.t.Helper()
+	for _, o := range all {
+		r.api.put(o)
+	}
+	r.api.put(object("last", 1, pvNew))
+	r.eventually(func() bool { return len(r.engine.called("prepare flexlvm/last")) > 0 }, "%v", r.engine.called("prepare"))
+}
+
+// A new claim's volume is made before anybody mounts it, once, after one look at its
+// PersistentVolume, and quietly.
+func TestNewVolumeIsMadeAhead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	asked := r.api.requests("get persistentvolumes")
+	r.api.put(object("data", 10, pvNew))
+	r.eventually(func() bool { return len(r.engine.called("prepare")) == 1 }, "it is not made")
+	r.rounds(2)
+	require.Equal(t, []string{"prepare flexlvm/data of 9 GiB for db"}, r.engine.called("prepare"))
+	require.Equal(t, asked+1, r.api.requests("get persistentvolumes"))
+	require.Empty(t, r.api.told("VolumeMade"))
+	bound := object("data", 10)
+	bound.CreationTimestamp = metav1.NewTime(evictiontest.Now)
+	r.appear(bound)
+	require.Len(t, r.engine.called("prepare flexlvm/data"), 1, "it was bound meanwhile")
+	require.Contains(t, r.engine.names(), "data ready")
+}
+
+// Whatever is not a plain new volume of a provisioner's is left to its first mount.
+func TestWhatIsNotMadeAhead(t *testing.T) {
+	t.Parallel()
+	created := func(ago time.Duration) func(*corev1.PersistentVolume) {
+		return func(o *corev1.PersistentVolume) { o.CreationTimestamp.Time = evictiontest.Now.Add(-ago) }
+	}
+	option := func(name, value string) func(*corev1.PersistentVolume) {
+		return func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[name] = value }
+	}
+	for name, change := range map[string]func(*corev1.PersistentVolume){
+		"it is old":             created(2 * time.Minute),
+		"the clock is behind":   created(-2 * time.Minute),
+		"written by hand":       func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.UID = "" },
+		"of no claim":           func(o *corev1.PersistentVolume) { o.Spec.ClaimRef = nil },
+		"without our finalizer": func(o *corev1.PersistentVolume) { o.Finalizers = nil },
+		"a copy":                option(volume.OptionCloneOf, "settled"),
+		"it cannot be read":     option("odd", "true"),
+		"released":              pvReleased,
+		"being deleted":         pvDeleting,
+		"it is there":           option(volume.OptionVolume, "settled"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.start()
+			r.eventually(r.readyIs("Ready"), "not ready")
+			r.appear(object("data", 10, pvNew, change))
+			require.Len(t, r.engine.called("prepare"), 1, "the last")
+		})
+	}
+}
+
+// Nothing is made on the strength of what an earlier round has seen.
+func TestNothingIsMadeAheadWhileRoundsFail(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if call == "inventory" {
+				return errors.New("LVM hangs")
+			}
+			return nil
+		}
+	})
+	r.eventually(r.readyIs("LVMFailed"), "LVM does not fail")
+	r.api.put(object("data", 10, pvNew))
+	r.rounds(2)
+	r.engine.with(func() { r.engine.fault = nil })
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.appear()
+	require.Len(t, r.engine.called("prepare"), 1, "the last")
+}
+
+// A daemon that begins makes nothing of what is there already, new or not, and a dry run nothing
+// at all.
+func TestNothingIsMadeAheadAtTheBeginning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, name := range []string{"a", "b", "c"} {
+		r.api.put(object(name, 1, pvNew))
+	}
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.appear()
+	require.Len(t, r.engine.called("prepare"), 1)
+
+	dry := newRig(t)
+	dry.config.DryRun = true
+	dry.start()
+	dry.rounds(2)
+	dry.api.put(object("data", 10, pvNew))
+	dry.rounds(3)
+	require.Empty(t, dry.engine.called("prepare"))
+}
+
+// What is given up before its turn is not made, nor what the API server says nothing of; and
+// nobody hears of that.
+func TestNewVolumeThatIsNotWantedAnyMore(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(*rig){
+		"deleted":  func(r *rig) { delete(r.api.volumes, "data") },
+		"another":  func(r *rig) { r.api.volumes["data"].UID = "another" },
+		"deleting": func(r *rig) { pvDeleting(r.api.volumes["data"]) },
+		"released": func(r *rig) { pvReleased(r.api.volumes["data"]) },
+		"no answer": func(r *rig) {
+			r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+				if verb == "get" && resource == "persistentvolumes" {
+					r.api.mend()
+					time.Sleep(2 * time.Second)
+				}
+				return false
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.start()
+			r.eventually(r.readyIs("Ready"), "not ready")
+			asked := make(chan struct{}, 100)
+			r.engine.with(func() {
+				r.engine.beforeWanted = func() {
+					r.api.with(func() { meanwhile(r) })
+					asked <- struct{}{}
+				}
+			})
+			r.api.put(object("data", 10, pvNew))
+			<-asked
+			r.engine.with(func() { r.engine.beforeWanted = nil })
+			r.appear()
+			require.Empty(t, r.engine.called("prepare flexlvm/data"))
+			require.Empty(t, r.api.told("VolumeNotMade"))
+		})
+	}
+}
+
+// One that cannot be made is tried once.
+func TestNewVolumeThatCannotBeMadeAhead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "prepare flexlvm/data") {
+				return errors.New("LVM hangs")
+			}
+			return nil
+		}
+	})
+	r.appear(object("data", 10, pvNew))
+	r.clock.pass(soon)
+	r.rounds(3)
+	require.Len(t, r.engine.called("prepare flexlvm/data"), 1)
+	require.Empty(t, r.api.told("VolumeNotMade"))
+	require.Empty(t, r.status().DeclaredVolumes)
+}
