@@ -105,6 +105,7 @@ func (c *Conformance) testImages(ctx context.Context) (string, error) {
 
 // A Spec is one test of the suite, and what came of it.
 type Spec struct {
+	Driver  string // the file that describes the driver to the suite
 	Name    string // without what all have in common
 	State   string // passed, failed, skipped, pending, …
 	Message string // why it was skipped, or failed
@@ -154,7 +155,11 @@ func (c *Cluster) Conform(ctx context.Context, suite *Conformance, s Selection, 
 	if err != nil {
 		return nil, fmt.Errorf("run conformance tests: %w", errors.Join(ran, err))
 	}
-	return parseReport(content)
+	specs, err := parseReport(content)
+	for i := range specs {
+		specs[i].Driver = s.Driver
+	}
+	return specs, err
 }
 
 // parseReport reads ginkgo's report.
