@@ -14,7 +14,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -62,7 +61,7 @@ func (b bed) with(verb, key string) call {
 func (b bed) engine() *node.Engine {
 	b.t.Helper()
 	log := logrus.New()
-	e, err := node.New(node.Config{StateDir: b.Dir + "/state", LockDir: b.Dir + "/lock", Log: log}, command.New("", log))
+	e, err := node.New(node.Config{StateDir: b.Dir + "/state", LockDir: b.Dir + "/lock", Log: log}, programs(log))
 	require.NoError(b.t, err)
 	return e
 }
@@ -352,7 +351,7 @@ func TestEncryptedCopyKilledAfterEveryStep(t *testing.T) {
 		require.NoError(t, os.RemoveAll(b.Dir+"/state/volumes/flexlvm-test/copy"))
 	}
 	t.Cleanup(forget)
-	untilAlive(t, c, forget, func(die int) {
+	afterSomeSteps(t, c, forget, func(die int) {
 		text, err := os.ReadFile(c.Target + "/f")
 		require.NoError(t, err, "after death %d", die)
 		require.Equal(t, strings.Repeat(pattern+"\n", 1000), string(text))

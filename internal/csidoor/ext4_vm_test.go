@@ -43,7 +43,7 @@ func TestEncryptedExt4(t *testing.T) {
 func TestEncryptedExt4PublishKilledAfterEveryStep(t *testing.T) {
 	b := newEncryptedBed(t)
 	b.Spec.FSType = volume.Ext4
-	deaths := untilAlive(t, b.verb("mount"), b.clear, func(die int) {
+	deaths := afterSomeSteps(t, b.verb("mount"), b.clear, func(die int) {
 		require.Equal(t, "data", b.lvs(), "one volume after death %d", die)
 		require.Equal(t, b.Spec.Size, b.size())
 		b.sh("dd if=/dev/zero of=" + b.Target + "/fill bs=1M count=15 conv=fsync 2>/dev/null")

@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/vm/csinode"
@@ -30,7 +29,9 @@ import (
 
 const (
 	callVariable = "FLEXLVM_TEST_CSI_CALL"
-	mib          = volume.MiB
+	// stepsLine is the last line of a call that lived: how many steps it had.
+	stepsLine = "\nsteps: %d\n"
+	mib       = volume.MiB
 	// grown is more than the least device that XFS can have, so that growing to it takes
 	// every step.
 	grown = 512 * mib
@@ -70,7 +71,7 @@ func serveCall(text string) int {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-	}}, command.New("", log))
+	}}, programs(log))
 	if err == nil {
 		err = c.serve(e)
 	}
@@ -78,6 +79,7 @@ func serveCall(text string) int {
 		fmt.Println(err)
 		return 1
 	}
+	fmt.Printf(stepsLine, count)
 	return 0
 }
 
@@ -129,6 +131,17 @@ func (c call) run(t *testing.T) (died bool) {
 	return true
 }
 
+// steps makes the call, which is to live, and returns how many steps it had.
+func (c call) steps(t *testing.T) (n int) {
+	t.Helper()
+	c.Die = 0
+	out, err := c.output(t)
+	require.NoError(t, err, out)
+	_, err = fmt.Sscanf(out[strings.LastIndex(out, "\nsteps: "):], stepsLine, &n)
+	require.NoError(t, err, out)
+	return n
+}
+
 // output makes the call, and returns all that it prints: the log, too.
 func (c call) output(t *testing.T) (string, error) {
 	t.Helper()
@@ -143,15 +156,34 @@ func (c call) output(t *testing.T) (string, error) {
 }
 
 // untilAlive makes a call through CSI again and again, killed after its first step, then after
-// its second, and so on, each from a fresh start, until it has no further step to die after.
-// The call is repeated through either driver in turns, or (`make campaign`) through each; that
-// about an encrypted volume through CSI alone. check sees the node after each repetition.
-func untilAlive(t *testing.T, c call, start func(), check func(die int)) (deaths int) {
+// its second, and so on, each from a fresh start. The call is repeated through either driver in
+// turns, or (`make campaign`) through each; that about an encrypted volume through CSI alone.
+// check sees the node after each repetition. It returns how many steps the call has.
+func untilAlive(t *testing.T, c call, start func(), check func(die int)) (steps int) {
 	t.Helper()
-	for die := 1; ; die++ {
-		require.Less(t, die, 30)
+	return killed(t, c, 1, start, check)
+}
+
+// afterSomeSteps is untilAlive where another test kills the same call on a volume that differs
+// in few steps: it kills after every third. `make campaign` kills after each.
+func afterSomeSteps(t *testing.T, c call, start func(), check func(die int)) (steps int) {
+	t.Helper()
+	if inFull() {
+		return killed(t, c, 1, start, check)
+	}
+	return killed(t, c, 3, start, check)
+}
+
+func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
+
+func killed(t *testing.T, c call, stride int, start func(), check func(die int)) (steps int) {
+	t.Helper()
+	start()
+	steps = c.steps(t)
+	require.Positive(t, steps, "the call had no step at all")
+	for die := 1; die <= steps; die += stride {
 		repeats := []bool{die%2 == 0}
-		if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
+		if inFull() {
 			repeats = []bool{false, true}
 		}
 		if c.Key != "" {
@@ -160,15 +192,13 @@ func untilAlive(t *testing.T, c call, start func(), check func(die int)) (deaths
 		for _, flex := range repeats {
 			start()
 			c.Die, c.Flex = die, false
-			if !c.run(t) {
-				require.Greater(t, die, 1, "the call had no step at all")
-				return die - 1
-			}
+			require.True(t, c.run(t), "step %d of %d", die, steps)
 			c.Die, c.Flex = 0, flex
 			require.False(t, c.run(t), "the same call again, after death %d", die)
 			check(die)
 		}
 	}
+	return steps
 }
 
 // A bed is a volume to be, and where it is mounted.
