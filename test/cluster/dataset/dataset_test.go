@@ -40,9 +40,15 @@ func TestDatasets(t *testing.T) {
 	t.Run("at once", k.testAtOnce)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
 	t.Run("restart while loading", func(t *testing.T) { k.testRestartWhileLoading(t, binary, &kill) })
-	b.simulateNode(t, "sim-7") // one more, as one does not come back
-	t.Run("node lost while loading", k.testLostWhileLoading)
-	t.Run("lost node", k.testLostNode)
+	b.simulateNode(t, "sim-7") // one more, as two do not come back
+	t.Run("lost nodes", func(t *testing.T) {
+		for name, run := range map[string]func(*testing.T){"while loading": k.testLostWhileLoading, "with replicas": k.testLostNode} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				run(t)
+			})
+		}
+	})
 	t.Run("no label is left", b.noLabelLeft)
 	t.Run("nothing was forbidden", func(t *testing.T) {
 		log := tail(b.dir + "/provisioner.log")
@@ -178,7 +184,13 @@ func (k *kubelets) testFailures(t *testing.T) {
 	})
 	s.make("x", s3)
 	s.status("x", flexlvmv1.StateFailed, "key a/../b was refused")
-	for _, name := range []string{"v", "w", "x"} {
+	// One that was killed is begun again, and meanwhile it is said why nothing comes.
+	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(137, "") })
+	s.make("k", s3)
+	s.status("k", flexlvmv1.StatePending, "its loader is tried again; the last time: the loader ended without a word")
+	s.play(s.name, nil)
+	s.status("k", flexlvmv1.StateRunning, "success")
+	for _, name := range []string{"k", "v", "w", "x"} {
 		s.remove(s.get(name))
 	}
 	s.nothingLeft()
