@@ -237,14 +237,16 @@ func (b *bed) testExamples(t *testing.T) {
 	}
 	require.Equal(t, "100000", s.volumeOf("explained").Spec.FlexVolume.Options["inodes"])
 	require.Equal(t, "rbps=104857600 wbps=52428800 riops=5000 wiops=2000", s.volumeOf("explained").Annotations["flexlvm.io/io-limits"])
-	s.endStatefulSet("shards")
+	s.endStatefulSets("shards")
 }
 
-// endStatefulSet deletes one, and waits until its pods are gone: no kubelet releases them, so the
-// garbage collector's deletion is ours to finish.
-func (s *space) endStatefulSet(name string) {
+// endStatefulSets deletes all that there are, and waits until no pods are left: no kubelet releases
+// them, so the garbage collector's deletion is for the test to finish.
+func (s *space) endStatefulSets(names ...string) {
 	s.t.Helper()
-	require.NoError(s.t, s.client.AppsV1().StatefulSets(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+	for _, name := range names {
+		require.NoError(s.t, s.client.AppsV1().StatefulSets(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+	}
 	await.Until(s.t, longest, func() string {
 		s.deletePods(s.t.Context())
 		pods, err := s.client.CoreV1().Pods(s.name).List(s.t.Context(), metav1.ListOptions{})
@@ -280,6 +282,5 @@ func (b *bed) testFromOthers(t *testing.T) {
 		require.Equal(t, want.layout, v.Spec.FlexVolume.Options["layout"], claim)
 		require.Equal(t, want.fsType, v.Spec.FlexVolume.FSType, claim)
 	}
-	s.endStatefulSet("static")
-	s.endStatefulSet("static-together")
+	s.endStatefulSets("static", "static-together")
 }
