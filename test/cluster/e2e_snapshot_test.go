@@ -117,6 +117,7 @@ func TestSnapshots(t *testing.T) {
 	n.groupSnapshot()
 	n.thickSnapshot()
 	n.blockSnapshot()
+	n.encryptedSnapshots()
 }
 
 func snapshotOf(claim string) string {

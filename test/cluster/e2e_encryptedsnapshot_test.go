@@ -1,0 +1,87 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// encryptedClass is a class of encrypted volumes, each with the key in the Secret of its claim's name.
+func encryptedClass(name, more string) string {
+	return fmt.Sprintf(`
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %s}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+parameters:
+  door: csi
+  encrypted: "true"
+  csi.storage.k8s.io/node-publish-secret-name: ${pvc.name}
+  csi.storage.k8s.io/node-publish-secret-namespace: ${pvc.namespace}
+%s`, name, more)
+}
+
+// encryptedSnapshots has databases on encrypted volumes, a thin one and a thick one, snapshotted while they
+// write, deleted, and started on what is restored: with the key of the source alone, which lies in the
+// Secret of the new claim.
+func (n *tenant) encryptedSnapshots() {
+	t := n.t
+	classes := map[string]string{"sealed-thin": "  layout: thin\n  thinPool: thinpool\n  volumeGroup: " + thinGroup, "sealed-thick": ""}
+	setKey := func(claim, key string) {
+		n.kubectl("delete", "secret", claim, "--ignore-not-found")
+		n.kubectl("create", "secret", "generic", claim, "--from-literal=key="+key)
+	}
+	lines := func(pod string) int64 { return number(t, n.exec(pod, "cat /data/journal 2>/dev/null | wc -l")) }
+	key := func(class string) string { return "the key of 32 bytes or more, of the claim " + class }
+	before, after, sources := map[string]int64{}, map[string]int64{}, map[string]string{}
+	for class, more := range classes {
+		setKey(class, key(class))
+		require.NoError(t, n.apply(encryptedClass(class, more)+"\n---\n"+claimOf(class, class, "64Mi")+"\n---\n"+pod{name: class, claim: class, node: "node1", command: writer}.manifest()))
+	}
+	for class := range classes {
+		n.kubectl("wait", "--for=condition=Ready", "pod/"+class, "--timeout=240s")
+		await.Until(t, patience, func() string { return await.Missing(lines(class) > 50, "nothing is written") })
+		sources[class] = n.kubectl("get", "pvc", class, "-o", "jsonpath={.spec.volumeName}")
+		before[class] = lines(class)
+		require.NoError(t, n.apply(snapshotOf(class)))
+	}
+	for class := range classes {
+		n.kubectl("wait", "volumesnapshot/of-"+class, "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+		after[class] = lines(class)
+		n.kubectl("delete", "pod", class)
+		n.kubectl("delete", "pvc", class)
+		n.kubectl("delete", "secret", class)
+	}
+	restored := func(class string) string { return class + "-restored" }
+	for class := range classes {
+		n.kubectl("wait", "pv/"+sources[class], "--for=delete", "--timeout=240s")
+		setKey(restored(class), "another key of 32 bytes or more, of somebody")
+		require.NoError(t, n.apply(claimOf(class, restored(class), "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: of-"+class+"}")+
+			"\n---\n"+pod{name: restored(class), claim: restored(class)}.manifest()))
+	}
+	for class := range classes {
+		await.Until(t, patience, func() string {
+			events := n.kubectl("get", "events", "--field-selector=reason=FailedMount,involvedObject.name="+restored(class), "-o", "jsonpath={.items[*].message}")
+			return await.Missing(strings.Contains(events, "is wrong, and nothing was changed"), "the pod is told %q", events)
+		})
+		setKey(restored(class), key(class))
+	}
+	for class := range classes {
+		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=240s")
+		held := n.journal(restored(class))
+		t.Logf("%s: of %d to %d lines, %d were restored", class, before[class], after[class], held)
+		require.GreaterOrEqual(t, held, before[class], "what was synced before")
+		require.LessOrEqual(t, held, after[class])
+		n.kubectl("delete", "volumesnapshot", "of-"+class, "--timeout=240s")
+		require.Equal(t, held, n.journal(restored(class)))
+		n.kubectl("delete", "pod", restored(class))
+		n.kubectl("delete", "pvc", restored(class))
+	}
+	n.kubectl("delete", "storageclass", "sealed-thin", "sealed-thick")
+}
