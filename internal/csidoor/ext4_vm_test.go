@@ -40,10 +40,10 @@ func TestEncryptedExt4(t *testing.T) {
 	require.Contains(t, b.verb("mount").fails(t), "should hold the ext4 file system")
 }
 
-func TestEncryptedExt4PublishKilledAfterEveryStep(t *testing.T) {
+func TestEncryptedExt4PublishKilledAfterSomeSteps(t *testing.T) {
 	b := newEncryptedBed(t)
 	b.Spec.FSType = volume.Ext4
-	deaths := afterSomeSteps(t, b.verb("mount"), b.clear, func(die int) {
+	deaths := afterSomeSteps(t, 1, b.verb("mount"), b.clear, func(die int) {
 		require.Equal(t, "data", b.lvs(), "one volume after death %d", die)
 		require.Equal(t, b.Spec.Size, b.size())
 		b.sh("dd if=/dev/zero of=" + b.Target + "/fill bs=1M count=15 conv=fsync 2>/dev/null")

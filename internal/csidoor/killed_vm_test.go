@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/vm/csinode"
@@ -55,6 +56,8 @@ type call struct {
 	Key               string // of an encrypted volume
 	// Flex: what the FlexVolume driver calls is called, and not the CSI driver.
 	Flex bool
+	// AsShipped: keys are derived as they are on users' nodes, see programs.
+	AsShipped bool
 }
 
 func serveCall(text string) int {
@@ -66,12 +69,16 @@ func serveCall(text string) int {
 	count := 0
 	log := logrus.New()
 	log.SetLevel(logrus.DebugLevel)
+	programs := programs(log)
+	if c.AsShipped {
+		programs = command.New("", log)
+	}
 	e, err := node.New(node.Config{StateDir: c.Dir + "/state", LockDir: c.Dir + "/lock", Log: log, After: func(string) {
 		if count++; count == c.Die {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-	}}, programs(log))
+	}}, programs)
 	if err == nil {
 		err = c.serve(e)
 	}
@@ -161,27 +168,28 @@ func (c call) output(t *testing.T) (string, error) {
 // check sees the node after each repetition. It returns how many steps the call has.
 func untilAlive(t *testing.T, c call, start func(), check func(die int)) (steps int) {
 	t.Helper()
-	return killed(t, c, 1, start, check)
+	return killed(t, c, 1, 1, start, check)
 }
 
 // afterSomeSteps is untilAlive where another test kills the same call on a volume that differs
-// in few steps: it kills after every third. `make campaign` kills after each.
-func afterSomeSteps(t *testing.T, c call, start func(), check func(die int)) (steps int) {
+// in few steps: it kills after step number first and every third from there. `make campaign` kills
+// after each.
+func afterSomeSteps(t *testing.T, first int, c call, start func(), check func(die int)) (steps int) {
 	t.Helper()
 	if inFull() {
-		return killed(t, c, 1, start, check)
+		return killed(t, c, 1, 1, start, check)
 	}
-	return killed(t, c, 3, start, check)
+	return killed(t, c, first, 3, start, check)
 }
 
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
-func killed(t *testing.T, c call, stride int, start func(), check func(die int)) (steps int) {
+func killed(t *testing.T, c call, first, stride int, start func(), check func(die int)) (steps int) {
 	t.Helper()
 	start()
 	steps = c.steps(t)
-	require.Positive(t, steps, "the call had no step at all")
-	for die := 1; die <= steps; die += stride {
+	require.GreaterOrEqual(t, steps, first, "the call had too few steps")
+	for die := first; die <= steps; die += stride {
 		repeats := []bool{die%2 == 0}
 		if inFull() {
 			repeats = []bool{false, true}

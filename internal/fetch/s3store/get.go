@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
@@ -20,6 +21,7 @@ import (
 // small, that is much of what they cost.
 type connection struct {
 	minio.Core
+	creds     *credentials.Credentials
 	transport http.RoundTripper
 	bucket    string
 
@@ -59,6 +61,10 @@ func (a answer) etag() string {
 
 // get begins to read an object. Its header is what to ask for beside it.
 func (c *connection) get(ctx context.Context, key, version string, header http.Header) (answer, error) {
+	// Minio's client renews what has expired once for all who wait, and leaves off when they do.
+	if c.creds.IsExpired() || s3utils.IsS3ExpressBucket(c.bucket) { // the latter has sessions
+		return c.getByClient(ctx, key, version, header)
+	}
 	value, err := c.GetCreds()
 	if err != nil {
 		return answer{}, err
@@ -135,6 +141,9 @@ func (l *location) request(ctx context.Context, key, version string, header http
 // mostOfAnError is how much of an answer with an error is read, in bytes.
 const mostOfAnError = 1 << 20
 
+// mostOfAText is how much is shown of an error that is no XML, in bytes.
+const mostOfAText = 1 << 10
+
 // errorOf returns the error that an answer tells, as minio's client has it.
 func errorOf(response *http.Response, bucket, key string) error {
 	defer func() { _ = response.Body.Close() }() // it was only read
@@ -149,6 +158,10 @@ func errorOf(response *http.Response, bucket, key string) error {
 			e.Code = minio.AccessDenied
 		case http.StatusPreconditionFailed:
 			e.Code = minio.PreconditionFailed
+		default:
+			if said := strings.TrimSpace(strings.ToValidUTF8(string(text[:min(len(text), mostOfAText)]), "")); said != "" {
+				e.Message += ": " + said
+			}
 		}
 	}
 	e.StatusCode, e.BucketName, e.Key = response.StatusCode, bucket, key

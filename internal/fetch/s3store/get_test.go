@@ -17,6 +17,8 @@ import (
 func TestLocate(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "a/key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
 	for name, test := range map[string]struct {
 		config      Config
 		url, region string
@@ -56,7 +58,7 @@ func TestErrorOf(t *testing.T) {
 		"nothing, 404":         {404, "", "", minio.ErrorResponse{Code: minio.NoSuchKey, Message: "404 Not Found"}, store.Gone},
 		"nothing, 412":         {412, "", "", minio.ErrorResponse{Code: minio.PreconditionFailed, Message: "412 Precondition Failed"}, store.Changed},
 		"HTML, 403":            {403, "<html>no</html>", "", minio.ErrorResponse{Code: minio.AccessDenied, Message: "403 Forbidden"}, store.Denied},
-		"HTML, 502":            {502, "<html>no", "", minio.ErrorResponse{Code: "502 Bad Gateway", Message: "502 Bad Gateway"}, store.Transient},
+		"HTML, 502":            {502, "<html>no", "", minio.ErrorResponse{Code: "502 Bad Gateway", Message: "502 Bad Gateway: <html>no"}, store.Transient},
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{}

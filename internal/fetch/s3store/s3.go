@@ -115,14 +115,15 @@ func (c Config) connect(source store.Source) (*connection, error) {
 	default:
 		return nil, fmt.Errorf("--address-style %q is not known; it is %s, %s or %s", c.Style, AddressAuto, AddressPath, AddressVirtual)
 	}
+	creds := c.credentials(source.Kind)
 	core, err := minio.NewCore(host, &minio.Options{
-		Creds: c.credentials(source.Kind), Secure: secure, Transport: transport, Region: c.Region,
+		Creds: creds, Secure: secure, Transport: transport, Region: c.Region,
 		BucketLookup: lookup, MaxRetries: 1,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--endpoint %q: %w", c.Endpoint, err)
 	}
-	return &connection{Core: *core, transport: transport, bucket: source.Bucket}, nil
+	return &connection{Core: *core, creds: creds, transport: transport, bucket: source.Bucket}, nil
 }
 
 // defaultRegion is what to sign for at a host where nobody said it: others than Amazon

@@ -49,14 +49,14 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	}
 	right := secret("keys", "shop.data")
 	const says = "may only name the Secrets that StorageClass secretive says"
-	b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
-	b.refusedSoon(t, says, try(class.Name, right, secret("default", "shop.data"), "true"))
-	mode = corev1.PersistentVolumeBlock
-	b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
-	// Whatever the class: here there is none of that name, about which the other policy says nothing.
 	const none, only = "nonexistent", "may only create PersistentVolumes of the driver"
-	b.refusedSoon(t, only, try(none, secret("kube-system", "shop.data"), right, "true"))
-	b.refusedSoon(t, only, try(none, right, nil, "true"))
-	b.refusedSoon(t, only, try(none, right, right, "false"))
-	require.NoError(t, try(class.Name, right, right, "true")([]string{metav1.DryRunAll}), "as the class says")
+	for _, mode = range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
+		b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
+		b.refusedSoon(t, says, try(class.Name, right, secret("default", "shop.data"), "true"))
+		// Whatever the class: here there is none of that name, about which the other policy says nothing.
+		b.refusedSoon(t, only, try(none, secret("kube-system", "shop.data"), right, "true"))
+		b.refusedSoon(t, only, try(none, right, nil, "true"))
+		b.refusedSoon(t, only, try(none, right, right, "false"))
+		require.NoError(t, try(class.Name, right, right, "true")([]string{metav1.DryRunAll}), "as the class says")
+	}
 }
