@@ -32,8 +32,8 @@ type options struct {
 
 const long = `provisioner makes a PersistentVolume for every PersistentVolumeClaim of a
 StorageClass whose provisioner is "flexlvm.io", on the node that the scheduler
-chose. It creates nothing on the node: the driver there cuts the logical volume
-when a pod first mounts it.
+chose. It creates nothing on the node: the daemon there makes the logical volume,
+or the driver when a pod first mounts it.
 
 Several may run; the one that holds the Lease "flexlvm.io" works, the others
 wait. A claim that cannot be served is told why in an event:

@@ -18,7 +18,7 @@ const (
 	// newFor is how young a PersistentVolume is whose volume is made ahead: its pod is still on
 	// its way to the node. A watch that was cut off shows older ones as if they had just appeared.
 	newFor = time.Minute
-	// mostOffered is how many may wait to be made ahead. Of more at once, mounts make the rest.
+	// mostOffered is how many may wait to be made ahead. The others are made by their mounts.
 	mostOffered = 16
 	// askTime is how long the API server has to say that a volume is still wanted: a mount of it
 	// waits meanwhile, and mounts need no API server.
@@ -102,14 +102,18 @@ func (m *maker) make(ctx context.Context, object *corev1.PersistentVolume) {
 	}
 }
 
-// may reports whether the volume of a claim may be made ahead. Only who provisions for a claim
-// names its UID: one written by hand, or restored from a backup, may be of a volume that is to
-// come back.
+// may reports whether the volume of a claim may be made ahead. Only a PersistentVolume that is
+// not bound yet and refers to its claim as the provisioner does, with UID and resourceVersion,
+// is of a new claim: one written by hand, restored from a backup or moved to the other door may be
+// of a volume that is to come back.
 //
 // While volumes of the group are copied, pods may be held still, and LVM is left to that.
 func (m *maker) may(object *corev1.PersistentVolume, c *persistentvolume.Volume) bool {
 	seen, ref := m.seen.Load(), object.Spec.ClaimRef
-	if seen == nil || ref == nil || ref.UID == "" || !c.HasFinalizer {
+	if seen == nil || ref == nil || ref.UID == "" || ref.ResourceVersion == "" || !c.HasFinalizer {
+		return false
+	}
+	if phase := object.Status.Phase; phase != "" && phase != corev1.VolumePending {
 		return false
 	}
 	if j, busy := m.daemon.copier.at(); busy && j.claim.Group == c.Group {

@@ -19,6 +19,7 @@ import (
 func pvNew(o *corev1.PersistentVolume) {
 	o.CreationTimestamp = metav1.NewTime(evictiontest.Now)
 	o.Status.Phase = corev1.VolumePending
+	o.Spec.ClaimRef.ResourceVersion = "7"
 }
 
 // appear lets new PersistentVolumes come, one after the other, and waits until the maker has had
@@ -66,6 +67,8 @@ func TestWhatIsNotMadeAhead(t *testing.T) {
 		"it is old":             created(2 * time.Minute),
 		"the clock is behind":   created(-2 * time.Minute),
 		"written by hand":       func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.UID = "" },
+		"of the other door":     func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.ResourceVersion = "" },
+		"bound already":         func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeBound },
 		"of no claim":           func(o *corev1.PersistentVolume) { o.Spec.ClaimRef = nil },
 		"without our finalizer": func(o *corev1.PersistentVolume) { o.Finalizers = nil },
 		"a copy":                option(volume.OptionCloneOf, "settled"),

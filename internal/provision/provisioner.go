@@ -1,7 +1,7 @@
 // Package provision is the control side: it turns claims of flexlvm classes into
 // PersistentVolumes on the nodes that the scheduler chose. It creates nothing on a node;
-// the driver does that at the first mount, from the options of the PersistentVolume
-// alone.
+// the node daemon does that, or the driver at the first mount, from the options of the
+// PersistentVolume alone.
 package provision
 
 import (
