@@ -58,7 +58,9 @@ type discoverer struct {
 	known   bool   // shown is what this process has found
 	failure string // why it could not look the last time; empty if it could
 	shown   []flexlvmv1.Discovered
-	of      string // the version of the VolumeDiscovery that shown follows from
+	unseen  string          // why a class could not be looked at the last time
+	ids     map[string]bool // the disks of all that was found, also where shown is cut short
+	of      string          // the version of the VolumeDiscovery that shown follows from
 	ledger  discovery.Ledger
 	jobs    map[string]*cleaning // by disk
 	failed  map[string]string    // why the last cleaning of a disk ended
@@ -205,7 +207,7 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	volumes, twice := s.persistentVolumes()
 	if spec == nil && len(volumes) == 0 {
 		s.stopOthers(nil)
-		s.show(nil, "")
+		s.show(nil, discoveryView{})
 		return nil
 	}
 	view, err := s.view(ctx, spec)
@@ -297,18 +299,23 @@ func (s *discoverer) write(next discovery.Ledger) error {
 }
 
 // show is what the NodeStorage says from now on, and which VolumeDiscovery it follows from.
-func (s *discoverer) show(all []flexlvmv1.Discovered, of string) {
+func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return cmp.Compare(a.Path, b.Path) })
+	ids := map[string]bool{}
+	for _, one := range all {
+		ids[one.Disk] = true
+	}
 	if len(all) > mostDiscovered {
 		all = all[:mostDiscovered]
 	}
 	s.mu.Lock()
-	same := s.known && s.failure == "" && s.of == of && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
+	same := s.known && s.failure == "" && s.of == view.of && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
 		sizes := a.Size.Cmp(b.Size) == 0
 		a.Size = b.Size
 		return sizes && a == b
 	})
-	s.known, s.shown, s.of, s.failure = true, all, of, ""
+	s.known, s.shown, s.of, s.failure = true, all, view.of, ""
+	s.unseen, s.ids = view.whyUnseen(), ids
 	s.mu.Unlock()
 	if !same {
 		s.d.kick()

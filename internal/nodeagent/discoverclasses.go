@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -88,6 +89,15 @@ func (v *discoveryView) refuseNested(classes []discovery.Class) {
 			v.hide(other, why)
 		}
 	}
+}
+
+// whyUnseen says why classes were not looked at; empty if all were.
+func (v *discoveryView) whyUnseen() string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(v.unseen)) {
+		out = append(out, fmt.Sprintf("class %s of the VolumeDiscovery cannot be looked at: %v", name, v.unseen[name]))
+	}
+	return strings.Join(out, "; ")
 }
 
 // withUnseen adds the classes that were not looked at, by their directories.

@@ -97,7 +97,7 @@ func TestOneClassThatCannotBeLookedAtMeanwhile(t *testing.T) {
 // person's word; nothing is made before that is known, or when it changes meanwhile.
 func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 	t.Parallel()
-	r, _ := newDiscoveryRig(t)
+	r, disks := newDiscoveryRig(t)
 	require.NoError(t, discovery.Ledger{"naa.was": {Path: "/mnt/fast/old", Offer: 3}}.Write(r.config.DiscoveredFile))
 	r.api.nodeLabels = map[string]string{"disks": "local"}
 	maker := &fakeMaker{}
@@ -114,6 +114,20 @@ func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 		return first().Equal(volumegroup.Discovered{Disks: map[string]bool{"naa.5000": true, "naa.was": false}})
 	}, "it does not know the disks")
 	maker.with(func() { require.Empty(t, maker.asked[0][0].Discovered.Unknown) })
+
+	// A class that cannot be looked at may have any disk.
+	disks.with(func() { disks.unseen = map[string]error{"fast": errors.New("the directory cannot be read")} })
+	r.api.putDiscovery()
+	r.eventually(func() bool {
+		r.api.putGroup(volumeGroup("a"))
+		return strings.Contains(first().Unknown, "class fast of the VolumeDiscovery cannot be looked at: the directory cannot be read")
+	}, "groups are made of what nobody has looked at")
+	disks.with(func() { disks.unseen = nil })
+	r.api.putDiscovery()
+	r.eventually(func() bool {
+		r.api.putGroup(volumeGroup("a"))
+		return first().Unknown == ""
+	}, "it does not go on")
 
 	n := 0
 	maker.with(func() {

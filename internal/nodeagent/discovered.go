@@ -177,7 +177,7 @@ func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []
 	s.stopOthers(wanted)
 	shown = view.withUnseen(shown)
 	s.d.out.Metrics.discovered(shown)
-	s.show(shown, view.of)
+	s.show(shown, view)
 }
 
 func (c *discoveredCase) status() flexlvmv1.Discovered {

@@ -68,6 +68,9 @@ func (s *discoverer) disksSeen() volumegroup.Discovered {
 	if !s.known {
 		return volumegroup.Discovered{Unknown: cmp.Or(s.failure, "the node daemon has not looked yet")}
 	}
+	if s.unseen != "" { // a disk of it may be blank, and is to be a volume
+		return volumegroup.Discovered{Unknown: s.unseen}
+	}
 	ledger, err := s.ledger, error(nil)
 	if ledger == nil {
 		if ledger, err = discovery.ReadLedger(s.file); err != nil {
@@ -78,9 +81,9 @@ func (s *discoverer) disksSeen() volumegroup.Discovered {
 	for id := range ledger {
 		out.Disks[id] = s.failure != ""
 	}
-	for _, one := range s.shown {
-		if one.Disk != "" {
-			out.Disks[one.Disk] = true
+	for id := range s.ids {
+		if id != "" {
+			out.Disks[id] = true
 		}
 	}
 	for _, o := range s.volumes.GetStore().List() {
