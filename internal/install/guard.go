@@ -37,23 +37,28 @@ func (p Place) Guard(binary string) (*Guard, error) {
 // Check reinstalls the driver if it is gone or damaged. If another file has taken its
 // place, Check leaves that alone and returns ErrReplaced.
 func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
-	var now unix.Stat_t
-	err = unix.Lstat(g.place.Driver(), &now)
-	if err == nil && !same(now, g.file) {
-		return false, ErrReplaced
-	}
-	if err != nil && !gone(err) {
-		return false, fmt.Errorf("look at the driver: %w", err)
-	}
-	changed, err = g.place.Install(ctx, g.binary)
-	if err != nil && !changed {
+	if err := g.own(); err != nil {
 		return false, err
 	}
-	// Also where it failed then: the next Check must not take it for another installation's.
-	if looked := unix.Lstat(g.place.Driver(), &g.file); looked != nil && err == nil {
-		err = fmt.Errorf("look at the driver: %w", looked)
+	// Also where the installation fails then: the next Check must not take it for another's.
+	return g.place.install(ctx, g.binary, g.own, func() error {
+		if err := unix.Lstat(g.place.Driver(), &g.file); err != nil && !gone(err) {
+			return fmt.Errorf("look at the driver: %w", err)
+		}
+		return nil
+	})
+}
+
+// own fails with ErrReplaced if another file than the Guard's is in the driver's place.
+func (g *Guard) own() error {
+	var now unix.Stat_t
+	switch err := unix.Lstat(g.place.Driver(), &now); {
+	case err == nil && !same(now, g.file):
+		return ErrReplaced
+	case err != nil && !gone(err):
+		return fmt.Errorf("look at the driver: %w", err)
 	}
-	return changed, err
+	return nil
 }
 
 // checkPatience bounds one Check: another installer may hold the lock.

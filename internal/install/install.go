@@ -67,6 +67,13 @@ func (p Place) temp() string { return filepath.Join(p.Dir(), tempFile) }
 // It may be killed at any instant: at most it leaves a file whose name begins with a dot,
 // which kubelet ignores and the next Install removes.
 func (p Place) Install(ctx context.Context, binary string) (changed bool, err error) {
+	nothing := func() error { return nil }
+	return p.install(ctx, binary, nothing, nothing)
+}
+
+// install is Install; it calls may before it changes anything, whose error it returns, and placed
+// after it has, or may have. No other installer changes the driver meanwhile.
+func (p Place) install(ctx context.Context, binary string, may, placed func() error) (changed bool, err error) {
 	source, err := os.Open(binary)
 	if err != nil {
 		return false, fmt.Errorf("install the driver: %w", err)
@@ -86,15 +93,18 @@ func (p Place) Install(ctx context.Context, binary string) (changed bool, err er
 	if same, err := p.holds(source); err != nil || same {
 		return false, err
 	}
-	if err := p.replace(source); err != nil {
+	if err := may(); err != nil {
+		return false, err
+	}
+	if err = p.replace(source); err != nil {
 		_ = os.Remove(p.temp())
-		return true, err
+		return true, errors.Join(err, placed())
 	}
 	same, err := p.holds(source)
 	if err == nil && !same {
 		err = fmt.Errorf("verify %s: it does not hold what was written; check the disk it is on", p.Driver())
 	}
-	return true, err
+	return true, errors.Join(err, placed())
 }
 
 // Report says what Install did.

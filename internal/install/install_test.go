@@ -234,6 +234,52 @@ func TestGuard(t *testing.T) {
 	requireInstalled(t, p, "newer")
 }
 
+// Another's driver that comes while a Check compares its own, or waits for the lock, stays.
+func TestGuardLeavesWhatComesMeanwhile(t *testing.T) {
+	ctx := context.Background()
+	p := place(t)
+	mine := binary(t, "mine")
+	_, err := p.Install(ctx, mine)
+	require.NoError(t, err)
+	g, err := p.Guard(mine)
+	require.NoError(t, err)
+	release, err := p.lock(ctx)
+	require.NoError(t, err)
+	checked := make(chan error)
+	go func() {
+		_, err := g.Check(ctx)
+		checked <- err
+	}()
+	require.Eventually(t, func() bool { return waitsForLock(t, p) }, 10*time.Second, time.Millisecond)
+	foreign := filepath.Join(p.Dir(), ".foreign")
+	write(t, foreign, "newer")
+	require.NoError(t, os.Rename(foreign, p.Driver()))
+	release()
+	require.ErrorIs(t, <-checked, ErrReplaced)
+	for range 2 {
+		_, err = g.Check(ctx)
+		require.ErrorIs(t, err, ErrReplaced)
+	}
+	there, err := os.ReadFile(p.Driver())
+	require.NoError(t, err)
+	require.Equal(t, "newer", string(there))
+}
+
+// waitsForLock reports whether this process has the driver's directory open twice: one open file
+// has the lock.
+func waitsForLock(t *testing.T, p Place) bool {
+	t.Helper()
+	open, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	n := 0
+	for _, fd := range open {
+		if at, err := os.Readlink(fd); err == nil && at == p.Dir() {
+			n++
+		}
+	}
+	return n == 2
+}
+
 func TestUninstall(t *testing.T) {
 	ctx := context.Background()
 	p := place(t)

@@ -37,7 +37,7 @@ func (b *bed) testHelm(t *testing.T) {
 	out, err := b.Command(t.Context(), filepath.Join(b.tools, "helm"), "--kubeconfig="+b.AdminKubeconfig(), "uninstall", "flexlvm", "--namespace=kube-system", "--wait").CombinedOutput()
 	require.NoError(t, err, string(out))
 	const definition = "customresourcedefinition.apiextensions.k8s.io/%s.flexlvm.io\n"
-	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 3), "nodestorages", "volumegroups", "volumemanagers"),
+	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 5), "localvolumes", "nodestorages", "volumediscoveries", "volumegroups", "volumemanagers"),
 		b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 			"deployments,daemonsets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"),
 		"with the definitions all that they define would go")
