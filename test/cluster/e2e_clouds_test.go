@@ -123,6 +123,13 @@ func (l *library) repository(large string) (manifest string, want map[string]str
 		map[string]string{"train/large": sumOf(large), "train/deep/small": sumOf("small")}
 }
 
+// warnings are what kubectl describe shows of a VolumeManager's events that need attention.
+func (l *library) warnings(name string) string {
+	l.t.Helper()
+	return l.kubectl("get", "events", "--field-selector=involvedObject.kind=VolumeManager,involvedObject.name="+name+",type=Warning",
+		"-o", "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}")
+}
+
 // The examples of clouds and of Pachyderm fill volumes on the nodes that they ask for, although a
 // source stalls, gives a wrong byte, or changes meanwhile. One that always gives wrong bytes fills
 // none, and that is said.
@@ -151,6 +158,7 @@ func TestDatasetsOfClouds(t *testing.T) {
 	}
 	vm := l.until("lies", failed)
 	require.Contains(t, vm.Status.Volumes[0].Message, "the same content came twice")
+	require.Contains(t, l.warnings("lies"), "the same content came twice")
 	require.Empty(t, l.bearingOf(vm, "images"))
 	told := l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml")
 	for _, secret := range []string{gcs.Token, "PRIVATE KEY", azureKey} {

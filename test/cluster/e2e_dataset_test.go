@@ -345,6 +345,7 @@ func (l *library) goesOn(name, manifest string) {
 	l.t.Helper()
 	vm := l.until(name, failed)
 	require.Contains(l.t, vm.Status.Volumes[0].Message, "the destination has no room left; make the volume larger or select less")
+	require.Contains(l.t, l.warnings(name), "the destination has no room left; make the volume larger or select less")
 	inodes := func() map[string]bool {
 		there := map[string]bool{}
 		for line := range strings.Lines(l.exec("hog", "cd /data && find . -type f ! -path './.flexlvm/*' -exec ls -i {} +")) {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/test/hub"
 	"github.com/flexlvm/flexlvm/test/oci"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -55,6 +56,15 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// commitOf is what a Hub calls a repository of these files.
+func commitOf(repository string, texts map[string]string) string {
+	files := map[string]hub.File{}
+	for path, text := range texts {
+		files[path] = hub.File{Content: []byte(text)}
+	}
+	return (&hub.Hub{}).Commit(repository, "main", files)
+}
+
 // The examples of sources over HTTP fill volumes on the nodes that they ask for, from
 // servers that want to know who asks; no secret is to be seen anywhere.
 func TestDatasetsOverHTTP(t *testing.T) {
@@ -72,6 +82,9 @@ func TestDatasetsOverHTTP(t *testing.T) {
 	content(t, filepath.Join(dir, "files"), map[string]string{"list.jsonl": list.String()})
 	model := content(t, filepath.Join(dir, "models/example-org/example-7b"), map[string]string{"weights.bin": large, "config.json": "{}", "tokenizer/a.txt": "a"})
 	content(t, filepath.Join(dir, "models/example-org/example-7b"), map[string]string{"other.gguf": "excluded"})
+	questions := map[string]string{"easy.jsonl": "{}", "hard/1.jsonl": "{\"a\":1}"}
+	asked := content(t, filepath.Join(dir, "datasets/example-org/questions"), questions)
+	commit := commitOf("datasets/example-org/questions", questions)
 	endpoint, stop, err := shared.StartHub(l.ctx, sourcesPort, dir, token)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })
@@ -84,10 +97,9 @@ func TestDatasetsOverHTTP(t *testing.T) {
 
 	l.kubectl("create", "secret", "generic", "hugging-face", "--from-literal=token="+token)
 	require.NoError(t, l.apply(shippedDataset(t, "http.yaml", "https://data.example.org/speech/list.jsonl", endpoint+"/files/list.jsonl")))
-	hub := shippedDataset(t, "huggingface.yaml", "credentialsSecretName: hugging-face", "credentialsSecretName: hugging-face\n        endpointURL: "+endpoint)
-	hub, _, cut := strings.Cut(hub, "    - id: questions") // whose commit nobody has
-	require.True(t, cut)
-	require.NoError(t, l.apply(hub))
+	asks := "credentialsSecretName: hugging-face\n        endpointURL: " + endpoint // this Hub shows nothing without the token
+	require.NoError(t, l.apply(shippedDataset(t, "huggingface.yaml", "credentialsSecretName: hugging-face", asks,
+		"questions@0123456789abcdef0123456789abcdef01234567", "questions@"+commit+"\n        "+asks)))
 	require.NoError(t, l.apply(shippedDataset(t, "oci.yaml", "oci://registry.example.org/", "oci://"+registry.Host+"/", "credentialsSecretName: registry", "endpointURL: http://"+registry.Host)))
 
 	for name, want := range map[string]struct {
@@ -98,7 +110,7 @@ func TestDatasetsOverHTTP(t *testing.T) {
 		"huggingface": {model, ""},
 		"oci":         {map[string]string{"models/weights": sumOf(large), "models/config.json": sumOf("{}")}, digest},
 	} {
-		vm := l.until(name, loaded)
+		vm := l.until(name, filled)
 		require.Equal(t, flexlvmv1.MessageRunning, vm.Status.Message)
 		require.Equal(t, []string{"node1", "node2"}, l.bearingOf(vm, vm.Spec.Volumes[0].ID))
 		for _, node := range vm.Status.Volumes[0].Nodes {
@@ -110,7 +122,18 @@ func TestDatasetsOverHTTP(t *testing.T) {
 		l.reader("reader-"+name, vm, "node2")
 		require.Equal(t, want.sums, l.read("reader-"+name))
 	}
+	l.readsAtCommit(commit, asked)
 	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), token)
+}
+
+// readsAtCommit: the second volume of the Hub's example has these files, at that commit.
+func (l *library) readsAtCommit(commit string, want map[string]string) {
+	l.t.Helper()
+	vm := l.get("huggingface")
+	vm.Status.Volumes = vm.Status.Volumes[1:]
+	require.Equal(l.t, commit, vm.Status.Volumes[0].Nodes[0].Revision)
+	l.reader("reader-questions", vm, "")
+	require.Equal(l.t, want, l.read("reader-questions"))
 }
 
 // The example of an NFS export that is copied: jobs read it from their nodes' own disks,
