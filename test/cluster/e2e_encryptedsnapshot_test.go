@@ -73,7 +73,8 @@ func (n *tenant) encryptedSnapshots() {
 		setKey(restored(class), key(class))
 	}
 	for class := range classes {
-		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=240s")
+		// Kubelet gives each try two minutes, and waits up to two minutes between them.
+		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=600s")
 		held := n.journal(restored(class))
 		t.Logf("%s: of %d to %d lines, %d were restored", class, before[class], after[class], held)
 		require.GreaterOrEqual(t, held, before[class], "what was synced before")
