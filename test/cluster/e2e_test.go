@@ -23,7 +23,7 @@ import (
 const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
 
 // patience is for things that take seconds on a machine with nothing else to do.
-const patience = 6 * time.Minute
+const patience = 9 * time.Minute
 
 var installOnce sync.Once
 
