@@ -54,6 +54,8 @@ type discoverer struct {
 	volumes cache.SharedIndexInformer
 	kicks   chan struct{}
 
+	begun time.Time
+
 	mu      sync.Mutex
 	known   bool   // shown is what this process has found
 	failure string // why it could not look the last time; empty if it could
@@ -87,6 +89,7 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 		spec:    cache.NewSharedIndexInformer(d.api.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes: cache.NewSharedIndexInformer(d.api.WatchDiscovered(d.cfg.Node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 		jobs:    map[string]*cleaning{}, failed: map[string]string{}, retries: newBackoff(5*time.Second, 5*time.Minute),
+		begun: d.cfg.Now(),
 	}
 	log := klog.FromContext(ctx)
 	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
@@ -303,7 +306,12 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return cmp.Compare(a.Path, b.Path) })
 	ids := map[string]bool{}
 	for _, one := range all {
-		ids[one.Disk] = true
+		if one.Disk != "" {
+			ids[one.Disk] = true
+		}
+	}
+	if len(all) == 0 {
+		view.of = "" // so that a node with nothing to say does not write at each change
 	}
 	if len(all) > mostDiscovered {
 		all = all[:mostDiscovered]

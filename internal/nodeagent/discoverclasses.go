@@ -114,7 +114,7 @@ func (v *discoveryView) withUnseen(shown []flexlvmv1.Discovered) []flexlvmv1.Dis
 	return shown
 }
 
-// announceUnseen tells which classes cannot be looked at, and why.
+// announceUnseen logs which classes cannot be looked at, and why, and makes events of it.
 func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
 	for _, c := range v.classes {
 		s.d.dedupe.over("discover class " + c.Name)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -48,14 +49,17 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 	return nil
 }
 
-// hasLooked reports whether the discoverer has looked, or failed to, since it began.
+// firstLook is how long groups wait for the first look. Then they say that they do.
+const firstLook = time.Minute
+
+// hasLooked reports whether the discoverer has looked, failed to, or had the time for it.
 func (s *discoverer) hasLooked() bool {
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known || s.failure != ""
+	return s.known || s.failure != "" || s.d.cfg.Now().Sub(s.begun) > firstLook
 }
 
 // disksSeen are the disks that are volumes as they are, or were, of which no group is made.
@@ -82,9 +86,7 @@ func (s *discoverer) disksSeen() volumegroup.Discovered {
 		out.Disks[id] = s.failure != ""
 	}
 	for id := range s.ids {
-		if id != "" {
-			out.Disks[id] = true
-		}
+		out.Disks[id] = true
 	}
 	for _, o := range s.volumes.GetStore().List() {
 		if id := o.(*corev1.PersistentVolume).Annotations[flexlvmv1.AnnotationDisk]; id != "" {

@@ -53,3 +53,13 @@ func TestLeanVolumeIsTheSameClaim(t *testing.T) {
 		require.Equal(t, persistentvolume.Reads(name), err != nil || without != want, "%s: what is read is kept, and nothing else", name)
 	}
 }
+
+// What is there when the watch begins has not appeared.
+func TestVolumesThatWereThereHaveNotAppeared(t *testing.T) {
+	kicks, appeared := 0, []string{}
+	h := volumeHandler(func() { kicks++ }, func(o *corev1.PersistentVolume) { appeared = append(appeared, o.Name) })
+	h.OnAdd(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, true)
+	h.OnAdd(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, false)
+	require.Equal(t, []string{"new"}, appeared)
+	require.Equal(t, 2, kicks)
+}
