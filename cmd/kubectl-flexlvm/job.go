@@ -173,11 +173,7 @@ worker that was replaced, what the last of its pods prints.`,
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kube, err := s.kubernetes()
-			if err != nil {
-				return err
-			}
-			namespace, err := s.namespace()
+			kube, namespace, err := s.namespaced()
 			if err != nil {
 				return err
 			}

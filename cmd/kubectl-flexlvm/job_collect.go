@@ -38,11 +38,7 @@ prints the command that copies what is in it. The pods, and the volumes, go with
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kube, err := s.kubernetes()
-			if err != nil {
-				return err
-			}
-			namespace, err := s.namespace()
+			kube, namespace, err := s.namespaced()
 			if err != nil {
 				return err
 			}

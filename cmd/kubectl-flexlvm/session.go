@@ -87,6 +87,16 @@ func (s *session) kubernetes() (kubernetes.Interface, error) {
 	return kube, nil
 }
 
+// namespaced returns a client, and the namespace that is meant.
+func (s *session) namespaced() (kubernetes.Interface, string, error) {
+	kube, err := s.kubernetes()
+	if err != nil {
+		return nil, "", err
+	}
+	namespace, err := s.namespace()
+	return kube, namespace, err
+}
+
 // scheme has the kinds that are read and written.
 func scheme() (*runtime.Scheme, error) {
 	out := runtime.NewScheme()

@@ -35,8 +35,8 @@ type WorkerVolume struct {
 	Pod    string `json:"pod"`
 }
 
-// WorkerVolumes returns the volumes of a job's workers, in the order of their numbers. Of a worker
-// that was replaced it is that of the pod that has succeeded, or else of the newest.
+// WorkerVolumes returns the volumes of a job's workers, in the order of their numbers. If a worker
+// has had several pods, the one that has succeeded counts, or else the newest.
 func WorkerVolumes(job *batchv1.Job, pods []corev1.Pod) ([]WorkerVolume, error) {
 	if ownVolume(job) == nil {
 		return nil, fmt.Errorf("the workers of job %s/%s have no volumes of their own: it was started without --volume-per-worker", job.Namespace, job.Name)
@@ -88,7 +88,7 @@ func collector(job *batchv1.Job, v WorkerVolume, image string) *corev1.Pod {
 	mount := *ownVolume(job)
 	mount.ReadOnly = true
 	labels := map[string]string{"app.kubernetes.io/name": job.Name, "app.kubernetes.io/component": "job-collector"}
-	grace := int64(0)
+	grace := int64(1) // 0 would take the pod from the API server before its volume is unmounted
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
