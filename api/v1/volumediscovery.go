@@ -150,7 +150,7 @@ func (c *DiscoveryClass) Selects(node map[string]string) (bool, error) {
 	return selector.Matches(labels.Set(node)), nil
 }
 
-// Version tells what a VolumeDiscovery says from what it said before, or another of its name.
+// Version differs between what a VolumeDiscovery says, what it said before, and another of its name.
 func (d *VolumeDiscovery) Version() string { return fmt.Sprintf("%s/%d", d.UID, d.Generation) }
 
 // Values of a DiscoveryClass.

@@ -92,7 +92,7 @@ type Finder struct {
 
 // Find returns what lies in the directories of the classes, in the order of the paths.
 // What is refused is among it, with the reason. unseen says why a class, by its name, could not
-// be looked at: of what it has nothing is known, and nothing is returned.
+// be looked at; nothing is returned of such a class.
 func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen map[string]error, err error) {
 	mounts, err := f.Host.Mounts()
 	if err != nil {

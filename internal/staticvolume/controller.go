@@ -139,8 +139,8 @@ func (c *Controller) round(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// counts reports whether a report tells of the node as it is: one of a node that is silent, or
-// that follows from an earlier VolumeDiscovery, may tell of what is not so any more.
+// counts reports whether a report is up to date: not if its node is silent, or if it follows from
+// an earlier VolumeDiscovery.
 func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
 	if declared == nil {
 		return len(report.Status.Discovered) > 0 && c.Now().Sub(report.Status.ObservedTime.Time) <= silent

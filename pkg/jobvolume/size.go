@@ -14,8 +14,8 @@ import (
 var ErrTooLarge = errors.New("it takes more than the worker's share of the volume")
 
 // Size returns how many bytes each worker may take of the volume, as $FLEXLVM_WORKER_SIZE says;
-// 0 if nothing says so. Whether writing more fails is for the StorageClass: it does on volumes
-// of flexlvm's nodes, and does not on NFS.
+// 0 if nothing says so. Writing more fails where the worker has a volume to itself. Where workers
+// share one, flexlvm's nodes bound the sum, and NFS servers nothing.
 func Size() (int64, error) {
 	text := os.Getenv(EnvSize)
 	if text == "" {

@@ -100,8 +100,8 @@ func (c *connection) getByClient(ctx context.Context, key, version string, heade
 	return answer{body, got}, err
 }
 
-// locate asks minio's client, which knows whether the bucket's name belongs into the host's or
-// into the path, and the region: a URL that it has signed tells both.
+// locate asks minio's client, which knows whether the bucket's name belongs in the host's or
+// in the path, and the region: a URL that it has signed has both.
 func (c *connection) locate(ctx context.Context) (*location, error) {
 	c.mu.Lock()
 	at := c.at
@@ -144,11 +144,11 @@ const mostOfAnError = 1 << 20
 // mostOfAText is how much is shown of an error that is no XML, in bytes.
 const mostOfAText = 1 << 10
 
-// errorOf returns the error that an answer tells, as minio's client has it.
+// errorOf returns the error of an answer without an object, of the type that minio's client returns.
 func errorOf(response *http.Response, bucket, key string) error {
 	defer func() { _ = response.Body.Close() }() // it was only read
 	e := minio.ErrorResponse{}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, mostOfAnError)) // what is not XML is told by the status
+	text, _ := io.ReadAll(io.LimitReader(response.Body, mostOfAnError)) // without all of its text, the status says what is wrong
 	if xml.Unmarshal(text, &e) != nil || e.Code == "" {
 		e = minio.ErrorResponse{Code: response.Status, Message: response.Status}
 		switch response.StatusCode {

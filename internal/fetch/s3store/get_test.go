@@ -42,7 +42,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// An answer that is no object is told as the server does, or else by its status.
+// The error of an answer without an object is what the server says, or else its status.
 func TestErrorOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		status       int
