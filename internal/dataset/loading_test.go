@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -325,4 +326,25 @@ func TestTwoOfTheSameSource(t *testing.T) {
 	for _, w := range words {
 		require.False(t, slices.Contains(others, w), w)
 	}
+}
+
+// A loader that started before its volume is larger would fail for want of room.
+func TestLargerWhileItIsLoaded(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.loading(0, corev1.PodRunning)
+	s.Source.Capacity = resource.MustParse("2Gi")
+	s.requirePlan("grow claim v-a-0", "delete job v-a-0")
+	r.Job = nil
+	out := s.requirePlan("grow claim v-a-0")
+	require.Equal(t, "its volume grows first", out.Status.Nodes[0].Message)
+	r.Claim.Spec.Resources = room(s.Source.Capacity)
+	require.Equal(t, "its volume grows first", s.requirePlan().Status.Nodes[0].Message)
+	t.Run("it cannot", func(t *testing.T) {
+		state := corev1.PersistentVolumeClaimControllerResizeInfeasible
+		r.Claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: state}
+		s.requirePlan("create job v-a-0") // what is loaded may fit
+		r.Claim.Status.AllocatedResourceStatuses = nil
+	})
+	r.Volume.Spec.Capacity[corev1.ResourceStorage] = s.Source.Capacity
+	s.requirePlan("create job v-a-0") // kubelet grows it before the loader starts
 }

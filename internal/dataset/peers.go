@@ -164,6 +164,8 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 	task, o := p.task(index, r.Claim), &p.peers
 	alone := p.Source.Peers == "" || r.Claim.Annotations[annotationPeersFailed] != ""
 	switch {
+	case p.growing(r):
+		status.Message = "its volume grows first"
 	case !alone && o.copying < len(o.ready):
 		o.copying++
 		p.do(Action{Verb: Create, Object: task.copy(p.copyFrom())})

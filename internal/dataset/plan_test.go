@@ -61,7 +61,7 @@ func (s *stage) claimed(index int) *Replica {
 	r.Claim.Status.Phase, r.Claim.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: s.Source.Capacity}
 	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
 		Name: fmt.Sprintf("pvc-%d", index), Annotations: map[string]string{replica.AnnotationEviction: string(s.Source.Eviction)},
-	}}
+	}, Spec: corev1.PersistentVolumeSpec{Capacity: corev1.ResourceList{corev1.ResourceStorage: s.Source.Capacity}}}
 	s.Replicas[index] = r
 	return r
 }

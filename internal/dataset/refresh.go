@@ -70,6 +70,21 @@ func (p *planner) grow(r *Replica) {
 	}
 }
 
+// growing reports whether a replica's PersistentVolume has yet to get the size that is asked
+// for. A loader that started before would find the old size, and fail for want of room.
+// Growth that is refused or waits for room does not keep it: its data may fit.
+func (p *planner) growing(r *Replica) bool {
+	if r.Volume == nil || r.Claim.Status.Phase != corev1.ClaimBound {
+		return false // it is made with what its claim asks for
+	}
+	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Volume.Spec.Capacity[corev1.ResourceStorage]
+	if asked.Cmp(p.Source.Capacity) < 0 {
+		return true
+	}
+	refused := r.Claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimControllerResizeInfeasible
+	return has.Cmp(asked) < 0 && !refused
+}
+
 // A visit is a reason to have a loader mount a replica that is complete.
 type visit struct {
 	grows    bool // kubelet grows only what a pod has mounted, and consumers mount another claim
