@@ -68,7 +68,7 @@ func Measure(ctx context.Context, cfg Config) (lines []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(lines, memoryTable(memory)...), append([]string{""}, beside(sides)...)...), nil
+	return slices.Concat(lines, memoryTable(memory, cfg.Namespace), beside(sides, cfg.Class)), nil
 }
 
 // rounds runs the sides in turns, each first in another round, and returns how often.

@@ -1,6 +1,7 @@
 package doors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -11,9 +12,10 @@ import (
 
 // An occupant is a pod, with what its processes have resident.
 type occupant struct {
-	name, kind string
-	own        float64 // MiB: heap, stacks and what else is in no file
-	program    float64 // MiB: of its program's file; the kernel can drop it, and reads it again
+	namespace, name, kind string
+
+	own     float64 // MiB: heap, stacks and what else is in no file
+	program float64 // MiB: of its program's file; the kernel can drop it, and reads it again
 }
 
 func (o occupant) resident() float64 { return o.own + o.program }
@@ -36,7 +38,7 @@ func resident(ctx context.Context, b *start.Bed, namespaces []string) ([]occupan
 			if err != nil {
 				return nil, fmt.Errorf("memory of %s: %w", f[1], err)
 			}
-			o.name, o.kind = f[1], f[2]
+			o.namespace, o.name, o.kind = namespace, f[1], f[2]
 			all = append(all, o)
 		}
 	}
@@ -73,18 +75,15 @@ func ofPod(ctx context.Context, b *start.Bed, uid string) (o occupant, err error
 	return o, nil
 }
 
-// topolvmMemory is what TopoLVM's processes had resident on a node, in the run that the times
-// are from.
-const topolvmMemory = 79.0
-
 // memoryTable has a line for each pod, and one for each of what an operator installs on every
-// node, beside TopoLVM.
-func memoryTable(all []occupant) []string {
+// node, beside what another driver has there in a namespace of its own; none, if that is empty.
+func memoryTable(all []occupant, other string) []string {
 	lines := []string{"| pod | of | resident | of that its own | of that its program |", "|---|---|---|---|---|"}
 	for _, o := range all {
 		lines = append(lines, fmt.Sprintf("| %s | %s | %.1f MiB | %.1f MiB | %.1f MiB |", o.name, o.kind, o.resident(), o.own, o.program))
 	}
-	lines = append(lines, "", "| on every node | resident | ÷ TopoLVM | target |", "|---|---|---|---|")
+	lines = append(lines, "", "| on every node | resident | ÷ "+cmp.Or(other, "–")+" | target |", "|---|---|---|---|")
+	theirs := onEveryNode(all, other, "")
 	for _, installed := range []struct {
 		what   string
 		of     []string
@@ -94,15 +93,25 @@ func memoryTable(all []occupant) []string {
 		{"CSI driver and node daemon", []string{"flexlvm-csi-", "flexlvm-gc-"}, ""},
 		{"FlexVolume driver and node daemon", []string{"flexlvm-gc-", "flexlvm-installer-"}, ""},
 	} {
-		sum := 0.0
-		for _, o := range all {
-			for _, prefix := range installed.of {
-				if o.kind == "DaemonSet" && strings.HasPrefix(o.name, prefix) {
-					sum += o.resident()
-				}
+		ours := onEveryNode(all, "flexlvm-system", installed.of...)
+		compared := "–"
+		if theirs > 0 {
+			compared = fmt.Sprintf("%.2f", ours/theirs)
+		}
+		lines = append(lines, fmt.Sprintf("| %s | %.1f MiB | %s | %s |", installed.what, ours, compared, installed.target))
+	}
+	return append(lines, fmt.Sprintf("| all of %s | %.1f MiB | | |", cmp.Or(other, "–"), theirs))
+}
+
+// onEveryNode is what the pods of a namespace's DaemonSets have resident whose names begin so, in
+// MiB.
+func onEveryNode(all []occupant, namespace string, prefixes ...string) (sum float64) {
+	for _, o := range all {
+		for _, prefix := range prefixes {
+			if o.kind == "DaemonSet" && o.namespace == namespace && strings.HasPrefix(o.name, prefix) {
+				sum += o.resident()
 			}
 		}
-		lines = append(lines, fmt.Sprintf("| %s | %.1f MiB | %.2f | %s |", installed.what, sum, sum/topolvmMemory, installed.target))
 	}
-	return lines
+	return sum
 }
