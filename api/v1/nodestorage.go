@@ -175,15 +175,15 @@ const ReasonEvictionBlocked = "EvictionBlocked"
 // Pool is where volumes are cut from. Quantities are bytes of the devices: the
 // charge of a volume is its size and its file system's overhead.
 type Pool struct {
-	// Name of the volume group, or GROUP/POOL for a thin pool.
+	// Name of the volume group, GROUP/POOL for a thin pool, or GROUP:POOL for a directory pool.
 	Name string `json:"name"`
 	// UUID that LVM gave it.
 	UUID string `json:"uuid"`
-	// Layout is linear for a volume group, thin for a thin pool.
+	// Layout is linear for a volume group, thin for a thin pool, directory for a directory pool.
 	Layout string `json:"layout"`
 	// Size of the whole pool.
 	Size resource.Quantity `json:"size"`
-	// Free is what no logical volume holds.
+	// Free is what no logical volume holds; of a directory pool, what no quota promises.
 	Free resource.Quantity `json:"free"`
 	// Reclaimable is what volumes hold that may be evicted.
 	Reclaimable resource.Quantity `json:"reclaimable"`

@@ -100,6 +100,8 @@ func layout(v inventory.Volume) string {
 		return fmt.Sprintf("raid1, %d copies, %s %% alike", v.Devices(), dash(v.SyncPercent))
 	case volume.Thin:
 		return fmt.Sprintf("thin, in pool %s, at most %s of it", v.ThinPool, v.Full)
+	case volume.Directory:
+		return fmt.Sprintf("directory, in pool %s", v.DirectoryPool)
 	}
 	return dash(string(v.Layout))
 }

@@ -87,6 +87,9 @@ func (s *Service) ControllerModifyVolume(ctx context.Context, r *csi.ControllerM
 		return nil, err // has its code
 	}
 	text := ""
+	if _, shared := persistentvolume.Options(object)[volume.OptionDirectoryPool]; shared && !limits.IsZero() {
+		return nil, refuse(&volume.FieldError{Field: volume.OptionLayout, Value: string(volume.Directory), Reason: "has no limits on IO: its volumes share one device; use a class with another layout"})
+	}
 	if !limits.IsZero() {
 		text = limits.String()
 	}

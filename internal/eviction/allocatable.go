@@ -57,6 +57,9 @@ func (p *planner) closed(in *pool) string {
 	if in.ailing != "" {
 		return in.ailing
 	}
+	if in.Directories != nil {
+		return in.Directories.Unfit // what is made in it needs none of LVM's metadata
+	}
 	if used := MetadataUsedPercent(in.Pool); used >= fullMetadata {
 		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
 	}

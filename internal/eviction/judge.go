@@ -97,6 +97,9 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	if why, ailing := x.ailing[c.Group]; ailing {
 		return why
 	}
+	if why := x.unseen(c.Pool()); why != "" {
+		return why
+	}
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	switch {
 	case !there:
@@ -109,6 +112,21 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("it was made for the file system %s, and %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
 	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
 		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
+	}
+	return ""
+}
+
+// unseen is why nobody can tell which volumes are in a pool, or empty. LVM shows those of groups
+// and of thin pools; those of a directory pool are files in it.
+func (x *index) unseen(name volume.PoolName) string {
+	pool, there := x.pools[name]
+	switch {
+	case !name.Directory():
+		return ""
+	case !there:
+		return fmt.Sprintf("directory pool %s is not on this node, or does not carry the tags of one of flexlvm's, so nothing can be said of it; put them right, or remove the finalizer %s if it is lost for good", name, pv.Finalizer)
+	case pool.Unseen():
+		return fmt.Sprintf("directory pool %s cannot be looked into, so nothing can be said of it: %s", name, pool.Directories.Unfit)
 	}
 	return ""
 }
@@ -152,7 +170,7 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
 		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	case !cut:
-		return fmt.Sprintf("PersistentVolume %s needs thin pool %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool(), c.Group, c.User())
+		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
 	}
 	if c.Undelete {
 		return "" // the daemon does, or says why it cannot

@@ -213,5 +213,8 @@ func (p *planner) outlook(in *pool) (out []string) {
 	if in.Thin != nil {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", in.Name))
 	}
+	if in.Directories != nil {
+		return append(out, fmt.Sprintf("enlarge directory pool %s (`flexlvm directories create`), or delete claims that nobody needs", in.Name))
+	}
 	return append(out, fmt.Sprintf("extend volume group %s (vgextend), or delete claims that nobody needs", in.Name))
 }

@@ -119,7 +119,7 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 
 // decide is the plan for one pool.
 func (p *planner) decide(in *pool) []Eviction {
-	if in.Thin != nil && !in.Thin.Known {
+	if in.Thin != nil && !in.Thin.Known || in.Unseen() {
 		in.result.Closed = p.closed(in)
 		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
 	}

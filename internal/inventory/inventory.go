@@ -14,8 +14,8 @@ type Inventory struct {
 	Volumes []Volume
 }
 
-// A Pool is what volumes are cut from: a volume group, without the flexlvm thin pools in
-// it, or such a thin pool.
+// A Pool is what volumes are cut from: a volume group, without the flexlvm thin and directory
+// pools in it, or such a pool.
 type Pool struct {
 	Name         volume.PoolName
 	UUID         string
@@ -31,16 +31,33 @@ type Pool struct {
 	DeviceFree []volume.Bytes
 	// Devices are the paths of these physical devices, in the same order.
 	Devices []string
-	// Thin is nil for a volume group.
-	Thin *ThinPool
+	// Thin is nil but for a thin pool, and Directories but for a directory pool.
+	Thin        *ThinPool
+	Directories *DirectoryPool
 }
 
 // GroupUUID returns the UUID of the volume group that the pool is, or is in.
 func (p Pool) GroupUUID() string {
-	if p.Thin != nil {
+	switch {
+	case p.Thin != nil:
 		return p.Thin.GroupUUID
+	case p.Directories != nil:
+		return p.Directories.GroupUUID
 	}
 	return p.UUID
+}
+
+// Unseen reports whether nobody can tell which volumes are in the pool.
+func (p Pool) Unseen() bool { return p.Directories != nil && !p.Directories.Known }
+
+// A DirectoryPool holds what only a directory pool has.
+type DirectoryPool struct {
+	GroupUUID string
+	// Known: it was looked into. Otherwise nobody can tell which volumes are in it.
+	Known bool
+	// Unfit says why no volume may be made in it, however much room it has; empty if one
+	// may.
+	Unfit string
 }
 
 // A ThinPool holds what only a thin pool has.
@@ -110,4 +127,4 @@ type Volume struct {
 }
 
 // Pool returns the pool that the volume is cut from.
-func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.ThinPool) }
+func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }

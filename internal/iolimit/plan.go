@@ -32,6 +32,12 @@ func readLimits(claims []persistentvolume.Volume) (limits map[string]volume.IOLi
 	limits, unreadable = make(map[string]volume.IOLimits, len(claims)), map[string]error{}
 	for i := range claims {
 		l, err := volume.ParseIOLimits(pv.AnnotationIOLimits, claims[i].IOLimits)
+		if err == nil && claims[i].Shape.DirectoryPool != "" {
+			if !l.IsZero() {
+				unreadable[claims[i].PV] = fmt.Errorf("%s: layout %q has no limits on IO, as its volumes share one device; remove it", pv.AnnotationIOLimits, volume.Directory)
+			}
+			continue
+		}
 		if err != nil {
 			unreadable[claims[i].PV] = fmt.Errorf("%w; until it is mended, what is in force stays", err)
 			continue

@@ -115,3 +115,14 @@ func TestReadLimits(t *testing.T) {
 	require.Len(t, unreadable, 1)
 	require.EqualError(t, unreadable["typo"], `flexlvm.io/io-limits: wbps "8k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction); until it is mended, what is in force stays`)
 }
+
+// A directory volume has no device that could be limited: what its pool's got would slow others.
+func TestDirectoriesHaveNoLimits(t *testing.T) {
+	in := volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
+	limits, unreadable := readLimits([]persistentvolume.Volume{
+		{PV: "pv-1", Shape: in}, {PV: "pv-2", Shape: in, IOLimits: volume.IOLimits{WriteBps: 5000}.String()}, {PV: "pv-3", IOLimits: volume.IOLimits{WriteBps: 5000}.String()},
+	})
+	require.Equal(t, map[string]volume.IOLimits{"pv-3": {WriteBps: 5000}}, limits)
+	require.Len(t, unreadable, 1)
+	require.ErrorContains(t, unreadable["pv-2"], `layout "directory" has no limits on IO`)
+}

@@ -193,7 +193,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		one := pool{
 			uuid: uuids[in.Group()], closed: p.Closed, busy: int(p.BusyPercent),
 			size: volume.Bytes(p.Size.Value()), unused: volume.Bytes(p.Free.Value()), promised: volume.Bytes(p.Promised.Value()),
-			extent:      max(volume.Bytes(p.ExtentSize.Value()), volume.DefaultExtent),
+			extent:      extentOf(in, volume.Bytes(p.ExtentSize.Value())),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
 			replicas:    volume.Bytes(p.ReclaimableReplicas.Value()),
@@ -211,6 +211,14 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		out[in] = one
 	}
 	return out
+}
+
+// extentOf is the grain in which a pool gives room.
+func extentOf(in volume.PoolName, reported volume.Bytes) volume.Bytes {
+	if in.Directory() {
+		return max(reported, volume.Block)
+	}
+	return max(reported, volume.DefaultExtent)
 }
 
 // ailingNode says why no volume can be made on a node, or nothing.

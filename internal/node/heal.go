@@ -30,7 +30,7 @@ func (e *Engine) Heal(ctx context.Context, ref Ref) error {
 		return err
 	}
 	wanted := tags.State == volume.Ready || tags.State == volume.Unreferenced && lv.Active
-	if !wanted {
+	if !wanted || lv.Shape.Layout == volume.Directory {
 		return nil
 	}
 	_, err = e.activeDevice(ctx, lv)

@@ -15,7 +15,8 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 		return inventory.Inventory{}, err
 	}
 	var in inventory.Inventory
-	if in.Volumes, err = e.describeAll(all.Volumes); err != nil {
+	pools, lvs := splitPools(all.Volumes)
+	if in.Volumes, err = e.describeAll(lvs); err != nil {
 		return inventory.Inventory{}, err
 	}
 	for _, g := range all.Groups {
@@ -26,6 +27,11 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 		})
 	}
 	in.Pools = addThinPools(in.Pools, all.ThinPools)
+	for _, p := range pools {
+		seen := e.observePool(ctx, p)
+		in.Pools = addDirectoryPool(in.Pools, p, seen.pool)
+		in.Volumes = append(in.Volumes, seen.volumes...)
+	}
 	return in, nil
 }
 

@@ -19,7 +19,16 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.describeAll(lvs)
+	pools, lvs := splitPools(lvs)
+	all, err := e.describeAll(lvs)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pools {
+		seen := e.observePool(ctx, p)
+		all = append(all, seen.volumes...)
+	}
+	return all, nil
 }
 
 func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]inventory.Volume, error) {

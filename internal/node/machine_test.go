@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(callVariable); text != "" {
 		os.Exit(serveCall(text))
 	}
+	if file := os.Getenv(escapeVariable); file != "" {
+		os.Exit(escape(file))
+	}
 	disks := testDisks()
 	if len(disks) < 5 {
 		fmt.Println("FLEXLVM_TEST_DISKS must name five disks that may be wiped; run `make test-vm`")

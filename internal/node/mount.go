@@ -88,6 +88,9 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	if spec.ReadOnly {
 		return e.mountReader(ctx, spec, t)
 	}
+	if spec.Layout == volume.Directory {
+		return e.mountDirectory(ctx, spec, t, as)
+	}
 	if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
@@ -140,7 +143,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 		return false, err
 	}
 	top := points[len(points)-1]
-	d, err := volumeByNumber(top.Number)
+	d, err := shown(top)
 	if err == nil && d.Group == spec.Group && d.Name == spec.Name {
 		return true, nil
 	}
@@ -238,7 +241,7 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	if !volume.MayMove(t.State, volume.Ready, volume.ByEngine) {
 		return refused("volume %s/%s is %s and cannot become ready", lv.Group, lv.Name, t.State)
 	}
-	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
+	if err := e.retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
 		return err
 	}
 	e.after("tag ready")
@@ -324,7 +327,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 			return err
 		}
 		top := points[len(points)-1]
-		d, err := volumeByNumber(top.Number)
+		d, err := shown(top)
 		if err != nil {
 			return &mount.TargetError{
 				Path:   target,

@@ -25,7 +25,7 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 		return lvm.Device{}, err
 	}
 	if len(points) > 0 {
-		d, err := volumeByNumber(points[len(points)-1].Number)
+		d, err := shown(points[len(points)-1])
 		if err == nil && d.Group == g && d.Name == n {
 			return d, nil
 		}
@@ -34,6 +34,24 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 		}
 	}
 	return lvm.Device{}, fmt.Errorf("%w: volume %s/%s at %s", ErrNotMounted, g, n, path)
+}
+
+// directoryMountedAt returns the pool of a directory volume that is on top at path; false if
+// another volume is.
+func directoryMountedAt(g volume.Group, n volume.Name, path string) (pool volume.Name, is bool, err error) {
+	if _, err := mountedAt(g, n, path); err != nil {
+		return "", false, err
+	}
+	points, err := mount.At(path)
+	if err != nil || len(points) == 0 {
+		return "", false, err
+	}
+	top := points[len(points)-1]
+	if _, is = directoryAt(top); !is {
+		return "", false, nil
+	}
+	d, err := volumeByNumber(top.Number)
+	return d.Name, true, err
 }
 
 // Space is what df shows of a mounted volume; of a raw block volume its size alone.
@@ -81,6 +99,12 @@ func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Nam
 // expandMounted reads all it goes by under the volume's lock: a mount may just now be setting
 // the limit that the growth is to keep.
 func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
+	if pool, is, err := directoryMountedAt(g, n, path); err != nil || is {
+		if err != nil {
+			return err
+		}
+		return e.expandDirectory(ctx, g, pool, n, size, func(volume.Tags, string) error { return nil })
+	}
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func serveCall(text string) int {
 }
 
 func (c call) serve(ctx context.Context, e *Engine) error {
-	ref := Ref{Group: c.Spec.Group, Name: c.Spec.Name, Cluster: c.Spec.Cluster}
+	ref := Ref{Group: c.Spec.Group, DirectoryPool: c.Spec.DirectoryPool, Name: c.Spec.Name, Cluster: c.Spec.Cluster}
 	switch c.Verb {
 	case "mount":
 		return e.Mount(ctx, c.Spec, c.Target, false)
@@ -118,6 +118,9 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		return err
 	case "snapshot-group":
 		_, err := e.MakeSnapshotGroupIf(ctx, ordersOf(append([]volume.Spec{c.Spec}, c.More...)), func(context.Context) error { return nil })
+		return err
+	case "make-pool":
+		_, err := e.MakeDirectoryPool(ctx, c.Spec.Group, c.Spec.DirectoryPool, c.Size)
 		return err
 	case "unmount":
 		return e.Unmount(ctx, c.Target)

@@ -15,6 +15,8 @@ type Ref struct {
 	Group   volume.Group
 	Name    volume.Name
 	Cluster string
+	// DirectoryPool is where a directory volume lies; empty for all others.
+	DirectoryPool volume.Name
 	// Kind matters if the volume does not exist: the name of a dataset's replica, or of a
 	// snapshot, may be used again, that of a claim's volume (empty) never is.
 	Kind volume.Kind
@@ -25,7 +27,7 @@ type Ref struct {
 
 func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
 
-// ErrInUse: the volume's device is open, in this mount namespace or another.
+// ErrInUse: the volume's device is open, or its directory mounted, in this mount namespace or another.
 var ErrInUse = errors.New("in use")
 
 // ErrNoSpace: the volume's group, or its pool, has not the room that is needed.
@@ -61,10 +63,13 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 	}
 	if tags.State == to {
 		// A call that was killed may have left that in the disk's cache.
-		return e.lvm.Flush(ctx, lv.Group, lv.Name)
+		return e.flush(ctx, lv)
 	}
 	if !volume.MayMove(tags.State, to, volume.ByRelease) {
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
+	}
+	if lv.Shape.Layout == volume.Directory && d.Wipe != volume.WipeNone && d.Wipe != "" {
+		return refused("volume %s has layout %s and cannot be wiped (%s): its blocks are its file system's, which shows nobody what another has deleted; have its PersistentVolume ask for none", ref, volume.Directory, d.Wipe)
 	}
 	tags.Reclaim, tags.Wipe = d.Reclaim, d.Wipe
 	return e.writeState(ctx, lv, tags, to)
@@ -84,7 +89,7 @@ func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volu
 			return err
 		}
 	}
-	if err := e.lvm.Retag(ctx, lv, del, add); err != nil {
+	if err := e.retag(ctx, lv, del, add); err != nil {
 		return err
 	}
 	e.after("tag " + string(to))
@@ -128,7 +133,7 @@ func tagChange(have []string, to volume.State, t volume.Tags) (del, add []string
 // refer looks a volume up under the name it has now and checks that it is ours
 // and of the cluster that answers for it.
 func (e *Engine) refer(ctx context.Context, ref Ref, now volume.Name) (lvm.LogicalVolume, volume.Tags, error) {
-	lv, err := e.lvm.Volume(ctx, ref.Group, now)
+	lv, err := e.volumeOf(ctx, ref, now)
 	if err != nil {
 		return lv, volume.Tags{}, err
 	}
@@ -199,7 +204,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	}
 	e.after("remove record")
-	if err := e.lvm.Rename(ctx, lv, ref.Name.Doomed()); err != nil {
+	if err := e.renameVolume(ctx, lv, ref.Name.Doomed()); err != nil {
 		return false, err
 	}
 	e.after("lvrename")
@@ -236,7 +241,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 			return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
 				ref, tags.State, ref.Group, lv.Name, ref.Name)
 		}
-		if err := e.lvm.Retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {
+		if err := e.retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {
 			return err
 		}
 		e.after("tag doomed")
@@ -253,7 +258,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		}
 		e.after("wipe")
 	}
-	if err := e.lvm.Remove(ctx, lv); err != nil {
+	if err := e.removeVolume(ctx, lv); err != nil {
 		return err
 	}
 	e.after("lvremove")

@@ -16,7 +16,7 @@ import (
 )
 
 func refOf(s volume.Spec) Ref {
-	return Ref{Group: s.Group, Name: s.Name, Cluster: s.Cluster, Kind: s.Kind}
+	return Ref{Group: s.Group, DirectoryPool: s.DirectoryPool, Name: s.Name, Cluster: s.Cluster, Kind: s.Kind}
 }
 
 func TestRemove(t *testing.T) { linearAndThin(t, testRemove) }

@@ -23,6 +23,10 @@ func (e *Engine) RemoveAll(ctx context.Context, refs []Ref) []error {
 	left := make([]int, 0, len(refs))
 	groups := map[volume.Group][]int{}
 	for i, ref := range refs {
+		if ref.DirectoryPool != "" { // LVM knows nothing of it
+			left = append(left, i)
+			continue
+		}
 		groups[ref.Group] = append(groups[ref.Group], i)
 	}
 	for g, these := range groups {
@@ -115,12 +119,15 @@ func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	case lv.Origin:
 		return hasSnapshots(ref)
 	case lv.Open:
-		return inUse(ref)
+		return inUse(ref, lv)
 	}
 	return nil
 }
 
-func inUse(ref Ref) error {
+func inUse(ref Ref, lv lvm.LogicalVolume) error {
+	if lv.Shape.Layout == volume.Directory {
+		return fmt.Errorf("remove volume %s: %w: it is mounted on this node, be it for one process alone; it is tried again", ref, ErrInUse)
+	}
 	return fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
 }
 
@@ -173,7 +180,7 @@ func outcome(ref Ref, one goner, left []lvm.LogicalVolume, lookErr, failed error
 	case left[at].Origin: // since it was examined
 		return hasSnapshots(ref)
 	case left[at].Open:
-		return inUse(ref)
+		return inUse(ref, left[at])
 	case failed == nil:
 		return fmt.Errorf("remove volume %s: it is still there and LVM gave no reason", ref)
 	}

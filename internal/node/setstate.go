@@ -21,13 +21,15 @@ import (
 // A volume already in that state keeps it. One whose device is open cannot be forgotten
 // (ErrInUse); a doomed one is refused.
 func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
-	return e.setState(ctx, g, n, to, func(lvm.LogicalVolume, volume.Tags) error { return nil })
+	find := func() (lvm.LogicalVolume, error) { return e.lookup(ctx, g, n) }
+	return e.setState(ctx, g, n, to, find, func(lvm.LogicalVolume, volume.Tags) error { return nil })
 }
 
 // SetStateOf is SetState of the very volume that a person has named through the API: of the
 // cluster of ref, with the UUID of ref where that is given, and with this file system.
 func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.State) (inventory.Volume, error) {
-	return e.setState(ctx, ref.Group, ref.Name, to, func(lv lvm.LogicalVolume, tags volume.Tags) error {
+	find := func() (lvm.LogicalVolume, error) { return e.volumeOf(ctx, ref, ref.Name) }
+	return e.setState(ctx, ref.Group, ref.Name, to, find, func(lv lvm.LogicalVolume, tags volume.Tags) error {
 		switch {
 		case tags.Cluster != ref.Cluster:
 			return refused("volume %s was made for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
@@ -38,14 +40,15 @@ func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.S
 	})
 }
 
-// setState changes the state of a volume that check, called under its lock, agrees to.
-func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to volume.State, check func(lvm.LogicalVolume, volume.Tags) error) (inventory.Volume, error) {
+// setState changes the state of the volume that find returns, if check, called under its lock,
+// agrees.
+func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to volume.State, find func() (lvm.LogicalVolume, error), check func(lvm.LogicalVolume, volume.Tags) error) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
 	defer release()
-	lv, err := e.lvm.Volume(ctx, g, n)
+	lv, err := find()
 	if err != nil {
 		return inventory.Volume{}, err
 	}
@@ -65,7 +68,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if tags.State != to {
 		err = e.writeState(ctx, lv, tags, to)
 	} else {
-		err = e.lvm.Flush(ctx, g, n) // a call that was killed may have left it in the disk's cache
+		err = e.flush(ctx, lv) // a call that was killed may have left it in the disk's cache
 	}
 	if err != nil {
 		return inventory.Volume{}, err
@@ -75,7 +78,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 			return inventory.Volume{}, err
 		}
 	}
-	if lv, err = e.lvm.Volume(ctx, g, n); err != nil {
+	if lv, err = find(); err != nil {
 		return inventory.Volume{}, err
 	}
 	return e.describe(lv), nil

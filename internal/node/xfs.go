@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
@@ -89,3 +90,17 @@ func (mountedXFS) trimmable(root *os.File) (trimming, error) {
 // check has nothing to do: the kernel does not mount it where its log cannot be replayed,
 // and notes nothing.
 func (mountedXFS) check() error { return nil }
+
+// formatPool makes the file system of a directory pool, all of which inodes may take. Only
+// finishPool calls it, and only in state creating.
+func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.DirectoryPool) error {
+	if t.State != volume.Creating {
+		return fmt.Errorf("refusing to format %s/%s: its state is %s", d.Group, d.Name, t.State)
+	}
+	err := xfs.Mkfs(ctx, e.host.Killable, xfs.Format{Device: d.Path, UUID: t.FS, Size: t.Size, AnyInodes: true})
+	if err != nil {
+		return err
+	}
+	e.after("mkfs")
+	return nil
+}

@@ -44,9 +44,9 @@ type Engine interface {
 }
 
 func refOf(v inventory.Volume) node.Ref {
-	return node.Ref{Group: v.Group, Name: v.Name.Undoomed(), Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
+	return node.Ref{Group: v.Group, DirectoryPool: v.DirectoryPool, Name: v.Name.Undoomed(), Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
 }
 
 func refOfClaim(c persistentvolume.Volume) node.Ref {
-	return node.Ref{Group: c.Group, Name: c.Volume, Cluster: c.Cluster, Kind: c.Kind}
+	return node.Ref{Group: c.Group, DirectoryPool: c.Shape.DirectoryPool, Name: c.Volume, Cluster: c.Cluster, Kind: c.Kind}
 }

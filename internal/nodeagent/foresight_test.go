@@ -207,3 +207,10 @@ func TestReleasedAreSmall(t *testing.T) {
 	require.Equal(t, "another", again[0].FilesystemUUID)
 	require.Nil(t, again[0].Origin)
 }
+
+// What was released in a pool that cannot be looked into now stays on the list.
+func TestReleasedOfAPoolThatIsNotSeen(t *testing.T) {
+	pools := []inventory.Pool{{Name: "g"}, {Name: "g:seen", Directories: &inventory.DirectoryPool{Known: true}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}
+	was := []flexlvmv1.ReleasedVolume{{Pool: "g", Name: "a"}, {Pool: "g:seen", Name: "b"}, {Pool: "g:not", Name: "c"}}
+	require.Equal(t, was[2:], releasedUnseen(inventory.Inventory{Pools: pools}, was))
+}

@@ -8,6 +8,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -53,6 +54,19 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 	return out
 }
 
+// releasedUnseen returns what the list before has of pools that cannot be looked into now: nobody
+// can tell that it is gone.
+func releasedUnseen(in inventory.Inventory, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
+	for _, p := range in.Pools {
+		for _, v := range was {
+			if p.Unseen() && v.Pool == string(p.Name) {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}
+
 func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	v := &r.Volume
 	out := flexlvmv1.ReleasedVolume{
@@ -63,7 +77,7 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	if v.Kind != volume.Claim {
 		out.Kind = string(v.Kind)
 	}
-	if v.Layout != volume.Linear && v.Layout != volume.Thin {
+	if v.Layout != volume.Linear && v.Layout != volume.Thin && v.Layout != volume.Directory {
 		out.Layout, out.Stripes, out.StripeSizeKiB, out.Mirrors = string(v.Layout), int32(v.Stripes), int32(v.StripeKiB), int32(v.Mirrors)
 	}
 	if v.Full > v.Device {

@@ -105,7 +105,7 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 	if err := d.unnamed(ctx, v, to); err != nil {
 		return "", err
 	}
-	ref := node.Ref{Group: v.Group, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
+	ref := node.Ref{Group: v.Group, DirectoryPool: v.DirectoryPool, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
 	if _, err := d.engine.SetStateOf(ctx, ref, v.FS, to); err != nil {
 		return "", err
 	}

@@ -90,7 +90,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
-	is.Released, is.ReleasedCount = releasedStatus(f.result.Released, r.origin, was.Released), int32(len(f.result.Released))
+	unseen := releasedUnseen(f.inventory, was.Released)
+	is.Released = append(releasedStatus(f.result.Released, r.origin, was.Released), unseen...)
+	is.ReleasedCount = int32(len(f.result.Released) + len(unseen))
 	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))
 	switch {
 	case len(short) > 0:
@@ -154,6 +156,9 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 		DeviceFree: onDevices(p.Pool.DeviceFree), DeviceReclaimable: onDevices(p.DeviceReclaimable),
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(eviction.MetadataUsedPercent(p.Pool)), MissingDevices: int32(p.Pool.Missing),
+	}
+	if p.Pool.Directories != nil {
+		out.Layout = string(volume.Directory)
 	}
 	if p.Pool.Thin != nil {
 		out.Layout = string(volume.Thin)

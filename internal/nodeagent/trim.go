@@ -43,6 +43,8 @@ type Trimming struct {
 func (t Trimming) intervalOf(v *inventory.Volume, class string) time.Duration {
 	trim, err := volume.ParseTrim(pv.AnnotationTrim, class)
 	switch {
+	case v.Layout == volume.Directory:
+		return 0 // its file system is not its own
 	case err != nil || trim == volume.TrimNever:
 		return 0
 	case trim == volume.TrimDaily:

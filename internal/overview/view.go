@@ -41,6 +41,9 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 		if p.Layout == string(volume.Thin) {
 			one.Thin = thinOf(p, groups[name.Group()])
 		}
+		if p.Layout == string(volume.Directory) {
+			one.Directories = &inventory.DirectoryPool{GroupUUID: groups[name.Group()], Known: true, Unfit: p.Closed}
+		}
 		for n, free := range p.DeviceFree {
 			one.DeviceFree = append(one.DeviceFree, bytesOf(free))
 			one.Devices = append(one.Devices, strconv.Itoa(n))
@@ -108,6 +111,9 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 
 // shapeIn is the plainest volume of a pool.
 func shapeIn(pool volume.PoolName) volume.Shape {
+	if _, of, is := strings.Cut(string(pool), ":"); is {
+		return volume.Shape{Layout: volume.Directory, DirectoryPool: volume.Name(of)}
+	}
 	if _, thin, is := strings.Cut(string(pool), "/"); is {
 		return volume.Shape{Layout: volume.Thin, ThinPool: volume.Name(thin)}
 	}

@@ -70,7 +70,7 @@ type Volume struct {
 }
 
 // Pool returns the pool that the volume is cut from.
-func (v *Volume) Pool() volume.PoolName { return volume.PoolOf(v.Group, v.Shape.ThinPool) }
+func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }
 
 // Parse parses a PersistentVolume strictly: what it does not understand is an error, not
 // a guess. A person has to look at a PersistentVolume that it cannot parse; the volumes

@@ -29,6 +29,9 @@ func Snapshot(of *corev1.PersistentVolume, name volume.Name, reserve volume.Rese
 	spec.Name, spec.CloneOf, spec.Kind, spec.FS = name, spec.Name, volume.Snapshot, ""
 	spec.Size, spec.Namespace = source.Promised(), of.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
 	spec.Reserve = reserve
+	if spec.Layout == volume.Directory {
+		return nil, volume.Spec{}, &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "has no snapshots: its volumes are directories of a file system that they share; copy the files, or use a class with another layout"}
+	}
 	if spec.Layout != volume.Thin {
 		spec.Layout, spec.Stripes, spec.StripeKiB, spec.Mirrors = volume.Linear, 0, 0, 0
 	}

@@ -66,7 +66,12 @@ func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Proble
 
 // checkCloning refuses copies where the layout knows none.
 func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
-	if s := sourceOf(r.Claim.Spec); s.kind != "" && p.Layout != volume.Thin && !s.isSnapshot() {
+	s := sourceOf(r.Claim.Spec)
+	switch {
+	case s.kind == "":
+	case p.Layout == volume.Directory:
+		wrong.Add(fmt.Sprintf("dataSource %q: StorageClass %q has layout %q, whose volumes begin empty; leave it out, and copy the files", s.name, r.Class.Name, volume.Directory))
+	case p.Layout != volume.Thin && !s.isSnapshot():
 		wrong.Add(fmt.Sprintf("dataSource %q: cloning a claim needs layout %q, and StorageClass %q has %q; take a VolumeSnapshot of that claim, which takes the CSI driver, and name it", s.name, volume.Thin, r.Class.Name, p.Layout))
 	}
 }

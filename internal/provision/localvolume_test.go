@@ -189,6 +189,10 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 		`access mode ReadWriteMany is not supported`: func(b *localBed) {
 			b.object.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		},
+		`has layout "directory", whose volumes are made by their first mount`: func(b *localBed) {
+			offerDirectories(t)
+			b.cast.classes[0].Parameters = directoryParameters(nil)
+		},
 		`"wipe" is for the class to say`: func(b *localBed) { b.object.Spec.Parameters = map[string]string{"wipe": "none"} },
 		`fsType "btrfs"`:                 func(b *localBed) { b.object.Spec.Parameters = map[string]string{"fsType": "btrfs"} },
 		`allowedTopologies of StorageClass "flexlvm"`: func(b *localBed) {

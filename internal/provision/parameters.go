@@ -18,6 +18,7 @@ const (
 	parameterTrim       = "trim"
 	parameterOnNodeLoss = "onNodeLoss"
 	parameterRatio      = "overprovisionRatio"
+	parameterTrustPods  = "trustPods"
 	// parameterCSIFSType is how classes of CSI drivers name the file system
 	// (volume.OptionFSType); it is taken so that a class can be moved over by changing its
 	// provisioner.
@@ -33,6 +34,8 @@ type Parameters struct {
 	OnNodeLoss  volume.OnNodeLoss
 	IOLimits    volume.IOLimits // of each pod that uses the volume
 	Door        pv.Door         // empty where the class names none
+	// TrustPods lets pods have directory volumes that could leave their quotas.
+	TrustPods bool
 
 	publishSecret, expandSecret secretTemplate // of encrypted classes, both
 }
@@ -49,6 +52,7 @@ type parameter struct {
 // the options of a volume that a class may set.
 var classParameters = [...]parameter{
 	{parameterRatio, volume.Thin, into(func(p *Parameters) *volume.Ratio { return &p.Ratio }, volume.ParseRatio)},
+	{parameterTrustPods, volume.Directory, into(func(p *Parameters) *bool { return &p.TrustPods }, volume.ParseBool)},
 	{parameterReclaim, "", into(func(p *Parameters) *volume.Reclaim { return &p.Reclaim }, volume.ParseReclaim)},
 	{parameterWipe, "", into(func(p *Parameters) *volume.Wipe { return &p.Wipe }, volume.ParseWipe)},
 	{parameterTrim, "", into(func(p *Parameters) *volume.Trim { return &p.Trim }, volume.ParseTrim)},
@@ -111,6 +115,7 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 		wrong.Add(fmt.Sprintf("%s %q: is not for claims; leave it out, and take snapshots by VolumeSnapshots", volume.OptionKind, out.Kind))
 	}
 	checkThin(out, given, &wrong)
+	checkDirectory(out, given, &wrong)
 	checkEncrypted(&out, &wrong)
 	if err := wrong.Refusal(); err != nil {
 		return Parameters{}, err

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-const known = "volumeGroup, layout, thinPool, stripes, stripeSizeKiB, mirrors, inodes, fsType, kind, encrypted, overprovisionRatio, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, " +
+const known = "volumeGroup, layout, thinPool, directoryPool, stripes, stripeSizeKiB, mirrors, inodes, fsType, kind, encrypted, overprovisionRatio, trustPods, reclaim, wipe, trim, onNodeLoss, readBps, writeBps, readIops, writeIops, door, " +
 	"csi.storage.k8s.io/node-publish-secret-name, csi.storage.k8s.io/node-publish-secret-namespace, " +
 	"csi.storage.k8s.io/node-expand-secret-name, csi.storage.k8s.io/node-expand-secret-namespace, csi.storage.k8s.io/fstype"
 
@@ -124,7 +124,7 @@ func TestParseParameters(t *testing.T) {
 		},
 		"no layout": {
 			given: map[string]string{"layout": "raid7"},
-			err:   `layout "raid7": is not a layout; it is one of linear, striped, raid1, thin`,
+			err:   `layout "raid7": is not a layout; it is one of linear, striped, raid1, thin, directory`,
 		},
 		"belongs to another layout": {
 			given: map[string]string{"stripes": "2", "mirrors": "1"},

@@ -35,7 +35,7 @@ func CheckProjects(ctx context.Context, root *os.File) error {
 // room but its inode. Killed, it goes on where it was when it is called again.
 func AssignAll(ctx context.Context, root *os.File) error {
 	return walk(ctx, root, "/", func(f *os.File, name string, dir bool) error {
-		if err := assign(f, dir); err != nil {
+		if err := assign(f, project, dir); err != nil {
 			return fmt.Errorf("set project of %s: %w", name, err)
 		}
 		return nil

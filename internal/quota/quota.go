@@ -13,8 +13,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// project is the ID of the one project of a volume. Project 0 is never limited.
-const project = 1
+// A Project is the ID of one. Project 0 is never limited.
+type Project uint32
+
+// project is the one project of a volume that has a file system of its own.
+const project Project = 1
 
 // A Limit holds a project's hard limits; 0 means none.
 type Limit struct {
@@ -27,7 +30,7 @@ type fsXAttr struct {
 	flags      uint32
 	extentSize uint32
 	extents    uint32
-	project    uint32
+	project    Project
 	cowExtent  uint32
 	_          [8]byte
 }
@@ -41,15 +44,19 @@ const (
 // EnsureProject assigns the project to root, the root directory of a volume, so that
 // everything made below inherits it; without it nothing is counted. It writes only if
 // something is missing: a tenant who is root in the container may have cleared it.
-func EnsureProject(root *os.File) error {
-	if err := assign(root, true); err != nil {
+func EnsureProject(root *os.File) error { return EnsureProjectOf(root, project) }
+
+// EnsureProjectOf is EnsureProject of another project, for a directory of a file system that
+// several volumes share.
+func EnsureProjectOf(root *os.File, p Project) error {
+	if err := assign(root, p, true); err != nil {
 		return fmt.Errorf("set project of %s: %w", root.Name(), err)
 	}
 	return nil
 }
 
 // assign assigns the project to a file, and lets what is made in a directory inherit it.
-func assign(f *os.File, dir bool) error {
+func assign(f *os.File, project Project, dir bool) error {
 	var a fsXAttr
 	if err := ioctl(f, fsGetXAttr, unsafe.Pointer(&a)); err != nil {
 		return err
@@ -71,7 +78,7 @@ type diskQuota struct {
 	version      int8
 	flags        int8
 	fields       uint16
-	id           uint32
+	id           Project
 	blockHard    uint64
 	blockSoft    uint64
 	inodeHard    uint64
@@ -102,6 +109,7 @@ const (
 	quotaGet        = 'X'<<8 | 3
 	quotaSet        = 'X'<<8 | 4
 	quotaState      = 'X'<<8 | 8
+	quotaNext       = 'X'<<8 | 9
 	quotaStateOne   = 1      // FS_QSTATV_VERSION1
 	enforcedProject = 1 << 5 // FS_QUOTA_PDQ_ENFD
 )
@@ -121,37 +129,71 @@ type quotaStatus struct {
 
 // Usage is what the project uses and its limits.
 type Usage struct {
-	Limit Limit
-	Used  volume.Bytes
+	Limit  Limit
+	Used   volume.Bytes
+	Inodes int64 // in use
 }
 
 // Read returns the project's limits and use on the mounted device.
-func Read(device string) (Usage, error) {
+func Read(device string) (Usage, error) { return ReadOf(device, project) }
+
+// ReadOf is Read of another project.
+func ReadOf(device string, p Project) (Usage, error) {
 	var q diskQuota
-	err := quotactl(quotaGet, device, project, unsafe.Pointer(&q))
+	err := quotactl(quotaGet, device, p, unsafe.Pointer(&q))
 	if errors.Is(err, unix.ENOENT) {
 		return Usage{}, nil // nothing was ever counted or limited for the project
 	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("read quota of %s: %w", device, err)
 	}
+	return q.usage(), nil
+}
+
+func (q diskQuota) usage() Usage {
 	return Usage{
-		Limit: Limit{Size: volume.Bytes(q.blockHard) * basicBlock, Inodes: int64(q.inodeHard)},
-		Used:  volume.Bytes(q.blockCount) * basicBlock,
-	}, nil
+		Limit:  Limit{Size: volume.Bytes(q.blockHard) * basicBlock, Inodes: int64(q.inodeHard)},
+		Used:   volume.Bytes(q.blockCount) * basicBlock,
+		Inodes: int64(q.inodeCount),
+	}
+}
+
+// Projects returns all projects of the mounted device that have limits, or use anything;
+// project 0 among them.
+func Projects(device string) (map[Project]Usage, error) {
+	all := map[Project]Usage{}
+	for next := Project(0); ; {
+		var q diskQuota
+		err := quotactl(quotaNext, device, next, unsafe.Pointer(&q))
+		if errors.Is(err, unix.ENOENT) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the quotas of %s: %w", device, err)
+		}
+		if u := q.usage(); u != (Usage{}) {
+			all[q.id] = u
+		}
+		if next = q.id + 1; next == 0 {
+			return all, nil
+		}
+	}
 }
 
 // Set sets the hard limits on the mounted device.
-func Set(device string, l Limit) error {
+func Set(device string, l Limit) error { return SetOf(device, project, l) }
+
+// SetOf is Set of another project.
+func SetOf(device string, p Project, l Limit) error {
 	q := diskQuota{
 		version:   quotaVersion,
 		flags:     flagProject,
 		fields:    quotaBlockHard | quotaInodeHard,
-		id:        project,
+		id:        p,
 		blockHard: uint64(l.Size.RoundUp(volume.Block) / basicBlock),
 		inodeHard: uint64(l.Inodes),
 	}
-	if err := quotactl(quotaSet, device, project, unsafe.Pointer(&q)); err != nil {
+	if err := quotactl(quotaSet, device, p, unsafe.Pointer(&q)); err != nil {
 		return fmt.Errorf("set quota of %s: %w", device, err)
 	}
 	return nil
@@ -162,21 +204,22 @@ func Set(device string, l Limit) error {
 // the first mount only.
 func CheckEnforced(device string) error {
 	s := quotaStatus{version: quotaStateOne}
-	if err := quotactl(quotaState, device, 0, unsafe.Pointer(&s)); err != nil {
+	err := quotactl(quotaState, device, 0, unsafe.Pointer(&s))
+	if err != nil && !errors.Is(err, unix.ENOSYS) { // which is said of a mount without any quota
 		return fmt.Errorf("read quota state of %s: %w", device, err)
 	}
-	if s.flags&enforcedProject == 0 {
+	if err != nil || s.flags&enforcedProject == 0 {
 		return fmt.Errorf("project quota is not enforced on %s: it is mounted elsewhere without prjquota; unmount it there", device)
 	}
 	return nil
 }
 
-func quotactl(cmd int, device string, id uintptr, arg unsafe.Pointer) error {
+func quotactl(cmd int, device string, id Project, arg unsafe.Pointer) error {
 	special, err := unix.BytePtrFromString(device)
 	if err != nil {
 		return err
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL, uintptr(cmd<<8|quotaOfProject), uintptr(unsafe.Pointer(special)), id, uintptr(arg), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL, uintptr(cmd<<8|quotaOfProject), uintptr(unsafe.Pointer(special)), uintptr(id), uintptr(arg), 0, 0)
 	if errno != 0 {
 		return errno
 	}

@@ -43,7 +43,7 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace, FS: v.FS,
 		// Of a layout that is not flexlvm's, linear is as good as any: what exists is
 		// mounted as it is.
-		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool,
+		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, DirectoryPool: v.DirectoryPool,
 		Ratio: w.Ratio, Inodes: w.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
 	}
 	if err := checkSecret(v, w); err != nil {

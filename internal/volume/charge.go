@@ -32,6 +32,9 @@ func (s Spec) DeviceSize() Bytes {
 // ContentSize returns the size of the device that holds the file system: for a copy-on-write
 // snapshot, that of its source.
 func (s Spec) ContentSize() Bytes {
+	if s.Layout == Directory {
+		return DirectorySize(s.Size, s.Inodes)
+	}
 	switch s.FSType {
 	case Ext4:
 		return s.Header() + ext4DeviceSize(s.Size)

@@ -15,6 +15,8 @@ const (
 	Raid1 Layout = "raid1"
 	// Thin volumes take from a thin pool only what is written to them.
 	Thin Layout = "thin"
+	// Directory volumes are directories of one XFS that they share, each with a quota.
+	Directory Layout = "directory"
 )
 
 // ParseLayout checks a layout; empty means Linear. The error is a *FieldError.
@@ -22,10 +24,10 @@ func ParseLayout(field, s string) (Layout, error) {
 	switch l := Layout(s); l {
 	case "":
 		return Linear, nil
-	case Linear, Striped, Raid1, Thin:
+	case Linear, Striped, Raid1, Thin, Directory:
 		return l, nil
 	}
-	return "", invalid(field, s, "is not a layout; it is one of linear, striped, raid1, thin")
+	return "", invalid(field, s, "is not a layout; it is one of linear, striped, raid1, thin, directory")
 }
 
 // Defaults of the layouts' options.
@@ -79,6 +81,8 @@ type Shape struct {
 	StripeKiB int    `json:"stripeSizeKiB,omitempty"`
 	Mirrors   int    `json:"mirrors,omitempty"`
 	ThinPool  Name   `json:"thinPool,omitempty"`
+	// DirectoryPool holds a directory volume.
+	DirectoryPool Name `json:"directoryPool,omitempty"`
 	// Ratio is how far the pool of a thin volume may be overcommitted. LVM does not know
 	// it.
 	Ratio Ratio `json:"-"`
@@ -95,6 +99,8 @@ func (s Spec) Shape() Shape {
 		out.Mirrors = or(out.Mirrors, DefaultMirrors)
 	case Thin:
 		out.ThinPool, out.Ratio = s.ThinPool, s.Ratio
+	case Directory:
+		out.DirectoryPool = s.DirectoryPool
 	}
 	return out
 }
@@ -108,9 +114,9 @@ func or(n, otherwise int) int {
 
 func (s Spec) validateLayout() error {
 	switch s.Layout {
-	case Linear, Striped, Raid1, Thin:
+	case Linear, Striped, Raid1, Thin, Directory:
 	default:
-		return invalid(OptionLayout, string(s.Layout), "is not a layout; it is one of linear, striped, raid1, thin")
+		return invalid(OptionLayout, string(s.Layout), "is not a layout; it is one of linear, striped, raid1, thin, directory")
 	}
 	for _, o := range options {
 		if text := o.print(&s); text != "" && !o.of(s.Layout) {
@@ -128,6 +134,8 @@ func (s Spec) validateLayout() error {
 		return invalid(OptionCloneOf, string(s.CloneOf), "is given and the kind is %s; a replica is filled from its source", Dataset)
 	case s.Layout == Thin:
 		return checkDeviceName(OptionThinPool, s.Group, s.ThinPool, Thin)
+	case s.Layout == Directory:
+		return s.validateDirectory()
 	}
 	return nil
 }
@@ -148,8 +156,11 @@ func (h Shape) Devices() int {
 // size (0) counts as DefaultExtent.
 func (h Shape) Extents(size, extent Bytes) Bytes {
 	extent = grain(extent)
-	if h.Layout == Striped {
+	switch h.Layout {
+	case Striped:
 		return size.RoundUp(extent * Bytes(h.Stripes))
+	case Directory:
+		return size.RoundUp(Block)
 	}
 	return size.RoundUp(extent)
 }
@@ -179,6 +190,9 @@ func (h Shape) Takes(size, extent Bytes) Bytes {
 // logical volume that takes no more. It is for layouts that are not thin.
 func (h Shape) DeviceOf(takes Bytes) Bytes {
 	size := takes - takes%DefaultExtent
+	if h.Layout == Directory {
+		return takes - takes%Block
+	}
 	if h.Layout == Raid1 {
 		each := takes / Bytes(h.Devices())
 		size = each - each%DefaultExtent - raidMetadata(DefaultExtent)

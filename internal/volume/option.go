@@ -16,21 +16,23 @@ const (
 	OptionSize      = "size"
 	OptionLayout    = "layout"
 	OptionThinPool  = "thinPool"
-	OptionCloneOf   = "cloneOf"
-	OptionReserve   = "reserve"
-	OptionStripes   = "stripes"
-	OptionStripeKiB = "stripeSizeKiB"
-	OptionMirrors   = "mirrors"
-	OptionInodes    = "inodes"
-	OptionCluster   = "clusterUID"
-	OptionKind      = "kind"
-	OptionReadOnly  = "readOnly"
-	OptionVersions  = "versions"
-	OptionOwner     = "ownerNamespace"
-	OptionVolume    = "volume"
-	OptionFS        = "filesystemUUID"
-	OptionEncrypted = "encrypted"
-	OptionFSType    = "fsType"
+	// OptionDirectoryPool names the pool of directory volumes.
+	OptionDirectoryPool = "directoryPool"
+	OptionCloneOf       = "cloneOf"
+	OptionReserve       = "reserve"
+	OptionStripes       = "stripes"
+	OptionStripeKiB     = "stripeSizeKiB"
+	OptionMirrors       = "mirrors"
+	OptionInodes        = "inodes"
+	OptionCluster       = "clusterUID"
+	OptionKind          = "kind"
+	OptionReadOnly      = "readOnly"
+	OptionVersions      = "versions"
+	OptionOwner         = "ownerNamespace"
+	OptionVolume        = "volume"
+	OptionFS            = "filesystemUUID"
+	OptionEncrypted     = "encrypted"
+	OptionFSType        = "fsType"
 	// OptionVolumeMode is written out where it is Block.
 	OptionVolumeMode = "volumeMode"
 )
@@ -71,6 +73,9 @@ var options = [...]Option{
 	{Name: OptionThinPool, Layout: Thin, Class: true,
 		parse: into(func(s *Spec) *Name { return &s.ThinPool }, ParseThinPool),
 		print: func(s *Spec) string { return string(s.ThinPool) }},
+	{Name: OptionDirectoryPool, Layout: Directory, Class: true,
+		parse: into(func(s *Spec) *Name { return &s.DirectoryPool }, ParseDirectoryPool),
+		print: func(s *Spec) string { return string(s.DirectoryPool) }},
 	{Name: OptionCloneOf,
 		parse: into(func(s *Spec) *Name { return &s.CloneOf }, ParseName),
 		print: func(s *Spec) string { return string(s.CloneOf) }},
@@ -109,7 +114,7 @@ var options = [...]Option{
 		parse: into(func(s *Spec) *bool { return &s.ReadOnly }, ParseReadOnly),
 		print: func(s *Spec) string { return onlyTrue(s.ReadOnly) }},
 	{Name: OptionVersions,
-		parse: into(func(s *Spec) *bool { return &s.Versions }, parseBool),
+		parse: into(func(s *Spec) *bool { return &s.Versions }, ParseBool),
 		print: func(s *Spec) string { return onlyTrue(s.Versions) }},
 	{Name: OptionOwner,
 		parse: into(func(s *Spec) *string { return &s.OwnerNamespace }, ParseNamespace),

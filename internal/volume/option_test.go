@@ -24,6 +24,9 @@ func TestOptionsAreReadBack(t *testing.T) {
 		with(func(s *Spec) { s.Layout, s.Mirrors = Raid1, 2 }),
 		with(func(s *Spec) { s.Layout, s.ThinPool, s.CloneOf = Thin, "thinpool", "pvc-0" }),
 		with(func(s *Spec) {
+			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.Layout, s.DirectoryPool = Claim, false, false, "", Directory, "small"
+		}),
+		with(func(s *Spec) {
 			s.Kind, s.ReadOnly, s.Versions, s.OwnerNamespace, s.Encrypted = Claim, false, false, "", true
 		}),
 		with(func(s *Spec) {

@@ -2,9 +2,15 @@ package volume
 
 import "strings"
 
-// A PoolName names where volumes are cut from: a volume group, or GROUP/POOL for a
-// thin pool in one. Only PoolOf and ParsePool make one.
+// A PoolName names where volumes are cut from: a volume group, GROUP/POOL for a thin pool
+// in one, or GROUP:POOL for a directory pool. Only PoolOf, DirectoryPoolOf and ParsePool make
+// one.
 type PoolName string
+
+const (
+	thinMark      = "/"
+	directoryMark = ":"
+)
 
 // PoolOf returns the name of a thin pool in a group, or of the group itself if thinPool
 // is empty.
@@ -12,12 +18,33 @@ func PoolOf(g Group, thinPool Name) PoolName {
 	if thinPool == "" {
 		return PoolName(g)
 	}
-	return PoolName(string(g) + "/" + string(thinPool))
+	return PoolName(string(g) + thinMark + string(thinPool))
+}
+
+// DirectoryPoolOf returns the name of a directory pool in a group.
+func DirectoryPoolOf(g Group, pool Name) PoolName {
+	return PoolName(string(g) + directoryMark + string(pool))
+}
+
+// Pool returns the pool of a group that a volume of this shape is cut from.
+func (h Shape) Pool(g Group) PoolName {
+	if h.DirectoryPool != "" {
+		return DirectoryPoolOf(g, h.DirectoryPool)
+	}
+	return PoolOf(g, h.ThinPool)
 }
 
 // ParsePool parses the name of a pool. The error is a *FieldError.
 func ParsePool(field, s string) (PoolName, error) {
-	group, thin, isThin := strings.Cut(s, "/")
+	if group, pool, ok := strings.Cut(s, directoryMark); ok {
+		g, err := ParseGroup(field, group)
+		if err != nil {
+			return "", err
+		}
+		n, err := ParseDirectoryPool(field, pool)
+		return DirectoryPoolOf(g, n), err
+	}
+	group, thin, isThin := strings.Cut(s, thinMark)
 	g, err := ParseGroup(field, group)
 	if err != nil || !isThin {
 		return PoolName(g), err
@@ -31,17 +58,25 @@ func ParsePool(field, s string) (PoolName, error) {
 
 // Group returns the volume group that the pool is, or is in.
 func (p PoolName) Group() Group {
-	group, _, _ := strings.Cut(string(p), "/")
+	group, _, _ := strings.Cut(string(p), thinMark)
+	group, _, _ = strings.Cut(group, directoryMark)
 	return Group(group)
 }
 
 // Thin reports whether the pool is a thin pool.
-func (p PoolName) Thin() bool { return strings.Contains(string(p), "/") }
+func (p PoolName) Thin() bool { return strings.Contains(string(p), thinMark) }
 
-// Noun returns "thin pool" or "volume group", for messages in which the name follows.
+// Directory reports whether the pool is a directory pool.
+func (p PoolName) Directory() bool { return strings.Contains(string(p), directoryMark) }
+
+// Noun returns "thin pool", "directory pool" or "volume group", for messages in which the name
+// follows.
 func (p PoolName) Noun() string {
-	if p.Thin() {
+	switch {
+	case p.Thin():
 		return "thin pool"
+	case p.Directory():
+		return "directory pool"
 	}
 	return "volume group"
 }

@@ -17,6 +17,8 @@ type Spec struct {
 	StripeKiB int  // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
 	Mirrors   int  // raid1: copies besides the first; 0 means DefaultMirrors
 	ThinPool  Name // thin: the pool that it lies in
+	// DirectoryPool is of a directory volume the pool that it lies in.
+	DirectoryPool Name
 	// CloneOf is the volume whose copy it begins as, or empty: of the same pool if it is thin,
 	// otherwise of the same group.
 	CloneOf Name
@@ -51,12 +53,13 @@ const MaxInodes = 1 << 40
 func ParseInodes(field, s string) (int64, error) { return parseCount(field, s, MaxInodes) }
 
 // ParseReadOnly parses whether a volume is read-only. The error is a *FieldError.
-func ParseReadOnly(field, s string) (bool, error) { return parseBool(field, s) }
+func ParseReadOnly(field, s string) (bool, error) { return ParseBool(field, s) }
 
 // ParseEncrypted parses whether a volume is encrypted. The error is a *FieldError.
-func ParseEncrypted(field, s string) (bool, error) { return parseBool(field, s) }
+func ParseEncrypted(field, s string) (bool, error) { return ParseBool(field, s) }
 
-func parseBool(field, s string) (bool, error) {
+// ParseBool parses true or false. The error is a *FieldError.
+func ParseBool(field, s string) (bool, error) {
 	switch s {
 	case "true":
 		return true, nil
@@ -165,4 +168,6 @@ func (s Spec) Validate() error {
 }
 
 // Pool returns the pool that the volume is cut from.
-func (s Spec) Pool() PoolName { return PoolOf(s.Group, s.ThinPool) }
+func (s Spec) Pool() PoolName {
+	return Shape{ThinPool: s.ThinPool, DirectoryPool: s.DirectoryPool}.Pool(s.Group)
+}

@@ -184,8 +184,17 @@ func ZeroedTag(b Bytes) string { return tagZeroed + strconv.FormatInt(int64(b), 
 // flexlvm tag that is missing, repeated, unknown or malformed is an error, and a person
 // has to look at such a volume. The error is a *FieldError.
 func ParseTags(tags []string) (Tags, error) {
+	found, err := tagValues(tags)
+	if err != nil {
+		return Tags{}, err
+	}
+	return tagsFrom(found)
+}
+
+// tagValues returns the values of our tags by their keys, which end in "=".
+func tagValues(tags []string) (map[string]string, error) {
 	if !Owned(tags) {
-		return Tags{}, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not ours", TagOwned)
+		return nil, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not ours", TagOwned)
 	}
 	found := map[string]string{}
 	for _, t := range tags {
@@ -194,11 +203,11 @@ func ParseTags(tags []string) (Tags, error) {
 		}
 		key, value, _ := strings.Cut(t, "=")
 		if _, twice := found[key+"="]; twice {
-			return Tags{}, invalid("tag", t, "stands beside another %s", key)
+			return nil, invalid("tag", t, "stands beside another %s", key)
 		}
 		found[key+"="] = value
 	}
-	return tagsFrom(found)
+	return found, nil
 }
 
 func tagsFrom(found map[string]string) (t Tags, err error) {

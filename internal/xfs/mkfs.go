@@ -16,6 +16,8 @@ type Format struct {
 	UUID   string
 	Size   volume.Bytes // what the user may write
 	Inodes int64        // limit on inodes, 0 for none
+	// AnyInodes lets inodes take all of the file system.
+	AnyInodes bool
 }
 
 // Mkfs makes the file system. The caller must be sure that the volume is in state
@@ -35,7 +37,9 @@ func Mkfs(ctx context.Context, run exec.Interface, f Format) error {
 // so that another release of xfsprogs with other defaults cannot change it.
 func mkfsArgs(f Format) []string {
 	inodes := "size=512"
-	if pct := volume.InodePercent(f.Size, f.Inodes); pct > 0 {
+	if f.AnyInodes {
+		inodes += ",maxpct=0"
+	} else if pct := volume.InodePercent(f.Size, f.Inodes); pct > 0 {
 		inodes += ",maxpct=" + strconv.Itoa(pct)
 	}
 	return []string{

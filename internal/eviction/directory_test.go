@@ -1,0 +1,71 @@
+package eviction_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A directory pool keeps accounts of its own, as a volume group does: what is promised there has
+// what is unreferenced there go, the least recently used first, and nothing of its group.
+func TestDirectoryPool(t *testing.T) {
+	const name = volume.PoolName("flexlvm:small")
+	s := evictiontest.New()
+	s.Pool(string(name), 10)
+	s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
+	s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+	shape := volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
+	in := func(v *inventory.Volume) { v.Shape = shape }
+	of := func(c *persistentvolume.Volume) { c.Shape = shape }
+	s.Volume("old", volume.Unreferenced, 3, in, evictiontest.LastUsed(9))
+	s.Volume("young", volume.Unreferenced, 3, in)
+	s.Volume("elsewhere", volume.Unreferenced, 3, evictiontest.LastUsed(20))
+	s.Volume("used", volume.Ready, 2, in)
+	s.Claim("used", 2, of)
+	s.Claim("new", 4, of, evictiontest.Phase(corev1.VolumeBound))
+	s.Policy.HighPercent = 100
+	result := s.Plan()
+	require.Equal(t, []string{"Promised old"}, evictiontest.Evicted(result))
+	require.Len(t, result.Pools, 2)
+	require.Equal(t, name, result.Pools[1].Pool.Name)
+	require.Equal(t, 10*volume.GiB, result.Pools[1].Allocatable)
+	require.Empty(t, result.Pools[1].Closed)
+
+	s.Group(name).Directories.Unfit = "files were taken out of their quotas"
+	s.Group(name).MetadataSize, s.Group(name).MetadataFree = 100, 0 // LVM's, of the group
+	require.Equal(t, "files were taken out of their quotas", s.Plan().Pools[1].Closed)
+}
+
+// While nobody can tell what is in a directory pool, or that is not among the node's, no claim's
+// volume there is taken for one that was never made, and nothing is evicted or offered.
+func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
+	const name = volume.PoolName("flexlvm:small")
+	for what, spoil := range map[string]func(s *evictiontest.Scene){
+		"cannot be looked into": func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false },
+		"is not on this node":   func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[:1] },
+	} {
+		s := evictiontest.New()
+		s.Pool(string(name), 10)
+		s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
+		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+		s.Claim("gone", 2, evictiontest.Deleting, evictiontest.Phase(corev1.VolumeReleased), func(c *persistentvolume.Volume) {
+			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
+		})
+		verdicts := eviction.Judge(s.View)
+		require.Len(t, verdicts, 1)
+		require.Equal(t, eviction.ActionRelease, verdicts[0].Action, verdicts[0].Why)
+		spoil(s)
+		verdicts = eviction.Judge(s.View)
+		require.Len(t, verdicts, 1)
+		require.Equal(t, eviction.ActionReport, verdicts[0].Action)
+		require.Contains(t, verdicts[0].Why, what)
+		require.Empty(t, evictiontest.Evicted(s.Plan()))
+	}
+}

@@ -1,0 +1,240 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A directoryRecord is what a directory volume says of itself, beside the directory that its
+// pods see. The tags are those that a logical volume would have.
+type directoryRecord struct {
+	Tags    []string      `json:"tags"`
+	Project quota.Project `json:"project"`
+	Inodes  int64         `json:"inodes,omitempty"` // the limit that was asked for; 0: none
+	Created time.Time     `json:"created"`
+}
+
+// place is the directory in the pool that holds a volume of this name.
+func place(n volume.Name) string {
+	if n.IsDoomed() {
+		return path.Join(goneDir, string(n))
+	}
+	return path.Join(volumesDir, string(n))
+}
+
+func dirOf(name string) string { return path.Dir(name) }
+
+// names lists a directory of the pool's own.
+func (p *directoryPool) names(dir string) ([]string, error) {
+	d, err := p.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	if err := errors.Join(err, d.Close()); err != nil {
+		return nil, fmt.Errorf("list %s of directory pool %s: %w", dir, p.path(), err)
+	}
+	return names, nil
+}
+
+// volumes returns the names of all volumes of the pool, sorted, those among them that are being
+// removed.
+func (p *directoryPool) volumes() (all []volume.Name, err error) {
+	for _, dir := range []string{volumesDir, goneDir} {
+		names, err := p.names(dir)
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			all = append(all, volume.Name(name))
+		}
+	}
+	return all, nil
+}
+
+// read returns a volume of the pool as a logical volume with its tags, whose size is what it
+// takes of the pool, and its record. The error is lvm.ErrNoVolume if there is none.
+func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord, error) {
+	var rec directoryRecord
+	err := readJSON(p.Root, path.Join(place(n), recordFile), &rec)
+	if errors.Is(err, fs.ErrNotExist) {
+		if n.IsDoomed() { // its removal has come to its end but for the directory
+			_ = p.dropRecord(n)
+		}
+		if _, there := p.Lstat(place(n)); errors.Is(there, fs.ErrNotExist) {
+			return lvm.LogicalVolume{}, rec, fmt.Errorf("%w: %s in directory pool %s", lvm.ErrNoVolume, n, p.path())
+		}
+	}
+	if err != nil {
+		return lvm.LogicalVolume{}, rec, fmt.Errorf("look up volume %s in directory pool %s: %w", n, p.path(), err)
+	}
+	lv := lvm.LogicalVolume{
+		Group: p.device.Group, GroupUUID: p.device.GroupUUID, Name: n, Tags: rec.Tags, Extent: volume.Block, Active: true,
+		Shape: volume.Shape{Layout: volume.Directory, DirectoryPool: p.name}, Created: rec.Created,
+	}
+	t, err := volume.ParseTags(rec.Tags)
+	if err != nil {
+		return lv, rec, nil // ours says what is wrong with it
+	}
+	lv.UUID = t.FS
+	lv.Size, err = p.takes(rec, t)
+	return lv, rec, err
+}
+
+// takes is what a volume takes of its pool, by its quota.
+func (p *directoryPool) takes(rec directoryRecord, t volume.Tags) (volume.Bytes, error) {
+	u, err := quota.ReadOf(p.device.Path, rec.Project)
+	if err != nil {
+		return 0, err
+	}
+	limit := limitOf(rec, t.Size)
+	return volume.DirectorySize(max(u.Limit.Size, limit.Size), max(u.Limit.Inodes, limit.Inodes)), nil
+}
+
+// limitOf is the quota of a volume of this size.
+func limitOf(rec directoryRecord, size volume.Bytes) quota.Limit {
+	return quota.Limit{Size: size.RoundUp(volume.Block), Inodes: volume.DirectoryInodes(size, rec.Inodes)}
+}
+
+// write replaces a volume's record.
+func (p *directoryPool) write(dir string, rec directoryRecord) error {
+	return writeJSON(p.Root, path.Join(dir, recordFile), rec)
+}
+
+// mountsOfDirectory returns where, of these mounts of the pool's device, a volume of it is mounted, and
+// parts of it (subPath).
+func mountsOfDirectory(n volume.Name, mounted []mount.Point) (at []string) {
+	root := "/" + path.Join(place(n), dataDir)
+	for _, point := range mounted {
+		if point.Root == root || strings.HasPrefix(point.Root, root+"/") {
+			at = append(at, point.Path)
+		}
+	}
+	return at
+}
+
+// inUse reports whether a volume of the pool is mounted in the mount namespace of any process. That
+// is what an open device is for others: a container may keep what its host has unmounted.
+func (p *directoryPool) inUse(n volume.Name) (bool, error) {
+	everywhere, err := mount.Everywhere(mount.Proc, p.device.Number)
+	return len(mountsOfDirectory(n, everywhere)) > 0, err
+}
+
+// directoryAt returns the name of the directory volume that a mount shows; false if it shows
+// none. Of all that flexlvm mounts, only such a volume has this directory of its file system.
+func directoryAt(point mount.Point) (volume.Name, bool) {
+	rest, ours := strings.CutPrefix(point.Root, "/"+volumesDir+"/")
+	name, is := strings.CutSuffix(rest, "/"+dataDir)
+	if !ours || !is {
+		return "", false
+	}
+	n, err := volume.ParseName("volume", name)
+	return n, err == nil
+}
+
+// shown returns the volume that a mount shows: its device, under the name of the volume where
+// that is a directory on it.
+func shown(point mount.Point) (lvm.Device, error) {
+	d, err := volumeByNumber(point.Number)
+	if err != nil {
+		return d, err
+	}
+	if n, is := directoryAt(point); is {
+		d.Name = n
+	}
+	return d, nil
+}
+
+// volumeOf is lvm.Volume of what a Ref means, under this name. A directory volume is looked for in
+// its pool alone: the error is lvm.ErrNoVolume only if that was looked into, or LVM shows that there
+// is no such pool.
+func (e *Engine) volumeOf(ctx context.Context, ref Ref, n volume.Name) (lv lvm.LogicalVolume, err error) {
+	if ref.DirectoryPool == "" {
+		return e.lvm.Volume(ctx, ref.Group, n)
+	}
+	return e.inPool(ctx, ref.Group, ref.DirectoryPool, n)
+}
+
+// lookup is lvm.Volume, for directory volumes as well, for people who give no more than a name. The
+// error is lvm.ErrNoVolume only if LVM shows no such volume, and none of the group's directory
+// pools holds one.
+func (e *Engine) lookup(ctx context.Context, g volume.Group, n volume.Name) (lvm.LogicalVolume, error) {
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if !errors.Is(err, lvm.ErrNoVolume) {
+		return lv, err
+	}
+	pools, poolsErr := e.poolsOf(ctx, g)
+	if poolsErr != nil {
+		return lv, poolsErr
+	}
+	for _, pool := range pools {
+		found, there := e.inPool(ctx, pool.Group, pool.Name, n)
+		if !errors.Is(there, lvm.ErrNoVolume) {
+			return found, there
+		}
+	}
+	return lv, err
+}
+
+// inPool looks a volume up in a pool, and whether it is in use.
+func (e *Engine) inPool(ctx context.Context, g volume.Group, pool, n volume.Name) (lv lvm.LogicalVolume, err error) {
+	err = e.withPool(ctx, g, pool, func(p *directoryPool) error {
+		if lv, _, err = p.read(n); err == nil {
+			lv.Open, err = p.inUse(n)
+		}
+		return err
+	})
+	return lv, err
+}
+
+// withPool opens a pool for f.
+func (e *Engine) withPool(ctx context.Context, g volume.Group, n volume.Name, f func(*directoryPool) error) error {
+	p, err := e.openPool(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(p), p.close())
+}
+
+// retag removes and adds tags of a volume, durably, whatever its layout.
+func (e *Engine) retag(ctx context.Context, lv lvm.LogicalVolume, del, add []string) error {
+	if lv.Shape.Layout != volume.Directory {
+		return e.lvm.Retag(ctx, lv, del, add)
+	}
+	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
+		now, rec, err := p.read(lv.Name)
+		if err != nil {
+			return err
+		}
+		if now.UUID != lv.UUID {
+			return fmt.Errorf("tag volume %s/%s: it has changed meanwhile; try again", lv.Group, lv.Name)
+		}
+		rec.Tags = slices.DeleteFunc(rec.Tags, func(t string) bool { return slices.Contains(del, t) })
+		for _, t := range add {
+			if !slices.Contains(rec.Tags, t) {
+				rec.Tags = append(rec.Tags, t)
+			}
+		}
+		return p.write(place(lv.Name), rec)
+	})
+}
+
+// flush makes what was last changed of a volume's tags last over a power cut.
+func (e *Engine) flush(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Shape.Layout == volume.Directory {
+		return nil // its record is written so
+	}
+	return e.lvm.Flush(ctx, lv.Group, lv.Name)
+}

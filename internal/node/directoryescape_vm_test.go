@@ -1,0 +1,110 @@
+//go:build vm
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// escapeVariable names a file, which the process is to give another project.
+const escapeVariable = "FLEXLVM_TEST_ESCAPE"
+
+func escape(file string) int {
+	f, err := os.Open(file)
+	if err == nil {
+		err = quota.EnsureProjectOf(f, 0)
+	}
+	if err != nil {
+		fmt.Print(err)
+		return 1
+	}
+	return 0
+}
+
+// escapeAs tries to give a file the project 0, which has no limits, as a process with these
+// attributes.
+func escapeAs(t *testing.T, file string, as *syscall.SysProcAttr) (string, error) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), escapeVariable+"="+file)
+	cmd.SysProcAttr = as
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestDirectoryEscape has what a class of directory volumes rests on: in the node's own user
+// namespace, whoever owns a file can take it out of its quota, and in another nobody can, not even
+// root there. What has escaped is noticed where others would have less than they were promised.
+func TestDirectoryEscape(t *testing.T) {
+	m := newMachine(t)
+	m.directories(256 * volume.MiB)
+	s := directorySpec("data", 64*volume.MiB)
+	dir := m.mount(s, "pod")
+	m.shell("chmod 711 /tmp %[1]s %[1]s/.. %[1]s/../.. %[1]s/../../.. ; chmod 755 /node.test || true; chmod 777 %[1]s", dir)
+	const tenant = 100000
+	file := func(i int) string { return fmt.Sprintf("%s/file-%d", dir, i) }
+	write := func(i int) {
+		t.Helper()
+		f, err := os.OpenFile(file(i), os.O_CREATE|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		require.NoError(t, unix.Fallocate(int(f.Fd()), 0, 0, int64(60*volume.MiB)))
+		require.NoError(t, errors.Join(f.Chown(tenant, tenant), f.Close()))
+	}
+	write(0)
+	out, err := escapeAs(t, file(0), &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: tenant, Size: 65536}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: tenant, Size: 65536}},
+		Credential:  &syscall.Credential{NoSetGroups: true},
+	})
+	require.Error(t, err, "root in a user namespace has changed the project of his file")
+	require.Contains(t, out, "invalid argument")
+
+	for i := range 3 {
+		if i > 0 {
+			write(i)
+		}
+		out, err = escapeAs(t, file(i), &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tenant, Gid: tenant}})
+		require.NoError(t, err, out)
+	}
+	write(3)
+	pool, volumes := m.pool()
+	require.Len(t, volumes, 1)
+	require.Empty(t, pool.Directories.Unfit) // nobody else has less for it yet
+	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("other", 160*volume.MiB), m.target("other"), false), lvm.ErrNoSpace)
+	for i := range 4 {
+		require.NoError(t, os.Remove(file(i)))
+	}
+	other := directorySpec("other", 160*volume.MiB)
+	// XFS gives the room of deleted files back in the background.
+	require.Eventually(t, func() bool { return m.Mount(m.ctx(), other, m.target("other"), false) == nil }, 30*time.Second, 100*time.Millisecond)
+	for i := range 3 {
+		write(i)
+		_, err = escapeAs(t, file(i), &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tenant, Gid: tenant}})
+		require.NoError(t, err)
+	}
+	pool, _ = m.pool()
+	require.Contains(t, pool.Directories.Unfit, "taken files out of his quota")
+	m.unmount(dir)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
+	require.Eventually(t, func() bool {
+		pool, _ = m.pool()
+		return pool.Directories.Unfit == ""
+	}, 30*time.Second, 100*time.Millisecond, "what had escaped went with its volume")
+}

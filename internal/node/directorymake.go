@@ -1,0 +1,269 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/ondisk"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// MakeDirectoryPool makes a directory pool of which volumes may take size altogether, or makes
+// one that is there as large; a size below that it has is refused. It may be called again after
+// it was killed at any instant. The pool is a logical volume of its group with one XFS, and its
+// volumes are directories there. It returns what volumes may take of it then.
+func (e *Engine) MakeDirectoryPool(ctx context.Context, g volume.Group, n volume.Name, size volume.Bytes) (volume.Bytes, error) {
+	if size = size.RoundUp(volume.Block); size < volume.MinDirectoryPool {
+		return 0, &volume.FieldError{Field: "size", Value: fmt.Sprint(int64(size)), Reason: fmt.Sprintf("is less than %s, the least that a directory pool has", volume.MinDirectoryPool)}
+	}
+	release, err := e.lockPool(ctx, g, n)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	if err := e.nameForPool(g, n); err != nil {
+		return 0, err
+	}
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		lv, err = e.newPool(ctx, g, n, size)
+	}
+	if err != nil {
+		return 0, err
+	}
+	tags, err := poolTags(lv)
+	if err != nil {
+		return 0, err
+	}
+	if size < tags.Size && tags.State == volume.Ready {
+		return tags.Size, refused("directory pool %s holds %d bytes, and XFS does not shrink; ask for as much or more", volume.DirectoryPoolOf(g, n), int64(tags.Size))
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return 0, err
+	}
+	if tags.State == volume.Creating {
+		if err := e.finishPool(ctx, lv, d, tags); err != nil || size <= tags.Size {
+			return tags.Size, err
+		}
+		tags.State = volume.Ready // it was begun with another size
+	}
+	return size, e.growPool(ctx, lv, d, tags, size)
+}
+
+// nameForPool refuses a name under which this node remembers a volume: what it remembers keeps
+// that from being made anew, empty.
+func (e *Engine) nameForPool(g volume.Group, n volume.Name) error {
+	rec, err := e.records.read(g, n)
+	if errors.Is(err, os.ErrNotExist) || err == nil && rec.Kind == kindDirectories {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return refused("%s/%s is no directory pool: this node's record %s is of a volume; use another name", g, n, e.records.file(g, n))
+}
+
+// newPool makes the logical volume of a pool.
+func (e *Engine) newPool(ctx context.Context, g volume.Group, n volume.Name, size volume.Bytes) (lvm.LogicalVolume, error) {
+	tags := volume.DirectoryPool{State: volume.Creating, Size: size}
+	var err error
+	if tags.FS, err = ondisk.NewUUID(); err != nil {
+		return lvm.LogicalVolume{}, err
+	}
+	lv := lvm.LogicalVolume{
+		Group: g, Name: n, Tags: tags.Strings(),
+		Size: volume.DeviceSize(size, 0), Shape: volume.Shape{Layout: volume.Linear},
+	}
+	if err := e.lvm.Create(ctx, lv); err != nil {
+		return lv, err
+	}
+	e.after("lvcreate")
+	return e.lvm.Volume(ctx, g, n)
+}
+
+// poolContent is a pool as what formats and grows volumes knows it: one of its size that a file
+// system of its own holds.
+func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) found {
+	tags := volume.Tags{State: t.State, FS: t.FS, Size: t.Size}
+	return found{device: d, tags: tags, content: e.contentOf(d, tags)}
+}
+
+// finishPool formats a pool in state creating, where that is not done, and makes it ready. A
+// pool gets its first volume when it is ready, so in this state it holds nothing.
+func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Device, t volume.DirectoryPool) error {
+	f := e.poolContent(d, t)
+	rec, err := e.records.read(lv.Group, lv.Name)
+	handed := err == nil && rec.VolumeUUID == lv.UUID || err != nil && !errors.Is(err, os.ErrNotExist)
+	whole, err := checkFilesystem(lv, f.tags, f.content, handed)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		spec := volume.Spec{Group: lv.Group, Name: lv.Name, Size: t.Size, Layout: volume.Linear}
+		if err := neverServed(spec, lv, f); err != nil {
+			return err
+		}
+		if err := e.formatPool(ctx, d, t); err != nil {
+			return err
+		}
+	}
+	if err := e.fillPool(ctx, lv, f, t.Size); err != nil {
+		return err
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{volume.Creating.Tag()}, []string{volume.Ready.Tag()}); err != nil {
+		return err
+	}
+	e.after("tag ready")
+	t.State = volume.Ready
+	e.recordPool(lv, t)
+	e.after("record pool")
+	return nil
+}
+
+// fillPool makes sure that the file system of a pool holds size, and writes down that it does.
+func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, size volume.Bytes) (err error) {
+	fs, err := mount.Attach(mount.XFS, f.content.path, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fs.Close()) }()
+	if err := quota.CheckEnforced(f.content.path); err != nil {
+		return err
+	}
+	if err := e.grow(ctx, fs.Root(), f); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fs.Root().Fd()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	info := poolInfo{VolumeUUID: lv.UUID}
+	if err := readJSON(root, poolFile, &info); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if info.Size >= size {
+		return nil
+	}
+	if err := e.makePoolRoom(ctx, fs.Root(), f, size); err != nil {
+		return err
+	}
+	if info.Size == 0 { // it is empty
+		for _, dir := range []string{volumesDir, newDir, goneDir} {
+			if err := root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+		}
+	}
+	info.Size = size
+	if err := writeJSON(root, poolFile, info); err != nil {
+		return err
+	}
+	e.after("write pool")
+	return nil
+}
+
+// makePoolRoom makes sure that volumes can take as much as the pool is to promise, where XFS needs
+// more for itself than was reckoned. What files take already, whosever they are, is not made up for.
+func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
+	all, err := quota.Projects(f.content.path)
+	if err != nil {
+		return err
+	}
+	for _, u := range all {
+		size -= u.Used
+	}
+	return e.makeRoom(ctx, root, f, size)
+}
+
+// growPool makes a pool that is ready as large. What it may promise is raised last.
+func (e *Engine) growPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Device, t volume.DirectoryPool, size volume.Bytes) error {
+	f := e.poolContent(d, t)
+	if _, err := checkFilesystem(lv, f.tags, f.content, true); err != nil {
+		return err
+	}
+	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(size, 0)); err != nil {
+		return err
+	}
+	e.after("lvextend")
+	if err := e.fillPool(ctx, lv, f, size); err != nil {
+		return err
+	}
+	if err := e.tagSize(ctx, lv, t.Size, size); err != nil {
+		return err
+	}
+	t.Size = size
+	e.recordPool(lv, t)
+	e.announceRoom()
+	return nil
+}
+
+// RemoveDirectoryPool removes a directory pool without volumes; one with any is refused.
+func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volume.Name) error {
+	release, err := e.lockPool(ctx, g, n)
+	if err != nil {
+		return err
+	}
+	defer release()
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return e.forgetPool(g, n)
+	}
+	if err != nil {
+		return err
+	}
+	tags, err := poolTags(lv)
+	if err != nil {
+		return err
+	}
+	if tags.State != volume.Ready {
+		return refused("directory pool %s is not finished; call `flexlvm directories create` again, and then remove it", volume.DirectoryPoolOf(g, n))
+	}
+	if err := e.checkNoVolumes(ctx, lv); err != nil {
+		return err
+	}
+	if err := e.lvm.Remove(ctx, lv); err != nil {
+		return err
+	}
+	e.after("lvremove")
+	e.announceRoom()
+	return e.forgetPool(g, n)
+}
+
+// forgetPool removes this node's record of a pool, and of nothing else.
+func (e *Engine) forgetPool(g volume.Group, n volume.Name) error {
+	rec, err := e.records.read(g, n)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if rec.Kind != kindDirectories {
+		return refused("%s/%s is no directory pool: this node's record %s is of a volume", g, n, e.records.file(g, n))
+	}
+	return e.records.remove(g, n)
+}
+
+func (e *Engine) checkNoVolumes(ctx context.Context, lv lvm.LogicalVolume) (err error) {
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return err
+	}
+	p, err := attachPool(d, lv.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	names, err := p.volumes()
+	if err == nil && len(names) > 0 {
+		err = refused("directory pool %s has %s (%s); it is removed when they are gone", p.path(), volume.Counted(len(names), "volume", "volumes"), names[0])
+	}
+	return err
+}

@@ -1,0 +1,220 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// mountDirectory is the part of mount that is of directory volumes: it is called under the
+// volume's lock, with a target that is empty.
+func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
+	return e.withPool(ctx, spec.Group, spec.DirectoryPool, func(p *directoryPool) error {
+		lv, rec, tags, err := e.findDirectory(ctx, p, spec)
+		if err != nil {
+			return err
+		}
+		if as.Alone {
+			mounted, err := mount.ByDevice()
+			if err != nil {
+				return err
+			}
+			if at := mountsOfDirectory(lv.Name, mounted[p.device.Number]); len(at) > 0 {
+				return fmt.Errorf("mount volume %s/%s: %w: it is for one pod alone and is mounted at %s", lv.Group, lv.Name, ErrInUse, at[0])
+			}
+		}
+		if err := p.ensureQuota(lv, rec, tags.Size); err != nil {
+			return err
+		}
+		if tags, err = e.handOutDirectory(ctx, lv, tags); err != nil {
+			return err
+		}
+		whole, err := mount.Attach(mount.XFS, p.device.Path, as.ReadOnly, as.Options...)
+		if err != nil {
+			return err
+		}
+		below, err := whole.Below(path.Join(place(lv.Name), dataDir), t)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = below.Close() }()
+		e.after("attach")
+		e.touch(lv.Group, lv.Name)
+		if err := below.MoveTo(t); err != nil {
+			return err
+		}
+		e.after("move mount")
+		return nil
+	})
+}
+
+// findDirectory returns the volume of a spec, and makes it where this node has never had it.
+func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volume.Spec) (lv lvm.LogicalVolume, rec directoryRecord, tags volume.Tags, err error) {
+	if err = checkGroup(spec, p.device.GroupUUID); err != nil {
+		return lv, rec, tags, err
+	}
+	lv, rec, err = p.read(spec.Name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		e.sweep(spec.Group, spec.Name)
+		if err = e.mayMakeDirectory(spec, err); err != nil {
+			return lv, rec, tags, err
+		}
+		if err = e.makeDirectory(ctx, p, spec); err != nil {
+			return lv, rec, tags, err
+		}
+		lv, rec, err = p.read(spec.Name)
+	}
+	if err != nil {
+		return lv, rec, tags, err
+	}
+	if tags, err = ours(lv); err != nil {
+		return lv, rec, tags, err
+	}
+	return lv, rec, tags, admit(spec, tags, p.device.GroupUUID)
+}
+
+// mayMakeDirectory refuses to make a volume that is gone, or was on this node before.
+func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
+	if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+		return buried(spec, since)
+	}
+	known, err := e.records.served(spec.Group, spec.Name)
+	switch {
+	case known || err != nil:
+		return errors.Join(lost(e.records.file(spec.Group, spec.Name), none), err)
+	case spec.FS != "":
+		return evicted(spec, none)
+	}
+	return nil
+}
+
+// makeDirectory makes a volume in state creating, with its quota, and then gives it its name: it
+// is there as a whole, or not at all.
+func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volume.Spec) error {
+	release, err := e.lockPool(ctx, spec.Group, spec.DirectoryPool)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := readJSON(p.Root, poolFile, &p.info); err != nil { // it may have changed since it was opened
+		return err
+	}
+	if err := p.sweepNew(ctx); err != nil {
+		return err
+	}
+	if err := p.fits(spec.DeviceSize(), spec.Size); err != nil {
+		return err
+	}
+	gotRoom(ctx)
+	tags, err := newTags(spec)
+	if err != nil {
+		return err
+	}
+	rec := directoryRecord{Tags: tags.Strings(), Inodes: spec.Inodes, Created: e.now().UTC()}
+	if rec.Project, err = p.nextProject(); err != nil {
+		return err
+	}
+	e.after("write pool")
+	if err := e.layOut(p, path.Join(newDir, string(spec.Name)), rec, spec.Size); err != nil {
+		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.path(), err)
+	}
+	if err := p.Rename(path.Join(newDir, string(spec.Name)), place(spec.Name)); err != nil {
+		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.path(), err)
+	}
+	if err := errors.Join(syncDir(p.Root, volumesDir), syncDir(p.Root, newDir)); err != nil {
+		return err
+	}
+	e.after("name directory")
+	return nil
+}
+
+// layOut makes the directories of a volume, with its quota and its record, durably.
+func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size volume.Bytes) error {
+	data := path.Join(dir, dataDir)
+	for _, d := range []string{dir, data} {
+		if err := p.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+	}
+	e.after("make directory")
+	root, err := p.Open(data)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	// As the root of a new file system, whatever the umask.
+	if err := errors.Join(root.Chmod(0o755), quota.EnsureProjectOf(root, rec.Project)); err != nil {
+		return err
+	}
+	e.after("set project")
+	if err := quota.SetOf(p.device.Path, rec.Project, limitOf(rec, size)); err != nil {
+		return err
+	}
+	e.after("set quota")
+	if err := errors.Join(root.Sync(), p.write(dir, rec)); err != nil { // which makes the quota last as well: XFS has one log
+		return err
+	}
+	e.after("write directory record")
+	return syncDir(p.Root, dir)
+}
+
+// sweepNew removes what calls that were killed have left of volumes that they were making. The
+// caller holds the pool's lock, so nobody makes any.
+func (p *directoryPool) sweepNew(ctx context.Context) error {
+	names, err := p.names(newDir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := p.sweepOne(ctx, path.Join(newDir, name)); err != nil {
+			return fmt.Errorf("remove what is left of a volume that was never made: %w", err)
+		}
+	}
+	return nil
+}
+
+// sweepOne removes what was never handed out, and with it its quota.
+func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
+	data, err := p.Open(path.Join(dir, dataDir))
+	if err == nil {
+		id, err := quota.ProjectOf(data)
+		if err == nil && id != 0 {
+			err = quota.SetOf(p.device.Path, id, quota.Limit{})
+		}
+		if err := errors.Join(err, data.Close()); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return clearTree(ctx, p.Root, dir)
+}
+
+// handOutDirectory puts a volume on this node's record, and makes it ready, before a pod has it.
+func (e *Engine) handOutDirectory(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
+	rec, err := e.records.read(lv.Group, lv.Name)
+	if err != nil || rec.VolumeUUID != lv.UUID || rec.State != tags.State || rec.Size != tags.Size {
+		if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
+			if tags.State == volume.Creating {
+				return tags, fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
+			}
+			e.unrecorded(lv.Group, lv.Name, err)
+		}
+		e.after("write record")
+	}
+	if tags.State != volume.Creating {
+		return tags, nil
+	}
+	if err := e.makeReady(ctx, lv, tags); err != nil {
+		return tags, err
+	}
+	tags.State = volume.Ready
+	return tags, nil
+}

@@ -1,0 +1,214 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// What is at the root of a directory pool's file system. Nobody but flexlvm sees it: a pod gets
+// the directory dataDir of its volume, as a mount of its own.
+const (
+	volumesDir = "volumes" // volumesDir/NAME/dataDir and volumesDir/NAME/recordFile
+	newDir     = "new"     // volumes that are being made; garbage when nobody holds the pool's lock
+	goneDir    = "gone"    // volumes whose removal has committed, under their doomed names
+	poolFile   = "pool"
+
+	dataDir    = "data"
+	recordFile = "record"
+)
+
+// kindDirectories is the kind of this node's record of a directory pool. No volume has it.
+const kindDirectories volume.Kind = "directories"
+
+// poolInfo is what poolFile holds. It is written when the pool is whole, and when it has grown.
+type poolInfo struct {
+	VolumeUUID string       `json:"volumeUUID"` // of the logical volume: a copy of it is no pool
+	Size       volume.Bytes `json:"size"`       // what volumes may take altogether
+	// Project is the last that a volume was given. None is used twice, for what a process has
+	// still open of a volume that is gone belongs to its project.
+	Project quota.Project `json:"project"`
+}
+
+// A directoryPool is one that is open: its file system stays mounted, in no tree, until close.
+type directoryPool struct {
+	*os.Root
+	device lvm.Device
+	name   volume.Name
+	info   poolInfo
+	fs     *mount.Attached
+}
+
+func (p *directoryPool) close() error { return errors.Join(p.Close(), p.fs.Close()) }
+
+func (p *directoryPool) path() volume.PoolName { return volume.DirectoryPoolOf(p.device.Group, p.name) }
+
+// openPool opens a directory pool. LVM is asked only where this node has no record of it, or
+// there is no device. The error is lvm.ErrNoVolume if LVM shows that there is no such pool.
+func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
+	d, err := e.usable(ctx, g, n)
+	if errors.Is(err, lvm.ErrSuspended) {
+		return nil, err
+	}
+	rec, recErr := e.records.read(g, n)
+	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID {
+		if d, err = e.askForPool(ctx, g, n); err != nil {
+			return nil, err
+		}
+	}
+	return attachPool(d, n)
+}
+
+// askForPool asks LVM for a directory pool that is ready, and puts it on this node's record.
+func (e *Engine) askForPool(ctx context.Context, g volume.Group, n volume.Name) (lvm.Device, error) {
+	lv, err := e.lvm.Volume(ctx, g, n)
+	if err != nil {
+		return lvm.Device{}, fmt.Errorf("look up directory pool %s: %w", volume.DirectoryPoolOf(g, n), err)
+	}
+	tags, err := poolTags(lv)
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	if tags.State != volume.Ready {
+		return lvm.Device{}, refused("directory pool %s is not finished; call `flexlvm directories create` again", volume.DirectoryPoolOf(g, n))
+	}
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil {
+		return d, err
+	}
+	e.recordPool(lv, tags)
+	return d, nil
+}
+
+// recordPool writes a pool down, so that the next mount need not ask LVM.
+func (e *Engine) recordPool(lv lvm.LogicalVolume, tags volume.DirectoryPool) {
+	rec := record{State: volume.Ready, VolumeUUID: lv.UUID, FS: tags.FS, Size: tags.Size, Kind: kindDirectories}
+	if err := e.records.write(lv.Group, lv.Name, rec); err != nil {
+		e.unrecorded(lv.Group, lv.Name, err)
+	}
+}
+
+// poolTags reads the tags of a logical volume that must be a directory pool of flexlvm's.
+func poolTags(lv lvm.LogicalVolume) (volume.DirectoryPool, error) {
+	if !volume.OwnedDirectoryPool(lv.Tags) {
+		return volume.DirectoryPool{}, refused("logical volume %s/%s exists and is no directory pool of flexlvm's; use another name", lv.Group, lv.Name)
+	}
+	t, err := volume.ParseDirectoryPoolTags(lv.Tags)
+	if err != nil {
+		return t, refused("the tags of directory pool %s/%s make no sense (%s); a person must put them right with lvchange", lv.Group, lv.Name, err)
+	}
+	return t, nil
+}
+
+// attachPool opens the pool on a device that is one.
+func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
+	fs, err := mount.Attach(mount.XFS, d.Path, false)
+	if err != nil {
+		return nil, err
+	}
+	p := &directoryPool{device: d, name: n, fs: fs}
+	if err = quota.CheckEnforced(d.Path); err == nil {
+		p.Root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fs.Root().Fd()))
+	}
+	if err != nil {
+		return nil, errors.Join(err, fs.Close())
+	}
+	err = readJSON(p.Root, poolFile, &p.info)
+	if err == nil && p.info.VolumeUUID != d.VolumeUUID {
+		err = fmt.Errorf("%w: it says that it is on logical volume %s, and lies on %s", ErrDamaged, p.info.VolumeUUID, d.VolumeUUID)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open directory pool %s: %w; look at it on the node, and restore it from a backup if it is no copy", p.path(), err), p.close())
+	}
+	return p, nil
+}
+
+// lockPool serialises what changes how much of a pool is promised. Whoever holds a volume's lock
+// may take it, and not the other way round.
+func (e *Engine) lockPool(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
+	return e.lockVolume(ctx, g, n)
+}
+
+func (p *directoryPool) writeInfo() error { return writeJSON(p.Root, poolFile, p.info) }
+
+// splitPools returns the directory pools among logical volumes, and the others.
+func splitPools(all []lvm.LogicalVolume) (pools, volumes []lvm.LogicalVolume) {
+	for _, lv := range all {
+		if volume.OwnedDirectoryPool(lv.Tags) {
+			pools = append(pools, lv)
+		} else {
+			volumes = append(volumes, lv)
+		}
+	}
+	return pools, volumes
+}
+
+// poolsOf returns the directory pools of a group.
+func (e *Engine) poolsOf(ctx context.Context, g volume.Group) ([]lvm.LogicalVolume, error) {
+	all, err := e.lvm.Volumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools, _ := splitPools(all)
+	return slices.DeleteFunc(pools, func(lv lvm.LogicalVolume) bool { return lv.Group != g }), nil
+}
+
+// readJSON reads a file below root, in which tenants cannot write.
+func readJSON(root *os.Root, name string, into any) error {
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	b, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}
+
+// writeJSON replaces a file below root so that a crash leaves the old one or the new.
+func writeJSON(root *os.Root, name string, of any) error {
+	b, err := json.Marshal(of)
+	if err != nil {
+		return err
+	}
+	tmp := name + "-"
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return syncDir(root, dirOf(name))
+}
+
+// syncDir makes what happened to the names in a directory last over a power cut.
+func syncDir(root *os.Root, name string) error {
+	d, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Fsync(int(d.Fd())), d.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// promised is what the volumes of a pool may take altogether, by their quotas: those that are
+// being removed among them. It counts on every volume having one (see ensureQuotas).
+func promised(all map[quota.Project]quota.Usage) (sum volume.Bytes) {
+	for id, u := range all {
+		if id != 0 {
+			sum += volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
+		}
+	}
+	return sum
+}
+
+// fits fails unless the pool can promise so much more, and the data of that is there to be had:
+// where a tenant has taken files out of his quota, others have less than their quotas promise. The
+// caller holds the pool's lock.
+func (p *directoryPool) fits(more, data volume.Bytes) error {
+	all, err := p.ensureCounted()
+	if err != nil {
+		return err
+	}
+	if free := p.info.Size - promised(all); free < more {
+		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
+			lvm.ErrNoSpace, p.path(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
+	}
+	short, err := p.short(all)
+	if err != nil {
+		return err
+	}
+	if short += data; short > 0 {
+		return fmt.Errorf("%w: %s", lvm.ErrNoSpace, p.taken(short))
+	}
+	return nil
+}
+
+// short is by how much the pool has less free than its volumes may still write; less than 0
+// where it has more.
+func (p *directoryPool) short(all map[quota.Project]quota.Usage) (volume.Bytes, error) {
+	free, err := mountedXFS{}.free(p.fs.Root())
+	if err != nil {
+		return 0, err
+	}
+	for _, u := range all {
+		free -= max(0, u.Limit.Size-u.Used)
+	}
+	return -free, nil
+}
+
+func (p *directoryPool) taken(short volume.Bytes) string {
+	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either somebody has taken files out of his quota, which whoever owns them can in a pod without a user namespace (`hostUsers: false` keeps him from it), or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.path(), short)
+}
+
+// A kernelQuota is what a volume promises, by its record.
+type kernelQuota struct {
+	project quota.Project
+	limit   quota.Limit
+}
+
+// lacking reports whether the kernel limits the volume to less, or not at all: xfs_repair drops
+// quotas that it cannot read, and people change them.
+func (k kernelQuota) lacking(all map[quota.Project]quota.Usage) bool {
+	has := all[k.project].Limit
+	return has.Size < k.limit.Size || has.Inodes < k.limit.Inodes
+}
+
+// recorded returns what the volume of this name promises, false if it holds nothing that would
+// need a quota: its removal has come so far.
+func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, err error) {
+	if _, err := p.Lstat(path.Join(place(name), dataDir)); errors.Is(err, fs.ErrNotExist) && name.IsDoomed() {
+		return k, false, nil
+	}
+	lv, rec, err := p.read(name)
+	if errors.Is(err, lvm.ErrNoVolume) {
+		return k, false, nil
+	}
+	if err != nil {
+		return k, false, err
+	}
+	t, err := ours(lv)
+	return kernelQuota{rec.Project, limitOf(rec, t.Size)}, true, err
+}
+
+// ensureCounted returns all quotas of the pool, after it has given one to each volume without:
+// the room of such a volume would be promised once more. It looks closer only where there are
+// fewer quotas than volumes. The caller holds the pool's lock.
+func (p *directoryPool) ensureCounted() (map[quota.Project]quota.Usage, error) {
+	all, err := quota.Projects(p.device.Path)
+	if err != nil {
+		return nil, err
+	}
+	limited := 0
+	for id, u := range all {
+		if id != 0 && u.Limit.Size > 0 && u.Limit.Inodes > 0 {
+			limited++
+		}
+	}
+	names, err := p.volumes()
+	if err != nil || limited >= len(names) {
+		return all, err
+	}
+	return p.restoreQuotas(names)
+}
+
+// restoreQuotas raises the quotas of volumes to what their records promise. The caller holds the
+// pool's lock.
+func (p *directoryPool) restoreQuotas(names []volume.Name) (map[quota.Project]quota.Usage, error) {
+	all, err := quota.Projects(p.device.Path)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		k, holds, err := p.recorded(name)
+		if err != nil {
+			return nil, fmt.Errorf("the quota of a volume in directory pool %s is lost, and what it was is not known: %w", p.path(), err)
+		}
+		if !holds || !k.lacking(all) {
+			continue
+		}
+		has := all[k.project].Limit
+		if err := quota.SetOf(p.device.Path, k.project, quota.Limit{Size: max(k.limit.Size, has.Size), Inodes: max(k.limit.Inodes, has.Inodes)}); err != nil {
+			return nil, err
+		}
+	}
+	return quota.Projects(p.device.Path)
+}
+
+// restoreLost is restoreQuotas for callers without the pool's lock.
+func (e *Engine) restoreLost(ctx context.Context, p *directoryPool) (map[quota.Project]quota.Usage, error) {
+	release, err := e.lockPool(ctx, p.device.Group, p.name)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	names, err := p.volumes()
+	if err != nil {
+		return nil, err
+	}
+	return p.restoreQuotas(names)
+}
+
+// nextProject returns a project that no volume has had. It is written down before it is used.
+func (p *directoryPool) nextProject() (quota.Project, error) {
+	all, err := quota.Projects(p.device.Path)
+	if err != nil {
+		return 0, err
+	}
+	next := max(p.info.Project, 1) + 1 // 1 is that of volumes with a file system of their own
+	for {
+		if _, used := all[next]; !used {
+			break
+		}
+		next++
+	}
+	p.info.Project = next
+	return next, p.writeInfo()
+}
+
+// ensureQuota makes sure that a volume has the quota that its record promises. It writes only
+// where something is missing, and lowers no limit. It is done at each mount, so it need not last.
+func (p *directoryPool) ensureQuota(lv lvm.LogicalVolume, rec directoryRecord, size volume.Bytes) (err error) {
+	root, err := p.Open(path.Join(place(lv.Name), dataDir))
+	if err != nil {
+		return fmt.Errorf("open volume %s/%s: %w", lv.Group, lv.Name, err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if err := quota.EnsureProjectOf(root, rec.Project); err != nil {
+		return err
+	}
+	u, err := quota.ReadOf(p.device.Path, rec.Project)
+	if err != nil {
+		return err
+	}
+	want := limitOf(rec, size)
+	want.Size, want.Inodes = max(want.Size, u.Limit.Size), max(want.Inodes, u.Limit.Inodes)
+	if want == u.Limit {
+		return nil
+	}
+	return quota.SetOf(p.device.Path, rec.Project, want)
+}

@@ -1,0 +1,228 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// renameVolume gives a volume its doomed name, durably, whatever its layout.
+func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volume.Name) error {
+	if lv.Shape.Layout != volume.Directory {
+		return e.lvm.Rename(ctx, lv, to)
+	}
+	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
+		now, _, err := p.read(lv.Name)
+		if err != nil {
+			return err
+		}
+		if now.UUID != lv.UUID {
+			return fmt.Errorf("rename volume %s/%s: it is another by now; try again", lv.Group, lv.Name)
+		}
+		if err := p.Rename(place(lv.Name), place(to)); err != nil {
+			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
+		}
+		return errors.Join(syncDir(p.Root, dirOf(place(lv.Name))), syncDir(p.Root, dirOf(place(to))))
+	})
+}
+
+// removeVolume removes a volume that is doomed, whatever its layout.
+func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Shape.Layout != volume.Directory {
+		return e.lvm.Remove(ctx, lv)
+	}
+	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
+		now, rec, err := p.read(lv.Name)
+		if err != nil {
+			return err
+		}
+		if now.UUID != lv.UUID || !lv.Name.IsDoomed() {
+			return fmt.Errorf("remove volume %s/%s: it is another by now, or was not given up; try again", lv.Group, lv.Name)
+		}
+		// No mount of flexlvm's has begun since it was doomed; somebody else's may.
+		if now.Open, err = p.inUse(lv.Name); err != nil {
+			return err
+		} else if now.Open {
+			return inUse(Ref{Group: lv.Group, Name: lv.Name}, now)
+		}
+		if err := e.clearData(ctx, p, path.Join(place(lv.Name), dataDir)); err != nil {
+			return err
+		}
+		if err := quota.SetOf(p.device.Path, rec.Project, quota.Limit{}); err != nil {
+			return err
+		}
+		e.after("clear quota")
+		return p.dropRecord(lv.Name)
+	})
+}
+
+// clearData removes the directory that pods have seen of a volume.
+func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) error {
+	root, err := p.Open(data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// What is moved up in it may be of another project, and its own may be full.
+	if err := errors.Join(quota.Disown(root), root.Close()); err != nil {
+		return err
+	}
+	if err := clearTree(ctx, p.Root, data); err != nil {
+		return err
+	}
+	e.after("clear directory")
+	return nil
+}
+
+// dropRecord removes what is left of a volume: a directory without a record is none.
+func (p *directoryPool) dropRecord(n volume.Name) error {
+	dir := place(n)
+	for _, name := range []string{path.Join(dir, recordFile+"-"), path.Join(dir, recordFile), dir} {
+		if err := p.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove volume %s: %w", n, err)
+		}
+	}
+	return syncDir(p.Root, dirOf(dir))
+}
+
+// clearTree removes all that is in a directory, whatever a tenant has left there, and the
+// directory. It may be called again where it was killed. Nothing is recursive, for what is in it
+// may be as deep as he likes: what is in a directory within is moved up, and has its turn later.
+func clearTree(ctx context.Context, root *os.Root, name string) error {
+	top, err := root.OpenRoot(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = clearIn(ctx, top)
+	if err = errors.Join(err, top.Close()); err != nil {
+		return fmt.Errorf("empty %s: %w", name, err)
+	}
+	return root.Remove(name)
+}
+
+// entriesAtOnce is how many entries of a directory are read at a time.
+const entriesAtOnce = 1000
+
+func clearIn(ctx context.Context, top *os.Root) error {
+	for moved := 0; ; {
+		entries, err := someOf(top)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		for _, e := range entries {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := removeEntry(top, e)
+			if err == nil {
+				continue
+			}
+			if !e.IsDir() {
+				return err
+			}
+			if err := emptyInto(ctx, top, e.Name(), &moved); err != nil {
+				return err
+			}
+			if err := top.Remove(e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// emptyInto removes what is in a directory of top that is no directory, and moves the others
+// into top.
+func emptyInto(ctx context.Context, top *os.Root, name string, moved *int) error {
+	dir, err := top.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	for {
+		entries, err := someOf(dir)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		for _, e := range entries {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := removeEntry(dir, e)
+			if err == nil {
+				continue
+			}
+			if !e.IsDir() {
+				return err
+			}
+			if err := moveUp(top, path.Join(name, e.Name()), moved); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// removeEntry removes an entry of a directory unless it is a directory that is not empty. A
+// tenant may have made either immutable, which keeps root from it as well.
+func removeEntry(dir *os.Root, e fs.DirEntry) error {
+	err := dir.Remove(e.Name())
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	if err := unprotect(dir, "."); err != nil {
+		return err
+	}
+	if e.IsDir() || e.Type().IsRegular() {
+		if err := unprotect(dir, e.Name()); err != nil {
+			return err
+		}
+	}
+	return dir.Remove(e.Name())
+}
+
+func unprotect(dir *os.Root, name string) error {
+	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(quota.Unprotect(f), f.Close())
+}
+
+// moveUp moves a directory into top, under a name that is free there.
+func moveUp(top *os.Root, from string, moved *int) error {
+	for {
+		*moved++
+		to := fmt.Sprintf("moved-%d", *moved)
+		if _, err := top.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			return top.Rename(from, to)
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func someOf(dir *os.Root) ([]fs.DirEntry, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := f.ReadDir(entriesAtOnce)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, errors.Join(err, f.Close())
+}

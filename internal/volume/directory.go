@@ -1,0 +1,121 @@
+package volume
+
+import "errors"
+
+// Directory volumes are not logical volumes: each is a directory of the XFS of a directory
+// pool, which is one. What a pool is charged for one is what its quota lets it take, and all
+// that XFS keeps beside that.
+
+const (
+	// DirectoryInodeRatio is for how many bytes of its size a directory volume may have an
+	// inode where no limit is asked for, and leastDirectoryInodes how many any may have.
+	DirectoryInodeRatio  = 16 * KiB
+	leastDirectoryInodes = 64
+	// directoryOverhead is what a directory volume takes beside its data and inodes: its
+	// record, the directories above, and its place in the table of quotas.
+	directoryOverhead = 16 * KiB
+	// MinDirectory is the least size of a directory volume. XFS makes a file only where the quota
+	// has room for all that this could take at worst, which is some 200 KiB, although it takes
+	// nothing of that: in less no file could be made.
+	MinDirectory = 512 * KiB
+	// MinDirectoryPool is the least size of a directory pool.
+	MinDirectoryPool = 64 * MiB
+)
+
+// DirectoryInodes returns the limit on the inodes of a directory volume of this size: what was
+// asked for, or one for every DirectoryInodeRatio and at least leastDirectoryInodes. They are
+// not counted in its size.
+func DirectoryInodes(size Bytes, asked int64) int64 {
+	if asked > 0 {
+		return asked
+	}
+	return max(leastDirectoryInodes, int64(size/DirectoryInodeRatio))
+}
+
+// DirectorySize returns what a directory volume of this size takes of its pool. inodes is the
+// limit that was asked for; 0: none.
+func DirectorySize(size Bytes, inodes int64) Bytes {
+	return size.RoundUp(Block) + inodeRoom(DirectoryInodes(size, inodes)).RoundUp(Block) + directoryOverhead
+}
+
+// ParseDirectoryPool checks the name of a directory pool within its group. The error is a
+// *FieldError.
+func ParseDirectoryPool(field, s string) (Name, error) { return ParseName(field, s) }
+
+// tagDirectories is the kind of a logical volume that is a directory pool. ParseKind does not
+// know it: what carries it is never taken for a volume.
+const tagDirectories = tagKind + "directories"
+
+// A DirectoryPool describes the logical volume that is one in LVM's metadata.
+type DirectoryPool struct {
+	State State // Creating, until its file system is whole; then Ready
+	FS    string
+	// Size is what volumes may take of it altogether.
+	Size Bytes
+}
+
+// Strings returns the tags as LVM keeps them.
+func (p DirectoryPool) Strings() []string {
+	return []string{TagOwned, tagDirectories, p.State.Tag(), tagFS + p.FS, SizeTag(p.Size)}
+}
+
+// OwnedDirectoryPool reports whether a logical volume with these tags is a directory pool of
+// flexlvm's.
+func OwnedDirectoryPool(tags []string) bool {
+	kind := false
+	for _, t := range tags {
+		kind = kind || t == tagDirectories
+	}
+	return kind && Owned(tags)
+}
+
+// ParseDirectoryPoolTags parses the tags of a directory pool as strictly as ParseTags does those
+// of a volume. The error is a *FieldError.
+func ParseDirectoryPoolTags(tags []string) (p DirectoryPool, err error) {
+	found, err := tagValues(tags)
+	if err != nil {
+		return p, err
+	}
+	if kind := tagKind + found[tagKind]; kind != tagDirectories {
+		return p, invalid("tag", kind, "is not that of a directory pool, %s", tagDirectories)
+	}
+	state, err := ParseState(tagState, found[tagState])
+	if err == nil && state != Creating && state != Ready {
+		err = invalid(tagState, string(state), "is not a state of a directory pool")
+	}
+	size, sizeErr := ParseBytes(tagSize, found[tagSize])
+	if p = (DirectoryPool{State: state, FS: found[tagFS], Size: size}); !fsUUID(p.FS) {
+		err = errors.Join(err, invalid(tagFS, p.FS, "is not the UUID of a file system"))
+	}
+	for _, key := range []string{tagKind, tagState, tagSize, tagFS} {
+		delete(found, key)
+	}
+	for key := range found {
+		err = errors.Join(err, invalid("tag", key, "is not known to this release"))
+	}
+	return p, errors.Join(err, sizeErr)
+}
+
+// validateDirectory refuses what a directory volume cannot be.
+func (s Spec) validateDirectory() error {
+	const instead = "; use another layout"
+	switch {
+	case s.Size < MinDirectory:
+		return invalid(OptionSize, number(int64(s.Size)), "is less than %d, the least with layout %s: XFS makes no file in less", int64(MinDirectory), Directory)
+	case s.DirectoryPool == "":
+		return invalid(OptionDirectoryPool, "", "is required with layout %s: name the directory pool that volumes are made in", Directory)
+	case s.DirectoryPool == s.Name:
+		return invalid(OptionDirectoryPool, string(s.DirectoryPool), "is the name of the volume itself")
+	case s.FSType == Raw:
+		return invalid(OptionVolumeMode, ModeBlock, "does not belong to layout %s, whose volumes have no device"+instead, Directory)
+	case s.FSType != XFS:
+		return invalid(OptionFSType, s.FSType.String(), "does not belong to layout %s, whose volumes share one XFS"+instead, Directory)
+	case s.Encrypted:
+		return invalid(OptionEncrypted, "true", "does not belong to layout %s, whose volumes share one XFS"+instead, Directory)
+	case s.Kind != Claim:
+		return invalid(OptionKind, string(s.Kind), "does not belong to layout %s: its volumes are no replicas of datasets, and no snapshots are taken of them"+instead, Directory)
+	case s.CloneOf != "":
+		return invalid(OptionCloneOf, string(s.CloneOf), "does not belong to layout %s, whose volumes are not copied"+instead, Directory)
+	}
+	return checkDeviceName(OptionDirectoryPool, s.Group, s.DirectoryPool, Linear)
+}
