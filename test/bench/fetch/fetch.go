@@ -69,10 +69,9 @@ func (s set) check() string {
 	return "md5"
 }
 
-// many tells of sets whose files stay until the end, and which come first therefore:
-// for minutes ext4 passes by the inodes of files that were removed, one by one, which
-// costs those who make files next more than the files do.
-func (s set) many() bool { return s.objects > 2000 }
+// small tells of sets whose files stay as they are until the end: they are many, and take little
+// room.
+func (s set) small() bool { return s.size < mib }
 
 // sets are what is measured.
 func (c Config) sets() []set {
@@ -123,11 +122,7 @@ func Run(ctx context.Context, cfg Config) (lines []string, err error) {
 			return nil, err
 		}
 		rows = append(rows, r)
-		if s.many() {
-			continue
-		}
-		// The next set is to find as much page cache as this one.
-		if err := os.RemoveAll(filepath.Join(cfg.Dir, "server/data", s.bucket())); err != nil {
+		if err := s.leave(filepath.Join(cfg.Dir, "server/data", s.bucket())); err != nil {
 			return nil, err
 		}
 	}
@@ -204,8 +199,5 @@ func (c Config) once(ctx context.Context, s set, one side, round int) (usage, er
 	if err == nil {
 		err = s.verify(dest)
 	}
-	if s.many() {
-		return u, err
-	}
-	return u, errors.Join(err, os.RemoveAll(dest))
+	return u, errors.Join(err, s.leave(dest))
 }

@@ -140,6 +140,21 @@ func readAll(dir string) error {
 	})
 }
 
+// leave empties the files of a folder, so that the next turn finds as much disk and page cache as
+// this one. It does not remove them: for minutes ext4 passes by the inodes of files that were
+// removed, one by one, which costs whoever makes files next more than the files do.
+func (s set) leave(dir string) error {
+	if s.small() {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		return os.Truncate(path, 0)
+	})
+}
+
 // quiet waits until nothing is left to be written to disks.
 func quiet(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, "sync").CombinedOutput(); err != nil {
