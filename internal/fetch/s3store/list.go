@@ -31,8 +31,8 @@ const (
 // file that goes.
 func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) error {
 	prefix := b.source.ListPrefix()
-	found, err := b.listBelow(ctx, prefix, page)
-	if err == nil && len(found) == page {
+	found, all, err := b.listPage(ctx, prefix)
+	if err == nil && !all {
 		found, err = b.listLarge(ctx, prefix, foldersOf(prefix, found))
 	}
 	if err == nil && len(found) == 0 && b.source.OrObject && b.source.Object() != "" {
@@ -61,21 +61,21 @@ func (b *Bucket) orObject(ctx context.Context) ([]store.Object, error) {
 // listLarge lists all below a prefix, whose first page was of so many folders.
 func (b *Bucket) listLarge(ctx context.Context, prefix string, seen int) ([]store.Object, error) {
 	if b.opaque || seen == 0 || seen > page/worthARequest {
-		return b.listBelow(ctx, prefix, 0)
+		return b.listBelow(ctx, prefix)
 	}
 	objects, folders, err := b.level(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	if len(folders) < 2 {
-		return b.listBelow(ctx, prefix, 0)
+		return b.listBelow(ctx, prefix)
 	}
 	found := make([][]store.Object, len(folders))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(foldersAtOnce)
 	for i, folder := range folders {
 		group.Go(func() (err error) {
-			found[i], err = b.listBelow(ctx, folder, 0)
+			found[i], err = b.listBelow(ctx, folder)
 			return err
 		})
 	}
@@ -117,17 +117,38 @@ func (b *Bucket) level(ctx context.Context, prefix string) (objects []store.Obje
 	return objects, slices.Compact(folders), err
 }
 
-// listBelow lists all below a prefix, but no more than most; 0 is all of it.
-func (b *Bucket) listBelow(ctx context.Context, prefix string, most int) (found []store.Object, err error) {
+// listPage lists what the first answer has of all below a prefix, and reports whether there
+// is no more.
+func (b *Bucket) listPage(ctx context.Context, prefix string) (found []store.Object, all bool, err error) {
+	err = b.again(ctx, func(ctx context.Context) error {
+		found = nil
+		err := b.iterate(onlyFirstPage(ctx), b.below(prefix, ""), func(o store.Object) bool {
+			found = append(found, o)
+			return true
+		})
+		if all = err == nil; errors.Is(err, errNextPage) {
+			return nil
+		}
+		return err
+	})
+	return found, all, err
+}
+
+// listBelow lists all below a prefix.
+func (b *Bucket) listBelow(ctx context.Context, prefix string) (found []store.Object, err error) {
 	after := ""
 	err = b.again(ctx, func(ctx context.Context) error {
-		options := minio.ListObjectsOptions{Prefix: prefix, Recursive: true, StartAfter: after, UseV1: b.opaque} // all that Pachyderm's gateway knows
-		return b.iterate(ctx, options, func(o store.Object) bool {
+		return b.iterate(ctx, b.below(prefix, after), func(o store.Object) bool {
 			found, after = append(found, o), o.Key // another attempt goes on there
-			return len(found) != most
+			return true
 		})
 	})
 	return found, err
+}
+
+// below asks for all below a prefix, from behind a key on.
+func (b *Bucket) below(prefix, after string) minio.ListObjectsOptions {
+	return minio.ListObjectsOptions{Prefix: prefix, Recursive: true, StartAfter: after, UseV1: b.opaque} // all that Pachyderm's gateway knows
 }
 
 // errEnough ends a listing of which no more is wanted.

@@ -117,7 +117,7 @@ func (c Config) connect(source store.Source) (*connection, error) {
 	}
 	creds := c.credentials(source.Kind)
 	core, err := minio.NewCore(host, &minio.Options{
-		Creds: creds, Secure: secure, Transport: transport, Region: c.Region,
+		Creds: creds, Secure: secure, Transport: paged{transport}, Region: c.Region,
 		BucketLookup: lookup, MaxRetries: 1,
 	})
 	if err != nil {
