@@ -184,7 +184,11 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 		file, err = w.dest.Create(temp, 0)
 		return file, nil, err
 	}
-	if file, err = w.dest.Create(temp, size); err == nil && c.Kind != store.CheckComposite {
+	room := size
+	if size <= int64(len(w.buf)) {
+		room = 0 // one write takes it, with less work for the file system
+	}
+	if file, err = w.dest.Create(temp, room); err == nil && c.Kind != store.CheckComposite {
 		direct = w.dest.OpenDirect(temp)
 	}
 	return file, direct, err

@@ -3,7 +3,6 @@ package destination
 import (
 	"errors"
 	"os"
-	"path"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,11 +17,15 @@ const DirectBlock = 4096
 // returns nil if the file system does not support direct writes. They are not used for
 // what is read again to be verified.
 func (d *Dir) OpenDirect(temp string) *os.File {
-	file, err := d.Tmp.OpenFile(path.Clean(temp), os.O_WRONLY|unix.O_DIRECT, 0)
+	dir, file, err := d.onShelf(temp)
 	if err != nil {
 		return nil
 	}
-	return file
+	fd, err := unix.Openat(int(dir.Fd()), file, unix.O_WRONLY|unix.O_DIRECT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), temp)
 }
 
 // WriteAt writes to the disk what is aligned, and through the page cache what is
