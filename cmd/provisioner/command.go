@@ -9,10 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/flexlvm/flexlvm/internal/csicontroller"
 	"github.com/flexlvm/flexlvm/internal/dataset"
 	"github.com/flexlvm/flexlvm/internal/kube"
-	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/provision"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/version"
@@ -67,7 +65,7 @@ func command() *cobra.Command {
 	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
 	f.StringVar(&o.door, "door", string(pv.Flex), "how kubelet is to reach the volumes of classes that do not say it (parameter "+pv.ParameterDoor+"): flex, or csi where the CSI driver runs on the nodes")
 	f.StringVar(&o.socket, "controller-socket", "", "serve CSI's controller service on this socket, for csi-resizer, which applies VolumeAttributesClasses; empty: do not")
-	f.StringVar(&o.snapshots, "snapshot-socket", "", "serve CSI's controller service on this socket while this process holds the lease, for csi-snapshotter, which takes VolumeSnapshots; empty: do not")
+	f.StringVar(&o.snapshots, "snapshot-socket", "", "serve CSI's controller service on this socket, for csi-snapshotter, which takes VolumeSnapshots and waits while this process does not hold the lease; empty: do not")
 	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated")
 	cmd.AddCommand(newNFS())
 	return cmd
@@ -91,7 +89,7 @@ func (o options) run(ctx context.Context) error {
 	}
 	metrics, shown := provision.NewMetrics(), dataset.NewMetrics()
 	metrics.Registry.MustRegister(shown)
-	cluster := ""
+	cluster, beside := "", &sidecars{options: o}
 	return o.serve(ctx, service{
 		name: "flexlvm provisioner", registry: metrics.Registry,
 		await: func(ctx context.Context, c clients) (err error) {
@@ -99,41 +97,17 @@ func (o options) run(ctx context.Context) error {
 			return err
 		},
 		leading: metrics.Leading,
-		always:  o.controller(),
+		always:  beside.serve,
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c.config, cluster, door, shown), Snapshots: o.snapshotter(c),
+				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c.config, cluster, door, shown), Snapshots: beside.lead,
 			})
 		},
 	})
 }
 
-// controller serves sidecars, where there is a socket for it.
-func (o options) controller() func(context.Context, clients) error {
-	if o.socket == "" {
-		return nil
-	}
-	return func(ctx context.Context, c clients) error {
-		return csicontroller.Serve(ctx, csicontroller.Config{Socket: o.socket, Version: version.String, Volumes: c.modify.CoreV1().PersistentVolumes()})
-	}
-}
-
 // datasets carries out VolumeManagers, where there is a loader to do it with.
-// snapshotter serves who has snapshots taken. The sidecar waits for the socket, so that the one
-// beside the process that has the ledger is at work.
-func (o options) snapshotter(c clients) func(context.Context, provision.Listers, *ledger.Ledger) error {
-	if o.snapshots == "" {
-		return nil
-	}
-	return func(ctx context.Context, seen provision.Listers, room *ledger.Ledger) error {
-		return csicontroller.Serve(ctx, csicontroller.Config{
-			Socket: o.snapshots, Version: version.String, Volumes: c.modify.CoreV1().PersistentVolumes(),
-			Snapshots: &csicontroller.Snapshots{Room: room, Seen: seen.Volumes.Get},
-		})
-	}
-}
-
 func (o options) datasets(config *rest.Config, cluster string, door pv.Door, metrics *dataset.Metrics) func(context.Context, provision.Listers, record.EventRecorder) error {
 	if o.loader == "" {
 		return nil

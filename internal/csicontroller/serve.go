@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
@@ -30,7 +31,12 @@ type Config struct {
 	Volumes Volumes
 	// Snapshots, unless nil, are offered.
 	Snapshots *Snapshots
+	// Ready, unless nil, reports whether this process may work. Until then sidecars are told to
+	// wait, and what they ask for is refused. Snapshots are not read before it is true.
+	Ready func() bool
 }
+
+func (c Config) ready() bool { return c.Ready == nil || c.Ready() }
 
 // Serve serves the calls of sidecars on the socket until ctx ends.
 func Serve(ctx context.Context, cfg Config) error {
@@ -49,10 +55,13 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	log := klog.FromContext(ctx)
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(call context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if _, asksWho := info.Server.(csi.IdentityServer); !asksWho && !cfg.ready() {
+			return nil, status.Error(codes.Unavailable, "this provisioner does not hold the lease; another works")
+		}
 		return answer(klog.NewContext(call, log), request, info, handle)
 	}))
 	service := New(cfg.Volumes, cfg.Snapshots)
-	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil})
+	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil, ready: cfg.ready})
 	csi.RegisterControllerServer(server, service)
 	csi.RegisterGroupControllerServer(server, service)
 	csi.RegisterNodeServer(server, &node{})
@@ -109,6 +118,7 @@ type identity struct {
 	csi.UnimplementedIdentityServer
 	version string
 	groups  bool // snapshots of several volumes are offered
+	ready   func() bool
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -129,8 +139,9 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return out, nil
 }
 
+// Probe is what a sidecar asks every second until the answer is yes.
 func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
-	return &csi.ProbeResponse{}, nil // saying nothing more means ready
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.ready())}, nil
 }
 
 // node tells the resizer that it has nothing to do: growth is the provisioner's.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -37,23 +38,34 @@ func made(name string, of volume.Name, door pv.Door, limits volume.IOLimits) *co
 // A bed is a service on a socket, before a fake API server.
 type bed struct {
 	*fake.Clientset
-	conn *grpc.ClientConn
+	conn   *grpc.ClientConn
+	socket string
 	csi.ControllerClient
 }
 
 func serve(t *testing.T, objects ...runtime.Object) *bed {
 	t.Helper()
-	b := &bed{Clientset: fake.NewClientset(objects...)}
+	b := serveAs(t, csicontroller.Config{}, objects...)
+	_, err := b.ControllerGetCapabilities(t.Context(), &csi.ControllerGetCapabilitiesRequest{})
+	require.NoError(t, err)
+	info, err := os.Stat(b.socket)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSocket|0o600, info.Mode(), "for its pod's user alone")
+	return b
+}
+
+func serveAs(t *testing.T, cfg csicontroller.Config, objects ...runtime.Object) *bed {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "csi.sock")
+	b := &bed{Clientset: fake.NewClientset(objects...), socket: socket}
 	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket}) // as a killed process leaves one
 	require.NoError(t, err)
 	killed.SetUnlinkOnClose(false)
 	require.NoError(t, killed.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- csicontroller.Serve(ctx, csicontroller.Config{Socket: socket, Version: "v9", Volumes: b.CoreV1().PersistentVolumes()})
-	}()
+	cfg.Socket, cfg.Version, cfg.Volumes = socket, "v9", b.CoreV1().PersistentVolumes()
+	go func() { ended <- csicontroller.Serve(ctx, cfg) }()
 	b.conn, err = grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	require.NoError(t, err)
 	b.ControllerClient = csi.NewControllerClient(b.conn)
@@ -63,12 +75,37 @@ func serve(t *testing.T, objects ...runtime.Object) *bed {
 		require.NoError(t, <-ended)
 		require.NoFileExists(t, socket)
 	})
-	_, err = b.ControllerGetCapabilities(t.Context(), &csi.ControllerGetCapabilitiesRequest{})
-	require.NoError(t, err)
-	info, err := os.Stat(socket)
-	require.NoError(t, err)
-	require.Equal(t, os.ModeSocket|0o600, info.Mode(), "for its pod's user alone")
 	return b
+}
+
+// The sidecar beside a provisioner that does not work waits, and ends neither itself nor the
+// connection.
+func TestServeBeforeThisProcessWorks(t *testing.T) {
+	var leads atomic.Bool
+	snapshots := &csicontroller.Snapshots{}
+	b := serveAs(t, csicontroller.Config{Snapshots: snapshots, Ready: leads.Load})
+	who := csi.NewIdentityClient(b.conn)
+	info, err := who.GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	require.Equal(t, pv.Provisioner, info.Name)
+	ready := func() bool {
+		out, err := who.Probe(t.Context(), &csi.ProbeRequest{})
+		require.NoError(t, err)
+		return out.Ready.GetValue()
+	}
+	require.False(t, ready())
+	create := &csi.CreateSnapshotRequest{SourceVolumeId: "flexlvm/pvc-1", Name: "snapshot-1"}
+	_, err = b.CreateSnapshot(t.Context(), create)
+	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, "another works")
+	require.Empty(t, b.Actions())
+
+	leads.Store(true)
+	require.True(t, ready())
+	_, err = b.CreateSnapshot(t.Context(), create)
+	require.NotErrorIs(t, err, context.Canceled)
+	require.NotContains(t, err.Error(), "another works")
+	require.NotEmpty(t, b.Actions(), "the volume is looked for")
 }
 
 func (b *bed) modify(t *testing.T, id string, parameters map[string]string) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,25 @@ func sidecarTenant(t *testing.T, namespace string) *tenant {
 		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=240s")
 	})
 	return n
+}
+
+// sidecarsStay holds that no sidecar has ended more often than the provisioner that it is beside,
+// also where that waits for the lease.
+func (n *tenant) sidecarsStay() {
+	n.t.Helper()
+	pods := kubectl(n.ctx, n.t, "-n", "flexlvm-system", "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "-o",
+		`jsonpath={range .items[*]}{range .status.containerStatuses[*]}{.name} {.restartCount} {end}{"\n"}{end}`)
+	require.Len(n.t, strings.Split(strings.TrimSpace(pods), "\n"), 2, pods)
+	for pod := range strings.Lines(pods) {
+		restarts := map[string]int64{}
+		for pair := range slices.Chunk(strings.Fields(pod), 2) {
+			restarts[pair[0]] = number(n.t, pair[1])
+		}
+		for _, sidecar := range []string{"resizer", "snapshotter"} {
+			require.Contains(n.t, restarts, sidecar)
+			require.LessOrEqual(n.t, restarts[sidecar], restarts["provisioner"], "%s ends again and again: %s", sidecar, pod)
+		}
+	}
 }
 
 // The limits on IO of a volume in use change with the VolumeAttributesClass of its claim.

@@ -118,6 +118,7 @@ func TestSnapshots(t *testing.T) {
 	n.thickSnapshot()
 	n.blockSnapshot()
 	n.encryptedSnapshots()
+	n.sidecarsStay()
 }
 
 func snapshotOf(claim string) string {

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/flexlvm/flexlvm/internal/csicontroller"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/provision"
+	"github.com/flexlvm/flexlvm/internal/version"
+)
+
+// sidecars serves CSI's sidecars, each on a socket of its own, where there is one for it.
+type sidecars struct {
+	options
+	leads     atomic.Bool
+	snapshots csicontroller.Snapshots // once this process leads
+}
+
+// serve serves them for as long as this process lives: a sidecar ends itself if there is no
+// socket, or if its connection breaks.
+func (s *sidecars) serve(ctx context.Context, c clients) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { // there may be no socket
+		<-ctx.Done()
+		return nil
+	})
+	serve := func(socket string, cfg csicontroller.Config) {
+		if socket == "" {
+			return
+		}
+		cfg.Socket, cfg.Version, cfg.Volumes = socket, version.String, c.modify.CoreV1().PersistentVolumes()
+		group.Go(func() error { return csicontroller.Serve(ctx, cfg) })
+	}
+	serve(s.socket, csicontroller.Config{})
+	serve(s.options.snapshots, csicontroller.Config{Snapshots: &s.snapshots, Ready: s.leads.Load})
+	return group.Wait()
+}
+
+// lead lets snapshots be taken by this process, which has the ledger.
+func (s *sidecars) lead(ctx context.Context, seen provision.Listers, room *ledger.Ledger) error {
+	s.snapshots.Room, s.snapshots.Seen = room, seen.Volumes.Get
+	s.leads.Store(true)
+	<-ctx.Done()
+	return nil
+}
