@@ -15,38 +15,65 @@ import (
 // Proc is where the host's processes are.
 const Proc = "/proc"
 
-// Everywhere returns what is mounted of a device in the mount namespace of any process below
-// proc: containers keep copies of mounts that are gone from the host's. A namespace without a
-// process, and files that are open of a mount that is in no tree, it does not see.
+// Everywhere returns what is mounted of a device in the mount namespace of any thread below proc:
+// containers keep copies of mounts that are gone from the host's. It does not see a namespace
+// that no thread is in, nor files that are open of a mount that is in no tree.
 func Everywhere(proc string, number uint64) ([]Point, error) {
-	entries, err := os.ReadDir(proc)
+	processes, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var found []Point
-	seen := map[string]bool{}
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
+	seen := map[view]bool{}
+	for _, p := range processes {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
-		namespace, err := os.Readlink(filepath.Join(proc, e.Name(), "ns/mnt"))
-		if err == nil && seen[namespace] {
-			continue
+		tasks := filepath.Join(proc, p.Name(), "task")
+		threads, err := os.ReadDir(tasks)
+		if err != nil && !ended(err) {
+			return nil, fmt.Errorf("list the threads of process %s: %w", p.Name(), err)
 		}
-		var points []Point
-		if err == nil {
-			points, err = pointsOf(filepath.Join(proc, e.Name(), "mountinfo"), number)
+		for _, thread := range threads {
+			points, err := seenBy(filepath.Join(tasks, thread.Name()), number, seen)
+			if err != nil && !ended(err) {
+				return nil, fmt.Errorf("read the mounts of process %s: %w", p.Name(), err)
+			}
+			found = append(found, points...)
 		}
-		if ended(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the mounts of process %s: %w", e.Name(), err)
-		}
-		seen[namespace] = true
-		found = append(found, points...)
 	}
 	return found, nil
+}
+
+// A view is what decides which mounts a thread is shown: its namespace, and its root in that. Who is
+// chrooted is not shown what lies elsewhere.
+type view struct {
+	namespace        string
+	major, minor     uint32
+	mount, directory uint64
+}
+
+// seenBy returns the mounts of a device that a thread is shown, unless another was shown the same.
+func seenBy(thread string, number uint64, seen map[view]bool) ([]Point, error) {
+	namespace, err := os.Readlink(filepath.Join(thread, "ns/mnt"))
+	if err != nil {
+		return nil, err
+	}
+	var root unix.Statx_t
+	// Nothing is asked of a server that may not answer.
+	err = unix.Statx(unix.AT_FDCWD, filepath.Join(thread, "root"), unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &root)
+	if ended(err) {
+		return nil, err
+	}
+	v := view{namespace, root.Dev_major, root.Dev_minor, root.Mnt_id, root.Ino}
+	if err == nil && seen[v] {
+		return nil, nil
+	}
+	points, readErr := pointsOf(filepath.Join(thread, "mountinfo"), number)
+	if err == nil && readErr == nil {
+		seen[v] = true
+	}
+	return points, readErr
 }
 
 func pointsOf(file string, number uint64) ([]Point, error) {
@@ -66,8 +93,8 @@ func pointsOf(file string, number uint64) ([]Point, error) {
 	return out, nil
 }
 
-// ended reports whether a process was gone when it was looked at, or a zombie, which has no
-// mounts any more.
+// ended reports whether a thread was gone when it was looked at, or a zombie, which has no mounts any
+// more.
 func ended(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }

@@ -9,28 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounts of any process count, each namespace once; a process that ends meanwhile has none, and
-// one that cannot be read leaves nobody to say that nothing is mounted.
+// Mounts of any process count, each view of a namespace once; a process that ends meanwhile has none,
+// and one that cannot be read leaves nobody to say that nothing is mounted.
 func TestEverywhere(t *testing.T) {
 	proc := t.TempDir()
-	process := func(pid, namespace, mounts string) {
-		dir := filepath.Join(proc, pid, "ns")
-		require.NoError(t, os.MkdirAll(dir, 0o700))
-		require.NoError(t, os.Symlink("mnt:["+namespace+"]", filepath.Join(dir, "mnt")))
+	thread := func(pid, tid, namespace, root, mounts string) {
+		dir := filepath.Join(proc, pid, "task", tid)
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "ns"), 0o700))
+		require.NoError(t, os.MkdirAll(filepath.Join(proc, "roots", root), 0o700))
+		require.NoError(t, os.Symlink("mnt:["+namespace+"]", filepath.Join(dir, "ns/mnt")))
+		require.NoError(t, os.Symlink(filepath.Join(proc, "roots", root), filepath.Join(dir, "root")))
 		if mounts != "" {
-			require.NoError(t, os.WriteFile(filepath.Join(proc, pid, "mountinfo"), []byte(mounts), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(mounts), 0o600))
 		}
 	}
 	const (
 		ours   = "36 35 252:3 /volumes/a/data /mnt rw,relatime - xfs /dev/dm-3 rw\n"
 		others = "37 35 252:4 / /other rw,relatime - xfs /dev/dm-4 rw\n"
 	)
-	process("1", "1", others)
-	process("2", "1", ours+ours) // of the same namespace as 1
-	process("30", "2", others+ours)
-	process("31", "3", "") // ends meanwhile
-	process("32", "4", "40 35 252:3 /gone/b//deleted /x ro - xfs /dev/dm-3 rw\n")
-	require.NoError(t, os.MkdirAll(filepath.Join(proc, "33"), 0o700)) // has ended
+	thread("1", "1", "1", "host", others)
+	thread("2", "2", "1", "host", ours+ours)  // is shown the same as 1
+	thread("28", "28", "2", "chroot", others) // is not shown all that 30 is
+	thread("30", "30", "2", "c", others+ours)
+	thread("31", "31", "3", "c", "") // ends meanwhile
+	thread("32", "32", "1", "host", others)
+	thread("32", "33", "4", "c", "40 35 252:3 /gone/b//deleted /x ro - xfs /dev/dm-3 rw\n") // by itself in a namespace
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "33"), 0o700))                       // has ended
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, "sys"), 0o700))
 
 	found, err := Everywhere(proc, unix.Mkdev(252, 3))
@@ -40,8 +44,8 @@ func TestEverywhere(t *testing.T) {
 		{Path: "/x", Type: "xfs", Source: "/dev/dm-3", Number: unix.Mkdev(252, 3), Root: "/gone/b", ReadOnly: true},
 	}, found)
 
-	process("34", "5", "")
-	require.NoError(t, os.Mkdir(filepath.Join(proc, "34", "mountinfo"), 0o700))
+	thread("34", "34", "5", "c", "")
+	require.NoError(t, os.Mkdir(filepath.Join(proc, "34/task/34/mountinfo"), 0o700))
 	_, err = Everywhere(proc, unix.Mkdev(252, 3))
 	require.ErrorContains(t, err, "read the mounts of process 34")
 	_, err = Everywhere(filepath.Join(proc, "none"), 0)
