@@ -49,7 +49,9 @@ func (c *Cluster) AccountKubeconfig(ctx context.Context, namespace, account, pat
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	kubectl := []string{filepath.Join(c.dir, "kubectl"), "--kubeconfig=" + filepath.Join(c.dir, adminKubeconfig),
 		"--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")}
-	return c.inside(ctx, append(kubectl, args...)...)
+	cmd := c.inside(ctx, append(kubectl, args...)...)
+	cmd.Env = append(os.Environ(), rarelyCollected...)
+	return cmd
 }
 
 // Node runs a command on a node, each argument as it is given, and returns
