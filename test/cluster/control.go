@@ -88,7 +88,8 @@ func controlPrograms(dir, binaries string, managerFlags []string) []program {
 }
 
 // rarelyCollected is the environment of Kubernetes' programs on this machine: they collect
-// their garbage a quarter as often, as there is more memory than time, up to a gigabyte.
-var rarelyCollected = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
+// their garbage a quarter as often, as there is more memory than time. The limit is far above what
+// a cluster of a thousand nodes keeps in use.
+var rarelyCollected = []string{"GOGC=400", "GOMEMLIMIT=3GiB"}
 
 const adminKubeconfig = "admin.kubeconfig"
