@@ -87,9 +87,8 @@ func controlPrograms(dir, binaries string, managerFlags []string) []program {
 	}
 }
 
-// rarelyCollected is the environment of Kubernetes' programs on this machine: they collect
-// their garbage a quarter as often, as there is more memory than time. The limit is far above what
-// a cluster of a thousand nodes keeps in use.
+// rarelyCollected is the environment of Kubernetes' programs on this machine: up to the limit they
+// collect their garbage a quarter as often as by default, as there is more memory than time.
 var rarelyCollected = []string{"GOGC=400", "GOMEMLIMIT=3GiB"}
 
 const adminKubeconfig = "admin.kubeconfig"
