@@ -136,6 +136,11 @@ func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	}
 	switch len(found) {
 	case 0:
+		for _, v := range list {
+			if v.DirectoryPool == v.Name && v.Problem != "" { // a pool: nobody can tell what is in it
+				return inventory.Volume{}, fmt.Errorf("no flexlvm volume is seen that is called %q, but: %s", name, v.Problem)
+			}
+		}
 		return inventory.Volume{}, fmt.Errorf("no flexlvm volume is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
 	case 1:
 		return found[0], nil

@@ -34,7 +34,7 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 	}
 	i := slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == h.group && v.Name == h.name })
 	if i < 0 {
-		return nil, status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)
+		return nil, notSeen(in, h)
 	}
 	v := in.Volumes[i]
 	out := &csi.VolumeHealth{VolumeId: r.GetVolumeId()}
@@ -57,6 +57,16 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: out}, nil
 }
 
+// notSeen is the error for a volume that is not in the inventory.
+func notSeen(in inventory.Inventory, h handle) error {
+	for _, p := range in.Pools {
+		if p.Unseen() && p.Name.Group() == h.group {
+			return status.Errorf(codes.Unavailable, "volume %s/%s is not seen, and directory pool %s cannot be looked into: %s", h.group, h.name, p.Name, p.Directories.Unfit)
+		}
+	}
+	return status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)
+}
+
 // NodeGetStorageHealth tells what is wrong with the node's pools.
 func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if len(r.GetSecrets()) > 0 {
@@ -75,7 +85,7 @@ func flexlvmPools(in inventory.Inventory) []inventory.Pool {
 	for _, v := range in.Volumes {
 		ours[v.Pool()], ours[volume.PoolOf(v.Group, "")] = true, true
 	}
-	return slices.DeleteFunc(slices.Clone(in.Pools), func(p inventory.Pool) bool { return !ours[p.Name] })
+	return slices.DeleteFunc(slices.Clone(in.Pools), func(p inventory.Pool) bool { return !ours[p.Name] && p.Directories == nil })
 }
 
 // poolsHealth has one entry for each reason, which names the pools that it is true of.
@@ -94,6 +104,9 @@ func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_Sto
 	for _, p := range pools {
 		if p.Missing > 0 {
 			add(reasonDeviceMissing, fmt.Sprintf("pool %s lacks %s that LVM cannot find: look at `vgs` and `pvs`", p.Name, volume.Counted(p.Missing, "device", "devices")))
+		}
+		if p.Directories != nil && p.Directories.Unfit != "" {
+			add(reasonPoolUnfit, fmt.Sprintf("pool %s: %s", p.Name, p.Directories.Unfit))
 		}
 		if p.Thin == nil {
 			continue // what a group has left matters to new volumes alone

@@ -78,6 +78,18 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "DeviceMissing", storage.GetBackendHealth()[0].GetReason())
 	require.Contains(t, storage.GetBackendHealth()[0].GetMessage(), "lacks 1 device that")
 	require.Equal(t, "PoolFull", storage.GetBackendHealth()[1].GetReason())
+
+	// What is in a directory pool that cannot be looked into may be there.
+	d.engine.inventory.Pools = append(d.engine.inventory.Pools, inventory.Pool{
+		Name: volume.DirectoryPoolOf("flexlvm", "small"), Directories: &inventory.DirectoryPool{Unfit: "it is damaged"},
+	})
+	_, err = d.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: "flexlvm/none"})
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.ErrorContains(t, err, "it is damaged")
+	storage, err = d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
+	require.NoError(t, err)
+	require.Equal(t, "PoolUnfit", storage.GetBackendHealth()[2].GetReason())
+
 	d.engine.do = func(context.Context) error { return errors.New("LVM is away") }
 	_, err = d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
 	require.Equal(t, codes.Internal, status.Code(err), "what is not known is not well")

@@ -26,12 +26,15 @@ func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
 
 // judgeVolume tells of a volume that needs a look. It is pure.
 func judgeVolume(v inventory.Volume) []Finding {
-	check := fmt.Sprintf("volume %s/%s", v.Group, v.Name)
+	check, otherwise := fmt.Sprintf("volume %s/%s", v.Group, v.Name), "else remove it with lvremove"
+	if v.Layout == volume.Directory { // it is none of LVM's
+		otherwise = fmt.Sprintf("else see `flexlvm volumes forget %s`", v.Name)
+	}
 	switch {
 	case v.State == volume.Doomed:
-		return warn(check, "its removal has begun and not come to its end", "nothing where the node daemon runs, which finishes it; else remove it with lvremove")
+		return warn(check, "its removal has begun and not come to its end", "nothing where the node daemon runs, which finishes it; "+otherwise)
 	case v.State == volume.Creating && !v.Open:
-		return warn(check, "half made: whoever made it was cut short", "nothing where its pod still waits: the next mount finishes it; else remove it with lvremove")
+		return warn(check, "half made: whoever made it was cut short", "nothing where its pod still waits: the next mount finishes it; "+otherwise)
 	case v.State == "":
 		return fail(check, v.Problem, fmt.Sprintf("see `flexlvm volumes show %s`; no pod can mount it like this", v.Name))
 	case v.Problem != "":

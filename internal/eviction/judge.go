@@ -104,6 +104,8 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	switch {
 	case !there:
 		return ""
+	case v.State == "" && v.Layout == volume.Directory:
+		return fmt.Sprintf("the record of %s in directory pool %s makes no sense (%s); put it right", KeyOfPersistentVolume(c), c.Pool(), v.Problem)
 	case v.State == "":
 		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", KeyOfPersistentVolume(c), v.Problem)
 	case v.Cluster != c.Cluster:

@@ -29,6 +29,9 @@ func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
 		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
 	}
 	t, err := volume.ParseTags(lv.Tags)
+	if err != nil && lv.Shape.Layout == volume.Directory {
+		return volume.Tags{}, refused("the tags of volume %s/%s make no sense (%s); a person must put its record right (%s)", lv.Group, lv.Name, err, recordOf(lv))
+	}
 	if err != nil {
 		return volume.Tags{}, refused("the tags of logical volume %s/%s make no sense (%s); a person must put them right with lvchange", lv.Group, lv.Name, err)
 	}

@@ -33,6 +33,11 @@ func place(n volume.Name) string {
 	return path.Join(volumesDir, string(n))
 }
 
+// recordOf says where the record of a directory volume is, for a person.
+func recordOf(lv lvm.LogicalVolume) string {
+	return fmt.Sprintf("%s in the file system of directory pool %s", path.Join(place(lv.Name), recordFile), volume.DirectoryPoolOf(lv.Group, lv.Shape.DirectoryPool))
+}
+
 func dirOf(name string) string { return path.Dir(name) }
 
 // names lists a directory of the pool's own.
@@ -106,11 +111,6 @@ func (p *directoryPool) takes(rec directoryRecord, t volume.Tags) (volume.Bytes,
 // limitOf is the quota of a volume of this size.
 func limitOf(rec directoryRecord, size volume.Bytes) quota.Limit {
 	return quota.Limit{Size: size.RoundUp(volume.Block), Inodes: volume.DirectoryInodes(size, rec.Inodes)}
-}
-
-// write replaces a volume's record.
-func (p *directoryPool) write(dir string, rec directoryRecord) error {
-	return writeJSON(p.Root, path.Join(dir, recordFile), rec)
 }
 
 // mountsOfDirectory returns where, of these mounts of the pool's device, a volume of it is mounted, and

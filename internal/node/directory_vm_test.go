@@ -218,6 +218,9 @@ func TestDirectoryKilledAfterEveryStep(t *testing.T) {
 		require.False(t, c.run(t))
 	}
 	again(call{Verb: "make-pool", Size: 64 * volume.MiB})
+	again(call{Verb: "remove-pool"})
+	require.NotContains(t, lvs(), string(testDirectories))
+	again(call{Verb: "make-pool", Size: 64 * volume.MiB})
 	again(call{Verb: "make-pool", Size: 128 * volume.MiB})
 	pool, _ := m.pool()
 	require.Equal(t, 128*volume.MiB, pool.Free)

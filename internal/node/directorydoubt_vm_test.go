@@ -100,14 +100,23 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	require.Equal(t, 20*volume.MiB, total)
 
 	m.loseQuota(b.Name)
+	const nobody = 5000 // a limit that no volume has, as where a person has removed one
+	m.opened(func(p *directoryPool) error {
+		return quota.SetOf(p.device.Path, nobody, quota.Limit{Size: volume.MiB, Inodes: 64})
+	})
 	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("c", 30*volume.MiB), m.target("c"), false), lvm.ErrNoSpace)
+	m.opened(func(p *directoryPool) error {
+		all, err := quota.Projects(p.device.Path)
+		require.NotContains(t, all, quota.Project(nobody))
+		return err
+	})
 	var whole []byte
 	m.loseQuota(b.Name)
 	m.opened(func(p *directoryPool) (err error) {
 		whole, err = os.ReadFile(p.Name() + "/" + path.Join(place(b.Name), recordFile))
 		return errors.Join(err, p.WriteFile(path.Join(place(b.Name), recordFile), []byte("{"), 0o600))
 	})
-	require.ErrorContains(t, m.Mount(m.ctx(), directorySpec("c", volume.MiB), m.target("c"), false), "what it was is not known")
+	require.ErrorContains(t, m.Mount(m.ctx(), directorySpec("c", volume.MiB), m.target("c"), false), "was promised is not known")
 	require.Error(t, m.Remove(m.ctx(), refOf(b)))
 	m.opened(func(p *directoryPool) error { return p.WriteFile(path.Join(place(b.Name), recordFile), whole, 0o600) })
 	require.Equal(t, 20*volume.MiB, fill(t, m.mount(b, "b")+"/file"))
@@ -224,4 +233,66 @@ func TestDirectoryWithAnythingInIt(t *testing.T) {
 	pool, volumes := m.pool()
 	require.Len(t, volumes, 1)
 	require.Equal(t, pool.Size-other.Charge(), pool.Free)
+}
+
+// In a pool without a free block volumes are released, brought back and removed, which is what gives
+// room back.
+func TestDirectoryPoolThatIsFull(t *testing.T) {
+	m := newMachine(t)
+	m.directories(64 * volume.MiB)
+	s, other := directorySpec("data", volume.MiB), directorySpec("other", volume.MiB)
+	kept := m.mount(other, "other") + "/kept"
+	require.NoError(t, os.WriteFile(kept, []byte("kept"), 0o600))
+	dir := m.mount(s, "pod")
+	for i := range 30 {
+		require.NoError(t, os.MkdirAll(fmt.Sprintf("%s/many/%d/x", dir, i), 0o700))
+	}
+	require.NoError(t, os.WriteFile(dir+"/file", make([]byte, 100<<10), 0o600))
+	m.unmount(dir)
+	m.opened(func(p *directoryPool) error {
+		fill(t, p.Name()+"/fill")
+		for i := 0; ; i++ {
+			if err := os.WriteFile(fmt.Sprintf("%s/fill-%d", p.Name(), i), []byte("x"), 0o600); err != nil {
+				require.ErrorIs(t, err, unix.ENOSPC)
+				return nil
+			}
+		}
+	})
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	_, err := m.SetState(m.ctx(), group, s.Name, volume.Ready)
+	require.NoError(t, err)
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	pool, _ := m.pool()
+	require.Contains(t, pool.Directories.Unfit, "less free than its quotas promise")
+	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
+	_, volumes := m.pool()
+	require.Len(t, volumes, 1)
+	require.FileExists(t, kept)
+}
+
+// What xfs_repair could not connect is somebody's: its pool is not removed, and gets no new volumes.
+func TestDirectoryPoolAfterRepair(t *testing.T) {
+	m := newMachine(t)
+	m.directories(64 * volume.MiB)
+	s := directorySpec("data", volume.MiB)
+	dir := m.mount(s, "pod")
+	require.NoError(t, os.WriteFile(dir+"/kept", []byte("kept"), 0o600))
+	m.unmount(dir)
+	m.opened(func(p *directoryPool) error {
+		return errors.Join(p.Mkdir(lostAndFound, 0o700), p.Rename(place(s.Name), lostAndFound+"/131"))
+	})
+	require.ErrorContains(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories), lostAndFound)
+	pool, volumes := m.pool()
+	require.Contains(t, pool.Directories.Unfit, "xfs_repair")
+	require.Empty(t, volumes)
+	listed, err := m.List(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
+	require.Contains(t, listed[0].Problem, "takes no new volumes: xfs_repair")
+	m.opened(func(p *directoryPool) error {
+		return errors.Join(p.Rename(lostAndFound+"/131", "somebodys"), p.Remove(lostAndFound))
+	})
+	require.ErrorContains(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories), "somebodys")
+	m.opened(func(p *directoryPool) error { return p.Rename("somebodys", place(s.Name)) })
+	require.FileExists(t, m.mount(s, "pod")+"/kept")
 }

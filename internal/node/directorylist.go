@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -10,6 +12,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
+
+// lostAndFound is where xfs_repair puts what it could not connect.
+const lostAndFound = "lost+found"
 
 // An observedPool is a directory pool and its volumes.
 type observedPool struct {
@@ -79,7 +84,13 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	}
 	out.pool.Size = p.info.Size
 	out.pool.Free = max(0, p.info.Size-promised(all))
-	if short > 0 {
+	others, err := p.others()
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(others, lostAndFound):
+		out.pool.Directories.Unfit = fmt.Sprintf("xfs_repair has moved files of directory pool %s, perhaps whole volumes, to %s: mount it, and put them back where they were", p.path(), lostAndFound)
+	case short > 0:
 		out.pool.Directories.Unfit = p.taken(short)
 	}
 	out.pool.LVs = len(out.volumes)
@@ -107,6 +118,20 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 		return v, kernelQuota{}, true // the quota of one that goes is cleared in time
 	}
 	return v, kernelQuota{rec.Project, limitOf(rec, v.Size)}, true
+}
+
+// told is a pool that something is wrong with among volumes, for people who list those; false if
+// nothing is.
+func (o observedPool) told(lv lvm.LogicalVolume) (inventory.Volume, bool) {
+	why, what := o.pool.Directories.Unfit, "takes no new volumes"
+	if o.pool.Unseen() {
+		what = "cannot be looked into, so its volumes are not known"
+	}
+	return inventory.Volume{
+		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID, Device: lv.Takes(), Created: lv.Created,
+		Shape:   volume.Shape{Layout: volume.Directory, DirectoryPool: lv.Name},
+		Problem: fmt.Sprintf("directory pool %s %s: %s", o.pool.Name, what, why),
+	}, why != ""
 }
 
 // addDirectoryPool puts a directory pool beside the group that it lies in, and takes off the

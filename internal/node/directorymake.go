@@ -225,7 +225,7 @@ func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volu
 	if tags.State != volume.Ready {
 		return refused("directory pool %s is not finished; call `flexlvm directories create` again, and then remove it", volume.DirectoryPoolOf(g, n))
 	}
-	if err := e.checkNoVolumes(ctx, lv); err != nil {
+	if err := e.checkEmpty(ctx, lv); err != nil {
 		return err
 	}
 	if err := e.lvm.Remove(ctx, lv); err != nil {
@@ -251,7 +251,9 @@ func (e *Engine) forgetPool(g volume.Group, n volume.Name) error {
 	return e.records.remove(g, n)
 }
 
-func (e *Engine) checkNoVolumes(ctx context.Context, lv lvm.LogicalVolume) (err error) {
+// checkEmpty refuses a pool with anything but what flexlvm makes in every one: volumes, those that
+// xfs_repair could not connect and has put elsewhere, or what a person has put there.
+func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
 		return err
@@ -262,8 +264,30 @@ func (e *Engine) checkNoVolumes(ctx context.Context, lv lvm.LogicalVolume) (err 
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	names, err := p.volumes()
-	if err == nil && len(names) > 0 {
-		err = refused("directory pool %s has %s (%s); it is removed when they are gone", p.path(), volume.Counted(len(names), "volume", "volumes"), names[0])
+	if err != nil {
+		return err
 	}
-	return err
+	if len(names) > 0 {
+		return refused("directory pool %s has %s (%s); it is removed when they are gone", p.path(), volume.Counted(len(names), "volume", "volumes"), names[0])
+	}
+	if err := p.sweepNew(ctx); err != nil {
+		return err
+	}
+	others, err := p.others()
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return refused("directory pool %s holds %q, which is no volume: mount it, and look whether anybody needs that", p.path(), others[0])
+	}
+	all, err := quota.Projects(d.Path)
+	if err != nil {
+		return err
+	}
+	for id, u := range all {
+		if id != 0 && u.Inodes > 0 {
+			return refused("directory pool %s has no volume, and files of project %d: mount it, and find them with `xfs_quota -x -c 'report -p'`", p.path(), id)
+		}
+	}
+	return nil
 }

@@ -158,7 +158,7 @@ func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size 
 		return err
 	}
 	e.after("set quota")
-	if err := errors.Join(root.Sync(), p.write(dir, rec)); err != nil { // which makes the quota last as well: XFS has one log
+	if err := errors.Join(root.Sync(), p.makeRecord(dir, rec)); err != nil { // which makes the quota last as well: XFS has one log
 		return err
 	}
 	e.after("write directory record")

@@ -27,6 +27,7 @@ const (
 
 	dataDir    = "data"
 	recordFile = "record"
+	spareFile  = "record-"
 )
 
 // kindDirectories is the kind of this node's record of a directory pool. No volume has it.
@@ -138,6 +139,14 @@ func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 // may take it, and not the other way round.
 func (e *Engine) lockPool(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
 	return e.lockVolume(ctx, g, n)
+}
+
+// others returns what is in the root of the pool that flexlvm does not put there, such as what
+// xfs_repair could not connect.
+func (p *directoryPool) others() ([]string, error) {
+	names, err := p.names(".")
+	own := []string{volumesDir, newDir, goneDir, poolFile, poolFile + "-"}
+	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(own, n) }), err
 }
 
 func (p *directoryPool) writeInfo() error { return writeJSON(p.Root, poolFile, p.info) }

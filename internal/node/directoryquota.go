@@ -27,7 +27,7 @@ func promised(all map[quota.Project]quota.Usage) (sum volume.Bytes) {
 // where a tenant has taken files out of his quota, others have less than their quotas promise. The
 // caller holds the pool's lock.
 func (p *directoryPool) fits(more, data volume.Bytes) error {
-	all, err := p.ensureCounted()
+	all, err := p.ensureQuotas()
 	if err != nil {
 		return err
 	}
@@ -81,73 +81,65 @@ func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, e
 	if _, err := p.Lstat(path.Join(place(name), dataDir)); errors.Is(err, fs.ErrNotExist) && name.IsDoomed() {
 		return k, false, nil
 	}
-	lv, rec, err := p.read(name)
-	if errors.Is(err, lvm.ErrNoVolume) {
-		return k, false, nil
-	}
-	if err != nil {
+	var rec directoryRecord
+	if err := readJSON(p.Root, path.Join(place(name), recordFile), &rec); err != nil {
+		if _, there := p.Lstat(place(name)); errors.Is(there, fs.ErrNotExist) {
+			return k, false, nil
+		}
 		return k, false, err
 	}
-	t, err := ours(lv)
+	t, err := volume.ParseTags(rec.Tags)
 	return kernelQuota{rec.Project, limitOf(rec, t.Size)}, true, err
 }
 
-// ensureCounted returns all quotas of the pool, after it has given one to each volume without:
-// the room of such a volume would be promised once more. It looks closer only where there are
-// fewer quotas than volumes. The caller holds the pool's lock.
-func (p *directoryPool) ensureCounted() (map[quota.Project]quota.Usage, error) {
+// ensureQuotas returns all quotas of the pool, after it has raised those of volumes to what their
+// records promise, and cleared those that no volume has and nothing is counted to. The room of a
+// volume without one would be promised once more, and that of a quota without one to nobody. The
+// caller holds the pool's lock.
+func (p *directoryPool) ensureQuotas() (map[quota.Project]quota.Usage, error) {
 	all, err := quota.Projects(p.device.Path)
 	if err != nil {
 		return nil, err
-	}
-	limited := 0
-	for id, u := range all {
-		if id != 0 && u.Limit.Size > 0 && u.Limit.Inodes > 0 {
-			limited++
-		}
 	}
 	names, err := p.volumes()
-	if err != nil || limited >= len(names) {
-		return all, err
-	}
-	return p.restoreQuotas(names)
-}
-
-// restoreQuotas raises the quotas of volumes to what their records promise. The caller holds the
-// pool's lock.
-func (p *directoryPool) restoreQuotas(names []volume.Name) (map[quota.Project]quota.Usage, error) {
-	all, err := quota.Projects(p.device.Path)
 	if err != nil {
 		return nil, err
 	}
+	had, set := map[quota.Project]bool{}, map[quota.Project]quota.Limit{}
 	for _, name := range names {
 		k, holds, err := p.recorded(name)
 		if err != nil {
-			return nil, fmt.Errorf("the quota of a volume in directory pool %s is lost, and what it was is not known: %w", p.path(), err)
+			return nil, fmt.Errorf("what a volume in directory pool %s was promised is not known: %w", p.path(), err)
 		}
-		if !holds || !k.lacking(all) {
-			continue
+		if had[k.project] = true; holds && k.lacking(all) {
+			has := all[k.project].Limit
+			set[k.project] = quota.Limit{Size: max(k.limit.Size, has.Size), Inodes: max(k.limit.Inodes, has.Inodes)}
 		}
-		has := all[k.project].Limit
-		if err := quota.SetOf(p.device.Path, k.project, quota.Limit{Size: max(k.limit.Size, has.Size), Inodes: max(k.limit.Inodes, has.Inodes)}); err != nil {
+	}
+	for id, u := range all {
+		if id != 0 && !had[id] && u.Inodes == 0 && u.Limit != (quota.Limit{}) {
+			set[id] = quota.Limit{}
+		}
+	}
+	for id, limit := range set {
+		if err := quota.SetOf(p.device.Path, id, limit); err != nil {
 			return nil, err
 		}
+	}
+	if len(set) == 0 {
+		return all, nil
 	}
 	return quota.Projects(p.device.Path)
 }
 
-// restoreLost is restoreQuotas for callers without the pool's lock.
+// restoreLost is ensureQuotas for callers without the pool's lock.
 func (e *Engine) restoreLost(ctx context.Context, p *directoryPool) (map[quota.Project]quota.Usage, error) {
 	release, err := e.lockPool(ctx, p.device.Group, p.name)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	names, err := p.volumes()
-	if err != nil {
-		return nil, err
-	}
-	return p.restoreQuotas(names)
+	return p.ensureQuotas()
 }
 
 // nextProject returns a project that no volume has had. It is written down before it is used.

@@ -58,12 +58,26 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		if err := e.clearData(ctx, p, path.Join(place(lv.Name), dataDir)); err != nil {
 			return err
 		}
-		if err := quota.SetOf(p.device.Path, rec.Project, quota.Limit{}); err != nil {
+		if err := e.clearQuota(ctx, p, rec); err != nil {
 			return err
 		}
-		e.after("clear quota")
 		return p.dropRecord(lv.Name)
 	})
+}
+
+// clearQuota gives back what a volume was promised, whose data are gone. Who restores quotas at the
+// same time must not restore this one.
+func (e *Engine) clearQuota(ctx context.Context, p *directoryPool, rec directoryRecord) error {
+	release, err := e.lockPool(ctx, p.device.Group, p.name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := quota.SetOf(p.device.Path, rec.Project, quota.Limit{}); err != nil {
+		return err
+	}
+	e.after("clear quota")
+	return nil
 }
 
 // clearData removes the directory that pods have seen of a volume.
@@ -79,6 +93,7 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 	if err := errors.Join(quota.Disown(root), root.Close()); err != nil {
 		return err
 	}
+	e.after("disown directory")
 	if err := clearTree(ctx, p.Root, data); err != nil {
 		return err
 	}
@@ -89,7 +104,7 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 // dropRecord removes what is left of a volume: a directory without a record is none.
 func (p *directoryPool) dropRecord(n volume.Name) error {
 	dir := place(n)
-	for _, name := range []string{path.Join(dir, recordFile+"-"), path.Join(dir, recordFile), dir} {
+	for _, name := range []string{path.Join(dir, spareFile), path.Join(dir, recordFile), dir} {
 		if err := p.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove volume %s: %w", n, err)
 		}
@@ -118,31 +133,44 @@ func clearTree(ctx context.Context, root *os.Root, name string) error {
 // entriesAtOnce is how many entries of a directory are read at a time.
 const entriesAtOnce = 1000
 
+// clearIn empties top. Moving directories may need room that the file system has not: what can go without
+// goes first, and gives some.
 func clearIn(ctx context.Context, top *os.Root) error {
 	for moved := 0; ; {
 		entries, err := someOf(top)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
+		gone, full := 0, error(nil)
 		for _, e := range entries {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			err := removeEntry(top, e)
-			if err == nil {
-				continue
-			}
-			if !e.IsDir() {
-				return err
-			}
-			if err := emptyInto(ctx, top, e.Name(), &moved); err != nil {
-				return err
-			}
-			if err := top.Remove(e.Name()); err != nil {
+			switch err := clearEntry(ctx, top, e, &moved); {
+			case err == nil:
+				gone++
+			case errors.Is(err, unix.ENOSPC):
+				full = err
+			default:
 				return err
 			}
 		}
+		if gone == 0 {
+			return full
+		}
 	}
+}
+
+// clearEntry removes an entry of top with all that is in it.
+func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := removeEntry(top, e)
+	if err == nil || !e.IsDir() {
+		return err
+	}
+	if err := emptyInto(ctx, top, e.Name(), moved); err != nil {
+		return err
+	}
+	return top.Remove(e.Name())
 }
 
 // emptyInto removes what is in a directory of top that is no directory, and moves the others
@@ -153,7 +181,7 @@ func emptyInto(ctx context.Context, top *os.Root, name string, moved *int) error
 		return err
 	}
 	defer func() { _ = dir.Close() }()
-	for {
+	for full := error(nil); ; {
 		entries, err := someOf(dir)
 		if err != nil || len(entries) == 0 {
 			return err
@@ -169,9 +197,15 @@ func emptyInto(ctx context.Context, top *os.Root, name string, moved *int) error
 			if !e.IsDir() {
 				return err
 			}
-			if err := moveUp(top, path.Join(name, e.Name()), moved); err != nil {
+			switch err := moveUp(top, path.Join(name, e.Name()), moved); {
+			case errors.Is(err, unix.ENOSPC):
+				full = err
+			case err != nil:
 				return err
 			}
+		}
+		if full != nil {
+			return full
 		}
 	}
 }

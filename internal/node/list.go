@@ -13,7 +13,8 @@ import (
 )
 
 // List returns every flexlvm volume on this node. Those whose tags cannot be parsed have
-// a Problem. Logical volumes without our tag are ignored.
+// a Problem, and so have directory pools that are not as they should be. Logical volumes without our
+// tag are ignored.
 func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	lvs, err := e.lvm.Volumes(ctx)
 	if err != nil {
@@ -27,6 +28,9 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	for _, p := range pools {
 		seen := e.observePool(ctx, p)
 		all = append(all, seen.volumes...)
+		if pool, ill := seen.told(p); ill {
+			all = append(all, pool)
+		}
 	}
 	return all, nil
 }

@@ -122,6 +122,8 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "make-pool":
 		_, err := e.MakeDirectoryPool(ctx, c.Spec.Group, c.Spec.DirectoryPool, c.Size)
 		return err
+	case "remove-pool":
+		return e.RemoveDirectoryPool(ctx, c.Spec.Group, c.Spec.DirectoryPool)
 	case "unmount":
 		return e.Unmount(ctx, c.Target)
 	case "expand":

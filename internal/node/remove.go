@@ -236,15 +236,8 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	if lv.Origin {
 		return hasSnapshots(ref)
 	}
-	if tags.State != volume.Doomed {
-		if !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine) {
-			return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
-				ref, tags.State, ref.Group, lv.Name, ref.Name)
-		}
-		if err := e.retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {
-			return err
-		}
-		e.after("tag doomed")
+	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
+		return err
 	}
 	if tags.Wipe != volume.WipeNone {
 		if lv.Of != "" {
@@ -264,6 +257,30 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	e.after("lvremove")
 	e.announceRoom()
 	return e.records.remove(lv.Group, lv.Name)
+}
+
+// markDoomed tags a volume that carries the name of one that is being removed. The name of a directory
+// says as much.
+func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
+	directory := lv.Shape.Layout == volume.Directory
+	switch {
+	case tags.State == volume.Doomed:
+		return nil
+	case volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
+		if directory {
+			return nil
+		}
+	case directory:
+		return refused("volume %s lies among those that are being removed and is %s; put its record right (%s)", ref, tags.State, recordOf(lv))
+	default:
+		return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
+			ref, tags.State, ref.Group, lv.Name, ref.Name)
+	}
+	if err := e.retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {
+		return err
+	}
+	e.after("tag doomed")
+	return nil
 }
 
 // hasSnapshots keeps what is not ours: LVM removes the snapshots of a volume

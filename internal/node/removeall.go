@@ -125,10 +125,15 @@ func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 }
 
 func inUse(ref Ref, lv lvm.LogicalVolume) error {
+	return fmt.Errorf("remove volume %s: %w: %s; it is tried again", ref, ErrInUse, held(lv))
+}
+
+// held says how a volume is in use.
+func held(lv lvm.LogicalVolume) string {
 	if lv.Shape.Layout == volume.Directory {
-		return fmt.Errorf("remove volume %s: %w: it is mounted on this node, be it for one process alone; it is tried again", ref, ErrInUse)
+		return "it is mounted on this node, be it for one process alone"
 	}
-	return fmt.Errorf("remove volume %s: %w: its device is open on this node; it is tried again", ref, ErrInUse)
+	return "its device is open on this node"
 }
 
 // commit dooms a batch, removes it, and looks what has become of it.

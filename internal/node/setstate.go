@@ -101,7 +101,7 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 	case tags.State != to && !volume.MayMove(tags.State, to, volume.ByPerson):
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	case to == volume.Unreferenced && lv.Open:
-		return fmt.Errorf("forget volume %s: %w: its device is open on this node; end the pods that use it first", ref, ErrInUse)
+		return fmt.Errorf("forget volume %s: %w: %s; end the pods that use it first", ref, ErrInUse, held(lv))
 	}
 	return nil
 }
