@@ -47,9 +47,9 @@ func escapeAs(t *testing.T, file string, as *syscall.SysProcAttr) (string, error
 	return string(out), err
 }
 
-// TestDirectoryEscape has what a class of directory volumes rests on: in the node's own user
-// namespace, whoever owns a file can take it out of its quota, and in another nobody can, not even
-// root there. What has escaped is noticed where others would have less than they were promised.
+// TestDirectoryEscape has why only pods that are trusted get directory volumes: in the node's own user
+// namespace, whoever owns a file can take it out of its quota. In another nobody can, not even root
+// there. What has escaped is noticed where others would have less than they were promised.
 func TestDirectoryEscape(t *testing.T) {
 	m := newMachine(t)
 	m.directories(256 * volume.MiB)
@@ -99,7 +99,7 @@ func TestDirectoryEscape(t *testing.T) {
 		require.NoError(t, err)
 	}
 	pool, _ = m.pool()
-	require.Contains(t, pool.Directories.Unfit, "taken files out of his quota")
+	require.Contains(t, pool.Directories.Unfit, "taken files out of its quota")
 	m.unmount(dir)
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))

@@ -91,7 +91,7 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	case slices.Contains(others, lostAndFound):
 		out.pool.Directories.Unfit = fmt.Sprintf("xfs_repair has moved files of directory pool %s, perhaps whole volumes, to %s: mount it, and put them back where they were", p.path(), lostAndFound)
 	case short > 0:
-		out.pool.Directories.Unfit = p.taken(short)
+		out.pool.Directories.Unfit = p.taken(short, all)
 	}
 	out.pool.LVs = len(out.volumes)
 	return nil

@@ -40,7 +40,7 @@ func (p *directoryPool) fits(more, data volume.Bytes) error {
 		return err
 	}
 	if short += data; short > 0 {
-		return fmt.Errorf("%w: %s", lvm.ErrNoSpace, p.taken(short))
+		return fmt.Errorf("%w: %s", lvm.ErrNoSpace, p.taken(short, all))
 	}
 	return nil
 }
@@ -58,8 +58,15 @@ func (p *directoryPool) short(all map[quota.Project]quota.Usage) (volume.Bytes, 
 	return -free, nil
 }
 
-func (p *directoryPool) taken(short volume.Bytes) string {
-	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either somebody has taken files out of his quota, which whoever owns them can in a pod without a user namespace (`hostUsers: false` keeps him from it), or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.path(), short)
+// taken says that the pool is short, and which project has more than its quota: ACLs are not limited.
+func (p *directoryPool) taken(short volume.Bytes, all map[quota.Project]quota.Usage) string {
+	over := ""
+	for id, u := range all {
+		if id != 0 && u.Limit.Size > 0 && u.Used > u.Limit.Size {
+			over = fmt.Sprintf(" (project %d has %s of %s)", id, u.Used, u.Limit.Size)
+		}
+	}
+	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.path(), short, over)
 }
 
 // A kernelQuota is what a volume promises, by its record.

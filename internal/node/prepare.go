@@ -20,7 +20,7 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 		return &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not claim, or it is a copy, or the namespace is missing: only empty volumes of claims are made ahead"}
 	}
 	if spec.Layout == volume.Directory {
-		return &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "is made by its first mount, in milliseconds, and not ahead"}
+		return &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "is made by its first mount, and not ahead"}
 	}
 	if spec.Encrypted {
 		return noKey(spec.Group, spec.Name)

@@ -1,15 +1,12 @@
 package provision_test
 
 import (
-	"context"
 	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
@@ -29,17 +26,8 @@ func offerDirectories(t *testing.T) {
 	t.Cleanup(func() { provision.DirectoriesOffered = false })
 }
 
-func (c *cast) namespace(_ context.Context, name string) (*corev1.Namespace, error) {
-	for _, one := range c.namespaces {
-		if one.Name == name {
-			return one, nil
-		}
-	}
-	return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
-}
-
 func directoryParameters(more map[string]string) map[string]string {
-	out := map[string]string{"layout": "directory", "directoryPool": "small"}
+	out := map[string]string{"layout": "directory", "directoryPool": "small", "trustPods": "true"}
 	maps.Copy(out, more)
 	return out
 }
@@ -49,7 +37,7 @@ func TestDirectoryParameters(t *testing.T) {
 	_, err := provision.ParseParameters(directoryParameters(nil))
 	require.ErrorContains(t, err, `layout "directory": is not offered by this release`)
 	offerDirectories(t)
-	p, err := provision.ParseParameters(directoryParameters(map[string]string{"trustPods": "true", "inodes": "10", "reclaim": "immediate", "trim": "never", "door": "csi"}))
+	p, err := provision.ParseParameters(directoryParameters(map[string]string{"inodes": "10", "reclaim": "immediate", "trim": "never", "door": "csi"}))
 	require.NoError(t, err)
 	require.True(t, p.TrustPods)
 	require.Equal(t, volume.PoolName("flexlvm:small"), p.Pool())
@@ -62,37 +50,27 @@ func TestDirectoryParameters(t *testing.T) {
 	}
 	_, err = provision.ParseParameters(map[string]string{"layout": "directory"})
 	require.ErrorContains(t, err, "directoryPool: is required")
+	require.ErrorContains(t, err, `trustPods: must be "true" with layout "directory"`)
 	_, err = provision.ParseParameters(map[string]string{"trustPods": "true"})
 	require.ErrorContains(t, err, `trustPods: belongs to layout "directory"`)
 }
 
-// A claim gets a directory volume only where no pod without a user namespace can have it.
-func TestDirectoryNeedsUserNamespaces(t *testing.T) {
+// A claim gets a directory volume of the pool of its class, and one that is to begin as a copy is refused.
+func TestDirectoryClaims(t *testing.T) {
 	offerDirectories(t)
-	own := false
-	ordinary, kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "ordinary"}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
-	kept.Spec.HostUsers = &own
 	for _, c := range []struct {
-		name  string
-		label string
-		pods  []*corev1.Pod
-		class map[string]string
-		of    string // the kind of its data source
-		why   string
+		name string
+		of   string // the kind of its data source
+		why  string
 	}{
-		{name: "no label", pods: []*corev1.Pod{kept}, why: "has no label flexlvm.io/user-namespaces=required"},
-		{name: "another value", label: "optional", why: "has no label"},
-		{name: "older pod", label: "required", pods: []*corev1.Pod{kept, ordinary}, why: `pod "ordinary", which uses this claim`},
-		{name: "kept", label: "required", pods: []*corev1.Pod{kept}},
-		{name: "from a snapshot", label: "required", pods: []*corev1.Pod{kept}, of: "VolumeSnapshot", why: `whose volumes begin empty`},
-		{name: "from a claim", label: "required", pods: []*corev1.Pod{kept}, of: "PersistentVolumeClaim", why: `whose volumes begin empty`},
-		{name: "trusted", pods: []*corev1.Pod{ordinary}, class: map[string]string{"trustPods": "true"}},
+		{name: "from a snapshot", of: "VolumeSnapshot", why: `whose volumes begin empty`},
+		{name: "from a claim", of: "PersistentVolumeClaim", why: `whose volumes begin empty`},
+		{name: "empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newCast(t)
-			small := class(func(s *storagev1.StorageClass) { s.Parameters = directoryParameters(c.class) })
-			b.classes, b.pods = []*storagev1.StorageClass{small}, c.pods
-			b.namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"flexlvm.io/user-namespaces": c.label}}}}
+			small := class(func(s *storagev1.StorageClass) { s.Parameters = directoryParameters(nil) })
+			b.classes = []*storagev1.StorageClass{small}
 			report := ledgertest.Report("node-1", 10*ledgertest.OneGiB)
 			report.Status.Pools = append(report.Status.Pools, flexlvmv1.Pool{
 				Name: "flexlvm:small", Layout: "directory", UUID: "lv", Size: ledgertest.Quantity(volume.GiB), Free: ledgertest.Quantity(volume.GiB),

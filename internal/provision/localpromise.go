@@ -58,7 +58,7 @@ func (l *localVolumes) promised(o *flexlvmv1.LocalVolume) (*corev1.PersistentVol
 		return nil, p.told(err)
 	}
 	if spec.Layout == volume.Directory {
-		return nil, fmt.Errorf("spec.storageClassName: StorageClass %q has layout %q, whose volumes are made by their first mount, in milliseconds; let a claim ask for one", request.Class.Name, volume.Directory)
+		return nil, fmt.Errorf("spec.storageClassName: StorageClass %q has layout %q, whose volumes are made by their first mount; let a claim ask for one", request.Class.Name, volume.Directory)
 	}
 	node, err := p.Listers.Nodes.Get(o.Spec.NodeName)
 	switch {

@@ -34,7 +34,8 @@ type Parameters struct {
 	OnNodeLoss  volume.OnNodeLoss
 	IOLimits    volume.IOLimits // of each pod that uses the volume
 	Door        pv.Door         // empty where the class names none
-	// TrustPods lets pods have directory volumes that could leave their quotas.
+	// TrustPods says that no pod leaves the quota of its directory volume on purpose. Without it the
+	// layout is refused.
 	TrustPods bool
 
 	publishSecret, expandSecret secretTemplate // of encrypted classes, both

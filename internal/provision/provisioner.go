@@ -76,10 +76,6 @@ type Listers struct {
 	Attributes func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error)
 	// Owner returns the metadata of a VolumeManager as it is now.
 	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
-	// Namespace returns a namespace as it is now.
-	Namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
-	// Users returns all pods that use a claim as they are now.
-	Users func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 	// Pods returns the pods without a node that use a claim.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 }
@@ -127,9 +123,6 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	}
 	if err := limitable(spec, parameters.IOLimits); err != nil {
 		return nil, finished, p.told(err)
-	}
-	if state, err := p.kept(ctx, request, spec, parameters); err != nil {
-		return nil, state, p.told(err)
 	}
 	if request.clones() {
 		spec, node, state, err := p.provisionCopy(ctx, request, spec, o.SelectedNodeName != "")

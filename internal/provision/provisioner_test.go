@@ -39,18 +39,17 @@ func node(name string, labels map[string]string) *corev1.Node {
 
 // A cast is what the API server shows a provisioner, and the ledger it works with.
 type cast struct {
-	ledger     *ledger.Ledger
-	events     *record.FakeRecorder
-	nodes      []*corev1.Node
-	claims     []*corev1.PersistentVolumeClaim
-	classes    []*storagev1.StorageClass
-	pods       []*corev1.Pod
-	namespaces []*corev1.Namespace
-	volumes    []*corev1.PersistentVolume
-	refused    int
-	away       error // what asking for pods comes to
-	owners     []*metav1.PartialObjectMetadata
-	lost       error // what asking for an owner comes to
+	ledger  *ledger.Ledger
+	events  *record.FakeRecorder
+	nodes   []*corev1.Node
+	claims  []*corev1.PersistentVolumeClaim
+	classes []*storagev1.StorageClass
+	pods    []*corev1.Pod
+	volumes []*corev1.PersistentVolume
+	refused int
+	away    error // what asking for pods comes to
+	owners  []*metav1.PartialObjectMetadata
+	lost    error // what asking for an owner comes to
 
 	attributes []*storagev1.VolumeAttributesClass
 	unread     error // what asking for one of these comes to
@@ -128,9 +127,7 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 				}
 				return nil, apierrors.NewNotFound(storagev1.Resource("volumeattributesclasses"), name)
 			},
-			Namespace: c.namespace,
-			Pods:      func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
-			Users:     func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
+			Pods: func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
 		},
 		Refused: func(*controlplane.Refusal) { c.refused++ },
 	})

@@ -69,8 +69,6 @@ func (w *watches) listers() Listers {
 		Pods:    w.pods.using,
 
 		Attributes: attributesNow(w.pods.client),
-		Namespace:  namespaceNow(w.pods.client),
-		Users:      usersNow(w.pods.client),
 		Snapshot:   snapshotNow(w.pods.client),
 	}
 }
