@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -105,6 +106,37 @@ func needsLoader(path string) (bool, error) {
 	}
 	defer f.Close()
 	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
+}
+
+// programFiles are programs of this machine, as bin/NAME, and all that they link, where they look
+// for that.
+func programFiles(ctx context.Context, names ...string) ([]tarFile, error) {
+	from := map[string]string{}
+	for _, name := range names {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			return nil, fmt.Errorf("make test images: %w", err)
+		}
+		from["bin/"+name] = program
+		linked, err := exec.CommandContext(ctx, "ldd", program).Output()
+		if err != nil {
+			return nil, fmt.Errorf("list the libraries of %s: %w", program, err)
+		}
+		for _, word := range strings.Fields(string(linked)) {
+			if path.IsAbs(word) {
+				from[strings.TrimPrefix(word, "/")] = word
+			}
+		}
+	}
+	var files []tarFile
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		content, err := os.ReadFile(from[name])
+		if err != nil {
+			return nil, fmt.Errorf("make test images: %w", err)
+		}
+		files = append(files, tarFile{header: tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755}, content: content})
+	}
+	return files, nil
 }
 
 // busyboxLayer is a root file system of busybox and links to it, and of more files.

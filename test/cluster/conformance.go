@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -66,7 +67,9 @@ func BuildConformance(ctx context.Context, log io.Writer) (*Conformance, error) 
 func (c *Conformance) Images() string { return c.images }
 
 // testImages makes the images that the suite's pods run, from busybox and from agnhost as
-// Kubernetes has it. Their names are what the suite of this version asks for.
+// Kubernetes has it. They have this machine's dd, as busybox's does not know oflag=nocache, with which the
+// suite writes to raw block volumes, and its shell, as busybox's runs its own dd whatever is in
+// PATH. Their names are what the suite of this version asks for.
 func (c *Conformance) testImages(ctx context.Context) (string, error) {
 	wanted, err := exec.CommandContext(ctx, c.tests, "images").Output()
 	if err != nil {
@@ -80,9 +83,19 @@ func (c *Conformance) testImages(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := built.Once(ctx, "conformance-images", built.Key(wanted, agnhost, binary, []byte(strings.Join(applets, " "))), func(dir string) error {
-		layer, err := busyboxLayer(binary, applets, tarFile{
-			header: tar.Header{Name: "agnhost", Typeflag: tar.TypeReg, Mode: 0o755}, content: agnhost})
+	programs := []string{"dd", "sh"}
+	files, err := programFiles(ctx, programs...)
+	if err != nil {
+		return "", err
+	}
+	applets = slices.DeleteFunc(applets, func(applet string) bool { return slices.Contains(programs, applet) })
+	key := [][]byte{wanted, agnhost, binary, []byte(strings.Join(applets, " "))}
+	for _, file := range files {
+		key = append(key, []byte(file.header.Name), file.content)
+	}
+	dir, err := built.Once(ctx, "conformance-images", built.Key(key...), func(dir string) error {
+		layer, err := busyboxLayer(binary, applets, append(files, tarFile{
+			header: tar.Header{Name: "agnhost", Typeflag: tar.TypeReg, Mode: 0o755}, content: agnhost})...)
 		if err != nil {
 			return err
 		}
