@@ -89,7 +89,7 @@ lint: setup generated ## check the code's and the scripts' form
 deadcode: setup ## find functions that nothing calls
 	@echo "== functions that nothing calls"
 	@go build -o $(TOOLS)/deadcode -modfile=tools/go.mod golang.org/x/tools/cmd/deadcode
-	@dead=$$($(TOOLS)/deadcode -test -tags vm,cluster,s3 ./...) && \
+	@dead=$$(GOGC=400 GOMEMLIMIT=4GiB $(TOOLS)/deadcode -test -tags vm,cluster,s3 ./...) && \
 		dead=$$(sed '/cmd\/flexlvm\/entry.go.* unreachable func: entry$$/d' <<<"$$dead") && \
 		{ [ -z "$$dead" ] || { echo "$$dead" >&2; echo "remove what nothing calls" >&2; exit 1; }; }
 
