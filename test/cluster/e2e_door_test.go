@@ -16,12 +16,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/migration"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/await"
@@ -158,16 +160,27 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	n.kubectl("wait", "pv/"+volume, "--for=delete", "--timeout=240s")
 }
 
-// apiClient is a client of the cluster's API server with an administrator's rights.
+// apiClient is a client of the cluster's API server with an administrator's rights, for what is
+// asked again and again: each kubectl takes a tenth of a second of processor time.
 func apiClient(t *testing.T) client.WithWatch {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", shared.AdminKubeconfig())
-	require.NoError(t, err)
-	config.Dial, config.QPS, config.Burst = shared.Dial, 50, 100
-	c, err := client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+	c, err := sharedClient()
 	require.NoError(t, err)
 	return c
 }
+
+var sharedClient = sync.OnceValues(func() (client.WithWatch, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", shared.AdminKubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	config.Dial, config.QPS, config.Burst = shared.Dial, 50, 100
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flexlvmv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+})
 
 var errKilled = errors.New("killed")
 

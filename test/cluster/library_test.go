@@ -5,7 +5,6 @@ package cluster_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -93,23 +93,26 @@ spec:
 `, name, sourceType, bucket, replicas, name, l.server.Endpoint, strings.Join(options, "\n      "))
 }
 
-func (l *library) get(name string) flexlvmv1.VolumeManager {
+func (l *library) get(name string) (vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
-	out, err := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "json")
-	require.NoError(l.t, err, out)
-	var vm flexlvmv1.VolumeManager
-	require.NoError(l.t, json.Unmarshal([]byte(out), &vm))
+	require.NoError(l.t, apiClient(l.t).Get(l.ctx, types.NamespacedName{Namespace: l.namespace, Name: name}, &vm))
 	return vm
 }
+
+// hopeless is how long a VolumeManager may have failed as it is before nobody waits for more.
+const hopeless = 3 * time.Minute
 
 // until waits for what check wants of a VolumeManager; check tells what is missing.
 func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string) flexlvmv1.VolumeManager {
 	l.t.Helper()
-	missing := ""
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Second) {
+	missing, hope := "", time.Now()
+	for end := time.Now().Add(patience); time.Now().Before(end) && time.Since(hope) < hopeless; time.Sleep(time.Second) {
 		vm := l.get(name)
 		if missing = check(vm); missing == "" {
 			return vm
+		}
+		if failed(vm) != "" || vm.Status.ObservedGeneration != vm.Generation {
+			hope = time.Now()
 		}
 	}
 	out, _ := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "yaml")
