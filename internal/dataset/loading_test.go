@@ -339,7 +339,7 @@ func TestLargerWhileItIsLoaded(t *testing.T) {
 	require.Equal(t, "its volume grows first", out.Status.Nodes[0].Message)
 	r.Claim.Spec.Resources = room(s.Source.Capacity)
 	require.Equal(t, "its volume grows first", s.requirePlan().Status.Nodes[0].Message)
-	t.Run("it cannot", func(t *testing.T) {
+	t.Run("it cannot", func(*testing.T) {
 		state := corev1.PersistentVolumeClaimControllerResizeInfeasible
 		r.Claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: state}
 		s.requirePlan("create job v-a-0") // what is loaded may fit
