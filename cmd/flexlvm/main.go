@@ -36,7 +36,7 @@ func forPeople(args []string) bool {
 	}
 	switch args[0] {
 	case "-h", "--help", "help", "--version", "version",
-		"volumes", "doctor", "vg", "install", "uninstall",
+		"volumes", "doctor", "vg", "directories", "install", "uninstall",
 		"completion", "__complete", "__completeNoDesc": // the last two are called by the shell's completion
 		return true
 	}

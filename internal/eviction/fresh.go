@@ -30,9 +30,10 @@ func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	return at >= 0 && r.Pools[at].roomFor(c, x.named[KeyOfPersistentVolume(c)])
 }
 
-// plain reports whether nothing but an empty file system is to be made, and that without a key.
+// plain reports whether nothing but an empty file system is to be made, and that without a key. A
+// directory is made by its first mount.
 func plain(c *persistentvolume.Volume) bool {
-	return c.Kind == volume.Claim && c.FSType != volume.Raw && !c.Encrypted && c.FS == "" && c.CloneOf == "" && !c.Declared && !c.Placeholder
+	return c.Kind == volume.Claim && c.Shape.Layout != volume.Directory && c.FSType != volume.Raw && !c.Encrypted && c.FS == "" && c.CloneOf == "" && !c.Declared && !c.Placeholder
 }
 
 // roomFor reports whether a volume fits in what is free of the pool beside all that is promised

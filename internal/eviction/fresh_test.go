@@ -44,6 +44,7 @@ func TestMayMakeAhead(t *testing.T) {
 		"of a group that is not here": {claim(func(c *persistentvolume.Volume) { c.Group = "elsewhere" }), false},
 		"of a pool that is not here":  {claim(func(c *persistentvolume.Volume) { c.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thin"} }), false},
 		"a copy":                      {claim(evictiontest.CopyOf("other")), false},
+		"a directory":                 {claim(func(c *persistentvolume.Volume) { c.Shape.Layout = volume.Directory }), false},
 		"encrypted":                   {claim(func(c *persistentvolume.Volume) { c.Encrypted = true }), false},
 		"a raw block volume":          {claim(func(c *persistentvolume.Volume) { c.FSType = volume.Raw }), false},
 		"brought back":                {claim(func(c *persistentvolume.Volume) { c.FS = "1b3c" }), false},

@@ -7,17 +7,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// DirectoriesOffered lets classes have layout directory. Only tests change it, until a test on a
-// real cluster has shown the whole way from a claim to a pod.
-var DirectoriesOffered = false
-
 // checkDirectory refuses what a directory volume cannot be.
 func checkDirectory(p Parameters, given map[string]string, wrong *controlplane.Problems) {
 	if p.Layout != volume.Directory {
 		return
-	}
-	if !DirectoriesOffered {
-		wrong.Add(fmt.Sprintf("%s %q: is not offered by this release, whose nodes can make such volumes: its way from a claim to a pod has not been tested on a cluster yet; use another layout", volume.OptionLayout, volume.Directory))
 	}
 	if !p.TrustPods {
 		wrong.Add(fmt.Sprintf("%s: must be \"true\" with layout %q: XFS cannot keep a pod that means harm in its volume's quota, which may take room that others were promised (docs/directory.md); set it where all pods of the class are trusted, or use another layout", parameterTrustPods, volume.Directory))

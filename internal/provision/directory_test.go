@@ -20,12 +20,6 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-func offerDirectories(t *testing.T) {
-	t.Helper()
-	provision.DirectoriesOffered = true
-	t.Cleanup(func() { provision.DirectoriesOffered = false })
-}
-
 func directoryParameters(more map[string]string) map[string]string {
 	out := map[string]string{"layout": "directory", "directoryPool": "small", "trustPods": "true"}
 	maps.Copy(out, more)
@@ -34,9 +28,6 @@ func directoryParameters(more map[string]string) map[string]string {
 
 // What a class of directory volumes cannot be is refused by its name.
 func TestDirectoryParameters(t *testing.T) {
-	_, err := provision.ParseParameters(directoryParameters(nil))
-	require.ErrorContains(t, err, `layout "directory": is not offered by this release`)
-	offerDirectories(t)
 	p, err := provision.ParseParameters(directoryParameters(map[string]string{"inodes": "10", "reclaim": "immediate", "trim": "never", "door": "csi"}))
 	require.NoError(t, err)
 	require.True(t, p.TrustPods)
@@ -57,7 +48,6 @@ func TestDirectoryParameters(t *testing.T) {
 
 // A claim gets a directory volume of the pool of its class, and one that is to begin as a copy is refused.
 func TestDirectoryClaims(t *testing.T) {
-	offerDirectories(t)
 	for _, c := range []struct {
 		name string
 		of   string // the kind of its data source

@@ -190,7 +190,6 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 			b.object.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		},
 		`has layout "directory", whose volumes are made by their first mount`: func(b *localBed) {
-			offerDirectories(t)
 			b.cast.classes[0].Parameters = directoryParameters(nil)
 		},
 		`"wipe" is for the class to say`: func(b *localBed) { b.object.Spec.Parameters = map[string]string{"wipe": "none"} },

@@ -1,8 +1,8 @@
 // Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
 // side in one run, natively, in a virtual node, against a real API server or a real S3
 // server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// busy, doors, snapshots, control, fetch, peers, nfs; the default is all. Those of control can be run alone, too: rates, limits,
-// scale, memory.
+// busy, doors, directories, snapshots, control, fetch, peers, nfs; the default is all. Those of control can be run alone, too:
+// rates, limits, scale, memory.
 package main
 
 import (
@@ -37,6 +37,9 @@ var (
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
+// small is how many directory volumes the part directories has on the node.
+var small = flag.Int("directories.volumes", 1000, "how many directory volumes the node has in the part directories, and a tenth of that many others")
+
 // A driver that the part doors sets beside those that it knows.
 var (
 	doorRounds = flag.Int("doors.rounds", 9, "how often each side of the part doors runs")
@@ -63,6 +66,7 @@ var parts = []struct {
 		return ofRoom(ctx, func(ctx context.Context) ([]string, error) { return room.MeasureBusy(ctx, *rounds) })
 	}},
 	{name: "doors", take: ofDoors},
+	{name: "directories", take: func(ctx context.Context, _ string) error { return ofDirectories(ctx) }},
 	{name: "snapshots", take: ofSnapshots},
 	{name: "rates", take: ofRates, of: "control"},
 	{name: "limits", take: ofLimits, of: "control"},
@@ -156,6 +160,16 @@ func ofDoors(ctx context.Context, dir string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("the figures of the doors: %w", err)
+	}
+	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
+	return nil
+}
+
+// ofDirectories takes the figures of volumes of layout directory beside logical volumes.
+func ofDirectories(ctx context.Context) error {
+	lines, err := doors.MeasureDirectories(ctx, doors.Config{Rounds: *rounds, Log: os.Stderr}, *small)
+	if err != nil {
+		return fmt.Errorf("the figures of directory volumes: %w", err)
 	}
 	fmt.Printf("\n%s\n", strings.Join(lines, "\n"))
 	return nil

@@ -216,7 +216,7 @@ func (b *bed) testExamples(t *testing.T) {
 		require.NoError(t, err)
 		_, err = b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-f", filepath.Join(b.source, "examples/volumeattributesclass.yaml"))
 		require.NoError(t, err)
-		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1", "flexlvm-thin", "flexlvm-clonable"} {
+		for _, class := range []string{"flexlvm-explained", "flexlvm-striped", "flexlvm-raid1", "flexlvm-thin", "flexlvm-clonable", "flexlvm-small"} {
 			require.NoError(t, b.client.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), class, metav1.DeleteOptions{}))
 		}
 	})

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+type directoriesOptions struct {
+	global            *global
+	group, pool, size string
+}
+
+func newDirectories(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "directories",
+		Short: "Make the directory pools that small volumes are made in",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newDirectoriesCreate(g), newDirectoriesRemove(g))
+	return cmd
+}
+
+func newDirectoriesCreate(g *global) *cobra.Command {
+	o := directoriesOptions{global: g}
+	cmd := &cobra.Command{
+		Use:   "create --size SIZE",
+		Short: "Make a directory pool, or make one larger",
+		Long: `Make a directory pool for classes with layout directory: a logical volume with one
+XFS, of which volumes may take SIZE altogether. The logical volume is larger by what
+XFS needs for itself.
+
+Called again with a larger size, it enlarges the pool, which may be in use. A call
+that was interrupted is repeated.`,
+		Example: `  flexlvm directories create --size 20GiB
+  flexlvm directories create --group fast --pool small --size 100GiB`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			size, err := parseSize("--size", o.size)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd, func(e *node.Engine, g volume.Group, n volume.Name) error {
+				ctx, cancel := bounded(cmd)
+				defer cancel()
+				holds, err := e.MakeDirectoryPool(ctx, g, n, size)
+				if err == nil {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "directory pool %s holds volumes of %s altogether\n", volume.DirectoryPoolOf(g, n), holds)
+				}
+				return err
+			})
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&o.size, "size", "", "what volumes may take of it altogether, at least 64MiB")
+	return cmd
+}
+
+func newDirectoriesRemove(g *global) *cobra.Command {
+	o := directoriesOptions{global: g}
+	cmd := &cobra.Command{
+		Use:   "remove",
+		Short: "Remove a directory pool without volumes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd, func(e *node.Engine, g volume.Group, n volume.Name) error {
+				ctx, cancel := bounded(cmd)
+				defer cancel()
+				if err := e.RemoveDirectoryPool(ctx, g, n); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "directory pool %s is gone\n", volume.DirectoryPoolOf(g, n))
+				return err
+			})
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *directoriesOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.group, "group", string(volume.DefaultGroup), "volume group that it lies in")
+	cmd.Flags().StringVar(&o.pool, "pool", "directories", "name of the pool, and of its logical volume")
+}
+
+func (o *directoriesOptions) run(cmd *cobra.Command, do func(*node.Engine, volume.Group, volume.Name) error) error {
+	g, err := volume.ParseGroup("--group", o.group)
+	if err != nil {
+		return err
+	}
+	n, err := volume.ParseDirectoryPool("--pool", o.pool)
+	if err != nil {
+		return err
+	}
+	e, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	if err := do(e, g, n); err != nil {
+		return asRoot(err)
+	}
+	_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+	return nil
+}

@@ -1,0 +1,116 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// Small volumes, directories of one file system, through either driver: their bytes and inodes are
+// exact, they grow in use, can be brought back, and go when their room is needed. A class that does
+// not say that its pods are trusted is refused.
+func TestDirectoryVolumes(t *testing.T) {
+	t.Parallel()
+	n := newCSITenant(t, "small")
+	n.onNode2("directories create --pool small --size 64MiB")
+	class := func(name, more string) string {
+		return fmt.Sprintf(`
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %s}
+provisioner: flexlvm.io
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+parameters: {layout: directory, directoryPool: small%s}
+---`, name, more)
+	}
+	require.NoError(t, n.apply(class("small", `, trustPods: "true"`)+class("small-csi", `, trustPods: "true", door: csi, reclaim: immediate`)+class("small-untrusted", "")))
+	require.NoError(t, n.apply(claimOf("small-untrusted", "untrusted", "512Ki")+"---"+n.small("untrusted")))
+	sum := n.smallVolume("small")
+	n.smallVolume("small-csi")
+	require.Contains(t, n.kubectl("get", "events", "-o", `jsonpath={.items[?(@.reason=="ProvisioningFailed")].message}`), `trustPods: must be "true" with layout "directory"`)
+	n.kubectl("delete", "pod,pvc", "untrusted")
+	require.Equal(t, "directory", n.kubectl("get", "nodestorage", "node2", "-o", `jsonpath={.status.pools[?(@.name=="flexlvm:small")].layout}`))
+
+	// Deleted by mistake, and brought back on the node.
+	volume := n.kubectl("get", "pvc", "small", "-o", "jsonpath={.spec.volumeName}")
+	n.kubectl("delete", "pod,pvc", "small")
+	n.becomes(volume, "unreferenced")
+	require.NoError(t, n.apply(n.onNode2("volumes undelete "+volume+" --claim small --storage-class small")))
+	n.run(n.small("small"))
+	require.Equal(t, sum, n.exec("small", "md5sum /data/kept"))
+	total, _ := n.df("small")
+	require.EqualValues(t, 2<<20, total)
+
+	// Given up for good, it goes when another needs its room, and nothing else does.
+	n.kubectl("delete", "pod,pvc", "small")
+	kubectl(n.ctx, t, "delete", "pv", volume, "--timeout=240s")
+	n.becomes(volume, "retained")
+	await.Until(t, patience, func() string { // kubelet unmounts it after its pod is gone
+		out, err := shared.Node(n.ctx, "node2", driver, "volumes", "forget", volume)
+		return await.Missing(err == nil, "%v: %s", err, out)
+	})
+	n.run(claimOf("small", "large", "59Mi"), n.small("large"))
+	require.NotContains(t, n.onNode2("volumes list"), volume)
+	require.Equal(t, "kept\n", n.exec("small-csi", "cat /data/word"))
+
+	require.Contains(t, onNode(n.ctx, t, "node2", driver+" directories remove --pool small 2>&1 || true"), "is removed when they are gone")
+	n.kubectl("delete", "pod,pvc", "large", "small-csi")
+	await.Until(t, patience, func() string { // the one goes at once, the other as the pool is nearly full
+		out, err := shared.Node(n.ctx, "node2", driver, "directories", "remove", "--pool", "small")
+		return await.Missing(err == nil, "%v: %s", err, out)
+	})
+	kubectl(n.ctx, t, "delete", "storageclass/small", "storageclass/small-csi", "storageclass/small-untrusted")
+}
+
+// small is a pod on node2 with the claim of its name.
+func (n *tenant) small(name string) string {
+	return pod{name: name, claim: name, node: "node2"}.manifest()
+}
+
+// smallVolume is the life of a volume of a class with its pod, which it leaves running. It returns the
+// sum of the file kept there.
+func (n *tenant) smallVolume(class string) string {
+	t := n.t
+	t.Helper()
+	require.NoError(t, n.apply(claimOf(class, class, "1Mi")+"---"+n.small(class)))
+	n.kubectl("wait", "--for=condition=Ready", "pod", class, "--timeout=240s")
+	total, used := n.df(class)
+	require.EqualValues(t, 1<<20, total)
+	require.Zero(t, used)
+	said := n.exec(class, `i=0; while touch /data/f$i 2>/tmp/why; do i=$((i+1)); done; echo $i; cat /tmp/why; rm /data/f*
+		dd if=/dev/zero of=/data/fill bs=4k 2>&1 || true; sync; stat -c 'size %s' /data/fill; rm /data/fill
+		echo kept >/data/word; head -c 50000 /dev/urandom >/data/kept; sync`)
+	require.True(t, strings.HasPrefix(said, "63\n"), said) // and the root directory
+	require.Equal(t, 2, strings.Count(said, "No space left on device"), said)
+	require.Contains(t, said, "size 1048576\n")
+	sum := n.exec(class, "md5sum /data/kept")
+	n.ask(class, "2Mi")
+	n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=2Mi", "--timeout=240s")
+	total, _ = n.df(class)
+	require.EqualValues(t, 2<<20, total)
+	require.Equal(t, "0", n.kubectl("get", "pod", class, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
+	volume := n.kubectl("get", "pvc", class, "-o", "jsonpath={.spec.volumeName}")
+	require.Contains(t, n.onNode2("volumes show "+volume), "directory, in pool small")
+	return sum
+}
+
+func (n *tenant) onNode2(args string) string {
+	n.t.Helper()
+	return onNode(n.ctx, n.t, "node2", driver+" "+args)
+}
+
+// becomes waits until node2 says that of a volume.
+func (n *tenant) becomes(volume, state string) {
+	n.t.Helper()
+	await.Until(n.t, patience, func() string {
+		shown := n.onNode2("volumes show " + volume)
+		return await.Missing(strings.Contains(shown, state), "volume %s is not %s: %s", volume, state, shown)
+	})
+}
