@@ -114,6 +114,8 @@ PURE = TestPlanProperties|TestStartsPutOff|TestPlanByDevices|TestHeadroomIsReach
 
 test-unit: setup ## test what needs no machine of its own, with the race detector
 	@CGO_ENABLED=1 GOGC=400 $(SUITE) -q $@ go test -race -vet=off -skip '^($(PURE))$$' -v -timeout 30m ./...
+	@[ "$$(git grep -hE '^func ($(PURE))\(' -- '*_test.go' | wc -l) $$(git grep -hE '^func ($(PURE))\(' -- internal/dataset internal/eviction | wc -l)" = "6 6" ] || \
+		{ echo "test-unit: the tests of PURE are not the six of internal/dataset and internal/eviction any more" >&2; exit 1; }
 	@$(SUITE) -q test-pure go test -vet=off -run '^($(PURE))$$' -v -timeout 30m ./internal/dataset ./internal/eviction
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
 

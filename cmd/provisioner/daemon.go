@@ -134,6 +134,9 @@ func (s service) lead(ctx context.Context, c clients, lease controlplane.Lease, 
 		s.leading(false)
 	})
 	stop()
+	if errors.Is(err, controlplane.ErrLeaseLost) {
+		return err // at once: another works already
+	}
 	done.Wait()
 	return errors.Join(err, failed, besides)
 }

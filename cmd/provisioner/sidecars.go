@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,8 +14,8 @@ import (
 // sidecars serves CSI's sidecars, each on a socket of its own, where there is one for it.
 type sidecars struct {
 	options
-	leads     atomic.Bool
-	snapshots csicontroller.Snapshots // once this process leads
+	turn  csicontroller.Turn // to take snapshots
+	taken csicontroller.Snapshots
 }
 
 // serve serves them for as long as this process lives: a sidecar ends itself if there is no
@@ -35,14 +34,14 @@ func (s *sidecars) serve(ctx context.Context, c clients) error {
 		group.Go(func() error { return csicontroller.Serve(ctx, cfg) })
 	}
 	serve(s.socket, csicontroller.Config{})
-	serve(s.options.snapshots, csicontroller.Config{Snapshots: &s.snapshots, Ready: s.leads.Load})
+	serve(s.snapshots, csicontroller.Config{Snapshots: &s.taken, Turn: &s.turn})
 	return group.Wait()
 }
 
-// lead lets snapshots be taken by this process, which has the ledger.
+// lead lets snapshots be taken by this process, which has the ledger, until ctx ends. It returns
+// when the last call has ended, so that nothing is promised after the lease is released.
 func (s *sidecars) lead(ctx context.Context, seen provision.Listers, room *ledger.Ledger) error {
-	s.snapshots.Room, s.snapshots.Seen = room, seen.Volumes.Get
-	s.leads.Store(true)
-	<-ctx.Done()
+	s.taken = csicontroller.Snapshots{Room: room, Seen: seen.Volumes.Get}
+	s.turn.Hold(ctx)
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -31,12 +33,39 @@ type Config struct {
 	Volumes Volumes
 	// Snapshots, unless nil, are offered.
 	Snapshots *Snapshots
-	// Ready, unless nil, reports whether this process may work. Until then sidecars are told to
-	// wait, and what they ask for is refused. Snapshots are not read before it is true.
-	Ready func() bool
+	// Turn, unless nil, is when calls may be served. Before, sidecars are told to wait, and what
+	// they ask for is refused. Snapshots are not read before it has begun.
+	Turn *Turn
 }
 
-func (c Config) ready() bool { return c.Ready == nil || c.Ready() }
+// A Turn is the time for which a process may serve calls: while it holds the lease. Its zero value
+// has not begun.
+type Turn struct {
+	going atomic.Bool
+	calls sync.RWMutex // held for reading by each that is let in
+}
+
+// Hold lets calls in until ctx ends, and returns once those have ended that were let in.
+func (t *Turn) Hold(ctx context.Context) {
+	t.going.Store(true)
+	<-ctx.Done()
+	t.going.Store(false)
+	t.calls.Lock()
+	defer t.calls.Unlock()
+}
+
+// enter returns what ends a call that is let in; nil where none is.
+func (t *Turn) enter() (leave func()) {
+	if t == nil {
+		return func() {}
+	}
+	t.calls.RLock()
+	if !t.going.Load() {
+		t.calls.RUnlock()
+		return nil
+	}
+	return t.calls.RUnlock
+}
 
 // Serve serves the calls of sidecars on the socket until ctx ends.
 func Serve(ctx context.Context, cfg Config) error {
@@ -55,13 +84,17 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	log := klog.FromContext(ctx)
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(call context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if _, asksWho := info.Server.(csi.IdentityServer); !asksWho && !cfg.ready() {
-			return nil, status.Error(codes.Unavailable, "this provisioner does not hold the lease; another works")
+		if _, asksWho := info.Server.(csi.IdentityServer); !asksWho {
+			leave := cfg.Turn.enter()
+			if leave == nil {
+				return nil, status.Error(codes.Unavailable, "this provisioner does not hold the lease; another works")
+			}
+			defer leave()
 		}
 		return answer(klog.NewContext(call, log), request, info, handle)
 	}))
 	service := New(cfg.Volumes, cfg.Snapshots)
-	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil, ready: cfg.ready})
+	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil, turn: cfg.Turn})
 	csi.RegisterControllerServer(server, service)
 	csi.RegisterGroupControllerServer(server, service)
 	csi.RegisterNodeServer(server, &node{})
@@ -118,7 +151,7 @@ type identity struct {
 	csi.UnimplementedIdentityServer
 	version string
 	groups  bool // snapshots of several volumes are offered
-	ready   func() bool
+	turn    *Turn
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -141,7 +174,7 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 
 // Probe is what a sidecar asks every second until the answer is yes.
 func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
-	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.ready())}, nil
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.turn == nil || i.turn.going.Load())}, nil
 }
 
 // node tells the resizer that it has nothing to do: growth is the provisioner's.

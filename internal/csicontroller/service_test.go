@@ -6,8 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/require"
@@ -81,9 +81,8 @@ func serveAs(t *testing.T, cfg csicontroller.Config, objects ...runtime.Object) 
 // The sidecar beside a provisioner that does not work waits, and ends neither itself nor the
 // connection.
 func TestServeBeforeThisProcessWorks(t *testing.T) {
-	var leads atomic.Bool
-	snapshots := &csicontroller.Snapshots{}
-	b := serveAs(t, csicontroller.Config{Snapshots: snapshots, Ready: leads.Load})
+	turn := &csicontroller.Turn{}
+	b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{}, Turn: turn})
 	who := csi.NewIdentityClient(b.conn)
 	info, err := who.GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
@@ -100,12 +99,38 @@ func TestServeBeforeThisProcessWorks(t *testing.T) {
 	require.ErrorContains(t, err, "another works")
 	require.Empty(t, b.Actions())
 
-	leads.Store(true)
-	require.True(t, ready())
+	ctx, giveUp := context.WithCancel(t.Context())
+	let, looked := make(chan struct{}), make(chan struct{})
+	b.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		close(looked)
+		<-let
+		return false, nil, nil
+	})
+	ended := make(chan struct{})
+	go func() {
+		turn.Hold(ctx)
+		close(ended)
+	}()
+	require.Eventually(t, ready, time.Minute, time.Millisecond)
+	called := make(chan error, 1)
+	go func() {
+		_, err := b.CreateSnapshot(t.Context(), create)
+		called <- err
+	}()
+	<-looked
+	// The lease is kept until the call has ended, and no other is let in.
+	giveUp()
+	require.Eventually(t, func() bool { return !ready() }, time.Minute, time.Millisecond)
+	select {
+	case <-ended:
+		require.Fail(t, "the turn has ended before the call")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(let)
+	require.NotEqual(t, codes.Unavailable, status.Code(<-called), "it was let in, and there is no such volume")
+	<-ended
 	_, err = b.CreateSnapshot(t.Context(), create)
-	require.NotErrorIs(t, err, context.Canceled)
-	require.NotContains(t, err.Error(), "another works")
-	require.NotEmpty(t, b.Actions(), "the volume is looked for")
+	require.ErrorContains(t, err, "another works")
 }
 
 func (b *bed) modify(t *testing.T, id string, parameters map[string]string) error {

@@ -15,6 +15,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -339,12 +340,16 @@ func TestLargerWhileItIsLoaded(t *testing.T) {
 	require.Equal(t, "its volume grows first", out.Status.Nodes[0].Message)
 	r.Claim.Spec.Resources = room(s.Source.Capacity)
 	require.Equal(t, "its volume grows first", s.requirePlan().Status.Nodes[0].Message)
-	t.Run("it cannot", func(*testing.T) {
-		state := corev1.PersistentVolumeClaimControllerResizeInfeasible
-		r.Claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: state}
-		s.requirePlan("create job v-a-0") // what is loaded may fit
-		r.Claim.Status.AllocatedResourceStatuses = nil
-	})
+	for outcome, starts := range map[ledger.Outcome]bool{ledger.MakingRoom: false, ledger.Granted: false, ledger.Waiting: true, ledger.Refused: true} {
+		r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+			Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Reason: string(outcome)}}
+		if starts {
+			s.requirePlan("create job v-a-0") // what is loaded may fit
+		} else {
+			s.requirePlan()
+		}
+	}
+	r.Claim.Status.Conditions = nil
 	r.Volume.Spec.Capacity[corev1.ResourceStorage] = s.Source.Capacity
 	s.requirePlan("create job v-a-0") // kubelet grows it before the loader starts
 }

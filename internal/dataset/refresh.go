@@ -13,6 +13,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -72,7 +73,7 @@ func (p *planner) grow(r *Replica) {
 
 // growing reports whether a replica's PersistentVolume has yet to get the size that is asked
 // for. A loader that started before would find the old size, and fail for want of room.
-// Growth that is refused or waits for room does not keep it: its data may fit.
+// Growth that is refused or waits for others' room does not keep it: its data may fit.
 func (p *planner) growing(r *Replica) bool {
 	if r.Volume == nil || r.Claim.Status.Phase != corev1.ClaimBound {
 		return false // it is made with what its claim asks for
@@ -81,8 +82,14 @@ func (p *planner) growing(r *Replica) bool {
 	if asked.Cmp(p.Source.Capacity) < 0 {
 		return true
 	}
-	refused := r.Claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimControllerResizeInfeasible
-	return has.Cmp(asked) < 0 && !refused
+	// Not by allocatedResourceStatuses, which also say "infeasible" while room is made, and which
+	// API servers before 1.32 drop.
+	cannot := slices.ContainsFunc(r.Claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+		outcome := ledger.Outcome(c.Reason)
+		return c.Type == corev1.PersistentVolumeClaimControllerResizeError && c.Status == corev1.ConditionTrue &&
+			(outcome == ledger.Refused || outcome == ledger.Waiting)
+	})
+	return has.Cmp(asked) < 0 && !cannot
 }
 
 // A visit is a reason to have a loader mount a replica that is complete.

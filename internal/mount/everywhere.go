@@ -45,8 +45,8 @@ func Everywhere(proc string, number uint64) ([]Point, error) {
 	return found, nil
 }
 
-// A view is what decides which mounts a thread is shown: its namespace, and its root in that. Who is
-// chrooted is not shown what lies elsewhere.
+// A view is what decides which mounts a thread is shown: its namespace, and its root in that. A
+// chrooted thread is not shown mounts outside its root.
 type view struct {
 	namespace        string
 	major, minor     uint32
@@ -65,12 +65,14 @@ func seenBy(thread string, number uint64, seen map[view]bool) ([]Point, error) {
 	if ended(err) {
 		return nil, err
 	}
+	// Linux before 5.8 does not say which mount it is: then every thread counts.
+	known := err == nil && root.Mask&unix.STATX_MNT_ID != 0
 	v := view{namespace, root.Dev_major, root.Dev_minor, root.Mnt_id, root.Ino}
-	if err == nil && seen[v] {
+	if known && seen[v] {
 		return nil, nil
 	}
 	points, readErr := pointsOf(filepath.Join(thread, "mountinfo"), number)
-	if err == nil && readErr == nil {
+	if known && readErr == nil {
 		seen[v] = true
 	}
 	return points, readErr

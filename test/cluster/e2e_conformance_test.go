@@ -88,6 +88,7 @@ func rounds(t *testing.T, which string) []cluster.Selection {
 // that are listed above, and of those each fails.
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	require.False(t, *focus != "" && *conformance == "some", "-conformance.focus selects from all, slow or disruptive: give -conformance, too")
 	n := newCSITenant(t, "conformance")
 	if *conformance != "some" {
 		n.prepareConformance()
@@ -198,7 +199,7 @@ func conform(t *testing.T, suite *cluster.Conformance, which string) (specs []cl
 	selected := rounds(t, which)
 	if *focus != "" {
 		selected = selected[:1]
-		selected[0].Focus = []string{*focus}
+		selected[0].Focus = []string{"External Storage.*" + *focus}
 	}
 	for _, round := range selected {
 		began := time.Now()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -99,20 +100,21 @@ func (l *library) get(name string) (vm flexlvmv1.VolumeManager) {
 	return vm
 }
 
-// hopeless is how long a VolumeManager may have failed as it is before nobody waits for more.
+// hopeless is how long a VolumeManager that has failed may stay as it is before nobody waits for
+// more.
 const hopeless = 3 * time.Minute
 
 // until waits for what check wants of a VolumeManager; check tells what is missing.
 func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string) flexlvmv1.VolumeManager {
 	l.t.Helper()
-	missing, hope := "", time.Now()
+	missing, hope, last := "", time.Now(), flexlvmv1.VolumeManagerStatus{}
 	for end := time.Now().Add(patience); time.Now().Before(end) && time.Since(hope) < hopeless; time.Sleep(time.Second) {
 		vm := l.get(name)
 		if missing = check(vm); missing == "" {
 			return vm
 		}
-		if failed(vm) != "" || vm.Status.ObservedGeneration != vm.Generation {
-			hope = time.Now()
+		if failed(vm) != "" || vm.Status.ObservedGeneration != vm.Generation || !equality.Semantic.DeepEqual(vm.Status, last) {
+			hope, last = time.Now(), vm.Status
 		}
 	}
 	out, _ := shared.Kubectl(l.ctx, "-n", l.namespace, "get", "vm", name, "-o", "yaml")
