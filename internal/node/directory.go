@@ -76,7 +76,7 @@ func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord,
 	err := readJSON(p.Root, path.Join(place(n), recordFile), &rec)
 	if errors.Is(err, fs.ErrNotExist) {
 		if n.IsDoomed() { // its removal has come to its end but for the directory
-			_ = p.dropRecord(n)
+			_ = p.dropRecord(n, func(string) {})
 		}
 		if _, there := p.Lstat(place(n)); errors.Is(there, fs.ErrNotExist) {
 			return lvm.LogicalVolume{}, rec, fmt.Errorf("%w: %s in directory pool %s", lvm.ErrNoVolume, n, p.path())

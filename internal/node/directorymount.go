@@ -194,7 +194,7 @@ func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return clearTree(ctx, p.Root, dir)
+	return clearTree(ctx, p.Root, dir, func(string) {})
 }
 
 // handOutDirectory puts a volume on this node's record, and makes it ready, before a pod has it.

@@ -61,7 +61,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		if err := e.clearQuota(ctx, p, rec); err != nil {
 			return err
 		}
-		return p.dropRecord(lv.Name)
+		return p.dropRecord(lv.Name, e.after)
 	})
 }
 
@@ -94,7 +94,7 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 		return err
 	}
 	e.after("disown directory")
-	if err := clearTree(ctx, p.Root, data); err != nil {
+	if err := clearTree(ctx, p.Root, data, e.after); err != nil {
 		return err
 	}
 	e.after("clear directory")
@@ -102,12 +102,13 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 }
 
 // dropRecord removes what is left of a volume: a directory without a record is none.
-func (p *directoryPool) dropRecord(n volume.Name) error {
+func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error {
 	dir := place(n)
 	for _, name := range []string{path.Join(dir, spareFile), path.Join(dir, recordFile), dir} {
 		if err := p.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove volume %s: %w", n, err)
 		}
+		after("remove " + name)
 	}
 	return syncDir(p.Root, dirOf(dir))
 }
@@ -115,7 +116,7 @@ func (p *directoryPool) dropRecord(n volume.Name) error {
 // clearTree removes all that is in a directory, whatever a tenant has left there, and the
 // directory. It may be called again where it was killed. Nothing is recursive, for what is in it
 // may be as deep as he likes: what is in a directory within is moved up, and has its turn later.
-func clearTree(ctx context.Context, root *os.Root, name string) error {
+func clearTree(ctx context.Context, root *os.Root, name string, after func(step string)) error {
 	top, err := root.OpenRoot(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -123,7 +124,7 @@ func clearTree(ctx context.Context, root *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	err = clearIn(ctx, top)
+	err = clearIn(ctx, top, after)
 	if err = errors.Join(err, top.Close()); err != nil {
 		return fmt.Errorf("empty %s: %w", name, err)
 	}
@@ -135,7 +136,7 @@ const entriesAtOnce = 1000
 
 // clearIn empties top. Moving directories may need room that the file system has not: what can go without
 // goes first, and gives some.
-func clearIn(ctx context.Context, top *os.Root) error {
+func clearIn(ctx context.Context, top *os.Root, after func(string)) error {
 	for moved := 0; ; {
 		entries, err := someOf(top)
 		if err != nil || len(entries) == 0 {
@@ -143,7 +144,7 @@ func clearIn(ctx context.Context, top *os.Root) error {
 		}
 		gone, full := 0, error(nil)
 		for _, e := range entries {
-			switch err := clearEntry(ctx, top, e, &moved); {
+			switch err := clearEntry(ctx, top, e, &moved, after); {
 			case err == nil:
 				gone++
 			case errors.Is(err, unix.ENOSPC):
@@ -159,7 +160,7 @@ func clearIn(ctx context.Context, top *os.Root) error {
 }
 
 // clearEntry removes an entry of top with all that is in it.
-func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int) error {
+func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int, after func(string)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -167,7 +168,7 @@ func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int) er
 	if err == nil || !e.IsDir() {
 		return err
 	}
-	if err := emptyInto(ctx, top, e.Name(), moved); err != nil {
+	if err := emptyInto(ctx, top, e.Name(), moved, after); err != nil {
 		return err
 	}
 	return top.Remove(e.Name())
@@ -175,7 +176,7 @@ func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int) er
 
 // emptyInto removes what is in a directory of top that is no directory, and moves the others
 // into top.
-func emptyInto(ctx context.Context, top *os.Root, name string, moved *int) error {
+func emptyInto(ctx context.Context, top *os.Root, name string, moved *int, after func(string)) error {
 	dir, err := top.OpenRoot(name)
 	if err != nil {
 		return err
@@ -202,6 +203,8 @@ func emptyInto(ctx context.Context, top *os.Root, name string, moved *int) error
 				full = err
 			case err != nil:
 				return err
+			default:
+				after("move a directory up")
 			}
 		}
 		if full != nil {

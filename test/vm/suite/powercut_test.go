@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,16 +21,16 @@ const (
 	target  = "/var/lib/kubelet/pods/1/volumes/data"
 	size    = 64 << 20
 	options = `{"volumeGroup":"flexlvm","size":"67108864","kubernetes.io/fsType":"xfs","kubernetes.io/readwrite":"rw",` +
-		`"kubernetes.io/pvOrVolumeName":"pvc-1","kubernetes.io/pod.namespace":"default","layout":LAYOUT}`
+		`"kubernetes.io/pvOrVolumeName":"VOLUME","kubernetes.io/pod.namespace":"default","layout":LAYOUT}`
 )
 
-// powered is a node whose power can fail, the layout of its volume, and how many calls it has
-// had: they go through both drivers in turns.
+// powered is a node whose power can fail, the layout and the name of its volume, and how many
+// calls it has had: they go through both drivers in turns.
 type powered struct {
 	*vm.Machine
-	t      *testing.T
-	layout string
-	calls  int
+	t              *testing.T
+	layout, volume string
+	calls          int
 }
 
 // eachLayout runs a test on nodes of their own: of volumes of some layouts, and of all
@@ -38,7 +39,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...st
 	t.Helper()
 	t.Parallel()
 	if inFull() {
-		layouts = []string{"linear", "thin", "striped", "raid1"}
+		layouts = []string{"linear", "thin", "striped", "raid1", "directory"}
 	}
 	flex, csi := build(t, "flexlvm", "build"), build(t, "csicall", "build")
 	for _, layout := range layouts {
@@ -49,8 +50,11 @@ func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...st
 				// after the cut.
 				Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}},
 				Files: map[string]string{"/flexlvm": flex, "/csicall": csi},
-			}), t: t, layout: layout}
+			}), t: t, layout: layout, volume: "pvc-1"}
 			m.sh("/flexlvm vg create " + m.groupFlags() + " /dev/vda /dev/vdb")
+			if layout == "directory" {
+				m.sh("/flexlvm directories create --size 1GiB")
+			}
 			test(t, m)
 		})
 	}
@@ -61,10 +65,57 @@ func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
 func (m *powered) options() string {
 	layout := `"` + m.layout + `"`
-	if m.layout == "thin" {
+	switch m.layout {
+	case "thin":
 		layout += `,"thinPool":"thinpool"`
+	case "directory":
+		layout += `,"directoryPool":"directories"`
 	}
-	return strings.Replace(options, "LAYOUT", layout, 1)
+	return strings.NewReplacer("LAYOUT", layout, "VOLUME", m.volume).Replace(options)
+}
+
+// next has the next mount make a volume.
+func (m *powered) next() {
+	m.t.Helper()
+	if m.layout == "directory" { // beside those that are there
+		m.volume += "-next"
+		m.sh("umount " + target + " 2>/dev/null; sync")
+		return
+	}
+	m.sh("umount " + target + " 2>/dev/null; lvremove -q -y flexlvm/pvc-1 && rm -rf /var/lib/flexlvm && sync")
+}
+
+// found is what there is of the volume.
+func (m *powered) found() string {
+	m.t.Helper()
+	if m.layout == "directory" {
+		if m.listed() == 0 {
+			return "nothing"
+		}
+		return "there"
+	}
+	return m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")
+}
+
+// requireOne holds that there is one volume of its name.
+func (m *powered) requireOne() {
+	m.t.Helper()
+	if m.layout == "directory" {
+		require.Equal(m.t, 1, m.listed())
+		return
+	}
+	require.Equal(m.t, "pvc-1", m.sh("lvs --noheadings -o lv_name -S 'lv_name!=thinpool' flexlvm | tr -d ' '"))
+}
+
+// listed is how often the volume is in the node's list.
+func (m *powered) listed() (n int) {
+	m.t.Helper()
+	for line := range strings.Lines(m.sh("/flexlvm volumes list")) {
+		if slices.Contains(strings.Fields(line), m.volume) {
+			n++
+		}
+	}
+	return n
 }
 
 // groupFlags are what the layout's group is made with.
@@ -113,7 +164,7 @@ func (m *powered) boot() {
 // Power fails at a random instant of a first mount; after the boot kubelet calls
 // again, and gets one volume of the right size.
 func TestPowerCutDuringFirstMount(t *testing.T) {
-	eachLayout(t, testPowerCutDuringFirstMount, "linear", "thin")
+	eachLayout(t, testPowerCutDuringFirstMount, "linear", "thin", "directory")
 }
 
 func testPowerCutDuringFirstMount(t *testing.T, m *powered) {
@@ -126,7 +177,7 @@ func testPowerCutDuringFirstMount(t *testing.T, m *powered) {
 		rounds = 6
 	}
 	for i := range rounds {
-		m.sh("umount " + target + " 2>/dev/null; lvremove -q -y flexlvm/pvc-1 && rm -rf /var/lib/flexlvm && sync")
+		m.next()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		mount := m.mount()
@@ -142,10 +193,10 @@ func testPowerCutDuringFirstMount(t *testing.T, m *powered) {
 		cancel()
 		<-ended
 		m.boot()
-		states[m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")]++
+		states[m.found()]++
 
 		m.mounts()
-		require.Equal(t, "pvc-1", m.sh("lvs --noheadings -o lv_name -S 'lv_name!=thinpool' flexlvm | tr -d ' '"))
+		m.requireOne()
 		require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 		require.Equal(t, fmt.Sprint(size), m.sh("cd "+target+" && dd if=/dev/zero of=f bs=1M 2>/dev/null; stat -c %s f"))
 	}
@@ -173,7 +224,9 @@ func testPowerCutKeepsWhatWasSynced(t *testing.T, m *powered) {
 }
 
 // A growth that kubelet was told of is there after a power cut.
-func TestPowerCutAfterGrowth(t *testing.T) { eachLayout(t, testPowerCutAfterGrowth, "thin") }
+func TestPowerCutAfterGrowth(t *testing.T) {
+	eachLayout(t, testPowerCutAfterGrowth, "thin", "directory")
+}
 
 func testPowerCutAfterGrowth(t *testing.T, m *powered) {
 	m.mounts()
