@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-daemon test-installer on-host campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-daemon test-installer on-host in-nodes campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -52,12 +52,16 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 # Two suites side by side, and never two virtual nodes more than that: test-vm and
-# test-cluster follow each other. They come first: nothing takes longer, with the kernel
-# that they build where there is none. What runs on the host takes the time that they
-# leave: they wait for Kubernetes a good part of theirs.
+# test-cluster follow each other at once, for nothing takes longer, with the kernel that they build
+# where there is none. What runs on the host takes the time that they leave: they wait for Kubernetes
+# a good part of theirs.
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 BEFORE_CLUSTER=test-vm test-vm lint test-control on-host test-cluster && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 in-nodes lint test-control on-host && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
+
+in-nodes: setup
+	@$(MAKE) --no-print-directory test-vm
+	@$(MAKE) --no-print-directory test-cluster
 
 on-host: setup
 	@nice $(MAKE) --no-print-directory test-unit
@@ -142,7 +146,7 @@ test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 # which take about as long.
 ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
-test-cluster: setup kubernetes $(BEFORE_CLUSTER) ## test everything on a real Kubernetes with virtual nodes
+test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
 	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
 	@$(SUITE) test-soak $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
