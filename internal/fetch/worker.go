@@ -186,7 +186,7 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 	}
 	room := size
 	if size <= int64(len(w.buf)) {
-		room = 0 // one write takes it, with less work for the file system
+		room = 0 // it is small: a full disk is noticed soon enough, with less work for the file system
 	}
 	if file, err = w.dest.Create(temp, room); err == nil && c.Kind != store.CheckComposite {
 		direct = w.dest.OpenDirect(temp)

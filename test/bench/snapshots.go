@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/flexlvm/flexlvm/test/built"
 )
 
 // ofSnapshots takes the figures of snapshots, and of what they and encryption cost a writer.
@@ -29,24 +31,21 @@ func withLibraries(ctx context.Context, dir, program string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", program, err)
 	}
-	linked, err := exec.CommandContext(ctx, "ldd", path).Output()
+	libraries, err := built.Libraries(ctx, path)
 	if err != nil {
-		return "", fmt.Errorf("list the libraries of %s: %w", path, err)
+		return "", err
 	}
 	folder := filepath.Join(dir, program+"-with-libraries")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return "", err
 	}
 	files := map[string]string{program: path}
-	for _, word := range strings.Fields(string(linked)) {
-		if !filepath.IsAbs(word) {
-			continue
-		}
-		name := filepath.Base(word)
+	for _, library := range libraries {
+		name := filepath.Base(library)
 		if strings.HasPrefix(name, "ld-") {
 			name = "loader"
 		}
-		files[name] = word
+		files[name] = library
 	}
 	for name, from := range files {
 		content, err := os.ReadFile(from)

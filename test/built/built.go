@@ -120,3 +120,17 @@ func Module(ctx context.Context, dir, name, pkg string, log io.Writer, flags ...
 	})
 	return filepath.Join(folder, name), err
 }
+
+// Libraries returns the paths of what a program of this machine links, its loader among them.
+func Libraries(ctx context.Context, program string) (paths []string, err error) {
+	linked, err := exec.CommandContext(ctx, "ldd", program).Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the libraries of %s: %w", program, err)
+	}
+	for _, word := range strings.Fields(string(linked)) {
+		if filepath.IsAbs(word) {
+			paths = append(paths, word)
+		}
+	}
+	return paths, nil
+}

@@ -3,6 +3,7 @@ package built
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -36,4 +37,17 @@ func TestOnce(t *testing.T) {
 		require.FileExists(t, filepath.Join(dir, "part"))
 	}
 	require.Equal(t, 2, builds)
+}
+
+func TestLibraries(t *testing.T) {
+	shell, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	libraries, err := Libraries(t.Context(), shell)
+	require.NoError(t, err)
+	require.NotEmpty(t, libraries)
+	for _, library := range libraries {
+		require.FileExists(t, library)
+	}
+	_, err = Libraries(t.Context(), filepath.Join(t.TempDir(), "none"))
+	require.ErrorContains(t, err, "list the libraries of")
 }

@@ -118,14 +118,12 @@ func programFiles(ctx context.Context, names ...string) ([]tarFile, error) {
 			return nil, fmt.Errorf("make test images: %w", err)
 		}
 		from["bin/"+name] = program
-		linked, err := exec.CommandContext(ctx, "ldd", program).Output()
+		libraries, err := built.Libraries(ctx, program)
 		if err != nil {
-			return nil, fmt.Errorf("list the libraries of %s: %w", program, err)
+			return nil, fmt.Errorf("make test images: %w", err)
 		}
-		for _, word := range strings.Fields(string(linked)) {
-			if path.IsAbs(word) {
-				from[strings.TrimPrefix(word, "/")] = word
-			}
+		for _, library := range libraries {
+			from[strings.TrimPrefix(library, "/")] = library
 		}
 	}
 	var files []tarFile

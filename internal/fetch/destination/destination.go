@@ -154,8 +154,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.Root.Lstat(name)
 }
 
-// Create makes a new temporary file of the given size. It allocates the room at once, so
-// that a full disk is noticed before anything is fetched.
+// Create makes a new temporary file of the given size. It allocates that room at
+// once, so that a full disk is noticed before anything is fetched; 0 allocates none.
 func (d *Dir) Create(temp string, size int64) (*os.File, error) {
 	file, err := d.createEmpty(temp)
 	if err != nil || size == 0 {
