@@ -36,7 +36,7 @@ func TestPowerCutDuringFetch(t *testing.T) {
 	m := &powered{Machine: start(t, vm.Config{
 		Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}, {Size: 1 << 30}},
 		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/csicall": build(t, "csicall", "build"), "/fetch": build(t, "fetch", "build", "-ldflags", "-s -w")},
-	}), t: t, layout: "linear"}
+	}), t: t, layout: "linear", volume: "pvc-1"}
 	m.sh("/flexlvm vg create /dev/vda /dev/vdb && " + makeSource)
 	up := func() {
 		t.Helper()
