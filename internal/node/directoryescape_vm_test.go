@@ -34,17 +34,36 @@ func escape(file string) int {
 	return 0
 }
 
-// escapeAs tries to give a file the project 0, which has no limits, as a process with these
-// attributes.
-func escapeAs(t *testing.T, file string, as *syscall.SysProcAttr) (string, error) {
+// tenant is the user of the node that root is in a user namespace of the tests.
+const tenant = 100000
+
+// runAs runs this program as a process with these attributes, and with a variable that says what it
+// is to do, and to what.
+func runAs(t *testing.T, variable, path string, as *syscall.SysProcAttr) (string, error) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), escapeVariable+"="+file)
+	cmd.Env = append(os.Environ(), variable+"="+path)
 	cmd.SysProcAttr = as
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// inUserNamespace is root as a pod with hostUsers: false has it.
+func inUserNamespace() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: tenant, Size: 65536}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: tenant, Size: 65536}},
+		Credential:  &syscall.Credential{NoSetGroups: true},
+	}
+}
+
+// escapeAs tries to give a file the project 0, which has no limits.
+func escapeAs(t *testing.T, file string, as *syscall.SysProcAttr) (string, error) {
+	t.Helper()
+	return runAs(t, escapeVariable, file, as)
 }
 
 // TestDirectoryEscape has why only pods that are trusted get directory volumes: in the node's own user
@@ -56,7 +75,6 @@ func TestDirectoryEscape(t *testing.T) {
 	s := directorySpec("data", 64*volume.MiB)
 	dir := m.mount(s, "pod")
 	m.shell("chmod 711 /tmp %[1]s %[1]s/.. %[1]s/../.. %[1]s/../../.. ; chmod 755 /node.test || true; chmod 777 %[1]s", dir)
-	const tenant = 100000
 	file := func(i int) string { return fmt.Sprintf("%s/file-%d", dir, i) }
 	write := func(i int) {
 		t.Helper()
@@ -66,12 +84,7 @@ func TestDirectoryEscape(t *testing.T) {
 		require.NoError(t, errors.Join(f.Chown(tenant, tenant), f.Close()))
 	}
 	write(0)
-	out, err := escapeAs(t, file(0), &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{HostID: tenant, Size: 65536}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: tenant, Size: 65536}},
-		Credential:  &syscall.Credential{NoSetGroups: true},
-	})
+	out, err := escapeAs(t, file(0), inUserNamespace())
 	require.Error(t, err, "root in a user namespace has changed the project of his file")
 	require.Contains(t, out, "invalid argument")
 

@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(escapeVariable); file != "" {
 		os.Exit(escape(file))
 	}
+	if dir := os.Getenv(aclsVariable); dir != "" {
+		os.Exit(setACLs(dir))
+	}
 	disks := testDisks()
 	if len(disks) < 5 {
 		fmt.Println("FLEXLVM_TEST_DISKS must name five disks that may be wiped; run `make test-vm`")
