@@ -31,9 +31,12 @@ const (
 // file that goes.
 func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) error {
 	prefix := b.source.ListPrefix()
-	found, all, err := b.listPage(ctx, prefix)
-	if err == nil && !all {
-		found, err = b.listLarge(ctx, prefix, foldersOf(prefix, found))
+	found, more, err := b.listBelow(ctx, prefix, func(first []store.Object) bool {
+		folders := foldersOf(prefix, first)
+		return !b.opaque && folders > 0 && folders <= page/worthARequest
+	})
+	if err == nil && more {
+		found, err = b.listByFolder(ctx, prefix)
 	}
 	if err == nil && len(found) == 0 && b.source.OrObject && b.source.Object() != "" {
 		found, err = b.orObject(ctx)
@@ -58,24 +61,22 @@ func (b *Bucket) orObject(ctx context.Context) ([]store.Object, error) {
 	return []store.Object{o}, err
 }
 
-// listLarge lists all below a prefix, whose first page was of so many folders.
-func (b *Bucket) listLarge(ctx context.Context, prefix string, seen int) ([]store.Object, error) {
-	if b.opaque || seen == 0 || seen > page/worthARequest {
-		return b.listBelow(ctx, prefix)
-	}
+// listByFolder lists all below a prefix, its folders side by side.
+func (b *Bucket) listByFolder(ctx context.Context, prefix string) ([]store.Object, error) {
 	objects, folders, err := b.level(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	if len(folders) < 2 {
-		return b.listBelow(ctx, prefix)
+		all, _, err := b.listBelow(ctx, prefix, nil)
+		return all, err
 	}
 	found := make([][]store.Object, len(folders))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(foldersAtOnce)
 	for i, folder := range folders {
 		group.Go(func() (err error) {
-			found[i], err = b.listBelow(ctx, folder)
+			found[i], _, err = b.listBelow(ctx, folder, nil)
 			return err
 		})
 	}
@@ -117,25 +118,18 @@ func (b *Bucket) level(ctx context.Context, prefix string) (objects []store.Obje
 	return objects, slices.Compact(folders), err
 }
 
-// listPage lists what the first answer has of all below a prefix, and reports whether there
-// is no more.
-func (b *Bucket) listPage(ctx context.Context, prefix string) (found []store.Object, all bool, err error) {
-	err = b.again(ctx, func(ctx context.Context) error {
-		found = nil
-		err := b.iterate(onlyFirstPage(ctx), b.below(prefix, ""), func(o store.Object) bool {
-			found = append(found, o)
-			return true
+// listBelow lists all below a prefix. If there are more objects than the first answer holds,
+// and enough says of those that they are enough for now, it returns only them, and that there
+// are more. enough may be nil.
+func (b *Bucket) listBelow(ctx context.Context, prefix string, enough func(first []store.Object) bool) (found []store.Object, more bool, err error) {
+	if enough != nil {
+		ctx = beforeNextPage(ctx, func() bool {
+			if enough != nil {
+				more, enough = enough(found), nil // it is asked once
+			}
+			return !more
 		})
-		if all = err == nil; errors.Is(err, errNextPage) {
-			return nil
-		}
-		return err
-	})
-	return found, all, err
-}
-
-// listBelow lists all below a prefix.
-func (b *Bucket) listBelow(ctx context.Context, prefix string) (found []store.Object, err error) {
+	}
 	after := ""
 	err = b.again(ctx, func(ctx context.Context) error {
 		return b.iterate(ctx, b.below(prefix, after), func(o store.Object) bool {
@@ -143,7 +137,7 @@ func (b *Bucket) listBelow(ctx context.Context, prefix string) (found []store.Ob
 			return true
 		})
 	})
-	return found, err
+	return found, more, err
 }
 
 // below asks for all below a prefix, from behind a key on.

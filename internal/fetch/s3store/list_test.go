@@ -22,32 +22,34 @@ func TestFoldersOf(t *testing.T) {
 	require.Zero(t, foldersOf("a/long/prefix/", []store.Object{{Key: "a"}, {Key: ""}}))
 }
 
-// What the first page holds whole is listed once, whatever its length; all that has more
-// pages is listed anew, folder by folder where that is worth it.
+// Each page is asked for once, unless the folders of the first one are worth requests of their own.
 func TestListPages(t *testing.T) {
 	for name, test := range map[string]struct {
-		keys, page int
-		kind       string
-		requests   []string // prefixes, with the mark of each page but the first
+		keys, page   int
+		kind, prefix string
+		fails        int      // which request fails, from 1 on
+		requests     []string // prefixes, with the mark of each page but the first
 	}{
 		"one full page":      {keys: 1000, page: 1000, kind: store.KindS3, requests: []string{"|"}},
 		"a page of its own":  {keys: 3, page: 7, kind: store.KindS3, requests: []string{"|"}},
 		"folders":            {keys: 1200, page: 1000, kind: store.KindS3, requests: []string{"|", "|/", "0/|", "1/|", "2/|"}},
 		"first version":      {keys: 5, page: 5, kind: store.KindPachyderm, requests: []string{"|"}},
-		"pages of that":      {keys: 5, page: 3, kind: store.KindPachyderm, requests: []string{"|", "|", "|0/00002"}},
+		"pages of that":      {keys: 5, page: 2, kind: store.KindPachyderm, requests: []string{"|", "|0/00001", "|0/00003"}},
+		"no folders":         {keys: 5, page: 2, kind: store.KindS3, prefix: "0/", requests: []string{"0/|", "0/|0/00001", "0/|0/00003"}},
+		"a page that fails":  {keys: 5, page: 2, kind: store.KindS3, prefix: "0/", fails: 2, requests: []string{"0/|", "0/|0/00001", "0/|0/00001", "0/|0/00003"}},
 		"a short first page": {keys: 5, page: 3, kind: store.KindS3, requests: []string{"|", "|/", "|", "|0/00002"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("AWS_ACCESS_KEY_ID", "key")
 			t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 			t.Setenv("PACH_TOKEN", "token")
-			l := &listing{page: test.page}
+			l := &listing{page: test.page, fails: test.fails}
 			for i := range test.keys {
 				l.keys = append(l.keys, fmt.Sprintf("%d/%05d", i/500, i))
 			}
 			server := httptest.NewServer(l)
 			defer server.Close()
-			b, err := New(store.Source{Kind: test.kind, Bucket: "bucket"}, Config{Endpoint: server.URL, Region: "us-east-1", Attempts: 3})
+			b, err := New(store.Source{Kind: test.kind, Bucket: "bucket", Key: test.prefix}, Config{Endpoint: server.URL, Region: "us-east-1", Attempts: 3})
 			require.NoError(t, err)
 			var found []string
 			require.NoError(t, b.List(t.Context(), func(o store.Object) error { found = append(found, o.Key); return nil }))
@@ -59,8 +61,9 @@ func TestListPages(t *testing.T) {
 
 // listing answers with the keys of a bucket, page by page.
 type listing struct {
-	keys []string // sorted
-	page int
+	keys  []string // sorted
+	page  int
+	fails int // which request fails, from 1 on
 
 	mu       sync.Mutex
 	requests []string
@@ -68,10 +71,15 @@ type listing struct {
 
 func (l *listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	prefix, delimiter, mark := query.Get("prefix"), query.Get("delimiter"), query.Get("continuation-token")+query.Get("marker")
+	prefix, delimiter, mark := query.Get("prefix"), query.Get("delimiter"), max(query.Get("continuation-token"), query.Get("marker"), query.Get("start-after"))
 	l.mu.Lock()
 	l.requests = append(l.requests, prefix+"|"+delimiter+mark)
+	failed := len(l.requests) == l.fails
 	l.mu.Unlock()
+	if failed {
+		http.Error(w, "later", http.StatusServiceUnavailable)
+		return
+	}
 	var contents, folders []string
 	last, more := "", false
 	for _, key := range l.keys {

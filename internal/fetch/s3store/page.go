@@ -2,30 +2,32 @@ package s3store
 
 import (
 	"context"
-	"errors"
+	"io"
 	"net/http"
+	"strings"
 )
 
-// errNextPage: a listing has more than its first answer holds.
-var errNextPage = errors.New("the listing has another page")
+type nextPage struct{}
 
-type firstPage struct{}
-
-// onlyFirstPage lets a listing fail with errNextPage where it would ask for its second page:
+// beforeNextPage lets a listing end where it would ask for its next page and wanted says no:
 // minio's client keeps to itself whether an answer held all.
-func onlyFirstPage(ctx context.Context) context.Context {
-	return context.WithValue(ctx, firstPage{}, true)
+func beforeNextPage(ctx context.Context, wanted func() bool) context.Context {
+	return context.WithValue(ctx, nextPage{}, wanted)
 }
 
-// paged sends what minio's client asks for, but for pages that nobody wants.
+// paged sends what minio's client asks for, but answers for pages that nobody wants that they
+// are empty: the client would try again after an error.
 type paged struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (p paged) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Context().Value(firstPage{}) != nil {
-		if query := r.URL.Query(); query.Get("continuation-token") != "" || query.Get("marker") != "" {
-			return nil, errNextPage
-		}
+	wanted, asked := r.Context().Value(nextPage{}).(func() bool)
+	if query := r.URL.Query(); asked && (query.Has("continuation-token") || query.Has("marker")) && !wanted() {
+		const empty = "<ListBucketResult></ListBucketResult>"
+		return &http.Response{
+			Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{}, Body: io.NopCloser(strings.NewReader(empty)), ContentLength: int64(len(empty)), Request: r,
+		}, nil
 	}
 	return p.RoundTripper.RoundTrip(r)
 }
