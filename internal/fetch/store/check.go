@@ -150,49 +150,6 @@ func (c Check) Verify(sum []byte) error {
 	return nil
 }
 
-// SumOf is the checksum of one span.
-type SumOf struct {
-	Span
-	Sum []byte
-}
-
-// Combine verifies a whole from the checksums of its spans, which must be in
-// order and without gaps.
-func (c Check) Combine(sums []SumOf) error {
-	whole, err := c.Combined(sums)
-	if err != nil {
-		return err
-	}
-	return c.Verify(whole)
-}
-
-// Combined returns the checksum of a whole from those of its spans, see Combine.
-func (c Check) Combined(sums []SumOf) ([]byte, error) {
-	t := types[c.Kind]
-	if len(sums) == 0 {
-		return t.Hasher().Sum(nil), nil
-	}
-	parts := make([]minio.ObjectPart, len(sums))
-	for i, s := range sums {
-		part := minio.ObjectPart{PartNumber: i + 1, Size: s.Length}
-		encoded := Encode(s.Sum)
-		switch c.Kind {
-		case CheckCRC64:
-			part.ChecksumCRC64NVME = encoded
-		case checkCRC32C:
-			part.ChecksumCRC32C = encoded
-		case checkCRC32:
-			part.ChecksumCRC32 = encoded
-		}
-		parts[i] = part
-	}
-	whole, err := t.FullObjectChecksum(parts)
-	if err != nil {
-		return nil, fmt.Errorf("combine %s of %d ranges: %w", c.Kind, len(sums), err)
-	}
-	return whole.Raw(), nil
-}
-
 // Encode encodes a checksum as S3 does.
 func Encode(sum []byte) string { return base64.StdEncoding.EncodeToString(sum) }
 

@@ -39,24 +39,6 @@ func TestChooseCheck(t *testing.T) {
 	}
 }
 
-func TestCombineIsTheSumOfTheWhole(t *testing.T) {
-	data := storetest.RandomBytes(1, 3_000_001)
-	for _, kind := range []string{CheckCRC64, checkCRC32C, checkCRC32} {
-		h := types[kind].Hasher()
-		h.Write(data)
-		c := Check{Kind: kind, Want: Encode(h.Sum(nil))}
-		var sums []SumOf
-		for _, part := range []Span{{0, 1}, {1, 999_999}, {1_000_000, 2_000_001}} {
-			h := types[kind].Hasher()
-			h.Write(data[part.Offset:part.End()])
-			sums = append(sums, SumOf{part, h.Sum(nil)})
-		}
-		require.NoError(t, c.Combine(sums), kind)
-		sums[1].Sum[0] ^= 1
-		require.ErrorIs(t, c.Combine(sums), ErrChecksum, kind)
-	}
-}
-
 // inParts tells of parts of these sizes, or fails.
 func inParts(err error, sizes ...int64) AskParts {
 	return func(context.Context, int) ([]int64, error) { return sizes, err }
