@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,7 +88,10 @@ type door struct {
 	ended chan error
 	stop  context.CancelFunc
 	log   lockedBuffer
+	ahead atomic.Int64 // how far the driver's clock is ahead, in nanoseconds
 }
+
+func (d *door) now() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) }
 
 // A lockedBuffer is written to by one goroutine and read by another.
 type lockedBuffer struct {
@@ -120,7 +124,7 @@ func openAt(t *testing.T, socket string) *door {
 	log.SetLevel(logrus.TraceLevel)
 	log.SetOutput(&d.log)
 	go func() {
-		d.ended <- Serve(ctx, Config{Socket: socket, Node: "node-1", Version: "v9", Log: log}, d.engine)
+		d.ended <- Serve(ctx, Config{Socket: socket, Node: "node-1", Version: "v9", Log: log, Now: d.now}, d.engine)
 	}()
 	t.Cleanup(cancel)
 	require.Eventually(t, func() bool { _, err := os.Lstat(socket); return err == nil }, 5*time.Second, time.Millisecond)

@@ -22,17 +22,24 @@ const (
 	reasonPoolUnfit     = "PoolUnfit"
 )
 
-// NodeGetVolumeHealth tells what LVM knows of a volume. It runs LVM's report.
+// NodeGetVolumeHealth tells what LVM knows of a volume, or knew at most inventoryLife ago.
 func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	h, err := parseHandle(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	in, err := s.engine.Inventory(ctx)
+	asked := s.now()
+	in, err := s.inventories.since(ctx, asked.Add(-inventoryLife))
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == h.group && v.Name == h.name })
+	i := h.in(in)
+	if i < 0 { // it may be younger
+		if in, err = s.inventories.since(ctx, asked); err != nil {
+			return nil, err
+		}
+		i = h.in(in)
+	}
 	if i < 0 {
 		return nil, notSeen(in, h)
 	}
@@ -57,6 +64,11 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: out}, nil
 }
 
+// in returns the place of the handle's volume in an inventory; negative if it is not there.
+func (h handle) in(in inventory.Inventory) int {
+	return slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == h.group && v.Name == h.name })
+}
+
 // notSeen is the error for a volume that is not in the inventory.
 func notSeen(in inventory.Inventory, h handle) error {
 	for _, p := range in.Pools {
@@ -67,12 +79,12 @@ func notSeen(in inventory.Inventory, h handle) error {
 	return status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)
 }
 
-// NodeGetStorageHealth tells what is wrong with the node's pools.
+// NodeGetStorageHealth tells what is wrong with the node's pools, or was at most inventoryLife ago.
 func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if len(r.GetSecrets()) > 0 {
 		return nil, &volume.FieldError{Field: "secrets", Reason: "are not accepted"}
 	}
-	in, err := s.engine.Inventory(ctx)
+	in, err := s.inventories.since(ctx, s.now().Add(-inventoryLife))
 	if err != nil {
 		return nil, err
 	}

@@ -86,11 +86,13 @@ func TestHealth(t *testing.T) {
 	_, err = d.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: "flexlvm/none"})
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	require.ErrorContains(t, err, "it is damaged")
+	d.ahead.Add(int64(inventoryLife + 1))
 	storage, err = d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
 	require.NoError(t, err)
 	require.Equal(t, "PoolUnfit", storage.GetBackendHealth()[2].GetReason())
 
 	d.engine.do = func(context.Context) error { return errors.New("LVM is away") }
+	d.ahead.Add(int64(inventoryLife + 1))
 	_, err = d.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})
 	require.Equal(t, codes.Internal, status.Code(err), "what is not known is not well")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -30,8 +31,10 @@ type Engine interface {
 // A service answers the calls of CSI's node service.
 type service struct {
 	csi.UnimplementedNodeServer
-	engine Engine
-	node   string // its name
+	engine      Engine
+	node        string // its name
+	inventories *inventories
+	now         func() time.Time
 }
 
 func (s *service) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {

@@ -26,6 +26,7 @@ type Config struct {
 	Node    string // the node's name
 	Version string
 	Log     logrus.FieldLogger
+	Now     func() time.Time // nil: the clock
 }
 
 // Serve serves the calls of kubelet on the socket until ctx ends, or kubelet refuses the
@@ -36,6 +37,9 @@ type Config struct {
 func Serve(ctx context.Context, cfg Config, engine Engine) error {
 	if cfg.Socket == "" {
 		cfg.Socket = DefaultSocket
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	listener, err := listen(ctx, cfg.Socket)
 	if err != nil {
@@ -77,7 +81,9 @@ func newServer(cfg Config, engine Engine, refused chan<- error) *grpc.Server {
 	common := &calls{log: cfg.Log, busy: map[string]bool{}}
 	server := grpc.NewServer(grpc.UnaryInterceptor(common.intercept))
 	csi.RegisterIdentityServer(server, &identity{version: cfg.Version})
-	csi.RegisterNodeServer(server, &service{engine: engine, node: cfg.Node})
+	csi.RegisterNodeServer(server, &service{
+		engine: engine, node: cfg.Node, inventories: newInventories(engine, cfg.Now), now: cfg.Now,
+	})
 	registerapi.RegisterRegistrationServer(server, &registration{endpoint: cfg.Socket, status: func(s *registerapi.RegistrationStatus) {
 		if s.GetPluginRegistered() {
 			cfg.Log.Info("kubelet has registered the CSI driver")
