@@ -80,6 +80,7 @@ func goodTools() script {
 		"lvs --version": lvm, "lvcreate --version": lvm, "vgcreate --version": lvm,
 		"mkfs.xfs -V": "mkfs.xfs version 6.1.0\n", "xfs_db -V": "xfs_db version 6.1.0\n", "wipefs --version": "wipefs from util-linux 2.38.1\n",
 		"blkid --version": "blkid from util-linux 2.38.1  (libblkid 2.38.1, 04-Aug-2022)\n",
+		"lvmconfig --type full activation/snapshot_autoextend_threshold": "snapshot_autoextend_threshold=100\n",
 	}
 }
 
@@ -319,6 +320,24 @@ func TestDevicesFile(t *testing.T) {
 			require.Len(t, got, 1)
 			require.Equal(t, c.level, got[0].Level)
 			require.Contains(t, got[0].Detail, c.says)
+		})
+	}
+}
+
+func TestSnapshots(t *testing.T) {
+	for said, want := range map[string]Finding{
+		"snapshot_autoextend_threshold=100\n": {Level: OK, Detail: "keep the size"},
+		"snapshot_autoextend_threshold=70\n":  {Level: Warn, Detail: "from 70 % on"},
+		"":                                    {Level: Warn, Detail: `reads ""`},
+		"fails":                               {Level: Warn, Detail: "went wrong"},
+	} {
+		t.Run(said, func(t *testing.T) {
+			p := healthy(t)
+			p.host.Tools = script{"lvmconfig": said}
+			got := New(p.cfg, p.host).checkSnapshots(context.Background())
+			require.Len(t, got, 1)
+			require.Equal(t, want.Level, got[0].Level)
+			require.Contains(t, got[0].Detail, want.Detail)
 		})
 	}
 }

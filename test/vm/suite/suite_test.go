@@ -143,13 +143,9 @@ func TestEngine(t *testing.T) {
 		engine("some", "-test.run="+some)
 		return
 	}
-	var before []string
+	before := []string{"Udev"} // which are TestEngineBesideUdev's
 	for _, part := range engineParts {
-		flags := []string{"-test.run=" + part.tests}
-		if before != nil {
-			flags = append(flags, "-test.skip="+strings.Join(before, "|"))
-		}
-		engine(part.name, flags...)
+		engine(part.name, "-test.run="+part.tests, "-test.skip="+strings.Join(before, "|"))
 		before = append(before, part.tests)
 	}
 }
@@ -162,9 +158,9 @@ func TestEngineBesideUdev(t *testing.T) {
 	m := start(t, vm.Config{
 		Udev:  true,
 		Disks: disks(),
-		Files: map[string]string{"/node.test": binary},
+		Files: map[string]string{"/node.test": binary, "/05-flexlvm.rules": "../../../examples/udev/05-flexlvm.rules"},
 	})
-	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestGrowthWaitsForCopyOnWriteSnapshots|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep)$"
+	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestGrowthWaitsForCopyOnWriteSnapshots|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep|TestUdev.*)$"
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 

@@ -1,0 +1,57 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// rulesOfUdev are those that documents give to nodes with raw block volumes. Tests that need a
+// udev run where it is there, and nowhere else.
+const rulesOfUdev = "/05-flexlvm.rules"
+
+// Udev takes a label that a pod writes to its raw block volume for one of the host's, but for the rules
+// that keep it from looking: at the device of the pod, at the logical volume, as it is activated
+// by a boot, and at the loop device that kubelet makes.
+func TestUdevProbesNoBlockVolume(t *testing.T) {
+	const rules, label = "/run/udev/rules.d/05-flexlvm.rules", "/dev/disk/by-label/of-the-host"
+	m := newMachine(t)
+	s := m.rawVolume("pvc-probed", 64*volume.MiB)
+	links := func() string {
+		m.shell("udevadm settle")
+		return m.shell("readlink -f %s || true", label)
+	}
+	published := func() string {
+		target := m.mountRaw(s, "a")
+		defer m.unmount(target)
+		return links()
+	}
+	target := m.mountRaw(s, "a")
+	m.shell("mkfs.ext4 -q -L of-the-host %s", target)
+	m.unmount(target)
+	require.NotEqual(t, label, published(), "what the rules are for")
+
+	given, err := os.ReadFile(rulesOfUdev)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(rules), 0o755))
+	require.NoError(t, os.WriteFile(rules, given, 0o644))
+	t.Cleanup(func() { m.shell("rm %s && udevadm control --reload", rules) })
+	m.shell("udevadm control --reload")
+	require.Equal(t, label, published(), "a link that leads nowhere is its own end")
+	m.shell("lvchange -ay %s/%s", group, s.Name)
+	require.Equal(t, label, links())
+	m.shell("lvchange -an %s/%s", group, s.Name)
+
+	target = m.mountRaw(s, "a")
+	of := "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-probed/uid"
+	m.shell("mkdir -p $(dirname %s) && cp -a %s %[1]s", of, target)
+	loop := m.shell("losetup -f --show %s", of)
+	t.Cleanup(func() { m.shell("losetup -d %s; rm %s", loop, of) })
+	require.Equal(t, label, links())
+}
