@@ -23,6 +23,10 @@ const (
 
 var mountOptions = []MountOption{NoAtime, Relatime, StrictAtime, NoDirAtime, NoDev, NoExec, NoSUID}
 
+// writable is a mount option that changes nothing and is not returned: what is not to be
+// written is mounted read-only by a pod's readOnly, whatever the option.
+const writable = "rw"
+
 // ParseMountOptions parses the mount options of a PersistentVolume or a StorageClass. The
 // error is a *FieldError about field.
 func ParseMountOptions(field string, given []string) ([]MountOption, error) {
@@ -31,6 +35,8 @@ func ParseMountOptions(field string, given []string) ([]MountOption, error) {
 	for _, text := range given {
 		o := MountOption(text)
 		switch {
+		case text == writable:
+			continue
 		case !slices.Contains(mountOptions, o):
 			return nil, invalid(field, text, "is not a mount option that a volume may have; they are %s", mountOptionNames())
 		case slices.Contains(out, o):
@@ -52,5 +58,5 @@ func mountOptionNames() string {
 	for i, o := range mountOptions {
 		names[i] = string(o)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(append(names, writable), ", ")
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestMountOptions(t *testing.T) {
-	got, err := ParseMountOptions("mountOptions", []string{"noatime", "nosuid", "noatime"})
+	got, err := ParseMountOptions("mountOptions", []string{"rw", "noatime", "nosuid", "noatime"})
 	require.NoError(t, err)
 	require.Equal(t, []MountOption{NoAtime, NoSUID}, got)
 	got, err = ParseMountOptions("mountOptions", nil)
@@ -22,6 +22,7 @@ func TestMountOptions(t *testing.T) {
 		// Of the file system, which several mounts share; of the device; of another option.
 		"is not a mount option that a volume may have; they are noatime, relatime,": {"discard"},
 		`mountOptions "noquota"`:             {"noatime", "noquota"},
+		`mountOptions "ro"`:                  {"rw", "ro"},
 		`mountOptions "dev"`:                 {"dev"},
 		`mountOptions "suid"`:                {"suid"},
 		`mountOptions "noatime,suid"`:        {"noatime,suid"},
