@@ -75,7 +75,8 @@ func read(t *testing.T, path ...string) string {
 	return string(content)
 }
 
-// The page has a link to each example, and their classes are taken as they are.
+// The page has a link to each example, and their classes are taken as they are: those of
+// flexlvm, and those of volumes that are there already.
 func TestExamplesForUsersOfOthers(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page := read(t, root, "docs", "from-others.md")
@@ -92,6 +93,12 @@ func TestExamplesForUsersOfOthers(t *testing.T) {
 		for _, document := range strings.Split(read(t, file), "---\n") {
 			var class storagev1.StorageClass
 			if err := yaml.Unmarshal([]byte(document), &class); err != nil || class.Kind != "StorageClass" {
+				continue
+			}
+			require.Equal(t, storagev1.VolumeBindingWaitForFirstConsumer, *class.VolumeBindingMode, file)
+			if filepath.Base(file) == "static-provisioner-config.yaml" {
+				require.Equal(t, "kubernetes.io/no-provisioner", class.Provisioner)
+				require.Empty(t, class.Parameters)
 				continue
 			}
 			require.Equal(t, pv.Provisioner, class.Provisioner, file)

@@ -1,13 +1,10 @@
 package staticconfig
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
@@ -76,21 +73,4 @@ func TestReadRefuses(t *testing.T) {
 		_, err := Read([]byte(text))
 		require.ErrorContains(t, err, says)
 	}
-}
-
-// The manifests with the fields and values of the published examples are all read.
-func TestReadOfTheExamples(t *testing.T) {
-	file := filepath.Join("..", "..", "examples", "from-others", "static-provisioner-config.yaml")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	read := 0
-	for _, document := range strings.Split(string(text), "---\n") {
-		got, err := Read([]byte(document))
-		require.NoError(t, err, document)
-		require.NotEmpty(t, got.Discovery.Spec.Classes)
-		_, err = yaml.Marshal(got.Discovery)
-		require.NoError(t, err)
-		read++
-	}
-	require.Equal(t, 6, read)
 }

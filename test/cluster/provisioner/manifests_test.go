@@ -255,32 +255,3 @@ func (s *space) endStatefulSets(names ...string) {
 		return await.Missing(len(pods.Items) == 0, "%d pods are left", len(pods.Items))
 	})
 }
-
-// testFromOthers applies what docs/from-others.md has for the examples of other systems.
-func (b *bed) testFromOthers(t *testing.T) {
-	s := b.namespace(t, "from-others")
-	folder := filepath.Join(b.source, "examples/from-others")
-	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": roomy, "flexlvm/thinpool": roomy})
-	t.Cleanup(func() { b.reportRoomy(t) })
-	b.kubectl(t, "apply", "--validate=strict", "-n", s.name, "-f", folder)
-	t.Cleanup(func() {
-		_, err := b.cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "-n", s.name, "--ignore-not-found", "--wait=false", "-f", folder)
-		require.NoError(t, err)
-	})
-	// Without that of csilvm.yaml: no node reports two disks here.
-	for claim, want := range map[string]struct{ size, layout, fsType string }{
-		"topolvm": {"1Gi", "linear", "xfs"}, "topolvm-thin": {"10Gi", "thin", "xfs"}, "topolvm-ephemeral-data": {"1Gi", "linear", "xfs"},
-		"lvm-localpv": {"4Gi", "linear", "ext4"}, "local-path": {"128Mi", "linear", "xfs"},
-		"static-claim": {"5Gi", "linear", "xfs"}, "local-static-0": {"1Gi", "linear", "xfs"}, "local-static-1": {"1Gi", "linear", "xfs"},
-		"local-2-static-0": {"1Gi", "linear", "xfs"}, "local-static-together-0": {"1Gi", "linear", "xfs"}, "local-static-together-1": {"1Gi", "linear", "xfs"},
-		"elastic-local": {"1Mi", "linear", "xfs"}, "k8s-csi-lvm": {"10Gi", "linear", "xfs"},
-		"metalk8s": {"1Gi", "linear", "ext4"}, "localflex": {"1Mi", "linear", "xfs"},
-	} {
-		v := s.volumeOf(claim)
-		capacity := v.Spec.Capacity[corev1.ResourceStorage]
-		require.Equal(t, want.size, capacity.String(), claim)
-		require.Equal(t, want.layout, v.Spec.FlexVolume.Options["layout"], claim)
-		require.Equal(t, want.fsType, v.Spec.FlexVolume.FSType, claim)
-	}
-	s.endStatefulSets("static", "static-together")
-}
