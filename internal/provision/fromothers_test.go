@@ -108,3 +108,52 @@ func TestExamplesForUsersOfOthers(t *testing.T) {
 	}
 	require.Equal(t, there, slices.Compact(linked))
 }
+
+// each is what a system has: the parameters, flags, variables, fields and metrics that its
+// documents and sources name, at the version that docs/from-others.md says.
+var each = map[string]string{
+	"TopoLVM": "provisioner topolvm.io/device-class topolvm.io/lvcreate-option-class csi.storage.k8s.io/fstype " +
+		"name volume-group spare-gb default stripe stripe-size lvcreate-options thin-pool.name thin-pool.overprovision-ratio lvcreate-option-classes " +
+		"config socket-name container lvm-command-prefix lvm-path csi-socket lvmd-socket embed-lvmd nodename NODE_NAME metrics-bind-address secure-metrics-server " +
+		"health-probe-bind-address profiling-bind-address cert-dir webhook-addr enable-webhooks leader-election leader-election-id leader-election-namespace " +
+		"leader-election-lease-duration leader-election-renew-deadline leader-election-retry-period skip-node-finalize listen default-divisor divisors " +
+		"topolvm.io/node topolvm.io/pvc topolvm.io/resize-requested-at topolvm.io/last-resizefs-requested-at nodeName size deviceClass volumeID code message currentSize " +
+		"topolvm_volumegroup_available_bytes topolvm_volumegroup_size_bytes topolvm_thinpool_size_bytes topolvm_thinpool_data_percent " +
+		"topolvm_thinpool_metadata_percent topolvm_thinpool_overprovisioned_available",
+	"csilvm": "-volume-group -devices -remove-volume-group -tag -default-fs -default-volume-size -node-id -unix-addr -unix-addr-env -probe-module " +
+		"-lockfile CSILVM_LOCKFILE_PATH -request-limit -statsd-udp-host-env-var -statsd-udp-port-env-var -statsd-format -statsd-max-udp-size mirrors " +
+		"csilvm_uptime csilvm_requests csilvm_volumes csilvm_bytes_total csilvm_bytes_free csilvm_bytes_used csilvm_pvs csilvm_missing_pvs " +
+		"csilvm_unexpected_pvs csilvm_lookup_pv_errs",
+	"Static provisioner for local volumes": "storageClassMap hostDir mountDir blockCleanerCommand volumeMode accessMode fsType namePattern selector " +
+		"nodeLabelsForPV labelsForPV useAlphaAPI useJobForCleaning jobTolerations minResyncPeriod useNodeNameOnly setPVOwnerRef removeNodeNotReadyTaint " +
+		"provisionerNotReadyNodeTaintKey --discovery-period --config-sync-period --listen-address --metrics-path /ready MY_NODE_NAME MY_NAMESPACE " +
+		"JOB_CONTAINER_IMAGE KUBECONFIG --storageclass-names --pvc-deletion-delay --stale-pv-discovery-interval --resync --worker-threads --kubeconfig " +
+		"--kube-api-endpoint allowedTopologies nodeLabels image imagePullPolicy imagePullSecrets podAnnotations podLabels priorityClassName nodeSelector " +
+		"tolerations resources affinity updateStrategy serviceMonitor kubeConfigEnv rbac.create serviceAccount additionalVolumes additionalVolumeMounts " +
+		"initContainers privileged hostPID mountDevVolume enableWindows",
+	"MetalK8s": "nodeName storageClassName template.metadata template.spec lvmLogicalVolume.vgName lvmLogicalVolume.size rawBlockDevice.devicePath " +
+		"sparseLoopDevice.size metalk8s.scality.com/force-lvcreate status.conditions status.job status.deviceName fsType mkfsOptions mountOptions",
+	"localflex": "path affinity directory name monostream.com/path monostream.com/node NODE_NAME $HOME/.kube/config",
+}
+
+// Each thing that a system has is in the left column of a row of its section.
+func TestEachParameterOfOthersHasARow(t *testing.T) {
+	page := read(t, filepath.Join("..", ".."), "docs", "from-others.md")
+	for system, names := range each {
+		_, section, found := strings.Cut(page, "\n## "+system+"\n")
+		require.True(t, found, system)
+		section, _, _ = strings.Cut(section, "\n## ")
+		var left []string
+		for line := range strings.Lines(section) {
+			if cells := strings.Split(line, "|"); len(cells) == 4 {
+				for _, span := range codeSpan.FindAllStringSubmatch(cells[1], -1) {
+					name, _, _ := strings.Cut(span[1], ": ")
+					left = append(left, name)
+				}
+			}
+		}
+		for name := range strings.FieldsSeq(names) {
+			require.Contains(t, left, name, system)
+		}
+	}
+}
