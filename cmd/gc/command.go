@@ -48,6 +48,7 @@ type options struct {
 	deleteRate int64
 	trim       nodeagent.Trimming
 	trimRate   string
+	nfsExports []string
 	logLevel   string
 	logFormat  string
 	hostNS     bool
@@ -68,6 +69,9 @@ It makes the volume groups that VolumeGroups declare for its node, of blank disk
 
 Once a week it trims the volumes in thin pools that are mounted: their pools have back
 what was deleted in them.
+
+Where the node is an NFS server, it holds the volumes of an export to their size that ask
+for it (docs/jobs.md).
 
 It also keeps the limits on IO of the pods that use a volume, as the annotation
 flexlvm.io/io-limits of its PersistentVolume says.
@@ -120,6 +124,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "how often to trim each volume in a thin pool that is mounted; 0 never does")
 	f.BoolVar(&o.trim.Thick, "trim-thick", false, "trim volumes outside of thin pools as well, for the sake of their disk")
 	f.StringVar(&o.trimRate, "trim-rate", "256Mi", "how many bytes to discard in a second on average; 0 is no bound")
+	f.StringSliceVar(&o.nfsExports, "nfs-export", nil, "a directory of this node that an NFS server exports: volumes of classes with enforceSize are held to their size there; may be given several times, and for nodes that do not have it")
 	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
 	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
@@ -175,6 +180,9 @@ func (o options) check() (r rates, err error) {
 	if r.wipe, err = rate("--wipe-rate", o.wipeRate); err != nil {
 		return r, err
 	}
+	if _, err := sizeKeepers(o.nfsExports); err != nil {
+		return r, err
+	}
 	r.trim, err = rate("--trim-rate", o.trimRate)
 	return r, err
 }
@@ -200,6 +208,10 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if err != nil {
 		return err
 	}
+	sizes, err := sizeKeepers(o.nfsExports)
+	if err != nil {
+		return err
+	}
 	config, err := o.config(account)
 	if err != nil {
 		return err
@@ -214,19 +226,9 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		ours = nil // it changes nothing, and may run beside the daemon
 	}
 	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
-	daemon, err := nodeagent.New(nodeagent.Config{
-		Node: o.node, Policy: o.policy, Interval: o.interval, ListUpTo: o.listUpTo, DryRun: o.dryRun,
-		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
-		IOTime:  lvm.IOTime,
-		Groups:  engine,
-		Disks:   discovery.NewMachine(host.Unkillable, int64(rates.wipe), o.deleteRate, lvm.CheckNoUsers), DiscoveredFile: filepath.Join(node.DefaultStateDir, "discovered.json"),
-		Examine: examiner(engine, host, log),
-		Turn:    ours,
-		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
-		Mounts:  mount.Watch,
-		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
-		Trim:    o.trim,
-	}, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
+	agent := o.agent(engine, host, log, rates)
+	agent.Turn, agent.Sizes = ours, sizes
+	daemon, err := nodeagent.New(agent, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
 	}
@@ -247,6 +249,22 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	}
 	logger.Info("flexlvm node daemon has ended")
 	return nil
+}
+
+// agent configures the daemon.
+func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.FieldLogger, rates rates) nodeagent.Config {
+	return nodeagent.Config{
+		Node: o.node, Policy: o.policy, Interval: o.interval, ListUpTo: o.listUpTo, DryRun: o.dryRun,
+		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
+		IOTime:  lvm.IOTime,
+		Groups:  engine,
+		Disks:   discovery.NewMachine(host.Unkillable, int64(rates.wipe), o.deleteRate, lvm.CheckNoUsers), DiscoveredFile: filepath.Join(node.DefaultStateDir, "discovered.json"),
+		Examine: examiner(engine, host, log),
+		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
+		Mounts:  mount.Watch,
+		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
+		Trim:    o.trim,
+	}
 }
 
 // programsOfHost makes the host's programs run in a control group of the host, if it can.

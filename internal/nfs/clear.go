@@ -11,6 +11,8 @@ import (
 	"path"
 	"syscall"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
 // atOnce is how many entries one call of clearSome removes at most.
@@ -26,7 +28,7 @@ const atOnce = 1000
 // in a directory within is moved up, under a name that he cannot have guessed, and
 // has its turn later. A tenant's pod that still runs can make work, but no harm.
 func clearSome(ctx context.Context, root *os.Root, name string) (empty bool, err error) {
-	if err := checkOwn(root, name); err != nil {
+	if err := nfsmark.CheckOwn(root, name); err != nil {
 		return false, err
 	}
 	top, err := enter(root, name)
@@ -89,7 +91,7 @@ func (c *clearing) remove(ctx context.Context, e fs.DirEntry) error {
 // flatten empties a directory of the top as far as the count allows, and removes
 // it if it got that far.
 func (c *clearing) flatten(ctx context.Context, name string) (err error) {
-	if err := checkOwn(c.top, name); err != nil {
+	if err := nfsmark.CheckOwn(c.top, name); err != nil {
 		return err
 	}
 	dir, err := enter(c.top, name)

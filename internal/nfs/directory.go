@@ -7,17 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
-
-// A foreignError says that something in the export is not what this provisioner
-// made. It is touched no further; a person has to look.
-type foreignError struct {
-	name, what string
-}
-
-func (e *foreignError) Error() string {
-	return fmt.Sprintf("%q %s; nothing is changed: look at it on the server", e.name, e.what)
-}
 
 // makeDirectory makes the directory of a new volume. It may be killed at any
 // instant, and goes on from there when it is called again: the mark comes first,
@@ -25,16 +17,16 @@ func (e *foreignError) Error() string {
 // ours.
 func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, claim string) error {
 	marked, err := readMark(root, p)
-	if err != nil && !errors.Is(err, errNoMarks) {
+	if err != nil && !errors.Is(err, nfsmark.ErrNone) {
 		return err
 	}
 	if !marked {
 		if _, err := root.Lstat(p.name); err == nil {
-			return &foreignError{p.name, "is there already and was not made for this claim"}
+			return &nfsmark.ForeignError{Name: p.name, What: "is there already and was not made for this claim"}
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := writeMark(root, p, claim); err != nil {
+		if err := p.mark(claim).Write(root); err != nil {
 			return err
 		}
 	}
@@ -45,7 +37,7 @@ func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, c
 	if err := root.Mkdir(p.name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := checkOwn(root, p.name); err != nil {
+	if err := nfsmark.CheckOwn(root, p.name); err != nil {
 		return err
 	}
 	if access.Group >= 0 {
@@ -66,28 +58,6 @@ func setMode(root *os.Root, name string, mode fs.FileMode) error {
 	}
 	return errors.Join(dir.Chmod(mode), dir.Close())
 }
-
-// checkOwn requires a directory, and of the export itself: neither a link nor a
-// file system that is mounted there.
-func checkOwn(root *os.Root, name string) error {
-	info, err := root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return &foreignError{name, fmt.Sprintf("is not a directory (%s)", info.Mode())}
-	}
-	top, err := root.Stat(".")
-	if err != nil {
-		return err
-	}
-	if device(info) != device(top) {
-		return &foreignError{name, "lies on another file system than the export"}
-	}
-	return nil
-}
-
-func device(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Dev }
 
 // present reports whether there is anything of that name, a link as well.
 func present(root *os.Root, name string) (bool, error) {
@@ -131,16 +101,16 @@ func find(root *os.Root, p place) (finding, error) {
 			continue // archived and unmarked: that was done long ago
 		}
 		if !marked {
-			return "", &foreignError{candidate.name, "has no mark in " + marks + " that this provisioner made it for " + p.volume}
+			return "", &nfsmark.ForeignError{Name: candidate.name, What: "has no mark in " + nfsmark.Dir + " that this provisioner made it for " + p.volume}
 		}
-		if err := checkOwn(root, candidate.name); err != nil {
+		if err := nfsmark.CheckOwn(root, candidate.name); err != nil {
 			return "", err
 		}
 		found = append(found, candidate.as)
 	}
 	switch {
 	case len(found) > 1:
-		return "", &foreignError{p.name, fmt.Sprintf("is there more than once: %s and %s", found[0], found[1])}
+		return "", &nfsmark.ForeignError{Name: p.name, What: fmt.Sprintf("is there more than once: %s and %s", found[0], found[1])}
 	case len(found) == 1:
 		return found[0], nil
 	case marked:
@@ -166,7 +136,7 @@ func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 			return "", err
 		}
 	}
-	return found, removeMark(root, p)
+	return found, nfsmark.Remove(root, p.volume)
 }
 
 // remove renames the directory of a volume so that nobody takes it for a volume any
@@ -182,7 +152,7 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 	}
 	switch found {
 	case archived:
-		return "", false, &foreignError{archivedPrefix + p.name, "is kept for a person, and was to be removed"}
+		return "", false, &nfsmark.ForeignError{Name: archivedPrefix + p.name, What: "is kept for a person, and was to be removed"}
 	case inPlace:
 		if err := root.Rename(p.name, doomedPrefix+p.name); err != nil {
 			return "", false, err
@@ -192,11 +162,11 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 			return "", false, err
 		}
 	case missing, finished:
-		return found, false, removeMark(root, p)
+		return found, false, nfsmark.Remove(root, p.volume)
 	}
 	empty, err := clearSome(ctx, root, doomedPrefix+p.name)
 	if err != nil || !empty {
 		return found, err == nil, err
 	}
-	return found, false, removeMark(root, p)
+	return found, false, nfsmark.Remove(root, p.volume)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
 // bait is what lies beside a volume's directory and must never be touched.
@@ -73,7 +75,7 @@ func (b *bait) names() (out []string) {
 	entries, err := os.ReadDir(b.dir)
 	require.NoError(b.t, err)
 	for _, e := range entries {
-		if e.Name() != "other" && e.Name() != "archived-other" && e.Name() != marks {
+		if e.Name() != "other" && e.Name() != "archived-other" && e.Name() != nfsmark.Dir {
 			out = append(out, e.Name())
 		}
 	}
@@ -81,7 +83,7 @@ func (b *bait) names() (out []string) {
 }
 
 func (b *bait) marked() bool {
-	_, err := os.Lstat(b.path(marks, pvName))
+	_, err := os.Lstat(b.path(nfsmark.Dir, pvName))
 	return err == nil
 }
 
@@ -113,10 +115,10 @@ func TestMakeDirectory(t *testing.T) {
 	info, err := os.Stat(b.path(here.name))
 	require.NoError(t, err)
 	require.Equal(t, "dgrwxrwx---", info.Mode().String())
-	content, err := os.ReadFile(b.path(marks, pvName))
+	content, err := os.ReadFile(b.path(nfsmark.Dir, pvName))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"directory":"`+here.name+`","persistentVolume":"`+pvName+`","claim":"team/data"}`, string(content))
-	info, err = os.Stat(b.path(marks))
+	info, err = os.Stat(b.path(nfsmark.Dir))
 	require.NoError(t, err)
 	require.Equal(t, "drwx------", info.Mode().String())
 }
@@ -134,11 +136,11 @@ func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 			b := newBait(t)
 			require.NoError(t, plant(b.path(here.name)))
 			err := makeDirectory(t.Context(), b.root, here, everybody, "team/data")
-			var foreign *foreignError
+			var foreign *nfsmark.ForeignError
 			require.ErrorAs(t, err, &foreign)
 			require.False(t, b.marked())
 			// Also where it was planted after the mark was made.
-			require.NoError(t, writeMark(b.root, here, "team/data"))
+			require.NoError(t, here.mark("team/data").Write(b.root))
 			if name != "directory" {
 				require.ErrorAs(t, makeDirectory(t.Context(), b.root, here, everybody, "team/data"), &foreign)
 				_, _, err = remove(t.Context(), b.root, here)
@@ -152,8 +154,8 @@ func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 
 func TestMakeDirectoryAfterAKill(t *testing.T) {
 	b := newBait(t)
-	require.NoError(t, os.Mkdir(b.path(marks), 0o700))
-	require.NoError(t, os.WriteFile(b.path(marks, "."+pvName), []byte(`{"dire`), 0o600)) // killed in the mark
+	require.NoError(t, os.Mkdir(b.path(nfsmark.Dir), 0o700))
+	require.NoError(t, os.WriteFile(b.path(nfsmark.Dir, "."+pvName), []byte(`{"dire`), 0o600)) // killed in the mark
 	b.make()
 	require.NoError(t, os.Chmod(b.path(here.name), 0o700)) // killed before the mode
 	b.make()
@@ -208,7 +210,7 @@ func TestArchiveOfWhatIsBeingRemoved(t *testing.T) {
 	_, _, err = remove(t.Context(), b.root, here)
 	require.NoError(t, err)
 	require.Equal(t, []string{"archived-" + here.name}, b.names(), "what is archived is never removed")
-	require.NoError(t, writeMark(b.root, here, "team/data"))
+	require.NoError(t, here.mark("team/data").Write(b.root))
 	_, _, err = remove(t.Context(), b.root, here)
 	require.ErrorContains(t, err, "is kept for a person")
 }
@@ -317,15 +319,15 @@ func TestFindRefusesWhatIsNotOurs(t *testing.T) {
 		spoil func(b *bait) error
 		want  string
 	}{
-		"no mark":  {func(b *bait) error { return os.Remove(b.path(marks, pvName)) }, "has no mark"},
-		"no marks": {func(b *bait) error { return os.RemoveAll(b.path(marks)) }, "not known for an export"},
+		"no mark":  {func(b *bait) error { return os.Remove(b.path(nfsmark.Dir, pvName)) }, "has no mark"},
+		"no marks": {func(b *bait) error { return os.RemoveAll(b.path(nfsmark.Dir)) }, "not known for an export"},
 		"marks are a link": {func(b *bait) error {
-			return errors.Join(os.RemoveAll(b.path(marks)), os.Symlink("other", b.path(marks)))
+			return errors.Join(os.RemoveAll(b.path(nfsmark.Dir)), os.Symlink("other", b.path(nfsmark.Dir)))
 		}, "is not a directory"},
 		"another's mark": {func(b *bait) error {
-			return os.WriteFile(b.path(marks, pvName), []byte(`{"directory":"other","persistentVolume":"`+pvName+`"}`), 0o600)
+			return os.WriteFile(b.path(nfsmark.Dir, pvName), []byte(`{"directory":"other","persistentVolume":"`+pvName+`"}`), 0o600)
 		}, `is the mark of directory "other"`},
-		"a mark that makes no sense": {func(b *bait) error { return os.WriteFile(b.path(marks, pvName), []byte("{"), 0o600) }, "read mark"},
+		"a mark that makes no sense": {func(b *bait) error { return os.WriteFile(b.path(nfsmark.Dir, pvName), []byte("{"), 0o600) }, "read mark"},
 		"a link in its place": {func(b *bait) error {
 			return errors.Join(os.Remove(b.path(here.name)), os.Symlink("other", b.path(here.name)))
 		}, "is not a directory"},

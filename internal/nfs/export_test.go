@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -58,7 +59,7 @@ func TestDirectoryName(t *testing.T) {
 	name, err := DirectoryName("team-a", "job-1.data", pvName)
 	require.NoError(t, err)
 	require.Equal(t, "team-a-job-1.data-"+pvName, name)
-	require.NoError(t, checkDirectory(name, pvName))
+	require.NoError(t, nfsmark.CheckDirectory("spec.nfs.path", name, pvName))
 
 	namespace, claim := strings.Repeat("n", 63), strings.Repeat("c", 134)+"."+strings.Repeat("d", 118)
 	name, err = DirectoryName(namespace, claim, pvName)
@@ -66,7 +67,7 @@ func TestDirectoryName(t *testing.T) {
 	require.LessOrEqual(t, len(archivedPrefix+name), 255)
 	require.LessOrEqual(t, len(doomedPrefix+name), 255)
 	require.Equal(t, namespace+"-"+strings.Repeat("c", 134)+"-"+pvName, name, "cut at a dot")
-	require.NoError(t, checkDirectory(name, pvName))
+	require.NoError(t, nfsmark.CheckDirectory("spec.nfs.path", name, pvName))
 
 	for _, bad := range [][3]string{
 		{"", "c", pvName}, {"..", "c", pvName}, {"a/b", "c", pvName}, {"a.b", "c", pvName}, {"N", "c", pvName},
@@ -142,10 +143,15 @@ func TestParameters(t *testing.T) {
 	require.Equal(t, Remove, got.OnDelete)
 	require.Equal(t, "dgrwxrwx---", (got.Access.Mode | 1<<31).String())
 	require.Equal(t, 5000, got.Access.Group)
+	for given, want := range map[string]bool{"true": true, "false": false} {
+		got, err = all.parseParameters(map[string]string{"server": "nfs.example.org", "path": "/srv", "enforceSize": given})
+		require.NoError(t, err)
+		require.Equal(t, want, got.EnforceSize)
+	}
 
 	for want, given := range map[string]map[string]string{
-		`unknown parameter "archiveOnDelete"; the known ones are server, path, onDelete, mode, gid`:  {"server": "nfs.example.org", "path": "/srv", "archiveOnDelete": "x"},
-		"server: is required; this provisioner has the exports nfs.example.org:/srv, [fd00::1]:/srv": {"path": "/srv"},
+		`unknown parameter "archiveOnDelete"; the known ones are server, path, onDelete, mode, gid, enforceSize`: {"server": "nfs.example.org", "path": "/srv", "archiveOnDelete": "x"},
+		"server: is required; this provisioner has the exports nfs.example.org:/srv, [fd00::1]:/srv":             {"path": "/srv"},
 		"path: is required": {"server": "nfs.example.org"},
 		"other:/srv\": is no export of this provisioner, which has nfs.example.org:/srv": {"server": "other", "path": "/srv"},
 		"write /srv":                 {"server": "nfs.example.org", "path": "/srv/"},
@@ -155,6 +161,7 @@ func TestParameters(t *testing.T) {
 		"mode \"0077\"":              {"server": "nfs.example.org", "path": "/srv", "mode": "0077"},
 		"gid \"-1\"":                 {"server": "nfs.example.org", "path": "/srv", "gid": "-1"},
 		"gid \"wheel\"":              {"server": "nfs.example.org", "path": "/srv", "gid": "wheel"},
+		"enforceSize \"yes\"":        {"server": "nfs.example.org", "path": "/srv", "enforceSize": "yes"},
 		"is neither a host name nor": {"server": "a b", "path": "/srv"},
 	} {
 		_, err := all.parseParameters(given)

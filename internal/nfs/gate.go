@@ -111,6 +111,8 @@ func (g *gate) explain(err error) error {
 		advice = "the server exports another directory than it did; restart the provisioner's pod so that it is mounted anew"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		advice = "the server has no room; make some"
+	case errors.Is(err, syscall.EXDEV):
+		advice = "the exported directory itself has a project (xfs_quota), so XFS renames nothing of another into it; export one that has none"
 	default:
 		return fmt.Errorf("export %s: %w", g.export, err)
 	}

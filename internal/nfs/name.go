@@ -6,14 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
-	// maxName leaves room for the prefixes below within the 255 bytes that a file
-	// system allows a name.
-	maxName = 240
 	// doomedPrefix marks a directory whose removal has been decided. It is hidden,
 	// and no directory of a volume begins with a dot.
 	doomedPrefix = ".deleting-"
@@ -22,11 +20,7 @@ const (
 	archivedPrefix = "archived-"
 )
 
-var (
-	namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	volumeForm    = regexp.MustCompile(`^pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-	directoryForm = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]*$`)
-)
+var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // DirectoryName returns the name of a volume's directory in its export:
 // <namespace>-<claim>-<PersistentVolume>. The first two are for people, and the claim's
@@ -40,41 +34,22 @@ func DirectoryName(namespace, claim, volumeName string) (string, error) {
 	if _, err := pv.ParseObjectName("metadata.name", claim); err != nil {
 		return "", err
 	}
-	if err := checkVolumeName(volumeName); err != nil {
+	if err := nfsmark.CheckVolumeName(volumeName); err != nil {
 		return "", err
 	}
-	room := maxName - len(namespace) - len(volumeName) - len("--")
+	room := nfsmark.MaxName - len(namespace) - len(volumeName) - len("--")
 	if len(claim) > room {
 		claim = strings.TrimRight(claim[:room], "-.")
 	}
 	return namespace + "-" + claim + "-" + volumeName, nil
 }
 
-func checkVolumeName(s string) error {
-	if !volumeForm.MatchString(s) {
-		return &volume.FieldError{Field: "the name of the PersistentVolume", Value: s, Reason: "is not pvc- and a UID, as this provisioner makes them"}
-	}
-	return nil
-}
-
-// checkDirectory reports whether name can be the directory of the PersistentVolume.
-// The PersistentVolume may have been bound to another claim since, so only its own
-// name counts.
-func checkDirectory(name, volumeName string) error {
-	if err := checkVolumeName(volumeName); err != nil {
-		return err
-	}
-	if len(name) > maxName || !directoryForm.MatchString(name) || !strings.HasSuffix(name, "-"+volumeName) {
-		return &volume.FieldError{Field: "spec.nfs.path", Value: name, Reason: "does not end in a directory that this provisioner made for the PersistentVolume " + volumeName}
-	}
-	return nil
-}
-
 // A place is where the directory of a volume lies.
 type place struct {
 	export Export
-	name   string // of the directory; one component
-	volume string // name of the PersistentVolume
+	name   string       // of the directory; one component
+	volume string       // name of the PersistentVolume
+	size   volume.Bytes // that the server is to hold it to, where that is asked for
 }
 
 // locate reads from a PersistentVolume where its directory lies. It is believed
@@ -92,7 +67,7 @@ func (all Exports) locate(v *corev1.PersistentVolume) (place, error) {
 	if parent == "" {
 		parent = "/"
 	}
-	if err := checkDirectory(name, v.Name); err != nil {
+	if err := nfsmark.CheckDirectory("spec.nfs.path", name, v.Name); err != nil {
 		return place{}, err
 	}
 	export, found := all.find(source.Server, parent)

@@ -20,10 +20,11 @@ const (
 	parameterOnDelete = "onDelete"
 	parameterMode     = "mode"
 	parameterGroup    = "gid"
+	parameterEnforce  = "enforceSize"
 )
 
 // knownParameters in the order in which people are told of them.
-var knownParameters = []string{parameterServer, parameterPath, parameterOnDelete, parameterMode, parameterGroup}
+var knownParameters = []string{parameterServer, parameterPath, parameterOnDelete, parameterMode, parameterGroup, parameterEnforce}
 
 // OnDelete says what happens to a directory when its PersistentVolume, with the reclaim
 // policy Delete, is released.
@@ -65,6 +66,8 @@ type Parameters struct {
 	Export   Export
 	OnDelete OnDelete
 	Access   Access
+	// EnforceSize: no volume is offered before the server holds its directory to its size.
+	EnforceSize bool
 }
 
 // parseParameters reads the parameters of a StorageClass. One that is not known is an
@@ -96,6 +99,10 @@ func (all Exports) parseParameters(given map[string]string) (Parameters, error) 
 	}
 	if s, named := given[parameterGroup]; named {
 		out.Access.Group, err = parseGroup(parameterGroup, s)
+		check(err)
+	}
+	if s, named := given[parameterEnforce]; named {
+		out.EnforceSize, err = parseSwitch(parameterEnforce, s)
 		check(err)
 	}
 	if len(wrong) > 0 {
@@ -138,6 +145,13 @@ func parseMode(field, s string) (fs.FileMode, error) {
 		mode |= fs.ModeSetgid
 	}
 	return mode, nil
+}
+
+func parseSwitch(field, s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, &volume.FieldError{Field: field, Value: s, Reason: "is neither true nor false; quote it, as in \"true\""}
+	}
+	return s == "true", nil
 }
 
 func parseGroup(field, s string) (int, error) {

@@ -41,6 +41,7 @@ type Parts struct {
 type Provisioner struct {
 	Parts
 	gates map[string]*gate // by export
+	room  func(*os.File) (room, error)
 }
 
 var (
@@ -50,7 +51,7 @@ var (
 
 // NewProvisioner returns a provisioner. It does not access any export yet.
 func NewProvisioner(parts Parts) *Provisioner {
-	p := &Provisioner{Parts: parts, gates: map[string]*gate{}}
+	p := &Provisioner{Parts: parts, gates: map[string]*gate{}, room: roomOf}
 	for _, e := range parts.Exports {
 		p.gates[e.String()] = newGate(e, parts.Patience, parts.MostWaiting, parts.Now)
 	}
@@ -63,7 +64,7 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Provision makes the directory for a claim and returns its PersistentVolume. A
 // *controlplane.Refusal is final; all other errors are retried. If the server does not
-// answer, the directory may exist already, so the library keeps trying even if the claim
+// answer, or does not hold the directory to its size yet, the directory may exist already, so the library keeps trying even if the claim
 // is deleted: in the end the PersistentVolume exists, and its deletion disposes of the
 // directory.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
@@ -75,6 +76,9 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		return nil, controller.ProvisioningFinished, err
 	}
 	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) error {
+		if err := p.checkFits(root, r.place); err != nil {
+			return err
+		}
 		return makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
 	})
 	switch {
@@ -82,6 +86,9 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		return nil, controller.ProvisioningInBackground, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	case err != nil:
 		return nil, controller.ProvisioningFinished, fmt.Errorf("make directory %s: %w", r.place.name, err)
+	}
+	if err := p.awaitSize(ctx, r.place); err != nil {
+		return nil, controller.ProvisioningInBackground, err
 	}
 	return r.persistentVolume(), controller.ProvisioningFinished, nil
 }

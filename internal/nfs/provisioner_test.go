@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
 // rig is a provisioner over two exports, which are directories.
@@ -26,6 +28,7 @@ type rig struct {
 	now     *corev1.PersistentVolume // what the API server says
 	failure error
 	refused int
+	looks   atomic.Int64 // at the clock
 }
 
 func newRig(t *testing.T) *rig {
@@ -134,7 +137,7 @@ func TestProvisionWithASilentServer(t *testing.T) {
 	close(answers)
 
 	r = newRig(t)
-	require.NoError(t, os.WriteFile(filepath.Join(r.Exports[1].Dir, marks), nil, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(r.Exports[1].Dir, nfsmark.Dir), nil, 0o644))
 	o.StorageClass = classOf(r.Exports[1])
 	_, state, err = r.Provision(t.Context(), o)
 	require.ErrorContains(t, err, `".flexlvm" is not a directory`)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -19,6 +20,9 @@ const (
 	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may be gone
 	// by the time the volume is deleted.
 	AnnotationOnDelete = "nfs.flexlvm.io/on-delete"
+	// AnnotationEnforceSize is "true" on a PersistentVolume whose directory the server held to its
+	// size when it was made. It is for people; the mark in the export has the size.
+	AnnotationEnforceSize = "nfs.flexlvm.io/enforce-size"
 )
 
 // A request is a claim that can be served, and how.
@@ -42,6 +46,10 @@ func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, 
 	if err != nil {
 		wrong = append(wrong, fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", class.Name, err))
 	}
+	size := volume.Bytes(claim.Spec.Resources.Requests.Storage().Value())
+	if parameters.EnforceSize && size < volume.MinDirectory {
+		wrong = append(wrong, fmt.Sprintf("spec.resources.requests.storage is %s; with %s ask for %s or more: XFS makes no file in less", size, parameterEnforce, volume.MinDirectory))
+	}
 	if len(wrong) > 0 {
 		return request{}, &controlplane.Refusal{Problems: wrong}
 	}
@@ -49,6 +57,9 @@ func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, 
 		Parameters: parameters, claim: claim, mounts: slices.Clone(class.MountOptions),
 		place:  place{export: parameters.Export, name: name, volume: volumeName},
 		policy: corev1.PersistentVolumeReclaimDelete,
+	}
+	if parameters.EnforceSize {
+		r.place.size = size
 	}
 	if class.ReclaimPolicy != nil {
 		r.policy = *class.ReclaimPolicy
@@ -88,10 +99,14 @@ func claimProblems(claim *corev1.PersistentVolumeClaim) (wrong []string) {
 func (r request) persistentVolume() *corev1.PersistentVolume {
 	modes := r.claim.Spec.AccessModes
 	mode := corev1.PersistentVolumeFilesystem
+	annotations := map[string]string{AnnotationOnDelete: string(r.OnDelete)}
+	if r.EnforceSize {
+		annotations[AnnotationEnforceSize] = "true"
+	}
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        r.place.volume,
-			Annotations: map[string]string{AnnotationOnDelete: string(r.OnDelete)},
+			Annotations: annotations,
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   modes,

@@ -67,6 +67,8 @@ type Config struct {
 	// discovers none.
 	Disks          Disks
 	DiscoveredFile string
+	// Sizes hold the directories of NFS exports on this node to their sizes. A dry run holds none.
+	Sizes []SizeKeeper
 	// Examine runs the checks of `flexlvm doctor` on the node and its groups, those that have
 	// failed first; nil: the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
@@ -251,6 +253,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.answer(ctx) })
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
+	all.Go(func() { d.holdSizes(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0

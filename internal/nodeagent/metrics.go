@@ -36,6 +36,7 @@ type Metrics struct {
 	trims        *prometheus.CounterVec
 	trimBytes    *prometheus.CounterVec
 	found        *prometheus.GaugeVec
+	sizes        *prometheus.GaugeVec
 }
 
 // Gauges of each pool, and what they mean.
@@ -89,6 +90,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		trims:        counters("flexlvm_trims_total", "Volumes trimmed to the end.", "pool"),
 		trimBytes:    counters("flexlvm_trim_discarded_bytes_total", "Free room of volumes that their file systems have discarded.", "pool"),
 		found:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_discovered_disks", Help: "File systems and disks that the VolumeDiscovery finds on the node, by state."}, []string{"state"}),
+		sizes:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_nfs_sizes", Help: "Directories in an NFS export of the node whose size is to be enforced, by whether it is."}, []string{"export", "state"}),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "flexlvm_command_duration_seconds", Help: "How long the host's programs took.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120},
@@ -99,7 +101,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		registerer.MustRegister(m.pools[name])
 	}
 	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.standby, m.limited, m.unlimited,
-		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found)
+		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found, m.sizes)
 	m.zero()
 	m.discovered(nil)
 	return m
@@ -138,6 +140,11 @@ func (m *Metrics) trimmed(pool volume.PoolName, discarded volume.Bytes, toTheEnd
 	if toTheEnd {
 		m.trims.WithLabelValues(string(pool)).Inc()
 	}
+}
+
+func (m *Metrics) sizesHeld(export string, asked, held int) {
+	m.sizes.WithLabelValues(export, "enforced").Set(float64(held))
+	m.sizes.WithLabelValues(export, "not enforced").Set(float64(asked - held))
 }
 
 func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }

@@ -203,15 +203,24 @@ func SetOf(device string, p Project, l Limit) error {
 // does not if the device was first mounted without prjquota: the option takes effect on
 // the first mount only.
 func CheckEnforced(device string) error {
-	s := quotaStatus{version: quotaStateOne}
-	err := quotactl(quotaState, device, 0, unsafe.Pointer(&s))
-	if err != nil && !errors.Is(err, unix.ENOSYS) { // which is said of a mount without any quota
-		return fmt.Errorf("read quota state of %s: %w", device, err)
-	}
-	if err != nil || s.flags&enforcedProject == 0 {
+	enforced, err := Enforced(device)
+	if err == nil && !enforced {
 		return fmt.Errorf("project quota is not enforced on %s: it is mounted elsewhere without prjquota; unmount it there", device)
 	}
-	return nil
+	return err
+}
+
+// Enforced reports whether the kernel enforces project quota on the mounted device.
+func Enforced(device string) (bool, error) {
+	s := quotaStatus{version: quotaStateOne}
+	err := quotactl(quotaState, device, 0, unsafe.Pointer(&s))
+	if errors.Is(err, unix.ENOSYS) { // which is said of a mount without any quota
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read quota state of %s: %w", device, err)
+	}
+	return s.flags&enforcedProject != 0, nil
 }
 
 func quotactl(cmd int, device string, id Project, arg unsafe.Pointer) error {

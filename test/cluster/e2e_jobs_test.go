@@ -22,6 +22,7 @@ func TestJobs(t *testing.T) {
 	t.Run("a job on both nodes, its files deleted with it", b.testJobDeleted)
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
 	t.Run("a user without root, and a quota of the server", b.testUserAndQuota)
+	t.Run("sizes enforced by the server's node", b.testEnforcedSize)
 	t.Run("server down", b.testServerDown)
 	t.Run("export read-only", b.testReadOnly)
 	t.Run("directory removed by hand", b.testRemovedByHand)

@@ -70,15 +70,15 @@ func install(t *testing.T) {
 	})
 }
 
-// installer is a file with the shipped manifests, but for one argument: what is released may
-// go at once, as none of these tests waits for the two minutes.
+// installer is a file with the shipped manifests, but for two arguments: what is released may
+// go at once, as none of these tests waits for the two minutes, and one of the nodes is to be an NFS server.
 func installer(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	const minAge = "--min-age=2m"
 	manifests := kubectl(ctx, t, "kustomize", shipped(t, "installer"))
 	require.Equal(t, 1, strings.Count(manifests, minAge))
 	path := filepath.Join(t.TempDir(), "installer.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(manifests, minAge, "--min-age=0s", 1)), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(manifests, "- "+minAge, "- --min-age=0s\n        - --nfs-export=/srv/nfs", 1)), 0o600))
 	return path
 }
 

@@ -1,0 +1,93 @@
+package nfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// sizePatience is how long one attempt to provision waits for the server to hold a directory
+	// to its size: somewhat longer than the node daemon of a server takes.
+	sizePatience = 4 * time.Second
+	sizePoll     = 250 * time.Millisecond
+)
+
+// room is what the server says that a directory has in all, in units of grain.
+type room struct{ total, grain volume.Bytes }
+
+// roomOf asks the server itself: the client keeps no answer to this call.
+func roomOf(dir *os.File) (room, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+		return room{}, fmt.Errorf("ask for the room of %s: %w", dir.Name(), err)
+	}
+	grain := st.Frsize
+	if grain == 0 {
+		grain = st.Bsize
+	}
+	return room{volume.Bytes(st.Blocks) * volume.Bytes(grain), volume.Bytes(grain)}, nil
+}
+
+// awaitSize returns nil once the server holds a new directory to its size, where that is asked
+// for, whoever sees to it: flexlvm's node daemon on the server, or its administrator. So no pod
+// has a volume whose size is not enforced yet.
+func (p *Provisioner) awaitSize(ctx context.Context, at place) error {
+	if at.size == 0 {
+		return nil
+	}
+	for deadline := p.Now().Add(sizePatience); ; {
+		err := p.gate(at).do(ctx, at.volume, func(_ context.Context, root *os.Root) error { return p.checkSize(root, at) })
+		if err == nil || p.Now().After(deadline) {
+			return err
+		}
+		timer := time.NewTimer(sizePoll)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
+}
+
+// checkFits fails if a size that is to be enforced is not less than the whole export: nothing would
+// show then whether there is a limit.
+func (p *Provisioner) checkFits(root *os.Root, at place) error {
+	if at.size == 0 {
+		return nil
+	}
+	whole, err := p.roomIn(root, ".")
+	if err == nil && at.size >= whole.total {
+		err = fmt.Errorf("size %s is not less than the %s that the export has in all; enlarge its file system, or claim less", at.size, whole.total)
+	}
+	return err
+}
+
+// checkSize fails unless the server holds a directory to its size.
+func (p *Provisioner) checkSize(root *os.Root, at place) error {
+	if err := p.checkFits(root, at); err != nil {
+		return err
+	}
+	has, err := p.roomIn(root, at.name)
+	if err == nil && has.total > at.size.RoundUp(has.grain) {
+		err = fmt.Errorf("directory %s is not held to its size yet: the server offers %s in it, and the claim is for %s; where the server is a node, see the flag --nfs-export of its node daemon and the events NFSSizeNotEnforced of the Node, elsewhere set a quota there (docs/jobs.md)", at.name, has.total, at.size)
+	}
+	return err
+}
+
+func (p *Provisioner) roomIn(root *os.Root, name string) (r room, err error) {
+	dir, err := root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return r, err
+	}
+	r, err = p.room(dir)
+	return r, errors.Join(err, dir.Close())
+}

@@ -1,0 +1,98 @@
+package nfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// serverWith lets the server say that the export has 10 GiB, and a directory in it what is returned.
+func (r *rig) serverWith(directory func() volume.Bytes) {
+	r.room = func(dir *os.File) (room, error) {
+		if _, err := os.Stat(filepath.Join(dir.Name(), "precious")); err == nil {
+			return room{10 * volume.GiB, volume.MiB}, nil
+		}
+		return room{directory(), volume.MiB}, nil
+	}
+}
+
+func (r *rig) enforced(size string) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+	claim := claimOf(corev1.ReadWriteMany)
+	claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
+	return r.Provision(r.t.Context(), controller.ProvisionOptions{PVName: pvName, PVC: claim, StorageClass: classOf(r.Exports[1], "enforceSize", "true")})
+}
+
+// later lets the patience of an attempt to provision be over after its first look.
+func (r *rig) later() {
+	r.Now = func() time.Time { return time.Now().Add(time.Duration(r.looks.Add(1)) * time.Hour) }
+}
+
+// A volume whose size is to be enforced is offered only once the server says so, whoever saw to it.
+func TestEnforcedSize(t *testing.T) {
+	r := newRig(t)
+	var asked atomic.Int64
+	r.serverWith(func() volume.Bytes {
+		if asked.Add(1) < 3 {
+			return 10 * volume.GiB
+		}
+		return 3 * volume.GiB
+	})
+	v, state, err := r.enforced("3Gi")
+	require.NoError(t, err)
+	require.Equal(t, controller.ProvisioningFinished, state)
+	require.EqualValues(t, 3, asked.Load(), "it waits for the server")
+	require.Equal(t, map[string]string{AnnotationOnDelete: "archive", AnnotationEnforceSize: "true"}, v.Annotations)
+	root, err := os.OpenRoot(r.Exports[1].Dir)
+	require.NoError(t, err)
+	defer root.Close()
+	m, marked, err := nfsmark.Read(root, pvName)
+	require.NoError(t, err)
+	require.True(t, marked)
+	require.Equal(t, nfsmark.Mark{Directory: "team-data-" + pvName, PersistentVolume: pvName, Claim: "team/data", Size: 3 * volume.GiB}, m)
+
+	v, _ = r.provisioned()
+	require.NotContains(t, v.Annotations, AnnotationEnforceSize)
+}
+
+func TestSizeThatIsNotEnforced(t *testing.T) {
+	r := newRig(t)
+	r.later()
+	has := 10 * volume.GiB
+	r.serverWith(func() volume.Bytes { return has })
+	_, state, err := r.enforced("3Gi")
+	require.ErrorContains(t, err, "is not held to its size yet: the server offers 10 GiB in it, and the claim is for 3 GiB")
+	require.Equal(t, controller.ProvisioningInBackground, state, "the directory is there")
+	require.NoError(t, errors.Join(os.Remove(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName)), os.RemoveAll(filepath.Join(r.Exports[1].Dir, nfsmark.Dir))))
+	_, state, err = r.enforced("10Gi")
+	require.Equal(t, controller.ProvisioningFinished, state)
+	require.NoDirExists(t, filepath.Join(r.Exports[1].Dir, nfsmark.Dir), "nothing is made")
+	require.ErrorContains(t, err, "size 10 GiB is not less than the 10 GiB that the export has in all")
+	has = 4 * volume.MiB // the client counts in units of its own
+	_, _, err = r.enforced("3200Ki")
+	require.NoError(t, err)
+	has = 5 * volume.MiB
+	_, _, err = r.enforced("3200Ki")
+	require.ErrorContains(t, err, "the server offers 5 MiB")
+
+	_, state, err = r.enforced("511Ki")
+	var refusal *controlplane.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.ErrorContains(t, err, "ask for 512 KiB or more")
+	require.Equal(t, controller.ProvisioningFinished, state)
+
+	r.room = roomOf // of this machine, on which nothing is enforced
+	_, _, err = r.enforced("1Mi")
+	require.ErrorContains(t, err, "is not held to its size yet")
+}

@@ -1,0 +1,75 @@
+package nfsmark
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// MaxName leaves room for the prefixes of directories that are archived or removed within the
+// 255 bytes that a file system allows a name.
+const MaxName = 240
+
+var (
+	volumeForm    = regexp.MustCompile(`^pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	directoryForm = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]*$`)
+)
+
+// CheckVolumeName fails unless the provisioner of NFS can have given a PersistentVolume this
+// name. The error is a *volume.FieldError.
+func CheckVolumeName(s string) error {
+	if !volumeForm.MatchString(s) {
+		return &volume.FieldError{Field: "the name of the PersistentVolume", Value: s, Reason: "is not pvc- and a UID, as this provisioner makes them"}
+	}
+	return nil
+}
+
+// CheckDirectory fails unless name can be that of the directory of the PersistentVolume. The
+// PersistentVolume may have been bound to another claim since, so only its own name counts. The
+// error is a *volume.FieldError.
+func CheckDirectory(field, name, volumeName string) error {
+	if err := CheckVolumeName(volumeName); err != nil {
+		return err
+	}
+	if len(name) > MaxName || !directoryForm.MatchString(name) || !strings.HasSuffix(name, "-"+volumeName) {
+		return &volume.FieldError{Field: field, Value: name, Reason: "does not end in a directory that this provisioner made for the PersistentVolume " + volumeName}
+	}
+	return nil
+}
+
+// A ForeignError says that something in the export is not what flexlvm made. It is touched no
+// further; a person has to look.
+type ForeignError struct {
+	Name, What string
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%q %s; nothing is changed: look at it on the server", e.Name, e.What)
+}
+
+// CheckOwn requires a directory, and of the export itself: neither a link nor a file system that
+// is mounted there. Otherwise the error is a *ForeignError.
+func CheckOwn(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &ForeignError{name, fmt.Sprintf("is not a directory (%s)", info.Mode())}
+	}
+	top, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if device(info) != device(top) {
+		return &ForeignError{name, "lies on another file system than the export"}
+	}
+	return nil
+}
+
+func device(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Dev }

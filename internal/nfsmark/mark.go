@@ -1,0 +1,130 @@
+// Package nfsmark is what flexlvm writes in the export of an NFS server beside the directories of
+// volumes: which of them are its own. The provisioner of NFS writes it, as a client of the
+// server, and the node daemon reads it where the server is its node.
+package nfsmark
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Dir is the directory in an export where the marks are: one file for each volume's directory,
+// named after the PersistentVolume. It lies beside them and not in them, for what is in them
+// belongs to the tenants.
+const Dir = ".flexlvm"
+
+// ErrNone says that this may not be the export, but what lies under it where nothing is mounted.
+var ErrNone = errors.New("there is no " + Dir + " in it, so it is not known for an export of this provisioner; see whether the right one is mounted. If it was restored without hidden files, make the directory " + Dir + " and delete the PersistentVolumes by hand")
+
+// A Mark is what such a file holds, as JSON.
+type Mark struct {
+	Directory        string `json:"directory"`
+	PersistentVolume string `json:"persistentVolume"`
+	Claim            string `json:"claim"` // namespace/name; for people
+	// Size is what the server is to hold the directory to, in bytes; 0: nobody has asked for it.
+	Size volume.Bytes `json:"size,omitempty"`
+}
+
+func fileOf(volumeName string) string { return path.Join(Dir, volumeName) }
+
+// Read returns the mark of a volume; false if it has none. The error is ErrNone where the export
+// has no marks at all.
+func Read(root *os.Root, volumeName string) (m Mark, marked bool, err error) {
+	if err := check(root); err != nil {
+		return m, false, err
+	}
+	content, err := root.ReadFile(fileOf(volumeName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, err
+	}
+	if err := json.Unmarshal(content, &m); err != nil {
+		return m, false, fmt.Errorf("read mark %s: %w", fileOf(volumeName), err)
+	}
+	return m, true, nil
+}
+
+// Names returns the PersistentVolumes whose directories are marked. The error is ErrNone where the
+// export has no marks at all.
+func Names(root *os.Root) (names []string, err error) {
+	if err := check(root); err != nil {
+		return nil, err
+	}
+	dir, err := root.Open(Dir)
+	if err != nil {
+		return nil, err
+	}
+	all, err := dir.Readdirnames(-1)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		if !strings.HasPrefix(name, ".") { // unfinished, or not a mark
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func check(root *os.Root) error {
+	info, err := root.Lstat(Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ErrNone
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return &ForeignError{Dir, "is not a directory"}
+	}
+	return nil
+}
+
+// Write marks a directory; it is on disk when this returns.
+func (m Mark) Write(root *os.Root) error {
+	if err := root.Mkdir(Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return WriteJSON(root, m.PersistentVolume, m)
+}
+
+// WriteJSON writes or replaces a file beside the marks. A kill leaves no half of one.
+func WriteJSON(root *os.Root, name string, what any) error {
+	content, err := json.Marshal(what)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", fileOf(name), err)
+	}
+	unfinished := path.Join(Dir, "."+name)
+	f, err := root.OpenFile(unfinished, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(content, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := root.Rename(unfinished, fileOf(name)); err != nil {
+		return err
+	}
+	dir, err := root.Open(Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Remove removes the mark of a volume, or another file beside the marks, if it is there.
+func Remove(root *os.Root, name string) error {
+	if err := root.Remove(fileOf(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

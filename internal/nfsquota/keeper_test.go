@@ -1,0 +1,335 @@
+package nfsquota
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
+	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// fake is the quotas of a file system; projects of directories are kept by their inodes.
+type fake struct {
+	limits map[quota.Project]quota.Limit
+	used   map[quota.Project]bool
+	dirs   []assigned
+	sets   int
+}
+
+type assigned struct {
+	info    fs.FileInfo
+	project quota.Project
+}
+
+func (f *fake) projects() (map[quota.Project]quota.Usage, error) {
+	all := map[quota.Project]quota.Usage{}
+	for p, l := range f.limits {
+		if l != (quota.Limit{}) {
+			all[p] = quota.Usage{Limit: l}
+		}
+	}
+	for p := range f.used {
+		all[p] = quota.Usage{Limit: f.limits[p], Inodes: 1}
+	}
+	return all, nil
+}
+
+func (f *fake) set(p quota.Project, l quota.Limit) error {
+	f.limits[p] = l
+	f.sets++
+	return nil
+}
+
+func (f *fake) projectOf(dir *os.File) (quota.Project, error) {
+	info, err := dir.Stat()
+	for _, d := range f.dirs {
+		if os.SameFile(d.info, info) {
+			return d.project, err
+		}
+	}
+	return 0, err
+}
+
+func (f *fake) assign(dir *os.File, p quota.Project) error {
+	if has, err := f.projectOf(dir); err != nil || has == p {
+		return err
+	}
+	info, err := dir.Stat()
+	f.dirs = append(f.dirs, assigned{info, p})
+	f.used[p] = true
+	return err
+}
+
+// bed is an export and its keeper.
+type bed struct {
+	*Keeper
+	t    *testing.T
+	fake *fake
+}
+
+func newBed(t *testing.T) *bed {
+	k, err := New(t.TempDir())
+	require.NoError(t, err)
+	b := &bed{Keeper: k, t: t, fake: &fake{limits: map[quota.Project]quota.Limit{}, used: map[quota.Project]bool{}}}
+	k.open = func(*os.Root) (quotas, error) { return b.fake, nil }
+	return b
+}
+
+func volumeName(n int) string { return fmt.Sprintf("pvc-00000000-0000-0000-0000-%012d", n) }
+func directory(n int) string  { return "team-data-" + volumeName(n) }
+
+// mark marks the directory of a volume as the provisioner does, before it makes it.
+func (b *bed) mark(n int, size volume.Bytes) {
+	b.t.Helper()
+	root, err := os.OpenRoot(b.dir)
+	require.NoError(b.t, err)
+	defer root.Close()
+	require.NoError(b.t, nfsmark.Mark{Directory: directory(n), PersistentVolume: volumeName(n), Size: size}.Write(root))
+}
+
+func (b *bed) path(names ...string) string {
+	return filepath.Join(append([]string{b.dir}, names...)...)
+}
+
+func (b *bed) make(n int, size volume.Bytes) {
+	b.t.Helper()
+	b.mark(n, size)
+	require.NoError(b.t, os.Mkdir(b.path(directory(n)), 0o777))
+}
+
+func (b *bed) unmark(n int) { require.NoError(b.t, os.Remove(b.path(nfsmark.Dir, volumeName(n)))) }
+
+func (b *bed) look() Report {
+	b.t.Helper()
+	r, err := b.Look(b.t.Context())
+	require.NoError(b.t, err)
+	return r
+}
+
+// project is that of a volume's directory; 0: it has none.
+func (b *bed) project(n int) quota.Project {
+	b.t.Helper()
+	dir, err := os.Open(b.path(directory(n)))
+	require.NoError(b.t, err)
+	defer dir.Close()
+	p, err := b.fake.projectOf(dir)
+	require.NoError(b.t, err)
+	return p
+}
+
+func TestLife(t *testing.T) {
+	b := newBed(t)
+	require.Zero(t, b.look(), "an export without a volume")
+	require.NoDirExists(t, b.path(nfsmark.Dir))
+	b.make(1, 0)
+	require.Zero(t, b.look(), "nobody asks for anything")
+	require.Zero(t, b.project(1))
+	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
+
+	b.fake.used[firstProject+6] = true // a person's
+	b.mark(2, 10*volume.MiB+1)
+	require.Zero(t, b.look(), "its directory is not made yet")
+	require.NoError(t, os.Mkdir(b.path(directory(2)), 0o777))
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, firstProject+7, b.project(2))
+	require.Equal(t, quota.Limit{Size: 10*volume.MiB + 4*volume.KiB, Inodes: 2561}, b.fake.limits[firstProject+7])
+	require.Zero(t, b.project(1))
+
+	sets := b.fake.sets
+	require.NoError(t, os.WriteFile(b.path(directory(2), "file"), []byte("x"), 0o600))
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.look(), "with what a tenant has written")
+	require.Equal(t, sets, b.fake.sets, "nothing is written where nothing is missing")
+	b.mark(2, 20*volume.MiB) // a person has raised it
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+7].Size)
+
+	// Archived: first the rename, then the mark.
+	require.NoError(t, os.Rename(b.path(directory(2)), b.path("archived-"+directory(2))))
+	require.Zero(t, b.look())
+	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+7].Size, "while it is marked")
+	b.unmark(2)
+	require.Zero(t, b.look())
+	require.Zero(t, b.fake.limits[firstProject+7])
+	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
+
+	b.make(3, volume.MiB)
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, firstProject+8, b.project(3), "the archived files still have theirs")
+	b.unmark(3)
+	require.Zero(t, b.look())
+	require.Equal(t, volume.MiB, b.fake.limits[firstProject+8].Size, "the mark alone is gone: nothing proves that the volume is")
+}
+
+// Killed after each step of the life of two volumes, the next look goes on; no two directories
+// ever share a project, and none is without its limit.
+func TestKilledAfterEachStep(t *testing.T) {
+	type killed struct{}
+	life := func(at int) (steps int) {
+		b := newBed(t)
+		b.after = func(string) {
+			if steps++; steps == at {
+				panic(killed{})
+			}
+		}
+		look := func() (r Report) {
+			for again := true; again; {
+				func() {
+					defer func() {
+						if e := recover(); e != nil {
+							require.Equal(t, killed{}, e)
+						}
+					}()
+					r, again = b.look(), false
+				}()
+				for _, d := range b.fake.dirs {
+					require.NotZero(t, b.fake.limits[d.project], "limit of %d", d.project)
+				}
+			}
+			return r
+		}
+		b.make(1, volume.MiB)
+		require.Equal(t, Report{Asked: 1, Held: 1}, look())
+		b.make(2, 2*volume.MiB)
+		b.make(3, 3*volume.MiB)
+		require.Equal(t, Report{Asked: 3, Held: 3}, look())
+		projects := []quota.Project{b.project(1), b.project(2), b.project(3)}
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(projects))), 3)
+		for n, p := range projects {
+			require.Equal(t, limitOf(volume.Bytes(n+1)*volume.MiB), b.fake.limits[p])
+		}
+		b.fake.dirs = nil
+		for n := range 3 {
+			require.NoError(t, os.Remove(b.path(directory(n+1))))
+			b.unmark(n + 1)
+		}
+		require.Zero(t, look())
+		for p := range maps.Keys(b.fake.limits) {
+			require.Zero(t, b.fake.limits[p])
+		}
+		require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
+		return steps
+	}
+	steps := life(0)
+	require.Equal(t, 13, steps)
+	for at := range steps {
+		life(at + 1)
+	}
+}
+
+func TestWhatIsNotHeld(t *testing.T) {
+	write := func(name, content string) func(b *bed) {
+		return func(b *bed) { require.NoError(b.t, os.WriteFile(b.path(name), []byte(content), 0o600)) }
+	}
+	markFile := filepath.Join(nfsmark.Dir, volumeName(1))
+	tests := map[string]struct {
+		change func(b *bed)
+		want   string
+	}{
+		"a person's project": {func(b *bed) {
+			dir, err := os.Open(b.path(directory(1)))
+			require.NoError(b.t, err)
+			require.NoError(b.t, errors.Join(b.fake.assign(dir, 4711), dir.Close()))
+		}, "has project 4711, which flexlvm did not give it"},
+		"files from before": {write(filepath.Join(directory(1), "old"), "x"), "project -s -p "},
+		"a link": {func(b *bed) {
+			require.NoError(b.t, os.Remove(b.path(directory(1))))
+			require.NoError(b.t, os.Mkdir(b.path("other"), 0o755))
+			require.NoError(b.t, os.Symlink("other", b.path(directory(1))))
+		}, "is not a directory"},
+		"half a mark":         {write(markFile, "{"), "read mark"},
+		"another's mark":      {write(markFile, `{"directory":"`+directory(2)+`","persistentVolume":"`+volumeName(2)+`","size":1048576}`), "is not the name of the mark"},
+		"a path in the mark":  {write(markFile, `{"directory":"../x-`+volumeName(1)+`","persistentVolume":"`+volumeName(1)+`","size":1048576}`), "does not end in a directory"},
+		"a size below 0":      {write(markFile, `{"directory":"`+directory(1)+`","persistentVolume":"`+volumeName(1)+`","size":-1}`), "is less than 0"},
+		"a record of another": {write(filepath.Join(nfsmark.Dir, recordFile), `{"`+volumeName(1)+`":{"directory":"x-`+volumeName(1)+`","project":1073741830}}`), "correct one of them by hand"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.make(1, volume.MiB)
+			b.make(3, volume.MiB)
+			tt.change(b)
+			r := b.look()
+			require.Equal(t, 2, r.Asked)
+			require.Equal(t, 1, r.Held, "the other is held")
+			require.Len(t, r.Problems, 1)
+			require.Contains(t, r.Problems[0], tt.want)
+			if name != "a person's project" && name != "a link" {
+				require.Zero(t, b.project(1))
+			}
+			require.Len(t, b.look().Problems, 1, "again")
+		})
+	}
+}
+
+func TestWhatHoldsNone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		records string
+		want    string
+	}{
+		"half a record file":   {"{", "is not known"},
+		"a project twice":      {`{"` + volumeName(1) + `":{"directory":"` + directory(1) + `","project":7},"` + volumeName(2) + `":{"directory":"` + directory(2) + `","project":7}}`, "project 7"},
+		"a record with a path": {`{"` + volumeName(1) + `":{"directory":"/etc","project":7}}`, "does not end in a directory"},
+		"the last project":     {`{"` + volumeName(2) + `":{"directory":"` + directory(2) + `","project":4294967295}}`, "is in use in this file system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.make(1, volume.MiB)
+			require.NoError(t, os.WriteFile(b.path(nfsmark.Dir, recordFile), []byte(tt.records), 0o600))
+			r, err := b.Look(t.Context())
+			require.ErrorContains(t, err, tt.want)
+			require.Equal(t, 1, r.Asked)
+			require.Zero(t, r.Held)
+			require.Zero(t, b.fake.sets)
+			require.Zero(t, b.project(1))
+		})
+	}
+	b := newBed(t)
+	b.make(1, volume.MiB)
+	b.open = openXFS // the temporary directory lies on something else, or without project quota
+	_, err := b.Look(t.Context())
+	require.ErrorContains(t, err, "prjquota")
+	b.open = func(*os.Root) (quotas, error) { return nil, errElsewhere }
+	require.Zero(t, b.look())
+	require.NoError(t, os.RemoveAll(b.path(nfsmark.Dir)))
+	require.NoError(t, os.Symlink("/etc", b.path(nfsmark.Dir)))
+	_, err = b.Look(t.Context())
+	require.ErrorContains(t, err, "is not a directory")
+
+	nowhere, err := New(filepath.Join(t.TempDir(), "none"))
+	require.NoError(t, err)
+	r, err := nowhere.Look(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, r)
+	for _, dir := range []string{"", "srv", "/srv/", "/srv/../etc"} {
+		_, err := New(dir)
+		require.ErrorContains(t, err, "--nfs-export", dir)
+	}
+}
+
+func TestAwait(t *testing.T) {
+	b := newBed(t)
+	b.make(1, volume.MiB)
+	b.look()
+	long := time.Now().Add(-time.Hour)
+	for _, dir := range []string{b.dir, b.path(nfsmark.Dir)} {
+		require.NoError(t, os.Chtimes(dir, long, long))
+	}
+	b.look() // which writes nothing
+	began := time.Now()
+	b.Await(t.Context(), 1500*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "nothing has changed")
+	b.mark(2, volume.MiB)
+	began = time.Now()
+	b.Await(t.Context(), time.Minute)
+	require.Less(t, time.Since(began), 30*time.Second)
+}

@@ -1,0 +1,72 @@
+package nfsquota
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/quota"
+)
+
+// quotas are those of a file system.
+type quotas interface {
+	// projects returns the projects that have limits or use anything.
+	projects() (map[quota.Project]quota.Usage, error)
+	set(p quota.Project, l quota.Limit) error
+	projectOf(dir *os.File) (quota.Project, error)
+	// assign gives a directory a project that what is made in it inherits.
+	assign(dir *os.File, p quota.Project) error
+}
+
+// errElsewhere says that an export lies on another machine, and is only mounted here.
+var errElsewhere = errors.New("it is mounted from another server")
+
+// xfs is the device of a mounted XFS.
+type xfs string
+
+// openXFS fails unless root lies on an XFS that enforces project quota.
+func openXFS(root *os.Root) (quotas, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
+		return nil, fmt.Errorf("look at the file system: %w", err)
+	}
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("look at the directory: %w", err)
+	}
+	if fs.Type == unix.NFS_SUPER_MAGIC {
+		return nil, errElsewhere
+	}
+	if fs.Type != unix.XFS_SUPER_MAGIC {
+		return nil, errors.New("its file system is not XFS, on which flexlvm sets quotas; export a directory of one that is mounted with the option prjquota")
+	}
+	mounts, err := mount.ByDevice()
+	if err != nil {
+		return nil, err
+	}
+	at := mounts[st.Dev]
+	if len(at) == 0 {
+		return nil, fmt.Errorf("no mount of device %d:%d is known, on which it lies", unix.Major(st.Dev), unix.Minor(st.Dev))
+	}
+	enforced, err := quota.Enforced(at[0].Source)
+	if err != nil {
+		return nil, err
+	}
+	if !enforced {
+		return nil, fmt.Errorf("its XFS on %s is mounted without project quota; unmount it and mount it with the option prjquota (the root file system: boot with rootflags=prjquota)", at[0].Source)
+	}
+	return xfs(at[0].Source), nil
+}
+
+func (x xfs) projects() (map[quota.Project]quota.Usage, error) { return quota.Projects(string(x)) }
+func (x xfs) set(p quota.Project, l quota.Limit) error         { return quota.SetOf(string(x), p, l) }
+func (x xfs) projectOf(dir *os.File) (quota.Project, error)    { return quota.ProjectOf(dir) }
+func (x xfs) assign(dir *os.File, p quota.Project) error       { return quota.EnsureProjectOf(dir, p) }
