@@ -52,14 +52,14 @@ func TestSizesOfAnExport(t *testing.T) {
 		r.eventually(func() bool { return strings.Contains(strings.Join(r.api.told("NFSSizeNotEnforced"), "\n"), text) }, "nobody says %q", text)
 	}
 	told("NFS export /srv/flexlvm: the size of 2 volumes is not enforced: mount it with the option prjquota")
-	require.EqualValues(t, 2, r.metric("flexlvm_nfs_sizes", "not enforced"))
+	require.EqualValues(t, 2, r.metric("flexlvm_nfs_sizes", "unenforced"))
 	k.says(nfsquota.Report{Asked: 3, Held: 1, Problems: []string{"this one", "that one"}}, nil)
 	told("the size of 2 volumes is not enforced: this one, and so on")
 	k.says(nfsquota.Report{Asked: 3, Held: 3}, nil)
 	r.eventually(func() bool { return r.metric("flexlvm_nfs_sizes", "enforced") == 3 }, "they are not enforced")
-	require.Zero(t, r.metric("flexlvm_nfs_sizes", "not enforced"))
+	require.Zero(t, r.metric("flexlvm_nfs_sizes", "unenforced"))
 	k.says(nfsquota.Report{Asked: 2}, errors.New("mount it with the option prjquota"))
-	r.eventually(func() bool { return r.metric("flexlvm_nfs_sizes", "not enforced") == 2 }, "they are enforced")
+	r.eventually(func() bool { return r.metric("flexlvm_nfs_sizes", "unenforced") == 2 }, "they are enforced")
 }
 
 func TestDryRunHoldsNoSizes(t *testing.T) {
