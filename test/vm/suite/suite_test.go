@@ -217,6 +217,17 @@ func TestGroupOfHostPrograms(t *testing.T) {
 	run(t, m, nil, "/command.test", "-test.v", "-test.run", "^TestGroup")
 }
 
+// TestSizesOnXFS: directories of an export are held to their sizes by the kernel.
+func TestSizesOnXFS(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "nfsquota.test", "test", "-c", "-tags", "vm")
+	m := start(t, vm.Config{Disks: []vm.Disk{{Size: 1 << 30}}, Files: map[string]string{"/nfsquota.test": binary}})
+	run(t, m, nil, "sh", "-c", `set -e
+		mkfs.xfs -q /dev/vda && mkdir -p /srv/export
+		mount -o prjquota /dev/vda /srv/export && /nfsquota.test -test.v -test.run '^TestOnXFS$'
+		umount /srv/export && mount /dev/vda /srv/export && /nfsquota.test -test.v -test.run '^TestWithoutQuotas$'`)
+}
+
 func runAsRoot(t *testing.T, name string) {
 	t.Helper()
 	t.Parallel()
