@@ -25,7 +25,7 @@ func (b *bed) testFromOthers(t *testing.T) {
 	s := b.namespace(t, "from-others")
 	folder := filepath.Join(b.source, "examples/from-others")
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": roomy, "flexlvm/thinpool": roomy})
-	b.reportDevices(t, "sim-1", "flexlvm", roomy/2, roomy/2) // for csilvm's mirrors
+	b.reportDevices(t, "sim-1", "flexlvm", roomy/2, roomy/2) // for stripes and mirrors
 	t.Cleanup(func() { b.reportRoomy(t) })
 	b.kubectl(t, "apply", "--validate=strict", "-n", s.name, "-f", folder)
 	t.Cleanup(func() {
@@ -34,6 +34,7 @@ func (b *bed) testFromOthers(t *testing.T) {
 	})
 	for claim, want := range map[string]struct{ size, layout, fsType string }{
 		"topolvm": {"1Gi", "linear", "xfs"}, "topolvm-thin": {"10Gi", "thin", "xfs"}, "topolvm-ephemeral-data": {"1Gi", "linear", "xfs"},
+		"topolvm-striped": {"1Gi", "striped", "xfs"}, "topolvm-raid": {"1Gi", "raid1", "xfs"},
 		"lvm-localpv": {"4Gi", "linear", "ext4"}, "local-path": {"128Mi", "linear", "xfs"}, "local-path-rwop": {"128Mi", "linear", "xfs"}, "csilvm": {"1Gi", "raid1", "xfs"},
 		"static-claim": {"5Gi", "linear", "xfs"}, "static-gke": {"50Gi", "linear", "xfs"},
 		"local-static-0": {"1Gi", "linear", "xfs"}, "local-static-1": {"1Gi", "linear", "xfs"}, "local-2-static-0": {"1Gi", "linear", "xfs"},
