@@ -43,6 +43,11 @@ const keptCleaned = 32
 // CleanedAfter reports whether it was cleaned after the PersistentVolume with this UID.
 func (e Entry) CleanedAfter(volume string) bool { return slices.Contains(e.Cleaned, volume) }
 
+// discarded reports whether it was discarded after its volume.
+func (e Entry) discarded() bool {
+	return e.Erasure == Discard && e.Volume != "" && e.CleanedAfter(e.Volume)
+}
+
 // Equal reports whether two entries say the same.
 func (e Entry) Equal(other Entry) bool { return reflect.DeepEqual(e, other) }
 

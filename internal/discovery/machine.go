@@ -31,12 +31,13 @@ func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, map[strin
 	return m.finder.Find(ctx, classes)
 }
 
-// Offerable fails if something belongs to somebody.
-func (m *Machine) Offerable(ctx context.Context, f Found) error {
+// Offerable fails if something belongs to somebody, or holds data that kubelet would format
+// as a volume of the class.
+func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) error {
 	if err := m.unused(f); err != nil {
 		return err
 	}
-	return Offerable(ctx, m.run, f)
+	return Offerable(ctx, m.run, f, c, e)
 }
 
 // Empty fails unless nothing is left in it.

@@ -122,7 +122,7 @@ func TestMachineFilesystem(t *testing.T) {
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
 	require.Equal(t, "fs-"+shell(t, "blkid -p -o value -s UUID %s", disks(t)[0]), f.Disk)
-	require.NoError(t, m.Offerable(t.Context(), f))
+	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
 	owner, err := m.Owner(f)
 	require.NoError(t, err)
 	e := Entry{Owner: owner}
@@ -210,12 +210,12 @@ func TestMachineDevice(t *testing.T) {
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
 	require.NotEmpty(t, f.Disk)
-	require.NoError(t, m.Offerable(t.Context(), f))
+	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
 	clean := func() error { return m.Clean(t.Context(), f, class, Entry{}, noProgress) }
 
 	shell(t, "mkfs.ext4 -qF %[1]s; mount %[1]s %[2]s/person; touch %[2]s/person/file", disk, base)
 	require.ErrorContains(t, clean(), "person")
-	require.Error(t, m.Offerable(t.Context(), f))
+	require.Error(t, m.Offerable(t.Context(), f, class, Entry{}))
 	shell(t, "test -e %[1]s/person/file; umount %[1]s/person", base)
 	open, err := os.Open(disk)
 	require.NoError(t, err)
@@ -225,13 +225,18 @@ func TestMachineDevice(t *testing.T) {
 	require.ErrorContains(t, clean(), "is made of it")
 	shell(t, "losetup -d %[1]s; wipefs -qa %[2]s; pvcreate -qqy %[2]s", loop, disk)
 	require.ErrorContains(t, clean(), "LVM2_member")
-	require.ErrorContains(t, m.Offerable(t.Context(), f), "LVM2_member")
+	require.ErrorContains(t, m.Offerable(t.Context(), f, class, Entry{}), "LVM2_member")
 	shell(t, "pvremove -qqy %s; ln -sfn %s %s", disk, other, link)
 	require.ErrorContains(t, clean(), "another device is there")
 	require.NotEqual(t, f.Disk, found1(t, m, class).Disk)
 	shell(t, "ln -sfn %s %s", disk, link)
 
+	// Raw data have no signature, and kubelet would format them.
 	pattern(t, disk)
+	files := class
+	files.Block = false
+	require.ErrorContains(t, m.Offerable(t.Context(), f, files, Entry{}), "kubelet would format it")
+	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
 	require.Error(t, m.Empty(f))
 	was := call{Found: f, Class: class, Bytes: 32 << 20}.killedAfter(t, 4*time.Second)
 	require.Positive(t, was.Offset)
@@ -239,6 +244,9 @@ func TestMachineDevice(t *testing.T) {
 	require.NoError(t, m.Clean(t.Context(), f, class, was, noProgress))
 	shell(t, "cmp -n %d %s /dev/zero", f.Size, disk)
 	require.NoError(t, m.Empty(f))
+	require.NoError(t, m.Offerable(t.Context(), f, files, Entry{}))
+	shell(t, "mkfs.ext4 -qF %s", disk)
+	require.NoError(t, m.Offerable(t.Context(), f, files, Entry{}), "there is something that kubelet does not format")
 
 	pattern(t, disk)
 	class.Device = Discard
@@ -246,6 +254,7 @@ func TestMachineDevice(t *testing.T) {
 		require.ErrorContains(t, err, "cleanDevice: Zero")
 	} else {
 		require.Empty(t, shell(t, "wipefs -n %s", disk))
+		require.NoError(t, m.Offerable(t.Context(), f, files, Entry{Volume: "pv", Cleaned: []string{"pv"}, Erasure: Discard}))
 	}
 	shell(t, "blkdiscard -z %s", disk)
 }

@@ -91,8 +91,9 @@ func notOurs(ctx context.Context, run exec.Interface, number uint64) error {
 var errOurs = errors.New("it is a volume of flexlvm, or lies on one; unmount it, or remove the link")
 
 // Offerable fails if something is one of flexlvm's volumes, or a device belongs to somebody:
-// as part of another, or because it says so.
-func Offerable(ctx context.Context, run exec.Interface, f Found) error {
+// as part of another, because it says so, or because it holds data that kubelet would format.
+// e is what is remembered of it.
+func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) error {
 	if err := notOurs(ctx, run, f.Number); err != nil || f.Kind != Device {
 		return err
 	}
@@ -114,7 +115,10 @@ func Offerable(ctx context.Context, run exec.Interface, f Found) error {
 	if err := dev.Close(); err != nil {
 		return err
 	}
-	return NotTaken(ctx, run, d.Path)
+	if err := NotTaken(ctx, run, d.Path); err != nil {
+		return err
+	}
+	return formatsData(ctx, run, d.Path, c, e)
 }
 
 // NotTaken fails if a device says that it is part of another. Tenants can write that, too.

@@ -126,7 +126,7 @@ func TestReadsZero(t *testing.T) {
 		"one MiB":                   {size: 1 << 20, at: -1},
 		"first byte":                {size: 64 << 20, at: 0, full: true},
 		"last byte":                 {size: 64<<20 + 512, at: 64<<20 + 511, full: true},
-		"in the midst":              {size: 64 << 20, at: positions(64 << 20)[7] + 100, full: true},
+		"in the midst":              {size: 64 << 20, at: positions(64<<20, samples)[7] + 100, full: true},
 		"one that is not looked at": {size: 1 << 30, at: 2 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,12 @@ const samples = 16
 // nothing but zeros. A disk from which only the signatures were cleared still holds what
 // somebody may want back, and data without a signature are data. It opens the device as
 // nobody can who shares it, past the page cache's older view of it.
-func ReadsZero(path string) error {
+func ReadsZero(path string) error { return readsZero(path, samples) }
+
+// EndsReadZero is ReadsZero of the first and the last MiB alone.
+func EndsReadZero(path string) error { return readsZero(path, 2) }
+
+func readsZero(path string, pieces int64) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("device %s: %w: it is in use (the kernel lets nobody else open it)", path, ErrNotZero)
@@ -38,7 +43,7 @@ func ReadsZero(path string) error {
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	piece := make([]byte, volume.MiB)
 	zeros := make([]byte, volume.MiB)
-	for _, at := range positions(size) {
+	for _, at := range positions(size, pieces) {
 		n, err := f.ReadAt(piece, at)
 		if err != nil {
 			return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: read it at %d: %w", path, at, err)
@@ -50,18 +55,18 @@ func ReadsZero(path string) error {
 	return nil
 }
 
-// positions are where to read a device of that many bytes: at both ends, and evenly
-// between.
-func positions(size int64) []int64 {
+// positions are where to read so many pieces, at least two, of a device of that many bytes:
+// at both ends, and evenly between.
+func positions(size, pieces int64) []int64 {
 	last := size - int64(volume.MiB)
 	var all []int64
-	for i := range int64(samples) {
-		at := last / (samples - 1) * i
-		if i == samples-1 {
+	for i := range pieces {
+		at := last / (pieces - 1) * i
+		if i == pieces-1 {
 			at = last
 		}
 		all = append(all, at-at%4096)
 	}
-	all[samples-1] = last
+	all[pieces-1] = last
 	return all
 }

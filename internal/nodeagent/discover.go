@@ -34,8 +34,9 @@ type Disks interface {
 	// Find returns what lies in the directories of the classes, and why a class, by its name,
 	// cannot be looked at.
 	Find(ctx context.Context, classes []discovery.Class) ([]discovery.Found, map[string]error, error)
-	// Offerable fails if something belongs to somebody.
-	Offerable(ctx context.Context, f discovery.Found) error
+	// Offerable fails if something belongs to somebody, or holds data that kubelet would
+	// format as a volume of the class.
+	Offerable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) error
 	// Empty fails unless nothing is left in it.
 	Empty(f discovery.Found) error
 	// Owner tells whose its topmost directory is; nil of a device.

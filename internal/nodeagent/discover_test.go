@@ -25,10 +25,12 @@ import (
 type fakeDisks struct {
 	mu       sync.Mutex
 	found    []discovery.Found
-	failed   error            // what Find says
-	unseen   map[string]error // what Find says of a class
-	full     error            // what Empty says
-	owned    error            // what Offerable says
+	failed   error             // what Find says
+	unseen   map[string]error  // what Find says of a class
+	full     error             // what Empty says
+	owned    error             // what Offerable says
+	offered  []discovery.Entry // of what Offerable was asked
+	of       discovery.Class   // for which Offerable was asked last
 	cleaned  []discovery.Entry
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
@@ -53,8 +55,11 @@ func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []di
 	return out, unseen, err
 }
 
-func (f *fakeDisks) Offerable(context.Context, discovery.Found) (err error) {
-	f.with(func() { err = f.owned })
+func (f *fakeDisks) Offerable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (err error) {
+	f.with(func() {
+		f.offered, f.of = append(f.offered, e), of
+		err = f.owned
+	})
 	return err
 }
 
@@ -165,6 +170,7 @@ func (r *rig) discoveredIs(state flexlvmv1.DiscoveredState) (out flexlvmv1.Disco
 func TestDiscovered(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
+	r.api.discovery.Spec.Classes[0].CleanDevice = flexlvmv1.CleanDiscard
 	r.start()
 	ready := r.discoveredIs(flexlvmv1.DiscoveredReady)
 	require.Equal(t, "naa.5000", ready.Disk)
@@ -179,6 +185,13 @@ func TestDiscovered(t *testing.T) {
 	r.api.remove("static-a")
 	require.EqualValues(t, 2, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
 	require.Equal(t, 1, disks.cleanings())
+	disks.with(func() {
+		require.Equal(t, discovery.Class{Name: "fast", Directory: "/mnt/fast", Files: true, Device: discovery.Discard}, disks.of)
+		require.Empty(t, disks.offered[0].Cleaned)
+		last := disks.offered[len(disks.offered)-1]
+		require.Equal(t, []string{"pv-1"}, last.Cleaned, "that it was discarded is what lets it be offered")
+		require.Equal(t, discovery.Discard, last.Erasure)
+	})
 	r.api.with(func() {
 		require.Zero(t, r.api.asked["patch persistentvolumes"]+r.api.asked["delete persistentvolumes"]+r.api.asked["post persistentvolumes"])
 	})

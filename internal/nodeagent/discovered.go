@@ -131,7 +131,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, was discovery
 		}
 		c.verdict.Entry = c.verdict.Entry.Clean()
 	}
-	err := s.disks.Offerable(ctx, *c.found)
+	err := s.disks.Offerable(ctx, *c.found, c.class, c.verdict.Entry)
 	if err == nil && c.verdict.Entry.Owner == nil {
 		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
 	}
