@@ -81,7 +81,8 @@ type DiscoveryClass struct {
 	// NodeSelector selects nodes by their labels; all, if it is not given.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// NamePattern is what names of entries look like, with *, ? and [].
+	// NamePattern is what names of entries look like, with *, ? and []; several patterns are
+	// separated by commas, without spaces.
 	//
 	// +kubebuilder:default="*"
 	// +kubebuilder:validation:MaxLength=253

@@ -45,7 +45,7 @@ const longestDisk = 300
 type Class struct {
 	Name      string
 	Directory string
-	Pattern   string // of names, as path.Match has it; empty: all
+	Pattern   string // of names, as path.Match has it; several are separated by commas; empty: all
 	Block     bool   // devices alone
 	Sharing   Sharing
 	Files     bool // delete files of a released file system; false: keep them
@@ -146,16 +146,28 @@ func entriesOf(c Class) ([]string, error) {
 	}
 	var out []string
 	for _, e := range list {
-		if c.Pattern != "" {
-			if fits, err := path.Match(c.Pattern, e.Name()); err != nil {
-				return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
-			} else if !fits {
-				continue
-			}
+		fits, err := c.fits(e.Name())
+		if err != nil {
+			return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
 		}
-		out = append(out, e.Name())
+		if fits {
+			out = append(out, e.Name())
+		}
 	}
 	return out, nil
+}
+
+// fits reports whether a name is like one of the patterns of the class.
+func (c Class) fits(name string) (bool, error) {
+	found := c.Pattern == ""
+	for one := range strings.SplitSeq(c.Pattern, ",") {
+		fits, err := path.Match(one, name)
+		if err != nil {
+			return false, err
+		}
+		found = found || fits
+	}
+	return found, nil
 }
 
 // look finds out what lies at a path; its error says why that is no volume.

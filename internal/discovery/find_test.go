@@ -3,8 +3,10 @@ package discovery
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,7 +106,9 @@ func TestFind(t *testing.T) {
 	p.find()
 	require.Equal(t, 1, p.asked, "a disk is asked once in the life of a mount")
 	require.Contains(t, p.find(func(c *Class) { c.Block = true })["whole"].Problem, "volumeMode is Block")
-	require.Len(t, p.find(func(c *Class) { c.Pattern = "w*" }), 1)
+	for pattern, names := range map[string][]string{"w*": {"whole"}, "w*,li?k": {"whole", "link"}, "w*,li?k,none*": {"whole", "link"}, "none,": nil} {
+		require.ElementsMatch(t, names, slices.Collect(maps.Keys(p.find(func(c *Class) { c.Pattern = pattern }))), pattern)
+	}
 }
 
 func TestFindOfDirectories(t *testing.T) {
@@ -170,6 +174,7 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 	}
 	require.ErrorContains(t, problem(Class{Directory: at}), "leads over a link to "+p.dir)
 	require.ErrorContains(t, problem(Class{Directory: p.dir, Pattern: "[a"}), `namePattern "[a"`)
+	require.ErrorContains(t, problem(Class{Directory: p.dir, Pattern: "good*,[a"}), `namePattern "good*,[a"`)
 	for _, of := range []string{"/", "/var/lib", "/var/lib/kubelet/pods", "/var/lib/flexlvm", "/proc/1", "/dev", "/dev/mapper"} {
 		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, holds or lies in /", of)
 	}

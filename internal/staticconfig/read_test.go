@@ -41,6 +41,7 @@ func TestReadOfOneField(t *testing.T) {
 		"zeros":   {dirs + "\nblockCleanerCommand: [/scripts/dd_zero.sh]", func(c flexlvmv1.DiscoveryClass) string { return c.CleanDevice }, "Zero"},
 		"discard": {dirs + "\nblockCleanerCommand: [/scripts/blkdiscard.sh]", func(c flexlvmv1.DiscoveryClass) string { return c.CleanDevice }, "Discard"},
 		"default": {dirs, func(c flexlvmv1.DiscoveryClass) string { return c.CleanDevice }, "Zero"},
+		"names":   {dirs + "\nnamePattern: \"nvme*,sd*\"", func(c flexlvmv1.DiscoveryClass) string { return c.NamePattern }, "nvme*,sd*"},
 		"block":   {dirs + "\nvolumeMode: Block", func(c flexlvmv1.DiscoveryClass) string { return c.VolumeMode + c.Directories }, "Block"},
 		"nodes": {dirs + "\nselector: [{matchExpressions: [{key: disks, operator: In, values: [fast]}]}]",
 			func(c flexlvmv1.DiscoveryClass) string { return c.NodeSelector.MatchExpressions[0].Values[0] }, "fast"},
