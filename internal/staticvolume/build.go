@@ -17,6 +17,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // noProvisioner is the provisioner of StorageClasses whose volumes are there beforehand.
@@ -47,7 +48,20 @@ func checkClass(class *storagev1.StorageClass) error {
 	case class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
 		return fmt.Errorf("StorageClass %s has no volumeBindingMode: %s, without which claims are bound to disks of nodes where their pods cannot run; make another class", class.Name, storagev1.VolumeBindingWaitForFirstConsumer)
 	}
-	return nil
+	_, err := mountOptionsOf(class)
+	return err
+}
+
+// mountOptionsOf are those of a StorageClass that are flags of one mount.
+func mountOptionsOf(class *storagev1.StorageClass) (out []string, err error) {
+	options, err := volume.ParseMountOptions("mountOptions", class.MountOptions)
+	if err != nil {
+		return nil, fmt.Errorf("StorageClass %s: %w; make another class", class.Name, err)
+	}
+	for _, o := range options {
+		out = append(out, string(o))
+	}
+	return out, nil
 }
 
 // build makes the PersistentVolume of what a node has discovered.
@@ -55,6 +69,10 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 	hostname := node.Labels[corev1.LabelHostname]
 	if hostname == "" {
 		return nil, fmt.Errorf("node %s has no label %s, by which pods are sent to it", node.Name, corev1.LabelHostname)
+	}
+	options, err := mountOptionsOf(storage)
+	if err != nil {
+		return nil, err
 	}
 	mode := corev1.PersistentVolumeMode(class.VolumeMode)
 	if mode == "" {
@@ -91,6 +109,7 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 			PersistentVolumeReclaimPolicy: policyOf(class, storage, found.Kind),
 			StorageClassName:              class.StorageClassName,
 			VolumeMode:                    &mode,
+			MountOptions:                  options,
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: found.Path}},
 			NodeAffinity:                  persistentvolume.OnlyOn(hostname),
 		},

@@ -147,6 +147,12 @@ func TestADiskIsTakenOnce(t *testing.T) {
 	}
 }
 
+func TestMountOptionsAreThoseOfTheClass(t *testing.T) {
+	w := newWorld(t)
+	w.class(func(c *storagev1.StorageClass) { c.MountOptions = []string{"rw", "noatime", "noexec"} })
+	require.Equal(t, []string{"noatime", "noexec"}, w.round()[0].Spec.MountOptions)
+}
+
 func TestKeepIsRetain(t *testing.T) {
 	w := newWorld(t)
 	w.found().Kind = "Device"
@@ -197,7 +203,10 @@ func TestNothingIsMade(t *testing.T) {
 		"bound at once": {func(w *world) {
 			w.class(func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) })
 		}, "StorageClassRefused StorageClass fast has no volumeBindingMode: WaitForFirstConsumer", 0},
-		"of a provisioner":         {func(w *world) { w.class(func(c *storagev1.StorageClass) { c.Provisioner = "flexlvm.io" }) }, `has the provisioner "flexlvm.io"`, 0},
+		"of a provisioner": {func(w *world) { w.class(func(c *storagev1.StorageClass) { c.Provisioner = "flexlvm.io" }) }, `has the provisioner "flexlvm.io"`, 0},
+		"with mount options of a file system": {func(w *world) {
+			w.class(func(c *storagev1.StorageClass) { c.MountOptions = []string{"noatime", "discard"} })
+		}, `StorageClassRefused StorageClass fast: mountOptions "discard": is not a mount option that a volume may have`, 0},
 		"another system's":         {other("host-1", "/mnt/fast/a"), "PathTaken /mnt/fast/a of node n1 gets no PersistentVolume: /mnt/fast/a has PersistentVolume local-pv-1", 0},
 		"another system's, here":   {other("host-1", "/mnt/fast/a/"), "PathTaken", 0},
 		"another system's, above":  {other("host-1", "/mnt/fast"), "PathTaken", 0},

@@ -67,9 +67,11 @@ func (b *bed) testStolenDiscovery(t *testing.T) {
 		"for one node, without a claim": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) {
 			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "mine"}
 		}),
+		"with only such mount options as flexlvm's": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) { v.Spec.MountOptions = []string{"noatime", "suid"} }),
 	} {
 		require.ErrorContains(t, create(v)(nil), says)
 	}
+	good.Spec.MountOptions = []string{"noatime", "nodev"}
 	require.NoError(t, create(good)(nil))
 	volumes := b.volumesOf(t, b.as(account))
 	require.ErrorContains(t, volumes.patch(ctx, "static-good", `{"metadata":{"labels":{"a":"b"}}}`), "may only change and delete PersistentVolumes")
