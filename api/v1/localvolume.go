@@ -110,6 +110,8 @@ const (
 	LocalVolumeMaking = "Making"
 	// LocalVolumeMade: it is made, and its claim may come.
 	LocalVolumeMade = "Made"
+	// LocalVolumeNodeGone: no claim is bound to it, and its node is gone from the cluster.
+	LocalVolumeNodeGone = "NodeGone"
 	// LocalVolumeBound: its claim is bound to it.
 	LocalVolumeBound = "Bound"
 	// LocalVolumeReleased: its claim was bound to it, and is gone.

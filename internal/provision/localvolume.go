@@ -162,7 +162,26 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 		}
 		now.DeepCopyInto(o)
 	}
-	return say, nil
+	if say.reason != flexlvmv1.LocalVolumeMaking && say.reason != flexlvmv1.LocalVolumeMade {
+		return say, nil
+	}
+	gone, err := l.nodeGone(ctx, o.Spec.NodeName)
+	if gone {
+		say = saying{volume: object.Name, reason: flexlvmv1.LocalVolumeNodeGone, message: fmt.Sprintf("node %s is gone from the cluster, and the volume with it; if it will not come back with its disks, delete this LocalVolume, and make another on a node that is there", o.Spec.NodeName)}
+	}
+	return say, err
+}
+
+// nodeGone reports whether the API has no such node. A cache may be behind.
+func (l *localVolumes) nodeGone(ctx context.Context, name string) (bool, error) {
+	if _, err := l.provisioner.Listers.Nodes.Get(name); !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	_, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
 }
 
 // make makes the PersistentVolume. One that was there before is not made again.

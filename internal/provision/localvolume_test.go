@@ -307,6 +307,37 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	require.NotNil(t, b.volume(), "it is somebody else's")
 }
 
+// A volume whose node is gone is not called made, nor is its node said to be about to make it.
+func TestLocalVolumeWhoseNodeIsGone(t *testing.T) {
+	for _, state := range []flexlvmv1.DeclaredState{flexlvmv1.DeclaredWaiting, flexlvmv1.DeclaredMade} {
+		b := newLocalBed(t)
+		b.settle()
+		b.report(state, "")
+		before, _ := b.settle()
+		nodes := b.cast.nodes
+		b.cast.nodes = nodes[1:]
+		require.NoError(t, b.client.Tracker().Add(nodes[0]))
+		reason, _ := b.settle()
+		require.Equal(t, before, reason, "the cache alone does not know it")
+		require.NoError(t, b.client.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}))
+		reason, message := b.settle()
+		require.Equal(t, flexlvmv1.LocalVolumeNodeGone, reason)
+		require.Contains(t, message, "node node-1 is gone from the cluster")
+		require.NotNil(t, b.volume(), "it may come back")
+		b.cast.nodes = nodes
+		reason, _ = b.settle()
+		require.Equal(t, before, reason)
+
+		b.cast.nodes = nodes[1:]
+		b.settle()
+		now := metav1.Now()
+		b.object.DeletionTimestamp = &now
+		b.settle()
+		require.Nil(t, b.object)
+		require.Nil(t, b.volume())
+	}
+}
+
 // What the API server refuses for good is said where the user looks.
 func TestLocalVolumeWhosePersistentVolumeIsRefused(t *testing.T) {
 	b := newLocalBed(t)
