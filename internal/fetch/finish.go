@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
@@ -75,12 +77,14 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	done := r.summary()
+	var cleared errgroup.Group
+	cleared.Go(r.dest.Clear)
 	done.Contents = contentsOf(r.manifest.entries)
-	data, err := json.Marshal(done)
-	if err != nil {
+	if err := cleared.Wait(); err != nil {
 		return err
 	}
-	if err := r.dest.Clear(); err != nil {
+	data, err := json.Marshal(done)
+	if err != nil {
 		return err
 	}
 	if err := r.removeLayers(); err != nil {

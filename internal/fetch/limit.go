@@ -31,9 +31,9 @@ func (b *bandwidth) share(most int) int {
 }
 
 // portionsASecond is in how many portions the bytes of a second are handed out. With
-// 32 workers each has one within a second: none keeps a connection idle for so long
+// 64 workers each has one within a second: none keeps a connection idle for so long
 // that its server closes it.
-const portionsASecond = 32
+const portionsASecond = 64
 
 // portion is how many bytes to take at once for a buffer of most bytes: whole blocks,
 // so that direct writes stay aligned.
@@ -107,18 +107,28 @@ func (g *gate) leave(throttled bool, now time.Time) {
 	g.cond.Broadcast()
 }
 
+// smallMean is up to which mean size objects are small, in bytes.
+const smallMean = 256 * store.KiB
+
 // width is how many requests to have open at once where nobody said: a few large
 // ones fill a link, and small ones spend their time waiting for the first byte.
-func width(parallel, files int, bytes int64) int {
-	switch {
-	case parallel > 0:
+func width(parallel int, objects []store.Object) int {
+	if parallel > 0 {
 		return parallel
-	case files == 0:
-		return 1
-	case bytes/int64(files) >= 8*store.MiB:
-		return 8
 	}
-	return 32
+	bytes, largest := int64(0), int64(0)
+	for _, o := range objects {
+		bytes, largest = bytes+o.Size, max(largest, o.Size)
+	}
+	switch mean := bytes / max(1, int64(len(objects))); {
+	case len(objects) == 0:
+		return 1
+	case mean >= 8*store.MiB:
+		return 8
+	case mean > smallMean || largest > wholeLimit: // whose ranges share what workers leave of the memory
+		return 32
+	}
+	return 64
 }
 
 // Bounds of a worker's buffer in bytes.

@@ -113,7 +113,7 @@ func (m *mirror) pass(ctx context.Context) {
 	if m.fails == 0 {
 		m.progress.set(protocol.StateMirroring, "")
 	}
-	m.tell(ctx, len(changed), m.sendAll(ctx, changed, left), final)
+	m.tell(ctx, len(changed), m.sendAll(ctx, changed), final)
 }
 
 // tell says how a pass ended that compared all files if final is not empty.

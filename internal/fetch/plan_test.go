@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -225,9 +226,13 @@ func TestGateNarrowsOnceForManyAndWidensAgain(t *testing.T) {
 }
 
 func TestWidthAndBuffers(t *testing.T) {
-	require.Equal(t, 5, width(5, 1, 1))
-	require.Equal(t, 1, width(0, 0, 0))
-	require.Greater(t, width(0, 1000, 1000*16*store.KiB), width(0, 2, 8*store.GiB))
+	many := func(n int, size int64) []store.Object { return slices.Repeat([]store.Object{{Size: size}}, n) }
+	require.Equal(t, 5, width(5, many(1, 1)))
+	require.Equal(t, 1, width(0, nil))
+	require.Equal(t, 8, width(0, many(2, store.GiB)))
+	require.Equal(t, 32, width(0, many(1000, store.MiB)))
+	require.Equal(t, 64, width(0, many(1000, 16*store.KiB)))
+	require.Equal(t, 32, width(0, append(many(1000, 16*store.KiB), many(1, wholeLimit+1)...)))
 	for _, memory := range []int64{0, 1, 64 * store.KiB, store.MiB, 10 * store.MiB, 128 * store.MiB, store.GiB} {
 		for _, workers := range []int{1, 3, 32, 1024} {
 			count, size := buffers(memory, workers)
@@ -264,7 +269,7 @@ func TestPool(t *testing.T) {
 
 func TestPortion(t *testing.T) {
 	for _, test := range []struct{ perSecond, buffer, want int64 }{
-		{0, store.MiB, store.MiB}, {store.GiB, store.MiB, store.MiB}, {2 * store.MiB, store.MiB, 64 * store.KiB}, {2 * store.MiB, 32 * store.KiB, 32 * store.KiB}, {200 * store.KiB, store.MiB, 4 * store.KiB}, {1, store.MiB, 4 * store.KiB},
+		{0, store.MiB, store.MiB}, {store.GiB, store.MiB, store.MiB}, {2 * store.MiB, store.MiB, 32 * store.KiB}, {2 * store.MiB, 16 * store.KiB, 16 * store.KiB}, {200 * store.KiB, store.MiB, 4 * store.KiB}, {1, store.MiB, 4 * store.KiB},
 	} {
 		require.Equal(t, test.want, (&bandwidth{perSecond: test.perSecond}).portion(test.buffer))
 	}

@@ -81,19 +81,19 @@ func (u *upload) put(ctx context.Context) error {
 	u.progress.filesTotal.Store(int64(len(files)))
 	u.progress.bytesTotal.Store(total)
 	u.progress.set(protocol.StateFetching, "")
-	if err := u.sendAll(ctx, files, total); err != nil {
+	if err := u.sendAll(ctx, files); err != nil {
 		return err
 	}
 	return u.end(len(files))
 }
 
 // sendAll uploads files, many at a time. What went wrong with one is in failures.
-func (u *upload) sendAll(ctx context.Context, files []store.Object, total int64) error {
+func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan store.Object)
 	// The client holds a part of each thread's upload; a worker has one thread.
-	workers := min(width(u.Parallel, len(files), total), max(1, int(u.Memory/s3store.UploadPart)))
+	workers := min(width(u.Parallel, files), max(1, int(u.Memory/s3store.UploadPart)))
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {

@@ -330,11 +330,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 
 // buffers is how many workers to have for the objects, and how large each one's buffer.
 func (r *run) buffers(objects []store.Object) (workers int, size int64) {
-	bytes := int64(0)
-	for _, o := range objects {
-		bytes += o.Size
-	}
-	count := width(r.Parallel, len(objects), bytes)
+	count := width(r.Parallel, objects)
 	if r.Parallel == 0 {
 		count = r.bandwidth.share(count)
 	}
