@@ -75,7 +75,7 @@ func (c *check) run(ctx context.Context) (err error) {
 		return err
 	}
 	w.calls = c.at.step // which door is first differs from point to point
-	defer func() { err = errors.Join(err, w.close(), unmountAll(checkDir)) }()
+	defer func() { err = errors.Join(err, w.unmountAll(), w.close()) }()
 	if c.active {
 		// A failure is no verdict: what is wanted is activated when it is mounted.
 		_, _ = sh("vgchange -q -ay %s", group)
@@ -91,7 +91,7 @@ func (c *check) run(ctx context.Context) (err error) {
 		}
 		want = want.clone()
 		s.then(want)
-		if err := unmountAll(checkDir); err != nil {
+		if err := w.unmountAll(); err != nil {
 			return err
 		}
 	}
@@ -165,17 +165,21 @@ func (c *check) volume(w *world, p promise) error {
 	if err := w.mount(w.engine, p.spec); err != nil {
 		return err
 	}
-	size, err := w.df(p.spec.Name)
+	size, err := w.size(p.spec)
 	if err != nil {
 		return err
 	}
 	if size != p.size {
 		return fmt.Errorf("it holds %d bytes and %d were promised", int64(size), int64(p.size))
 	}
-	for file, size := range p.files {
-		if err := checkFile(w.target(p.spec.Name), file, size); err != nil {
+	if p.spec.FSType == volume.Raw {
+		if err := checkDevice(w.target(p.spec.Name), size, p.files); err != nil {
 			return err
 		}
+		return w.unmount(p.spec)
+	}
+	if err := checkFiles(w.target(p.spec.Name), p); err != nil {
+		return err
 	}
 	if p.dataset > 0 {
 		set := w.target(p.spec.Name) + "/set"

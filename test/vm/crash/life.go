@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/lock"
@@ -140,7 +138,7 @@ func record(ctx context.Context, o options) (*life, error) {
 		}
 		fmt.Printf("%s took %s\n", s.name, round(time.Since(start)))
 	}
-	return r.life, errors.Join(w.close(), unmountAll(w.dir), removeDisk())
+	return r.life, errors.Join(w.unmountAll(), w.close(), removeDisk())
 }
 
 // makeGroup makes the group with the very command of `flexlvm vg create`, which itself
@@ -170,21 +168,6 @@ func (w *world) rememberFilesystems(p promises) error {
 	return nil
 }
 
-// unmountAll takes away whatever is mounted below a directory.
-func unmountAll(dir string) error {
-	targets, err := filepath.Glob(dir + "/pods/*")
-	for _, target := range targets {
-		for {
-			if err := unix.Unmount(target, 0); errors.Is(err, unix.EINVAL) {
-				break // nothing is mounted there
-			} else if err != nil {
-				return fmt.Errorf("unmount %s: %w", target, err)
-			}
-		}
-	}
-	return err
-}
-
 const (
 	// lifeDir is where the recorded world has its records and pods.
 	lifeDir = "/crash-life"
@@ -206,11 +189,16 @@ const (
 	largeSet = 40
 )
 
-// What the volumes grow to: more than the least device of a file system, so that each step is taken.
-const (
-	claimSize = 16 * volume.MiB
-	grownSize = 384 * volume.MiB
-)
+const claimSize = 16 * volume.MiB
+
+// grownSize is what the volumes grow to: more than the least device of a file system, so that each
+// step is taken.
+func grownSize(fsType volume.FSType) volume.Bytes {
+	if fsType == volume.Ext4 {
+		return 48 * volume.MiB
+	}
+	return 384 * volume.MiB
+}
 
 func specOf(n volume.Name, layout volume.Layout) volume.Spec {
 	s := volume.Spec{
@@ -224,34 +212,45 @@ func specOf(n volume.Name, layout volume.Layout) volume.Spec {
 }
 
 // steps are the life: made, written to, grown, snapshotted, copied, released, brought back, evicted,
-// loaded, loaded again under the same name, kept by a person, and forgotten.
+// loaded, loaded again under the same name, kept by a person, and forgotten; and then that of a raw
+// block volume.
 func steps(fsType volume.FSType) []step {
 	linear, thin := specOf("linear", volume.Linear), specOf("thin", volume.Thin)
 	clone, set := specOf("clone", volume.Thin), specOf("set", volume.Linear)
-	clone.Size, clone.CloneOf = grownSize, thin.Name
+	grown := grownSize(fsType)
+	clone.Size, clone.CloneOf = grown, thin.Name
 	set.Kind, set.Size = volume.Dataset, 32*volume.MiB
-	shot := specOf("shot", volume.Linear)
-	shot.Kind, shot.CloneOf, shot.Reserve = volume.Snapshot, linear.Name, 50
-	linear.FSType, thin.FSType, clone.FSType, shot.FSType = fsType, fsType, fsType, fsType
+	shot, thinShot := snapshotOf(linear, "shot"), snapshotOf(thin, "thinshot")
+	restored := specOf("restored", volume.Linear)
+	restored.Size, restored.CloneOf = grown, shot.Name
+	for _, s := range []*volume.Spec{&linear, &thin, &clone, &shot, &thinShot, &restored} {
+		s.FSType = fsType
+	}
 	lazily := node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
 	wiped := node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
-	return []step{
+	var restore []step
+	if fsType == volume.Ext4 { // a copy of what XFS needs takes longer than all the rest
+		restore = []step{fullCopyStep(restored), removeAtOnceStep(restored)}
+	}
+	return slices.Concat([]step{
 		mountStep(linear),
 		writeStep(linear, "db", 2<<20),
 		mountBehindStep(thin),
 		writeStep(thin, "db", 1<<20),
 		settleStep(thin),
 		noiseStep(linear),
-		expandStep(linear),
+		expandStep(linear, grown),
 		writeStep(linear, "wal", 3<<20),
-		snapshotStep(shot),
+		groupStep([]volume.Spec{linear, thin}, shot, thinShot),
 		writeStep(linear, "after", 2<<20),
-		expandStep(thin),
+		expandStep(thin, grown),
 		cloneStep(clone),
 		writeStep(clone, "own", 1<<20),
 		writeStep(thin, "later", 1<<20),
 		noiseStep(thin),
+		removeAtOnceStep(thinShot),
 		releaseStep(linear, lazily),
+	}, restore, []step{
 		releaseStep(shot, wiped),
 		removeStep(shot),
 		undeleteStep(linear),
@@ -268,5 +267,15 @@ func steps(fsType volume.FSType) []step {
 		removeStep(clone),
 		releaseStep(linear, wiped),
 		removeStep(linear),
+	}, deviceSteps())
+}
+
+// snapshotOf is a snapshot of a volume.
+func snapshotOf(of volume.Spec, n volume.Name) volume.Spec {
+	s := of
+	s.Name, s.Kind, s.CloneOf = n, volume.Snapshot, of.Name
+	if of.Layout != volume.Thin {
+		s.Reserve = 50
 	}
+	return s
 }

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/freeze"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/vm/logwrites"
 )
@@ -44,6 +45,7 @@ type options struct {
 }
 
 func main() {
+	freeze.Serve()
 	var o options
 	flag.IntVar(&o.points, "points", 30, "at how many points power is cut")
 	flag.Uint64Var(&o.seed, "seed", 1, "of all that is chosen at random")

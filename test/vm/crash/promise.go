@@ -76,3 +76,23 @@ func checkFile(dir, name string, size int64) error {
 	}
 	return nil
 }
+
+// checkFiles makes sure that a volume's directory holds the promised files, and none that another
+// volume got.
+func checkFiles(dir string, p promise) error {
+	for file, size := range p.files {
+		if err := checkFile(dir, file, size); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if _, promised := p.files[e.Name()]; !promised && !slices.Contains(unpromised, e.Name()) {
+			return fmt.Errorf("it holds %s, which it was never given", e.Name())
+		}
+	}
+	return err
+}
+
+// unpromised are what may be in a volume beside its files.
+var unpromised = []string{"noise", "set", "lost+found"}

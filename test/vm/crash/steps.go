@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -49,7 +48,7 @@ func writeStep(s volume.Spec, file string, size int64) step {
 			if err := w.mount(w.behind, s); err != nil {
 				return err
 			}
-			return w.write(s.Name, file, size)
+			return w.write(s, file, size)
 		},
 		then: func(p promises) { p[s.Name].files[file] = size },
 	}
@@ -68,11 +67,11 @@ func noiseStep(s volume.Spec) step {
 	}
 }
 
-func expandStep(s volume.Spec) step {
+func expandStep(s volume.Spec, size volume.Bytes) step {
 	return step{
 		name: fmt.Sprintf("expand %s", s.Name),
-		do:   func(w *world) error { return w.expand(s, grownSize) },
-		then: func(p promises) { p.change(s.Name, func(v *promise) { v.size = grownSize }) },
+		do:   func(w *world) error { return w.expand(s, size) },
+		then: func(p promises) { p.change(s.Name, func(v *promise) { v.size = size }) },
 	}
 }
 
@@ -92,22 +91,6 @@ func cloneStep(s volume.Spec) step {
 			for file, size := range p[s.CloneOf].files {
 				p[s.Name].files[file] = size
 			}
-		},
-	}
-}
-
-// snapshotStep takes a snapshot of what was written by then.
-func snapshotStep(s volume.Spec) step {
-	return step{
-		name: fmt.Sprintf("snapshot %s of %s", s.Name, s.CloneOf),
-		do: func(w *world) error {
-			ctx, cancel := bounded(w)
-			defer cancel()
-			_, err := w.engine.MakeSnapshot(ctx, s)
-			return err
-		},
-		then: func(p promises) {
-			p[s.Name] = promise{spec: s, state: volume.Ready, size: p[s.CloneOf].size, files: maps.Clone(p[s.CloneOf].files)}
 		},
 	}
 }
@@ -162,6 +145,20 @@ func removeStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("remove %s", s.Name),
 		do:   func(w *world) error { return w.remove(s) },
+		then: func(p promises) { delete(p, s.Name) },
+	}
+}
+
+// removeAtOnceStep is releaseStep and removeStep in one, which saves the time of a step.
+func removeAtOnceStep(s volume.Spec) step {
+	return step{
+		name: fmt.Sprintf("remove %s at once", s.Name),
+		do: func(w *world) error {
+			if err := w.release(s, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
+				return err
+			}
+			return w.remove(s)
+		},
 		then: func(p promises) { delete(p, s.Name) },
 	}
 }

@@ -110,10 +110,40 @@ func (w *world) mount(e *node.Engine, s volume.Spec) error {
 	case driver != nil:
 		return driver.Mount(ctx, s, w.target(s.Name))
 	}
-	if err := os.MkdirAll(w.target(s.Name), 0o750); err != nil {
+	if err := w.makeTarget(s); err != nil {
 		return err
 	}
 	return e.Mount(ctx, s, w.target(s.Name), false)
+}
+
+// makeTarget makes the directory that a volume is mounted on, or the file for a device.
+func (w *world) makeTarget(s volume.Spec) error {
+	if s.FSType != volume.Raw {
+		return os.MkdirAll(w.target(s.Name), 0o750)
+	}
+	if err := os.MkdirAll(w.dir+"/pods", 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(w.target(s.Name), os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// unmountAll takes away whatever is mounted in the pods, and the mappings of devices.
+func (w *world) unmountAll() error {
+	targets, err := filepath.Glob(w.dir + "/pods/*")
+	for _, target := range targets {
+		for {
+			if err := unix.Unmount(target, 0); errors.Is(err, unix.EINVAL) {
+				break // nothing is mounted there
+			} else if err != nil {
+				return fmt.Errorf("unmount %s: %w", target, err)
+			}
+		}
+	}
+	return errors.Join(err, w.engine.CloseUnused(w))
 }
 
 func (w *world) unmount(s volume.Spec) error {
@@ -172,8 +202,11 @@ func (w *world) restate(s volume.Spec, to volume.State) error {
 
 // write makes a file as a careful program does: it is there whole under its name, or
 // not at all.
-func (w *world) write(n volume.Name, file string, size int64) (err error) {
-	dir := w.target(n)
+func (w *world) write(s volume.Spec, file string, size int64) (err error) {
+	dir := w.target(s.Name)
+	if s.FSType == volume.Raw {
+		return writeDevice(dir, file, size)
+	}
 	name := filepath.Join(dir, file)
 	f, err := os.Create(name + ".new")
 	if err != nil {
@@ -226,10 +259,14 @@ func (w *world) fetch(n volume.Name, files int) error {
 	return nil
 }
 
-// df is what a volume holds, as its pod sees it.
-func (w *world) df(n volume.Name) (volume.Bytes, error) {
+// size is what a volume holds, as its pod sees it.
+func (w *world) size(s volume.Spec) (volume.Bytes, error) {
+	if s.FSType == volume.Raw {
+		n, err := sectors(w.target(s.Name))
+		return volume.Bytes(n) * 512, err
+	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(w.target(n), &st); err != nil {
+	if err := unix.Statfs(w.target(s.Name), &st); err != nil {
 		return 0, err
 	}
 	return volume.Bytes(st.Blocks) * volume.Bytes(st.Bsize), nil
@@ -237,6 +274,13 @@ func (w *world) df(n volume.Name) (volume.Bytes, error) {
 
 // lookInto looks at what a snapshot holds, as a full copy of it would.
 func (w *world) lookInto(p promise) error {
+	if _, err := sh("lvchange --yes -ay %s/%s", group, p.spec.Name); err != nil {
+		return err
+	}
+	device := fmt.Sprintf("/dev/%s/%s", group, p.spec.Name)
+	if p.spec.FSType == volume.Raw {
+		return checkDevice(device, p.size, p.files)
+	}
 	options := "nouuid"
 	if p.spec.FSType == volume.Ext4 {
 		options = "rw"
@@ -245,12 +289,8 @@ func (w *world) lookInto(p promise) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	if _, err := sh("lvchange --yes -ay %[1]s/%[2]s && mount -o %[3]s /dev/%[1]s/%[2]s %[4]s", group, p.spec.Name, options, dir); err != nil {
+	if _, err := sh("mount -o %s %s %s", options, device, dir); err != nil {
 		return err
 	}
-	var failed error
-	for file, size := range p.files {
-		failed = errors.Join(failed, checkFile(dir, file, size))
-	}
-	return errors.Join(failed, unix.Unmount(dir, 0))
+	return errors.Join(checkFiles(dir, p), unix.Unmount(dir, 0))
 }

@@ -1,0 +1,83 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// taken is what a snapshot or a copy promises: what its source promises at that moment.
+func taken(p promises, s volume.Spec, size volume.Bytes) {
+	p[s.Name] = promise{spec: s, state: volume.Ready, size: size, files: maps.Clone(p[s.CloneOf].files)}
+}
+
+// snapshotStep takes a snapshot of what was written by then.
+func snapshotStep(s volume.Spec) step {
+	return step{
+		name: fmt.Sprintf("snapshot %s of %s", s.Name, s.CloneOf),
+		do: func(w *world) error {
+			ctx, cancel := bounded(w)
+			defer cancel()
+			_, err := w.engine.MakeSnapshot(ctx, s)
+			return err
+		},
+		then: func(p promises) { taken(p, s, p[s.CloneOf].size) },
+	}
+}
+
+// groupStep takes snapshots of one instant, while their sources are in use.
+func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
+	var names, of []string
+	var orders []node.Order
+	for _, s := range snapshots {
+		names, of = append(names, string(s.Name)), append(of, string(s.CloneOf))
+		orders = append(orders, node.Order{Spec: s})
+	}
+	return step{
+		name: fmt.Sprintf("snapshot %s of %s together", strings.Join(names, " and "), strings.Join(of, " and ")),
+		do: func(w *world) error {
+			for _, s := range sources {
+				if err := w.mount(w.engine, s); err != nil {
+					return err
+				}
+			}
+			ctx, cancel := bounded(w)
+			defer cancel()
+			_, err := w.engine.MakeSnapshotGroupIf(ctx, orders, func(context.Context) error { return nil })
+			return err
+		},
+		then: func(p promises) {
+			for _, s := range snapshots {
+				taken(p, s, p[s.CloneOf].size)
+			}
+		},
+	}
+}
+
+// fullCopyStep makes a volume as a full copy of a snapshot. One that a pod gets before that call, as
+// after a power cut, must be whole, and is looked at as such.
+func fullCopyStep(s volume.Spec) step {
+	return step{
+		name: fmt.Sprintf("copy %s to %s", s.CloneOf, s.Name),
+		do: func(w *world) error {
+			err := w.mount(w.engine, s)
+			// The CSI driver passes on no more than the text.
+			if err == nil || !strings.Contains(err.Error(), node.ErrNotCopied.Error()) {
+				return err
+			}
+			ctx, cancel := bounded(w)
+			defer cancel()
+			if err := w.engine.MakeClone(ctx, s); err != nil {
+				return err
+			}
+			return w.mount(w.engine, s)
+		},
+		then: func(p promises) { taken(p, s, s.Size) },
+	}
+}
