@@ -19,6 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/cgroup"
 	commands "github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/hostns"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
@@ -257,6 +258,7 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 		Node: o.node, Policy: o.policy, Interval: o.interval, ListUpTo: o.listUpTo, DryRun: o.dryRun,
 		Missing: func() []string { return commands.Missing(host.Unkillable, programs()...) },
 		IOTime:  lvm.IOTime,
+		Fills:   func(ctx context.Context) (map[string]int, error) { return dm.Fills(ctx, host.Unkillable) },
 		Groups:  engine,
 		Disks:   discovery.NewMachine(host.Unkillable, int64(rates.wipe), o.deleteRate, lvm.CheckNoUsers), DiscoveredFile: filepath.Join(node.DefaultStateDir, "discovered.json"),
 		Examine: examiner(engine, host, log),

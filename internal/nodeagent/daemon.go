@@ -72,6 +72,9 @@ type Config struct {
 	// Examine runs the checks of `flexlvm doctor` on the node and its groups, those that have
 	// failed first; nil: the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
+	// Fills returns how full the stores of all copy-on-write snapshots of the node are, in per
+	// cent, by any names, and takes no lock; nil: it is seen in rounds only.
+	Fills func(ctx context.Context) (map[string]int, error)
 	// IOTime returns how long a disk has been busy; nil: it is not measured.
 	IOTime func(device string) (time.Duration, error)
 }
@@ -107,6 +110,7 @@ type Daemon struct {
 	waits       atomic.Bool               // for another daemon of this node to end
 	ended       atomic.Pointer[time.Time] // when a round last ended
 	examined    atomic.Pointer[examination]
+	mayOverflow atomic.Bool // a snapshot may, as of the last round
 	heldUp      heldUp
 
 	// What follows belongs to the goroutine of the rounds.
@@ -254,6 +258,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
 	all.Go(func() { d.holdSizes(ctx) })
+	all.Go(func() { d.watchStores(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
@@ -15,10 +16,12 @@ import (
 )
 
 // almostFull is from how many per cent on the store of a snapshot is spoken of, and again after
-// each step of fullStep.
+// each step of fullStep. While there are stores that may overflow, fillCheck is how often to see
+// whether one of them has come to a step: rounds are too rare to tell of it in time.
 const (
 	almostFull = 80
 	fullStep   = 5
+	fillCheck  = 2 * time.Second
 )
 
 // A store is a copy-on-write snapshot that may overflow, or has.
@@ -49,9 +52,44 @@ func (f observation) stores() (out []store) {
 	return out
 }
 
+// watchStores calls for a round each time that a store has come to a step.
+func (d *Daemon) watchStores(ctx context.Context) {
+	if d.cfg.Fills == nil {
+		return
+	}
+	ticker := time.NewTicker(fillCheck)
+	defer ticker.Stop()
+	var last map[string]int
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !d.mayOverflow.Load() {
+			continue
+		}
+		fills, err := d.cfg.Fills(ctx)
+		if err != nil {
+			if ctx.Err() == nil && d.dedupe.fresh("fills", "", d.cfg.Now()) {
+				klog.FromContext(ctx).Error(err, "How full the stores of snapshots are is seen in each round only", "interval", d.cfg.Interval.String())
+			}
+			continue
+		}
+		for name, percent := range fills {
+			if percent >= almostFull && percent/fullStep > last[name]/fullStep {
+				d.kick()
+			}
+		}
+		last = fills
+	}
+}
+
 // announceSnapshots speaks of copy-on-write snapshots whose stores are nearly full, and says on
 // the PersistentVolumes of those that have overflowed that nobody can restore them any more.
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
+	mayOverflow := false
+	defer func() { d.mayOverflow.Store(mayOverflow) }()
 	for _, s := range f.stores() {
 		c, v, percent := s.of, s.volume, s.percent()
 		if c.Lost != "" {
@@ -61,6 +99,7 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 			d.overflowed(ctx, f, c, v)
 			continue
 		}
+		mayOverflow = true
 		if percent < almostFull {
 			continue
 		}

@@ -1,9 +1,11 @@
 package nodeagent_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +166,39 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	require.NotContains(t, r.api.volume("full").Annotations, pv.AnnotationSnapshotProblem)
 	r.rounds(2)
 	require.Len(t, r.api.told("SnapshotOverflowed"), 1)
+}
+
+// A store that fills up between two rounds is told of at each step.
+func TestStoreThatFillsBetweenRounds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	var percent atomic.Int64
+	fill := func(to int64) {
+		r.engine.with(func() {
+			r.engine.volumes = without(r.engine.volumes, "snap")
+			v := r.engine.volumes[0]
+			v.Name, v.UUID, v.Kind, v.Of, v.Device, v.Stored = "snap", "uuid-snap", volume.Snapshot, "source", 300*volume.MiB, volume.Bytes(to)*3*volume.MiB
+			r.engine.volumes = append(r.engine.volumes, v)
+		})
+		percent.Store(to)
+	}
+	looks := atomic.Int64{}
+	r.config.Interval = time.Hour
+	r.config.Fills = func(context.Context) (map[string]int, error) {
+		looks.Add(1)
+		return map[string]int{"flexlvm-snap": int(percent.Load())}, nil
+	}
+	fill(10)
+	r.api.put(storeObject(t, "snap", 30))
+	r.start()
+	r.eventually(func() bool { return looks.Load() > 0 }, "nobody looks")
+	require.Empty(t, r.api.told("SnapshotAlmostFull"))
+	fill(83)
+	r.eventually(func() bool { return len(r.api.told("SnapshotAlmostFull")) == 1 }, "it is not told of")
+	fill(87)
+	r.eventually(func() bool { return len(r.api.told("SnapshotAlmostFull")) == 2 }, "the next step is not told of")
+	require.Contains(t, r.api.told("SnapshotAlmostFull")[1], "has used 87%")
 }
 
 func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {

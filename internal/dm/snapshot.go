@@ -1,0 +1,42 @@
+package dm
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/exec"
+)
+
+// Fills returns how full the stores of all copy-on-write snapshots of this host are, in per cent, by
+// the names of their mappings. One that has overflowed is full. It waits for nobody who uses LVM.
+func Fills(ctx context.Context, run exec.Interface) (map[string]int, error) {
+	out, err := run.CommandContext(ctx, "dmsetup", "status", "--target", "snapshot").Output()
+	if err != nil {
+		return nil, fmt.Errorf("see how full snapshots are: %w", err)
+	}
+	fills := map[string]int{}
+	for line := range strings.Lines(string(out)) {
+		// NAME: START LENGTH snapshot USED/ALL METADATA, in sectors, or some words for the last two.
+		fields := strings.Fields(line)
+		if len(fields) < 5 || fields[3] != "snapshot" {
+			continue
+		}
+		name := strings.TrimSuffix(fields[0], ":")
+		if fields[4] == "Invalid" || fields[4] == "Overflow" {
+			fills[name] = 100
+		}
+		if len(fields) != 6 || fields[4] == "Merge" {
+			continue
+		}
+		used, all, _ := strings.Cut(fields[4], "/")
+		n, failed := strconv.ParseInt(used, 10, 64)
+		of, wrong := strconv.ParseInt(all, 10, 64)
+		if failed != nil || wrong != nil || n < 0 || of <= 0 || n > of {
+			return nil, fmt.Errorf("see how full snapshots are: dmsetup says %q, which this release does not know", strings.TrimSpace(line))
+		}
+		fills[name] = int(n * 100 / of)
+	}
+	return fills, nil
+}
