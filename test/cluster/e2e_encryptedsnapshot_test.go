@@ -37,23 +37,22 @@ func (n *tenant) encryptedSnapshots() {
 		n.kubectl("delete", "secret", claim, "--ignore-not-found")
 		n.kubectl("create", "secret", "generic", claim, "--from-literal=key="+key)
 	}
-	lines := func(pod string) int64 { return number(t, n.exec(pod, "cat /data/journal 2>/dev/null | wc -l")) }
 	key := func(class string) string { return "the key of 32 bytes or more, of the claim " + class }
 	before, after, sources := map[string]int64{}, map[string]int64{}, map[string]string{}
 	for class, more := range classes {
 		setKey(class, key(class))
-		require.NoError(t, n.apply(encryptedClass(class, more)+"\n---\n"+claimOf(class, class, "64Mi")+"\n---\n"+pod{name: class, claim: class, node: "node1", command: writer}.manifest()))
+		require.NoError(t, n.apply(encryptedClass(class, more)+"\n---\n"+claimOf(class, class, "64Mi")+"\n---\n"+database(pod{name: class, claim: class, node: "node1"}, writing)))
 	}
 	for class := range classes {
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+class, "--timeout=240s")
-		await.Until(t, patience, func() string { return await.Missing(lines(class) > 50, "nothing is written") })
+		n.untilWritten(class)
 		sources[class] = n.kubectl("get", "pvc", class, "-o", "jsonpath={.spec.volumeName}")
-		before[class] = lines(class)
+		before[class] = n.acknowledged(class)
 		require.NoError(t, n.apply(snapshotOf(class)))
 	}
 	for class := range classes {
 		n.kubectl("wait", "volumesnapshot/of-"+class, "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
-		after[class] = lines(class)
+		after[class] = n.acknowledged(class)
 		n.kubectl("delete", "pod", class)
 		n.kubectl("delete", "pvc", class)
 		n.kubectl("delete", "secret", class)
@@ -63,7 +62,7 @@ func (n *tenant) encryptedSnapshots() {
 		n.kubectl("wait", "pv/"+sources[class], "--for=delete", "--timeout=240s")
 		setKey(restored(class), "another key of 32 bytes or more, of somebody")
 		require.NoError(t, n.apply(claimOf(class, restored(class), "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: of-"+class+"}")+
-			"\n---\n"+pod{name: restored(class), claim: restored(class)}.manifest()))
+			"\n---\n"+database(pod{name: restored(class), claim: restored(class)}, "")))
 	}
 	for class := range classes {
 		await.Until(t, patience, func() string {
@@ -75,12 +74,9 @@ func (n *tenant) encryptedSnapshots() {
 	for class := range classes {
 		// Kubelet gives each try two minutes, and waits up to two minutes between them.
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=600s")
-		held := n.journal(restored(class))
-		t.Logf("%s: of %d to %d lines, %d were restored", class, before[class], after[class], held)
-		require.GreaterOrEqual(t, held, before[class], "what was synced before")
-		require.LessOrEqual(t, held, after[class])
+		held := n.requireKeys(restored(class), before[class], after[class])
 		n.kubectl("delete", "volumesnapshot", "of-"+class, "--timeout=240s")
-		require.Equal(t, held, n.journal(restored(class)))
+		require.Equal(t, held, n.keys(restored(class)))
 		n.kubectl("delete", "pod", restored(class))
 		n.kubectl("delete", "pvc", restored(class))
 	}

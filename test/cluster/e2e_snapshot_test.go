@@ -49,35 +49,23 @@ func (n *tenant) example(name string) {
 	require.NoError(n.t, n.apply(strings.Replace(string(content), "  layout: thin\n", "  layout: thin\n  volumeGroup: "+thinGroup+"\n", 1)))
 }
 
-// writer appends numbered lines to a file and syncs each, as a database does with its journal.
-const writer = `i=0; while :; do i=$((i+1)); echo "$i $(echo $i | md5sum)" >>/data/journal; sync /data/journal; done & true`
-
-// journal checks that every line of the journal is whole, and returns how many there are. What
-// is behind the last newline was being written when the power went.
-func (n *tenant) journal(pod string) int64 {
-	n.t.Helper()
-	lines := number(n.t, n.exec(pod, "cat /data/journal 2>/dev/null | wc -l"))
-	wrong := n.exec(pod, fmt.Sprintf(`head -n %d /data/journal >/tmp/j; i=0; while read -r at sum rest; do i=$((i+1)); [ "$at" = $i ] || echo "line $i is $at"; done </tmp/j
-		for i in 1 $((%[1]d/2)) %[1]d; do [ "$(sed -n ${i}p /tmp/j)" = "$i $(echo $i | md5sum)" ] || echo "line $i is spoilt"; done`, lines))
-	require.Empty(n.t, wrong)
-	return lines
-}
-
 // A database is snapshotted while it writes, deleted, and restored from the snapshot.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	n := snapshotTenant(t, "snapshots")
+	image, err := cluster.BuildEtcdImage(n.ctx, os.Stderr)
+	require.NoError(t, err)
+	require.NoError(t, shared.LoadImage(n.ctx, image))
 	n.example("class.yaml")
-	n.run(pod{name: "main", claim: "database", node: "node1", command: writer}.manifest())
+	n.run(database(pod{name: "main", claim: "database", node: "node1"}, writing))
 	source := n.kubectl("get", "pvc", "database", "-o", "jsonpath={.spec.volumeName}")
-	lines := func() int64 { return number(t, n.exec("main", "cat /data/journal 2>/dev/null | wc -l")) }
-	await.Until(t, patience, func() string { return await.Missing(lines() > 50, "nothing is written") })
+	n.untilWritten("main")
 
-	before, asked := lines(), time.Now()
+	before, asked := n.acknowledged("main"), time.Now()
 	n.example("snapshot.yaml")
 	n.kubectl("wait", "volumesnapshot/database-monday", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
 	t.Logf("the snapshot was ready %.1f s after it was asked for", time.Since(asked).Seconds())
-	after := lines()
+	after := n.acknowledged("main")
 	require.Equal(t, "64Mi", n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.restoreSize}"))
 	content := n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.boundVolumeSnapshotContentName}")
 	handle := n.kubectl("get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
@@ -94,11 +82,9 @@ func TestSnapshots(t *testing.T) {
 
 	asked = time.Now()
 	n.example("restore.yaml")
-	n.run(pod{name: "restored", claim: "database-restored"}.manifest())
+	n.run(database(pod{name: "restored", claim: "database-restored"}, ""))
 	t.Logf("a pod ran on the restored volume %.1f s after it was asked for", time.Since(asked).Seconds())
-	held := n.journal("restored")
-	require.GreaterOrEqual(t, held, before, "what was synced before")
-	require.LessOrEqual(t, held, after)
+	held := n.requireKeys("restored", before, after)
 	total, _ := n.df("restored")
 	require.EqualValues(t, 128<<20, total)
 	require.Equal(t, "node1", n.kubectl("get", "pod", "restored", "-o", "jsonpath={.spec.nodeName}"))
@@ -110,7 +96,7 @@ func TestSnapshots(t *testing.T) {
 		left := onNode(n.ctx, t, "node1", "lvs --noheadings -o lv_name "+thinGroup)
 		return await.Missing(!strings.Contains(left, name), "the snapshot's volume stays: %s", left)
 	})
-	require.Equal(t, held, n.journal("restored"))
+	require.Equal(t, held, n.keys("restored"))
 	n.kubectl("delete", "pod", "restored")
 	n.kubectl("delete", "pvc", "database-restored")
 
@@ -137,14 +123,13 @@ spec:
 func (n *tenant) thickSnapshot() {
 	t := n.t
 	n.example("thick.yaml")
-	n.run(pod{name: "books", claim: "ledger", node: "node1", command: writer}.manifest())
+	n.run(database(pod{name: "books", claim: "ledger", node: "node1"}, writing))
 	source := n.kubectl("get", "pvc", "ledger", "-o", "jsonpath={.spec.volumeName}")
-	lines := func() int64 { return number(t, n.exec("books", "cat /data/journal 2>/dev/null | wc -l")) }
-	await.Until(t, patience, func() string { return await.Missing(lines() > 50, "nothing is written") })
-	before := lines()
+	n.untilWritten("books")
+	before := n.acknowledged("books")
 	n.example("thick-snapshot.yaml")
 	n.kubectl("wait", "volumesnapshot/ledger-monday", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
-	after := lines()
+	after := n.acknowledged("books")
 	require.Equal(t, "64Mi", n.kubectl("get", "volumesnapshot", "ledger-monday", "-o", "jsonpath={.status.restoreSize}"))
 	name := n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot", "-o", `jsonpath={.items[?(@.spec.csi.volumeAttributes.cloneOf=="`+source+`")].metadata.name}`)
 	onDisk := func(what string) bool {
@@ -163,15 +148,13 @@ func (n *tenant) thickSnapshot() {
 	require.True(t, onDisk(source), "it is kept for its snapshot")
 	asked := time.Now()
 	n.example("thick-restore.yaml")
-	n.run(pod{name: "books-restored", claim: "ledger-restored"}.manifest())
+	n.run(database(pod{name: "books-restored", claim: "ledger-restored"}, ""))
 	t.Logf("a pod ran on the full copy %.1f s after it was asked for", time.Since(asked).Seconds())
-	held := n.journal("books-restored")
-	require.GreaterOrEqual(t, held, before, "what was synced before")
-	require.LessOrEqual(t, held, after)
+	held := n.requireKeys("books-restored", before, after)
 	n.kubectl("delete", "volumesnapshot", "ledger-monday", "--timeout=240s")
 	n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
 	await.Until(t, patience, func() string { return await.Missing(!onDisk(name), "the snapshot's volume stays") })
-	require.Equal(t, held, n.journal("books-restored"))
+	require.Equal(t, held, n.keys("books-restored"))
 	n.kubectl("delete", "pod", "books-restored")
 	n.kubectl("delete", "pvc", "ledger-restored")
 }

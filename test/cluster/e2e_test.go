@@ -197,6 +197,7 @@ type pod struct {
 	command     string // what the shell does before it sleeps
 	runtime     string // a RuntimeClass; containerd's default, if empty
 	limits      string // of the container, as YAML in one line
+	image       string // cluster.BusyboxImage, if empty; it has a shell
 }
 
 func (p pod) manifest() string {
@@ -219,6 +220,10 @@ func (p pod) manifest() string {
 	if p.limits != "" {
 		limits = p.limits
 	}
+	image := cluster.BusyboxImage
+	if p.image != "" {
+		image = p.image
+	}
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
@@ -239,5 +244,5 @@ spec:
   volumes:
   - name: data
     persistentVolumeClaim: {claimName: %s, readOnly: %t}
-`, p.name, runtime, node, security, cluster.BusyboxImage, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
+`, p.name, runtime, node, security, image, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
 }

@@ -1,0 +1,78 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
+)
+
+// startEtcd starts etcd on a volume.
+const startEtcd = `/program --data-dir=/data/etcd --quota-backend-bytes=33554432 --log-level=warn & `
+
+// writing puts one key after the other, and notes beside the volume that it was acknowledged. The
+// value is the key.
+const writing = `n=1; while :; do key=$(printf %06d $n | base64)
+	if wget -q -O /dev/null --post-data "{\"key\":\"$key\",\"value\":\"$key\"}" http://localhost:2379/v3/kv/put 2>/dev/null
+	then echo $n >>/tmp/acknowledged; n=$((n+1)); fi; sleep 0.02; done & `
+
+// everyKey asks for all keys, as soon as etcd answers.
+const everyKey = `for i in $(seq 120); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://localhost:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
+
+// database is the manifest of a pod in which etcd runs on the claim, and beside it a line of shell
+// such as writing.
+func database(p pod, beside string) string {
+	p.image, p.command = cluster.EtcdImage, startEtcd+beside+"true"
+	return p.manifest()
+}
+
+// acknowledged returns how many keys a database that is writing has acknowledged.
+func (n *tenant) acknowledged(pod string) int64 {
+	n.t.Helper()
+	return number(n.t, n.exec(pod, "cat /tmp/acknowledged 2>/dev/null | wc -l"))
+}
+
+func (n *tenant) untilWritten(pod string) {
+	n.t.Helper()
+	await.Until(n.t, patience, func() string {
+		written := n.acknowledged(pod)
+		if written == 0 {
+			return "nothing is written: " + n.kubectl("logs", pod, "--tail=20")
+		}
+		return await.Missing(written > 20, "next to nothing is written: %d keys", written)
+	})
+}
+
+// keys checks that the keys of a database are the first that were written, and whole, and returns
+// how many there are.
+func (n *tenant) keys(pod string) int64 {
+	n.t.Helper()
+	out, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "sh", "-c", everyKey)
+	if err != nil {
+		require.NoError(n.t, err, "%s\n%s", out, n.kubectl("logs", pod, "--tail=50"))
+	}
+	var all struct{ Kvs []struct{ Key, Value []byte } }
+	require.NoError(n.t, json.Unmarshal([]byte(out), &all), out)
+	for i, one := range all.Kvs {
+		key := fmt.Sprintf("%06d", i+1)
+		require.Equal(n.t, key, string(one.Key))
+		require.Equal(n.t, key, string(one.Value))
+	}
+	return int64(len(all.Kvs))
+}
+
+// requireKeys checks that a database which was restored has all that was acknowledged before its
+// snapshot, and nothing of what was asked for after it; it returns the number of its keys.
+func (n *tenant) requireKeys(pod string, before, after int64) int64 {
+	n.t.Helper()
+	held := n.keys(pod)
+	n.t.Logf("%s: of %d to %d keys that were acknowledged, %d were restored", pod, before, after, held)
+	require.GreaterOrEqual(n.t, held, before, "what was acknowledged before")
+	require.LessOrEqual(n.t, held, after+1) // one more may have been on its way
+	return held
+}

@@ -1,0 +1,15 @@
+// Command etcd is etcd with a log of small files: the stock ones, of 64 MB each, do not fit on the
+// volumes of the tests.
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+)
+
+func main() {
+	wal.SegmentSizeBytes = 1 << 20
+	etcdmain.Main(os.Args)
+}
