@@ -29,10 +29,11 @@ parameters:
 
 // encryptedSnapshots has databases on encrypted volumes, a thin one and a thick one, snapshotted while they
 // write, deleted, and started on what is restored: with the key of the source alone, which lies in the
-// Secret of the new claim.
+// Secret of the new claim. The thick one's class wants what is released gone at once: it goes with its
+// last snapshot.
 func (n *tenant) encryptedSnapshots() {
 	t := n.t
-	classes := map[string]string{"sealed-thin": "  layout: thin\n  thinPool: thinpool\n  volumeGroup: " + thinGroup, "sealed-thick": ""}
+	classes := map[string]string{"sealed-thin": "  layout: thin\n  thinPool: thinpool\n  volumeGroup: " + thinGroup, "sealed-thick": "  reclaim: immediate"}
 	setKey := func(claim, key string) {
 		n.kubectl("delete", "secret", claim, "--ignore-not-found")
 		n.kubectl("create", "secret", "generic", claim, "--from-literal=key="+key)
@@ -71,6 +72,7 @@ func (n *tenant) encryptedSnapshots() {
 		})
 		setKey(restored(class), key(class))
 	}
+	n.untilKept(sources["sealed-thick"])
 	for class := range classes {
 		// Kubelet gives each try two minutes, and waits up to two minutes between them.
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=600s")
@@ -80,5 +82,9 @@ func (n *tenant) encryptedSnapshots() {
 		n.kubectl("delete", "pod", restored(class))
 		n.kubectl("delete", "pvc", restored(class))
 	}
+	await.Until(t, patience, func() string {
+		left := n.thickVolumes()
+		return await.Missing(!strings.Contains(left, sources["sealed-thick"]), "the source stays, whose last snapshot is gone: %s", left)
+	})
 	n.kubectl("delete", "storageclass", "sealed-thin", "sealed-thick")
 }
