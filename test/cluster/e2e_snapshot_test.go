@@ -67,8 +67,7 @@ func TestSnapshots(t *testing.T) {
 	t.Logf("the snapshot was ready %.1f s after it was asked for", time.Since(asked).Seconds())
 	after := n.acknowledged("main")
 	require.Equal(t, "64Mi", n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.restoreSize}"))
-	content := n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.boundVolumeSnapshotContentName}")
-	handle := n.kubectl("get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
+	handle := n.snapshotHandle("database-monday")
 	name := strings.TrimPrefix(handle, thinGroup+"/")
 	at := n.kubectl("get", "pv", name, "-o", `jsonpath={.metadata.annotations.flexlvm\.io/snapshot-taken}`)
 	require.Equal(t, at, n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.creationTime}"), "the moment that it is of")
@@ -107,6 +106,12 @@ func TestSnapshots(t *testing.T) {
 	n.sidecarsStay()
 }
 
+func (n *tenant) snapshotHandle(snapshot string) string {
+	n.t.Helper()
+	content := n.kubectl("get", "volumesnapshot", snapshot, "-o", "jsonpath={.status.boundVolumeSnapshotContentName}")
+	return n.kubectl("get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
+}
+
 func snapshotOf(claim string) string {
 	return fmt.Sprintf(`
 apiVersion: snapshot.storage.k8s.io/v1
@@ -139,6 +144,7 @@ func (n *tenant) thickSnapshot() {
 		says := n.kubectl("get", "pvc", "ledger", "-o", "jsonpath={.status.conditions[*].message}")
 		return await.Missing(strings.Contains(says, "it has 1 snapshot with a store of its own"), "the claim says %q", says)
 	})
+	n.storeFills("books", "ledger")
 
 	n.kubectl("delete", "pod", "books")
 	n.kubectl("delete", "pvc", "ledger")
@@ -155,6 +161,30 @@ func (n *tenant) thickSnapshot() {
 	require.Equal(t, held, n.keys("books-restored"))
 	n.kubectl("delete", "pod", "books-restored")
 	n.kubectl("delete", "pvc", "ledger-restored")
+}
+
+// storeFills takes a snapshot with little room and has its source overwrite that, the last two fifths
+// at half a megabyte a second: an event comes before the snapshot is lost.
+func (n *tenant) storeFills(pod, claim string) {
+	n.t.Helper()
+	require.NoError(n.t, n.apply(`
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: flexlvm-reserve-10}
+driver: flexlvm.io
+deletionPolicy: Delete
+parameters: {reserve: 10%}
+---`+strings.Replace(snapshotOf(claim), "volumeSnapshotClassName: flexlvm", "volumeSnapshotClassName: flexlvm-reserve-10", 1)))
+	n.kubectl("wait", "volumesnapshot/of-"+claim, "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	_, name, _ := strings.Cut(n.snapshotHandle("of-"+claim), "/")
+	n.exec(pod, `dd if=/dev/zero of=/data/ballast bs=1M count=18 conv=fsync 2>/dev/null
+		{ for i in $(seq 72 160); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 0.5; done; } >/dev/null 2>&1 &`)
+	await.Until(n.t, patience, func() string {
+		events := n.kubectl("get", "events", "-A", "--field-selector=reason=SnapshotAlmostFull,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, "of the 32 MiB that are set aside"), "it is not told that the snapshot is almost full: %q, %s", events, onNode(n.ctx, n.t, "node1", "lvs -o lv_name,lv_size,snap_percent flexlvm"))
+	})
+	n.kubectl("delete", "volumesnapshot", "of-"+claim, "--timeout=240s")
+	n.kubectl("delete", "volumesnapshotclass", "flexlvm-reserve-10")
 }
 
 // thickVolumes are the names of the volumes in the shipped class's group of node1.
