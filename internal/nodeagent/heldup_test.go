@@ -43,7 +43,9 @@ func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
 	})
 	changed()
 	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/given-up")) == 1 }, "it is still there")
-	from = r.untilQuiet()
-	changed()
-	require.Equal(t, from, r.untilQuiet(), "nothing is held up, so that pods may come and go")
+	r.eventually(func() bool { // on a busy machine a round that the removal has brought about comes late
+		from := r.untilQuiet()
+		changed()
+		return r.untilQuiet() == from
+	}, "nothing is held up, and rounds are made as pods come and go")
 }
