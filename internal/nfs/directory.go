@@ -13,26 +13,41 @@ import (
 
 // makeDirectory makes the directory of a new volume. It may be killed at any
 // instant, and goes on from there when it is called again: the mark comes first,
-// so that no flexlvm directory is ever without, and one that has no mark is not
-// ours.
-func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, claim string) error {
-	marked, err := readMark(root, p)
+// so that no directory of flexlvm's is ever without one, and a directory without a
+// mark is somebody else's. asked reports whether this call has written the mark, so
+// that the server hears only now to what size it is to hold the directory.
+func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, claim string) (asked bool, err error) {
+	if asked, err = writeMark(root, p, claim); err != nil {
+		return asked, err
+	}
+	if err := ctx.Err(); err != nil {
+		return asked, err // nobody waits any more
+	}
+	return asked, fillIn(root, p, access)
+}
+
+// writeMark marks the directory of a new volume, unless its mark says the same already: the class
+// may have been made anew, with another enforceSize, while the claim was waiting.
+func writeMark(root *os.Root, p place, claim string) (written bool, err error) {
+	m, marked, err := readMark(root, p)
 	if err != nil && !errors.Is(err, nfsmark.ErrNone) {
-		return err
+		return false, err
+	}
+	if marked && m.Size == p.size {
+		return false, nil
 	}
 	if !marked {
 		if _, err := root.Lstat(p.name); err == nil {
-			return &nfsmark.ForeignError{Name: p.name, What: "is there already and was not made for this claim"}
+			return false, &nfsmark.ForeignError{Name: p.name, What: "is there already and was not made for this claim"}
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := p.mark(claim).Write(root); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err // nobody waits any more
-	}
+	return true, p.mark(claim).Write(root)
+}
+
+// fillIn makes the directory that is marked, with its group and mode.
+func fillIn(root *os.Root, p place, access Access) error {
 	// Nobody else may use it before its group and mode are set.
 	if err := root.Mkdir(p.name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -75,16 +90,16 @@ const (
 	inPlace  finding = "in place"
 	doomed   finding = "being removed"
 	archived finding = "archived"
-	missing  finding = "missing" // with its mark there: somebody else removed it, or we have just
+	missing  finding = "missing" // with its mark there: somebody else removed it, or flexlvm was killed after it had
 	finished finding = "gone"    // without mark: an earlier call did all there is to do
 )
 
 // find tells how far the disposal of a volume has come. Whatever is there must be
-// ours by its mark. That nothing is there counts only in an export that carries the
+// flexlvm's by its mark. That nothing is there counts only in an export that carries the
 // marks of this provisioner: an empty directory into which nothing is mounted
 // proves nothing.
 func find(root *os.Root, p place) (finding, error) {
-	marked, err := readMark(root, p)
+	_, marked, err := readMark(root, p)
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +157,7 @@ func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 // remove renames the directory of a volume so that nobody takes it for a volume any
 // more, and then removes some of what is in it. more tells that it must be called
 // again. The mark goes last, so that a call that comes after a kill finds the
-// directory still to be ours.
+// directory still to be flexlvm's.
 func remove(ctx context.Context, root *os.Root, p place) (found finding, more bool, err error) {
 	if found, err = find(root, p); err == nil {
 		err = ctx.Err()

@@ -66,9 +66,11 @@ func (b *bait) path(parts ...string) string {
 
 var here = place{name: "team-data-" + pvName, volume: pvName}
 
-func (b *bait) make() {
+func (b *bait) make() (asked bool) {
 	b.t.Helper()
-	require.NoError(b.t, makeDirectory(b.t.Context(), b.root, here, everybody, "team/data"))
+	asked, err := makeDirectory(b.t.Context(), b.root, here, everybody, "team/data")
+	require.NoError(b.t, err)
+	return asked
 }
 
 func (b *bait) names() (out []string) {
@@ -105,13 +107,14 @@ func (b *bait) removeAll() (first finding) {
 
 func TestMakeDirectory(t *testing.T) {
 	b := newBait(t)
-	for range 2 { // it may be called again
-		b.make()
+	for _, first := range []bool{true, false} { // it may be called again
+		require.Equal(t, first, b.make())
 		info, err := os.Stat(b.path(here.name))
 		require.NoError(t, err)
 		require.Equal(t, "drwxrwxrwx", info.Mode().String(), "whatever the umask")
 	}
-	require.NoError(t, makeDirectory(t.Context(), b.root, here, Access{Mode: 0o770 | fs.ModeSetgid, Group: os.Getgid()}, "team/data"))
+	_, err := makeDirectory(t.Context(), b.root, here, Access{Mode: 0o770 | fs.ModeSetgid, Group: os.Getgid()}, "team/data")
+	require.NoError(t, err)
 	info, err := os.Stat(b.path(here.name))
 	require.NoError(t, err)
 	require.Equal(t, "dgrwxrwx---", info.Mode().String())
@@ -123,7 +126,7 @@ func TestMakeDirectory(t *testing.T) {
 	require.Equal(t, "drwx------", info.Mode().String())
 }
 
-// What stands at the name of a new volume's directory is not ours.
+// What stands at the name of a new volume's directory is not flexlvm's.
 func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 	for name, plant := range map[string]func(path string) error{
 		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
@@ -135,14 +138,15 @@ func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBait(t)
 			require.NoError(t, plant(b.path(here.name)))
-			err := makeDirectory(t.Context(), b.root, here, everybody, "team/data")
+			_, err := makeDirectory(t.Context(), b.root, here, everybody, "team/data")
 			var foreign *nfsmark.ForeignError
 			require.ErrorAs(t, err, &foreign)
 			require.False(t, b.marked())
 			// Also where it was planted after the mark was made.
 			require.NoError(t, here.mark("team/data").Write(b.root))
 			if name != "directory" {
-				require.ErrorAs(t, makeDirectory(t.Context(), b.root, here, everybody, "team/data"), &foreign)
+				_, err = makeDirectory(t.Context(), b.root, here, everybody, "team/data")
+				require.ErrorAs(t, err, &foreign)
 				_, _, err = remove(t.Context(), b.root, here)
 				require.ErrorAs(t, err, &foreign)
 				_, err = archive(t.Context(), b.root, here)
@@ -166,7 +170,8 @@ func TestMakeDirectoryAfterAKill(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	other := place{name: "team-late-" + strings.Replace(pvName, "0d", "1d", 1), volume: strings.Replace(pvName, "0d", "1d", 1)}
-	require.ErrorIs(t, makeDirectory(ended, b.root, other, everybody, "team/late"), context.Canceled)
+	_, err = makeDirectory(ended, b.root, other, everybody, "team/late")
+	require.ErrorIs(t, err, context.Canceled)
 	require.NoDirExists(t, b.path(other.name), "nobody waits for it any more")
 }
 

@@ -64,9 +64,9 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Provision makes the directory for a claim and returns its PersistentVolume. A
 // *controlplane.Refusal is final; all other errors are retried. If the server does not
-// answer, or does not hold the directory to its size yet, the directory may exist already, so the library keeps trying even if the claim
-// is deleted: in the end the PersistentVolume exists, and its deletion disposes of the
-// directory.
+// answer, or does not hold the directory to its size yet, the directory may exist already,
+// so the library keeps trying even if the claim is deleted: in the end the PersistentVolume
+// exists, and its deletion disposes of the directory.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	r, err := p.Exports.read(o.PVName, o.PVC, o.StorageClass)
 	if err != nil {
@@ -75,11 +75,13 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		}
 		return nil, controller.ProvisioningFinished, err
 	}
-	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) error {
-		if err := p.checkFits(root, r.place); err != nil {
+	asked := false
+	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
+		if _, err := p.wholeFor(root, r.place); err != nil {
 			return err
 		}
-		return makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
+		asked, err = makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
+		return err
 	})
 	switch {
 	case errors.Is(err, errSilent):
@@ -87,7 +89,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	case err != nil:
 		return nil, controller.ProvisioningFinished, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	}
-	if err := p.awaitSize(ctx, r.place); err != nil {
+	if err := p.awaitSize(ctx, r.place, asked); err != nil {
 		return nil, controller.ProvisioningInBackground, err
 	}
 	return r.persistentVolume(), controller.ProvisioningFinished, nil

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// sizePatience is how long one attempt to provision waits for the server to hold a directory
-	// to its size: somewhat longer than the node daemon of a server takes.
+	// sizePatience is how long the first attempt to provision waits for the server to hold a
+	// directory to its size: somewhat longer than the node daemon of a server takes.
 	sizePatience = 4 * time.Second
 	sizePoll     = 250 * time.Millisecond
 )
@@ -38,14 +38,20 @@ func roomOf(dir *os.File) (room, error) {
 
 // awaitSize returns nil once the server holds a new directory to its size, where that is asked
 // for, whoever sees to it: flexlvm's node daemon on the server, or its administrator. So no pod
-// has a volume whose size is not enforced yet.
-func (p *Provisioner) awaitSize(ctx context.Context, at place) error {
+// has a volume whose size is not enforced yet. It waits only where the server was asked just now,
+// and otherwise looks once: claims that nobody sees to are tried again for ever, and would keep
+// the workers from the claims of other servers.
+func (p *Provisioner) awaitSize(ctx context.Context, at place, justAsked bool) error {
 	if at.size == 0 {
 		return nil
 	}
-	for deadline := p.Now().Add(sizePatience); ; {
+	deadline := p.Now()
+	if justAsked {
+		deadline = deadline.Add(sizePatience)
+	}
+	for {
 		err := p.gate(at).do(ctx, at.volume, func(_ context.Context, root *os.Root) error { return p.checkSize(root, at) })
-		if err == nil || p.Now().After(deadline) {
+		if err == nil || !p.Now().Before(deadline) {
 			return err
 		}
 		timer := time.NewTimer(sizePoll)
@@ -58,29 +64,39 @@ func (p *Provisioner) awaitSize(ctx context.Context, at place) error {
 	}
 }
 
-// checkFits fails if a size that is to be enforced is not less than the whole export: nothing would
-// show then whether there is a limit.
-func (p *Provisioner) checkFits(root *os.Root, at place) error {
+// wholeFor returns the room of the whole export where a size is to be enforced. It fails if the
+// size is not less than that: nothing would show then whether there is a limit.
+func (p *Provisioner) wholeFor(root *os.Root, at place) (whole room, err error) {
 	if at.size == 0 {
-		return nil
+		return whole, nil
 	}
-	whole, err := p.roomIn(root, ".")
+	whole, err = p.roomIn(root, ".")
 	if err == nil && at.size >= whole.total {
 		err = fmt.Errorf("size %s is not less than the %s that the export has in all; enlarge its file system, or claim less", at.size, whole.total)
 	}
-	return err
+	return whole, err
 }
 
-// checkSize fails unless the server holds a directory to its size.
+// checkSize fails unless the server holds a directory to its size. The size of some file systems
+// changes with their use (ZFS), and a directory without a limit has all of it. So what a limited
+// one has is less than the whole had before, and has after.
 func (p *Provisioner) checkSize(root *os.Root, at place) error {
-	if err := p.checkFits(root, at); err != nil {
+	before, err := p.wholeFor(root, at)
+	if err != nil {
 		return err
 	}
 	has, err := p.roomIn(root, at.name)
-	if err == nil && has.total > at.size.RoundUp(has.grain) {
-		err = fmt.Errorf("directory %s is not held to its size yet: the server offers %s in it, and the claim is for %s; where the server is a node, see the flag --nfs-export of its node daemon and the events NFSSizeNotEnforced of the Node, elsewhere set a quota there (docs/jobs.md)", at.name, has.total, at.size)
+	if err != nil {
+		return err
 	}
-	return err
+	after, err := p.wholeFor(root, at)
+	if err != nil {
+		return err
+	}
+	if has.total > at.size.RoundUp(has.grain) || has.total >= min(before.total, after.total) {
+		return fmt.Errorf("directory %s is not held to its size yet: the server offers %s in it, and the claim is for %s; where the server is a node, see the flag --nfs-export of its node daemon and the events NFSSizeNotEnforced of the Node, elsewhere set a quota there (docs/jobs.md)", at.name, has.total, at.size)
+	}
+	return nil
 }
 
 func (p *Provisioner) roomIn(root *os.Root, name string) (r room, err error) {

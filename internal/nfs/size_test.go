@@ -66,6 +66,90 @@ func TestEnforcedSize(t *testing.T) {
 	require.NotContains(t, v.Annotations, AnnotationEnforceSize)
 }
 
+// A class may be made anew with another enforceSize while a claim waits: the mark, by which the
+// server learns of the size, follows.
+func TestMarkFollowsTheClass(t *testing.T) {
+	r := newRig(t)
+	r.provisioned()
+	marked := func() nfsmark.Mark {
+		root, err := os.OpenRoot(r.Exports[1].Dir)
+		require.NoError(t, err)
+		defer root.Close()
+		m, marked, err := nfsmark.Read(root, pvName)
+		require.NoError(t, err)
+		require.True(t, marked)
+		return m
+	}
+	require.Zero(t, marked().Size)
+	r.serverWith(func() volume.Bytes { return marked().Size })
+	_, state, err := r.enforced("3Gi")
+	require.NoError(t, err)
+	require.Equal(t, controller.ProvisioningFinished, state)
+	require.Equal(t, nfsmark.Mark{Directory: "team-data-" + pvName, PersistentVolume: pvName, Claim: "team/data", Size: 3 * volume.GiB}, marked())
+	r.provisioned()
+	require.Zero(t, marked().Size, "and it is not held any more")
+}
+
+// Only the attempt that asks the server waits for it. Claims that nobody sees to would keep the
+// workers from others.
+func TestSizeIsAwaitedOnce(t *testing.T) {
+	r := newRig(t)
+	var asked atomic.Int64
+	r.serverWith(func() volume.Bytes {
+		asked.Add(1)
+		return 10 * volume.GiB
+	})
+	r.Now = func() time.Time { // the patience ends with the third look
+		if asked.Load() < 3 {
+			return time.Time{}
+		}
+		return time.Time{}.Add(time.Hour)
+	}
+	for _, looks := range []int64{3, 1, 1} {
+		asked.Store(0)
+		_, state, err := r.enforced("3Gi")
+		require.ErrorContains(t, err, "is not held to its size yet")
+		require.Equal(t, controller.ProvisioningInBackground, state)
+		require.Equal(t, looks, asked.Load())
+	}
+}
+
+// The whole of some file systems changes with their use. A directory that has all of it has no
+// limit, whatever that is at the moment.
+func TestSizeOfAnExportThatChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		directory, after volume.Bytes
+		says             string
+	}{
+		"a limit":                         {3 * volume.GiB, 9 * volume.GiB, ""},
+		"none, as the export grows less":  {3 * volume.GiB, 3 * volume.GiB, "size 3 GiB is not less than the 3 GiB"},
+		"none, and a little room is left": {3*volume.GiB + volume.MiB, 3*volume.GiB + volume.MiB, "is not held to its size yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.later()
+			whole := 10 * volume.GiB
+			r.room = func(dir *os.File) (room, error) {
+				if filepath.Base(dir.Name()) == "." {
+					return room{whole, 2 * volume.MiB}, nil
+				}
+				whole = c.after
+				return room{c.directory, 2 * volume.MiB}, nil
+			}
+			size := "3Gi"
+			if c.directory > 3*volume.GiB {
+				size = "3221225473" // so that the whole is more, and less in units of the client's
+			}
+			_, _, err := r.enforced(size)
+			if c.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
 func TestSizeThatIsNotEnforced(t *testing.T) {
 	r := newRig(t)
 	r.later()
