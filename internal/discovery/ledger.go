@@ -51,6 +51,14 @@ func (e Entry) discarded() bool {
 // Equal reports whether two entries say the same.
 func (e Entry) Equal(other Entry) bool { return reflect.DeepEqual(e, other) }
 
+// Empty returns the entry of what was found to be empty after its volume. Whatever was discarded
+// before has been written to since.
+func (e Entry) Empty() Entry {
+	e = e.Clean()
+	e.Erasure = KeepDevice
+	return e
+}
+
 // Clean returns the entry of what was cleaned after its volume.
 func (e Entry) Clean() Entry {
 	e.Cleaned = append(slices.Clone(e.Cleaned), e.Volume)

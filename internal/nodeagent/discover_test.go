@@ -251,6 +251,7 @@ func TestDiscoveredIsCleanedFromWhereItHadCome(t *testing.T) {
 func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
+	require.NoError(t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1, Volume: "pv-0", Cleaned: []string{"pv-0"}, Erasure: discovery.Discard}}.Write(r.config.DiscoveredFile))
 	r.api.put(static("pv-1"))
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredProvided)
@@ -265,6 +266,11 @@ func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	disks.with(func() { disks.owned = nil })
 	r.api.putDiscovery()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	disks.with(func() {
+		last := disks.offered[len(disks.offered)-1]
+		require.Equal(t, []string{"pv-0", "pv-1"}, last.Cleaned)
+		require.Equal(t, discovery.KeepDevice, last.Erasure, "it was discarded before pv-1, which may have written to all of it")
+	})
 }
 
 // A disk that is gone, or another one in its place, is told, and nothing is done with it.

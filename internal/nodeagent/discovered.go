@@ -129,7 +129,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, was discovery
 			c.verdict = c.verdict.NotProved(was, err)
 			return
 		}
-		c.verdict.Entry = c.verdict.Entry.Clean()
+		c.verdict.Entry = c.verdict.Entry.Empty()
 	}
 	err := s.disks.Offerable(ctx, *c.found, c.class, c.verdict.Entry)
 	if err == nil && c.verdict.Entry.Owner == nil {
