@@ -82,7 +82,7 @@ type DiscoveryClass struct {
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// NamePattern is what names of entries look like, with *, ? and []; several patterns are
-	// separated by commas, without spaces.
+	// separated by commas, without spaces. A comma within [] is one of the characters there.
 	//
 	// +kubebuilder:default="*"
 	// +kubebuilder:validation:MaxLength=253

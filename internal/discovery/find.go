@@ -45,7 +45,7 @@ const longestDisk = 300
 type Class struct {
 	Name      string
 	Directory string
-	Pattern   string // of names, as path.Match has it; several are separated by commas; empty: all
+	Pattern   string // of names, as path.Match has it; several are separated by commas, but for those within []; empty: all
 	Block     bool   // devices alone
 	Sharing   Sharing
 	Files     bool // delete files of a released file system; false: keep them
@@ -160,7 +160,7 @@ func entriesOf(c Class) ([]string, error) {
 // fits reports whether a name is like one of the patterns of the class.
 func (c Class) fits(name string) (bool, error) {
 	found := c.Pattern == ""
-	for one := range strings.SplitSeq(c.Pattern, ",") {
+	for _, one := range patternsOf(c.Pattern) {
 		fits, err := path.Match(one, name)
 		if err != nil {
 			return false, err
@@ -168,6 +168,24 @@ func (c Class) fits(name string) (bool, error) {
 		found = found || fits
 	}
 	return found, nil
+}
+
+// patternsOf splits a list at its commas, but for those that are characters of a pattern: within
+// [], or behind a backslash.
+func patternsOf(list string) (out []string) {
+	begin, within := 0, false
+	for i := 0; i < len(list); i++ {
+		switch c := list[i]; {
+		case c == '\\':
+			i++
+		case c == '[' || c == ']':
+			within = c == '['
+		case c == ',' && !within:
+			out = append(out, list[begin:i])
+			begin = i + 1
+		}
+	}
+	return append(out, list[begin:])
 }
 
 // look finds out what lies at a path; its error says why that is no volume.

@@ -106,7 +106,7 @@ func TestFind(t *testing.T) {
 	p.find()
 	require.Equal(t, 1, p.asked, "a disk is asked once in the life of a mount")
 	require.Contains(t, p.find(func(c *Class) { c.Block = true })["whole"].Problem, "volumeMode is Block")
-	for pattern, names := range map[string][]string{"w*": {"whole"}, "w*,li?k": {"whole", "link"}, "w*,li?k,none*": {"whole", "link"}, "none,": nil} {
+	for pattern, names := range map[string][]string{"w*": {"whole"}, "w*,li?k": {"whole", "link"}, "w*,li?k,none*": {"whole", "link"}, "none,": nil, "[w,l]h*,x": {"whole"}, `l\ink,no\,ne`: {"link"}} {
 		require.ElementsMatch(t, names, slices.Collect(maps.Keys(p.find(func(c *Class) { c.Pattern = pattern }))), pattern)
 	}
 }
