@@ -107,7 +107,7 @@ func (g *gate) leave(throttled bool, now time.Time) {
 	g.cond.Broadcast()
 }
 
-// smallMean is up to which mean size objects are small, in bytes.
+// Objects are small up to this mean size, in bytes.
 const smallMean = 256 * store.KiB
 
 // width is how many requests to have open at once where nobody said: a few large

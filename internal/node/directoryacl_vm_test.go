@@ -78,9 +78,9 @@ func largestACL() []byte {
 	return acl
 }
 
-// TestDirectoryACLs has why a user namespace does not make pods fit for directory volumes: ACLs are
-// counted and exceed the limit, so a volume takes many times its size, which its pool has less for
-// others. Once the kernel refuses them, this fails: then decision 020 may be looked at again, and
+// TestDirectoryACLs shows why a user namespace does not make pods fit for directory volumes: ACLs are
+// counted, and exceed the limit all the same, so a volume takes many times its size from the pool that
+// it shares with others. Once the kernel refuses them, this fails: then decision 020 may be looked at again, and
 // whether classes still have to say trustPods.
 func TestDirectoryACLs(t *testing.T) {
 	m := newMachine(t)

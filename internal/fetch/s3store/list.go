@@ -26,9 +26,10 @@ const (
 
 // listAll lists what the source asks for. The pages of a listing come one after the
 // other, each when the one before has come. So where the first page is not all, the
-// folders are listed side by side, if that is worth it; each whole, so that nothing
-// rests on the order in which a server lists: with --sync a key that is missed is a
-// file that goes.
+// folders are listed side by side, if that is worth it; each whole, for a boundary
+// between two of them rests on no order of the server's: with --sync a key that is
+// missed is a file that goes. Only an attempt after a failure does, as listings
+// always do from page to page: it goes on behind the last key (StartAfter).
 func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) error {
 	prefix := b.source.ListPrefix()
 	found, more, err := b.listBelow(ctx, prefix, func(first []store.Object) bool {

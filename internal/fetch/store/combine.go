@@ -46,7 +46,7 @@ func (c Check) Combined(sums []SumOf) ([]byte, error) {
 // joiner joins the checksums of many spans. To join two takes some 0.1 ms, so with 4096 of them
 // a run would wait for it. But CRCs are linear: that of two spans is the exclusive or of the
 // second one's and of what each bit of the first one's becomes if as many zeros follow as the
-// second is long. What that is, is found out once for each length of which there are many.
+// second is long. This is computed once for each frequent length.
 type joiner struct {
 	check Check
 	// spans is how many there are of a length, and columns what each bit becomes.
@@ -80,7 +80,7 @@ func (j *joiner) join(a []byte, s SumOf) ([]byte, error) {
 	return sum, nil
 }
 
-// pair is join of two.
+// pair joins two.
 func (c Check) pair(a []byte, s SumOf) ([]byte, error) {
 	parts := []minio.ObjectPart{{PartNumber: 1}, {PartNumber: 2, Size: s.Length}}
 	for i, sum := range [][]byte{a, s.Sum} {
