@@ -71,6 +71,8 @@ type discoverer struct {
 	// says of them since is theirs.
 	busy    map[string]bool
 	retries *backoff
+	// blank has the UIDs of PersistentVolumes without a claim that kubelet may format.
+	blank map[string]bool
 }
 
 // A cleaning runs beside the rounds.
@@ -90,7 +92,7 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 		spec:    cache.NewSharedIndexInformer(d.api.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes: cache.NewSharedIndexInformer(d.api.WatchDiscovered(d.cfg.Node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 		jobs:    map[string]*cleaning{}, failed: map[string]string{}, retries: newBackoff(5*time.Second, 5*time.Minute),
-		begun: d.cfg.Now(),
+		blank: map[string]bool{}, begun: d.cfg.Now(),
 	}
 	log := klog.FromContext(ctx)
 	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {

@@ -29,6 +29,7 @@ type discoveredCase struct {
 // judge decides of all paths, and returns the ledger that follows.
 func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, twice map[string]string) (discovery.Ledger, []discoveredCase) {
 	cases := casesOf(view.found, volumes, view.classes)
+	s.forgetGone(volumes)
 	for i := range cases {
 		c := &cases[i]
 		id := c.id()
@@ -50,6 +51,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
 		s.prove(ctx, c, ledger[id])
+		s.proveUnclaimed(ctx, c)
 		if id != "" && c.found != nil && c.found.Disk == id {
 			ledger[id] = c.verdict.Entry
 		}

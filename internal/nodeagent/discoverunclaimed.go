@@ -1,0 +1,59 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/disk"
+)
+
+// unclaimed reports whether a PersistentVolume waits for its first claim, or for the next one that
+// a person lets it have.
+func unclaimed(v *corev1.PersistentVolume) bool {
+	return v != nil && v.Spec.ClaimRef == nil && v.Status.Phase == corev1.VolumeAvailable && v.DeletionTimestamp == nil
+}
+
+// proveUnclaimed refuses a PersistentVolume without a claim whose device holds data that kubelet
+// would format. None is made of such a device, but earlier versions did. One that is blank is not
+// read again by this process.
+func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
+	if c.verdict.State != discovery.Provided || c.class.Name == "" || !unclaimed(c.object) || s.blank[string(c.object.UID)] {
+		return
+	}
+	of := c.class
+	of.Block = c.object.Spec.VolumeMode != nil && *c.object.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	err := s.disks.Offerable(ctx, *c.found, of, asOffered(c.verdict.Entry))
+	switch {
+	case err == nil:
+		s.blank[string(c.object.UID)] = true
+	case errors.Is(err, disk.ErrNotZero):
+		c.verdict.State = discovery.Refused
+		c.verdict.Message = fmt.Sprintf("PersistentVolume %s has no claim yet, and is to get none: %v; delete it with `kubectl delete pv %s`", c.object.Name, err, c.object.Name)
+	default:
+		klog.FromContext(ctx).V(1).Info("Nobody knows whether a PersistentVolume without a claim is blank; it is looked at again", "volume", c.object.Name, "path", c.path, "why", err.Error())
+	}
+}
+
+// asOffered is what was remembered of a disk when its PersistentVolume was made, if no claim has
+// had that: a disk that was discarded before then still reads as it likes.
+func asOffered(e discovery.Entry) discovery.Entry {
+	if e.Claim == "" && len(e.Cleaned) > 0 {
+		e.Volume = e.Cleaned[len(e.Cleaned)-1]
+	}
+	return e
+}
+
+// forgetGone drops what is known of PersistentVolumes that are gone.
+func (s *discoverer) forgetGone(volumes map[string]*corev1.PersistentVolume) {
+	there := map[string]bool{}
+	for _, v := range volumes {
+		there[string(v.UID)] = true
+	}
+	maps.DeleteFunc(s.blank, func(uid string, _ bool) bool { return !there[uid] })
+}
