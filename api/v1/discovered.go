@@ -31,6 +31,10 @@ type Discovered struct {
 	// ClaimUID is that of the claim after which it was cleaned, where it is Cleaned.
 	// +optional
 	ClaimUID string `json:"claimUID,omitempty"`
+	// Withdrawn says that the PersistentVolume can be deleted while no claim has it: it was made of
+	// data that kubelet would format.
+	// +optional
+	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Message says why in words.
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -135,8 +135,8 @@ func (s *discoverer) report(was flexlvmv1.NodeStorageStatus) (all []flexlvmv1.Di
 func withheld(all []flexlvmv1.Discovered, why string) []flexlvmv1.Discovered {
 	out := slices.Clone(all)
 	for i := range out {
-		if one := &out[i]; one.State == flexlvmv1.DiscoveredReady || one.State == flexlvmv1.DiscoveredCleaned {
-			one.State, one.Message = flexlvmv1.DiscoveredRefused, clip(why, mostReason)
+		if one := &out[i]; one.State == flexlvmv1.DiscoveredReady || one.State == flexlvmv1.DiscoveredCleaned || one.Withdrawn {
+			one.State, one.Message, one.Withdrawn = flexlvmv1.DiscoveredRefused, clip(why, mostReason), false
 		}
 	}
 	return out

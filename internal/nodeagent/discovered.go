@@ -24,6 +24,8 @@ type discoveredCase struct {
 	class   discovery.Class
 	verdict discovery.Verdict
 	ending  bool // it was being cleaned, which is not wanted any more
+	// withdrawn: its PersistentVolume is to be deleted while no claim has it.
+	withdrawn bool
 }
 
 // judge decides of all paths, and returns the ledger that follows.
@@ -183,7 +185,7 @@ func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []
 }
 
 func (c *discoveredCase) status() flexlvmv1.Discovered {
-	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, mostReason), Offer: c.verdict.Entry.Offer}
+	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, mostReason), Offer: c.verdict.Entry.Offer, Withdrawn: c.withdrawn}
 	if c.object != nil {
 		one.StorageClassName, one.PersistentVolume, one.PersistentVolumeUID = c.object.Spec.StorageClassName, c.object.Name, string(c.object.UID)
 		if ref := c.object.Spec.ClaimRef; ref != nil && c.verdict.State == discovery.Cleaned {

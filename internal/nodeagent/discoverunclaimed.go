@@ -20,8 +20,8 @@ func unclaimed(v *corev1.PersistentVolume) bool {
 }
 
 // proveUnclaimed refuses a PersistentVolume without a claim whose device holds data that kubelet
-// would format. None is made of such a device, but earlier versions did. One that is blank is not
-// read again by this process.
+// would format, and lets the provisioner delete it: earlier versions made some of such devices. One
+// that is blank is not read again by this process.
 func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 	if c.verdict.State != discovery.Provided || c.class.Name == "" || !unclaimed(c.object) || s.blank[string(c.object.UID)] {
 		return
@@ -33,8 +33,8 @@ func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 	case err == nil:
 		s.blank[string(c.object.UID)] = true
 	case errors.Is(err, disk.ErrNotZero):
-		c.verdict.State = discovery.Refused
-		c.verdict.Message = fmt.Sprintf("PersistentVolume %s has no claim yet, and is to get none: %v; delete it with `kubectl delete pv %s`", c.object.Name, err, c.object.Name)
+		c.verdict.State, c.withdrawn = discovery.Refused, true
+		c.verdict.Message = fmt.Sprintf("PersistentVolume %s has no claim yet, and is deleted before one gets it: %v", c.object.Name, err)
 	default:
 		klog.FromContext(ctx).V(1).Info("Nobody knows whether a PersistentVolume without a claim is blank; it is looked at again", "volume", c.object.Name, "path", c.path, "why", err.Error())
 	}

@@ -3,6 +3,7 @@ package nodeagent_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,17 @@ func TestDiscoveredWithoutAClaim(t *testing.T) {
 	disks.owned = fmt.Errorf("kubelet would format it: %w", disk.ErrNotZero)
 	r.api.put(static("pv-1", available))
 	r.start()
-	require.Equal(t, "PersistentVolume static-a has no claim yet, and is to get none: kubelet would format it: not blank; delete it with `kubectl delete pv static-a`", r.discoveredIs(flexlvmv1.DiscoveredRefused).Message)
+	refused := r.discoveredIs(flexlvmv1.DiscoveredRefused)
+	require.Equal(t, "PersistentVolume static-a has no claim yet, and is deleted before one gets it: kubelet would format it: not blank", refused.Message)
+	require.Equal(t, "pv-1", refused.PersistentVolumeUID)
+	require.True(t, refused.Withdrawn)
+	disks.with(func() { disks.failed = errors.New("no mounts") })
+	r.eventually(func() bool {
+		r.api.putDiscovery()
+		all := r.status().Discovered
+		return len(all) == 1 && !all[0].Withdrawn && strings.Contains(all[0].Message, "no mounts")
+	}, "it is withdrawn though nobody can look")
+	disks.with(func() { disks.failed = nil })
 	r.eventually(func() bool { return len(r.api.told("DiskRefused")) > 0 }, "nobody is told")
 	disks.with(func() {
 		require.Equal(t, "pv-0", disks.offered[0].Volume, "it was discarded after that, and no claim has had it since")
@@ -34,7 +45,7 @@ func TestDiscoveredWithoutAClaim(t *testing.T) {
 		disks.owned = errors.New("it is mounted on /mnt/look")
 	})
 	r.api.putDiscovery()
-	r.discoveredIs(flexlvmv1.DiscoveredProvided)
+	require.False(t, r.discoveredIs(flexlvmv1.DiscoveredProvided).Withdrawn)
 	looks := func() (n int) {
 		disks.with(func() { n = len(disks.offered) })
 		return n

@@ -130,6 +130,8 @@ func (c *Controller) round(ctx context.Context) error {
 				err = c.offer(ctx, declared, report.Name, found)
 			case flexlvmv1.DiscoveredCleaned:
 				err = c.deleteCleaned(ctx, report.Name, found)
+			case flexlvmv1.DiscoveredRefused:
+				err = c.deleteWithdrawn(ctx, report.Name, found)
 			}
 			if err != nil {
 				failed = append(failed, fmt.Errorf("%s of node %s: %w", found.Path, report.Name, err))
@@ -301,6 +303,23 @@ func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flex
 		v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return nil
 	}
+	return c.delete(ctx, v, "its node has cleaned it")
+}
+
+// deleteWithdrawn deletes a PersistentVolume of which its node says that kubelet would format data
+// in it, if it is still exactly that, and no claim has it: who binds it writes the claim to it first.
+func (c *Controller) deleteWithdrawn(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
+	v := c.known(Name(node, found.Path))
+	if !found.Withdrawn || v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
+		v.Spec.ClaimRef != nil || v.Status.Phase != corev1.VolumeAvailable {
+		return nil
+	}
+	return c.delete(ctx, v, "its node has withdrawn it: "+found.Message)
+}
+
+// delete deletes a PersistentVolume as it was seen. Of one that has changed, or is gone, the watch
+// will tell.
+func (c *Controller) delete(ctx context.Context, v *corev1.PersistentVolume, because string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := c.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{
@@ -310,7 +329,7 @@ func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flex
 		return nil
 	}
 	if err == nil {
-		klog.FromContext(ctx).Info("A PersistentVolume is deleted after its node has cleaned it", "volume", v.Name, "node", node, "path", found.Path)
+		klog.FromContext(ctx).Info("A PersistentVolume of what a node discovered is deleted", "volume", v.Name, "because", because, "node", v.Labels[flexlvmv1.LabelDiscoveredOn], "path", v.Spec.Local.Path)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -29,6 +30,37 @@ func localVolume(name, path string, change ...func(*corev1.PersistentVolume)) *c
 		c(v)
 	}
 	return v
+}
+
+// onlyUnclaimedAreDeleted: the provisioner may delete what a node withdraws while no claim has it.
+func (b *bed) onlyUnclaimedAreDeleted(t *testing.T, stolen kubernetes.Interface, v *corev1.PersistentVolume) {
+	ctx := t.Context()
+	try := func(name string) error {
+		return stolen.CoreV1().PersistentVolumes().Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	phased := func(v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) {
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			now, err := b.client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			now.Status.Phase = phase
+			_, err = b.client.CoreV1().PersistentVolumes().UpdateStatus(ctx, now, metav1.UpdateOptions{})
+			return err
+		}))
+	}
+	phased(v, corev1.VolumeAvailable)
+	require.NoError(t, try(v.Name))
+	claimed := localVolume("static-claimed", "/mnt/disks/fast/c", func(v *corev1.PersistentVolume) {
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "nobody"}
+	})
+	_, err := b.client.CoreV1().PersistentVolumes().Create(ctx, claimed, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, phase := range []corev1.PersistentVolumePhase{corev1.VolumeAvailable, corev1.VolumeBound} {
+		phased(claimed, phase)
+		require.ErrorContains(t, try(claimed.Name), "may only delete PersistentVolumes that are released")
+	}
+	require.NoError(t, b.client.CoreV1().PersistentVolumes().Delete(ctx, claimed.Name, metav1.DeleteOptions{}))
 }
 
 // testStolenDiscovery: who has stolen the provisioner's token can make local
@@ -75,7 +107,7 @@ func (b *bed) testStolenDiscovery(t *testing.T) {
 	require.NoError(t, create(good)(nil))
 	volumes := b.volumesOf(t, b.as(account))
 	require.ErrorContains(t, volumes.patch(ctx, "static-good", `{"metadata":{"labels":{"a":"b"}}}`), "may only change and delete PersistentVolumes")
-	require.ErrorContains(t, stolen.CoreV1().PersistentVolumes().Delete(ctx, "static-good", metav1.DeleteOptions{}), "may only delete PersistentVolumes that are released")
+	b.onlyUnclaimedAreDeleted(t, stolen, good)
 	require.ErrorContains(t, b.volumesOf(t, b.daemonOn(t, "sim-1")).patch(ctx, "static-good", `{"metadata":{"labels":{"a":"b"}}}`), "the flexlvm node daemon may only change")
 	require.NoError(t, b.client.CoreV1().PersistentVolumes().Delete(ctx, "static-good", metav1.DeleteOptions{}))
 
