@@ -41,7 +41,8 @@ if [ ! -e "$dir/begun" ]; then echo "$JOB_COMPLETION_INDEX" >"$dir/begun"; exit 
 [ "$($tool worker-size)" = 33554432 ]
 [ "$(df -kP /persistent | awk 'END { print $2 }')" = 32768 ]
 $tool worker-fits
-if dd if=/dev/zero of=/persistent/fill bs=1M count=40 2>/dev/null; then exit 8; fi
+# Synced: NFS may tell a write its failure only then.
+if dd if=/dev/zero of=/persistent/fill bs=1M count=40 conv=fsync 2>/dev/null; then exit 8; fi
 rm /persistent/fill
 echo "result of worker $JOB_COMPLETION_INDEX" >"$dir/result"
 `
