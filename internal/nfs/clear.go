@@ -132,7 +132,7 @@ func enter(root *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := root.OpenRoot(name)
+	dir, err := nfsmark.Enter(root, name)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -32,6 +31,9 @@ type Mark struct {
 	Size volume.Bytes `json:"size,omitempty"`
 }
 
+// most is more than the file of a mark has.
+const most = 64 * volume.KiB
+
 func fileOf(volumeName string) string { return path.Join(Dir, volumeName) }
 
 // Read returns the mark of a volume; false if it has none. The error is ErrNone where the export
@@ -40,7 +42,7 @@ func Read(root *os.Root, volumeName string) (m Mark, marked bool, err error) {
 	if err := check(root); err != nil {
 		return m, false, err
 	}
-	content, err := root.ReadFile(fileOf(volumeName))
+	content, err := ReadFile(root, volumeName, most)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
 	}
@@ -49,6 +51,9 @@ func Read(root *os.Root, volumeName string) (m Mark, marked bool, err error) {
 	}
 	if err := json.Unmarshal(content, &m); err != nil {
 		return m, false, fmt.Errorf("read mark %s: %w", fileOf(volumeName), err)
+	}
+	if m == (Mark{}) {
+		return m, false, fmt.Errorf("read mark %s: it says nothing", fileOf(volumeName))
 	}
 	return m, true, nil
 }
@@ -59,7 +64,7 @@ func Names(root *os.Root) (names []string, err error) {
 	if err := check(root); err != nil {
 		return nil, err
 	}
-	dir, err := root.Open(Dir)
+	dir, err := OpenDirectory(root, Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +73,7 @@ func Names(root *os.Root) (names []string, err error) {
 		return nil, err
 	}
 	for _, name := range all {
-		if !strings.HasPrefix(name, ".") { // unfinished, or not a mark
+		if CheckVolumeName(name) == nil { // otherwise it is unfinished, or no mark
 			names = append(names, name)
 		}
 	}
@@ -94,37 +99,4 @@ func (m Mark) Write(root *os.Root) error {
 		return err
 	}
 	return WriteJSON(root, m.PersistentVolume, m)
-}
-
-// WriteJSON writes or replaces a file beside the marks. A kill leaves no half of one.
-func WriteJSON(root *os.Root, name string, what any) error {
-	content, err := json.Marshal(what)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", fileOf(name), err)
-	}
-	unfinished := path.Join(Dir, "."+name)
-	f, err := root.OpenFile(unfinished, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(content, '\n'))
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := root.Rename(unfinished, fileOf(name)); err != nil {
-		return err
-	}
-	dir, err := root.Open(Dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// Remove removes the mark of a volume, or another file beside the marks, if it is there.
-func Remove(root *os.Root, name string) error {
-	if err := root.Remove(fileOf(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

@@ -1,0 +1,118 @@
+package nfsmark
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// ReadFile returns what is in a file beside the marks. It opens nothing but plain files of at most
+// so many bytes: a client of the server that is root on it can make devices, pipes and files without
+// end there. The error is a *ForeignError if there is something else.
+func ReadFile(root *os.Root, name string, most volume.Bytes) (content []byte, err error) {
+	name = fileOf(name)
+	at, err := root.OpenFile(name, unix.O_PATH|syscall.O_NOFOLLOW, 0) // which opens no device
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, at.Close()) }()
+	info, err := at.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &ForeignError{name, fmt.Sprintf("is not a plain file (%s)", info.Mode())}
+	}
+	tooLarge := &ForeignError{name, fmt.Sprintf("is larger than %s, so it is not flexlvm's", most)}
+	if info.Size() > int64(most) {
+		return nil, tooLarge
+	}
+	f, err := os.Open(throughProc(at))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	content, err = io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(content) > int(most) { // it has grown meanwhile
+		err = tooLarge
+	}
+	return content, err
+}
+
+// throughProc is a name of what is open, whatever has the name by which it was opened.
+func throughProc(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// OpenDirectory opens a directory to read it, and nothing else: to open a pipe may never end. Other
+// than os.OpenRoot and Root.Open, it opens no pipe or device that a client has put in its place.
+func OpenDirectory(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+}
+
+// OpenRoot opens a directory of this machine for work in it, and nothing else, as OpenDirectory.
+func OpenRoot(dir string) (*os.Root, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return rootOf(f)
+}
+
+// Enter opens a directory below root for work in it, and nothing else, as OpenDirectory.
+func Enter(root *os.Root, name string) (*os.Root, error) {
+	f, err := OpenDirectory(root, name)
+	if err != nil {
+		return nil, err
+	}
+	return rootOf(f)
+}
+
+func rootOf(f *os.File) (*os.Root, error) {
+	root, err := os.OpenRoot(throughProc(f))
+	return root, errors.Join(err, f.Close())
+}
+
+// WriteJSON writes or replaces a file beside the marks. A kill leaves no half of one.
+func WriteJSON(root *os.Root, name string, what any) error {
+	content, err := json.Marshal(what)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", fileOf(name), err)
+	}
+	// What is there under the name may be a device, into which nothing may be written.
+	unfinished := path.Join(Dir, "."+name)
+	if err := root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(content, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := root.Rename(unfinished, fileOf(name)); err != nil {
+		return err
+	}
+	dir, err := OpenDirectory(root, Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Remove removes the mark of a volume, or another file beside the marks, if it is there.
+func Remove(root *os.Root, name string) error {
+	if err := root.Remove(fileOf(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
