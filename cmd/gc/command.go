@@ -181,7 +181,7 @@ func (o options) check() (r rates, err error) {
 	if r.wipe, err = rate("--wipe-rate", o.wipeRate); err != nil {
 		return r, err
 	}
-	if _, err := sizeKeepers(o.nfsExports); err != nil {
+	if _, err := sizeKeeper(o.nfsExports); err != nil {
 		return r, err
 	}
 	r.trim, err = rate("--trim-rate", o.trimRate)
@@ -209,7 +209,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if err != nil {
 		return err
 	}
-	sizes, err := sizeKeepers(o.nfsExports)
+	sizes, err := sizeKeeper(o.nfsExports)
 	if err != nil {
 		return err
 	}

@@ -131,9 +131,12 @@ func At(path string) ([]Point, error) {
 	return points(func(i *mountinfo.Info) bool { return i.Mountpoint == path })
 }
 
+// All returns every mount of this mount namespace. It looks at no other machine's file system.
+func All() ([]Point, error) { return points(func(*mountinfo.Info) bool { return true }) }
+
 // ByDevice returns every mount of this mount namespace, by device number.
 func ByDevice() (map[uint64][]Point, error) {
-	all, err := points(func(*mountinfo.Info) bool { return true })
+	all, err := All()
 	if err != nil {
 		return nil, err
 	}

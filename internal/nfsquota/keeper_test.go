@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 	"github.com/flexlvm/flexlvm/internal/quota"
@@ -21,7 +23,7 @@ import (
 // fake is the quotas of a file system; projects of directories are kept by their inodes.
 type fake struct {
 	limits map[quota.Project]quota.Limit
-	used   map[quota.Project]bool
+	used   map[quota.Project]bool // by people
 	dirs   []assigned
 	sets   int
 }
@@ -40,6 +42,9 @@ func (f *fake) projects() (map[quota.Project]quota.Usage, error) {
 	}
 	for p := range f.used {
 		all[p] = quota.Usage{Limit: f.limits[p], Inodes: 1}
+	}
+	for _, d := range f.dirs {
+		all[d.project] = quota.Usage{Limit: f.limits[d.project], Inodes: all[d.project].Inodes + 1}
 	}
 	return all, nil
 }
@@ -66,22 +71,22 @@ func (f *fake) assign(dir *os.File, p quota.Project) error {
 	}
 	info, err := dir.Stat()
 	f.dirs = append(f.dirs, assigned{info, p})
-	f.used[p] = true
 	return err
 }
 
 // bed is an export and its keeper.
 type bed struct {
-	*Keeper
-	t    *testing.T
-	fake *fake
+	*export
+	keeper *Keeper
+	t      *testing.T
+	fake   *fake
 }
 
 func newBed(t *testing.T) *bed {
-	k, err := New(t.TempDir())
+	k, err := New([]string{t.TempDir()})
 	require.NoError(t, err)
-	b := &bed{Keeper: k, t: t, fake: &fake{limits: map[quota.Project]quota.Limit{}, used: map[quota.Project]bool{}}}
-	k.open = func(*os.Root) (quotas, error) { return b.fake, nil }
+	b := &bed{keeper: k, export: k.exports[0], t: t, fake: &fake{limits: map[quota.Project]quota.Limit{}, used: map[quota.Project]bool{}}}
+	b.open = func(*os.Root) (quotas, error) { return b.fake, nil }
 	return b
 }
 
@@ -109,9 +114,18 @@ func (b *bed) make(n int, size volume.Bytes) {
 
 func (b *bed) unmark(n int) { require.NoError(b.t, os.Remove(b.path(nfsmark.Dir, volumeName(n)))) }
 
+// Look is the keeper's, of a bed's one export.
+func (b *bed) Look() (Report, error) {
+	r := b.keeper.Look(b.t.Context())[0]
+	require.Equal(b.t, b.dir, r.Export)
+	err := r.Err
+	r.Export, r.Err = "", nil
+	return r, err
+}
+
 func (b *bed) look() Report {
 	b.t.Helper()
-	r, err := b.Look(b.t.Context())
+	r, err := b.Look()
 	require.NoError(b.t, err)
 	return r
 }
@@ -136,13 +150,13 @@ func TestLife(t *testing.T) {
 	require.Zero(t, b.project(1))
 	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 
-	b.fake.used[firstProject+6] = true // a person's
+	b.fake.used[firstProject], b.fake.used[math.MaxUint32] = true, true // a person's
 	b.mark(2, 10*volume.MiB+1)
 	require.Zero(t, b.look(), "its directory is not made yet")
 	require.NoError(t, os.Mkdir(b.path(directory(2)), 0o777))
 	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
-	require.Equal(t, firstProject+7, b.project(2))
-	require.Equal(t, quota.Limit{Size: 10*volume.MiB + 4*volume.KiB, Inodes: 2561}, b.fake.limits[firstProject+7])
+	require.Equal(t, firstProject+1, b.project(2))
+	require.Equal(t, quota.Limit{Size: 10*volume.MiB + 4*volume.KiB, Inodes: 2561}, b.fake.limits[firstProject+1])
 	require.Zero(t, b.project(1))
 
 	sets := b.fake.sets
@@ -151,23 +165,36 @@ func TestLife(t *testing.T) {
 	require.Equal(t, sets, b.fake.sets, "nothing is written where nothing is missing")
 	b.mark(2, 20*volume.MiB) // a person has raised it
 	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
-	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+7].Size)
+	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size)
 
 	// Archived: first the rename, then the mark.
 	require.NoError(t, os.Rename(b.path(directory(2)), b.path("archived-"+directory(2))))
 	require.Zero(t, b.look())
-	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+7].Size, "while it is marked")
+	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size, "while it is marked")
 	b.unmark(2)
 	require.Zero(t, b.look())
-	require.Zero(t, b.fake.limits[firstProject+7])
-	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
+	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size, "what is archived is in it")
+	require.FileExists(t, b.path(nfsmark.Dir, recordFile))
 
 	b.make(3, volume.MiB)
 	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
-	require.Equal(t, firstProject+8, b.project(3), "the archived files still have theirs")
+	require.Equal(t, firstProject+2, b.project(3), "the archived files still have theirs")
 	b.unmark(3)
 	require.Zero(t, b.look())
-	require.Equal(t, volume.MiB, b.fake.limits[firstProject+8].Size, "the mark alone is gone: nothing proves that the volume is")
+	require.Equal(t, volume.MiB, b.fake.limits[firstProject+2].Size, "the mark alone is gone: nothing proves that the volume is")
+
+	b.mark(2, 20*volume.MiB)
+	require.NoError(t, os.Rename(b.path("archived-"+directory(2)), b.path(directory(2))))
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.look(), "a person has put it back")
+	b.fake.dirs = nil
+	b.unmark(2)
+	for _, n := range []int{2, 3} {
+		require.NoError(t, os.RemoveAll(b.path(directory(n))))
+	}
+	require.Zero(t, b.look())
+	require.Zero(t, b.fake.limits[firstProject+1])
+	require.Zero(t, b.fake.limits[firstProject+2])
+	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 }
 
 // Killed after each step of the life of two volumes, the next look goes on; no two directories
@@ -246,11 +273,19 @@ func TestWhatIsNotHeld(t *testing.T) {
 			require.NoError(b.t, os.Mkdir(b.path("other"), 0o755))
 			require.NoError(b.t, os.Symlink("other", b.path(directory(1))))
 		}, "is not a directory"},
-		"half a mark":         {write(markFile, "{"), "read mark"},
-		"another's mark":      {write(markFile, `{"directory":"`+directory(2)+`","persistentVolume":"`+volumeName(2)+`","size":1048576}`), "is not the name of the mark"},
-		"a path in the mark":  {write(markFile, `{"directory":"../x-`+volumeName(1)+`","persistentVolume":"`+volumeName(1)+`","size":1048576}`), "does not end in a directory"},
-		"a size below 0":      {write(markFile, `{"directory":"`+directory(1)+`","persistentVolume":"`+volumeName(1)+`","size":-1}`), "is less than 0"},
-		"a record of another": {write(filepath.Join(nfsmark.Dir, recordFile), `{"`+volumeName(1)+`":{"directory":"x-`+volumeName(1)+`","project":1073741830}}`), "correct one of them by hand"},
+		"half a mark":        {write(markFile, "{"), "read mark"},
+		"another's mark":     {write(markFile, `{"directory":"`+directory(2)+`","persistentVolume":"`+volumeName(2)+`","size":1048576}`), "is not the name of the mark"},
+		"a path in the mark": {write(markFile, `{"directory":"../x-`+volumeName(1)+`","persistentVolume":"`+volumeName(1)+`","size":1048576}`), "does not end in a directory"},
+		"a size below 0":     {write(markFile, `{"directory":"`+directory(1)+`","persistentVolume":"`+volumeName(1)+`","size":-1}`), "is less than 0"},
+		"a pipe": {func(b *bed) {
+			require.NoError(b.t, errors.Join(os.Remove(b.path(markFile)), unix.Mkfifo(b.path(markFile), 0o600)))
+		}, "is not a plain file"},
+		"null": {write(markFile, "null"), "it says nothing"},
+		"a project in use": {func(b *bed) {
+			b.fake.used[firstProject+5] = true
+			write(filepath.Join(nfsmark.Dir, recordFile), `{"`+volumeName(1)+`":{"directory":"`+directory(1)+`","project":1073741829}}`)(b)
+		}, "in which 1 file is elsewhere"},
+		"a record of another": {write(filepath.Join(nfsmark.Dir, recordFile), `{"`+volumeName(1)+`":{"directory":"x-`+volumeName(1)+`","project":1073741830}}`), "correct the mark or that file by hand"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -277,15 +312,17 @@ func TestWhatHoldsNone(t *testing.T) {
 		want    string
 	}{
 		"half a record file":   {"{", "is not known"},
-		"a project twice":      {`{"` + volumeName(1) + `":{"directory":"` + directory(1) + `","project":7},"` + volumeName(2) + `":{"directory":"` + directory(2) + `","project":7}}`, "project 7"},
-		"a record with a path": {`{"` + volumeName(1) + `":{"directory":"/etc","project":7}}`, "does not end in a directory"},
-		"the last project":     {`{"` + volumeName(2) + `":{"directory":"` + directory(2) + `","project":4294967295}}`, "is in use in this file system"},
+		"a project twice":      {`{"` + volumeName(1) + `":{"directory":"` + directory(1) + `","project":1073741831},"` + volumeName(2) + `":{"directory":"` + directory(2) + `","project":1073741831}}`, "project 1073741831"},
+		"a record with a path": {`{"` + volumeName(1) + `":{"directory":"/etc","project":1073741831}}`, "does not end in a directory"},
+		"null":                 {"null", "it says nothing"},
+		"a null in it":         {`{"` + volumeName(1) + `":null}`, "project 0"},
+		"a person's project":   {`{"` + volumeName(2) + `":{"directory":"` + directory(2) + `","project":1}}`, "is less than 1073741824, so flexlvm did not choose it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
 			b.make(1, volume.MiB)
 			require.NoError(t, os.WriteFile(b.path(nfsmark.Dir, recordFile), []byte(tt.records), 0o600))
-			r, err := b.Look(t.Context())
+			r, err := b.Look()
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, 1, r.Asked)
 			require.Zero(t, r.Held)
@@ -296,22 +333,17 @@ func TestWhatHoldsNone(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
 	b.open = openXFS // the temporary directory lies on something else, or without project quota
-	_, err := b.Look(t.Context())
+	_, err := b.Look()
 	require.ErrorContains(t, err, "prjquota")
 	b.open = func(*os.Root) (quotas, error) { return nil, errElsewhere }
 	require.Zero(t, b.look())
 	require.NoError(t, os.RemoveAll(b.path(nfsmark.Dir)))
 	require.NoError(t, os.Symlink("/etc", b.path(nfsmark.Dir)))
-	_, err = b.Look(t.Context())
+	_, err = b.Look()
 	require.ErrorContains(t, err, "is not a directory")
 
-	nowhere, err := New(filepath.Join(t.TempDir(), "none"))
-	require.NoError(t, err)
-	r, err := nowhere.Look(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, r)
 	for _, dir := range []string{"", "srv", "/srv/", "/srv/../etc"} {
-		_, err := New(dir)
+		_, err := New([]string{"/srv/one", dir})
 		require.ErrorContains(t, err, "--nfs-export", dir)
 	}
 }
@@ -326,10 +358,10 @@ func TestAwait(t *testing.T) {
 	}
 	b.look() // which writes nothing
 	began := time.Now()
-	b.Await(t.Context(), 1500*time.Millisecond)
+	b.keeper.Await(t.Context(), 1500*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "nothing has changed")
 	b.mark(2, volume.MiB)
 	began = time.Now()
-	b.Await(t.Context(), time.Minute)
+	b.keeper.Await(t.Context(), time.Minute)
 	require.Less(t, time.Since(began), 30*time.Second)
 }

@@ -13,11 +13,21 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // recordFile lies beside the marks, so that it comes along wherever the export is mounted, and
 // holds records as JSON.
 const recordFile = ".projects"
+
+var recordPath = path.Join(nfsmark.Dir, recordFile)
+
+const (
+	// mostRecords is how many directories of an export have projects at most.
+	mostRecords = 1 << 15
+	// mostContent is more than they take in the file: 325 bytes each.
+	mostContent = 16 * volume.MiB
+)
 
 // records says which project is whose, by PersistentVolume. A project is written down before it
 // is used and until its limit is lifted, so that none is ever given to two directories.
@@ -32,8 +42,7 @@ type record struct {
 const firstProject quota.Project = 1 << 30
 
 func readRecords(root *os.Root) (records, error) {
-	name := path.Join(nfsmark.Dir, recordFile)
-	content, err := root.ReadFile(name)
+	content, err := nfsmark.ReadFile(root, recordFile, mostContent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return records{}, nil
 	}
@@ -41,17 +50,24 @@ func readRecords(root *os.Root) (records, error) {
 		return nil, err
 	}
 	var all records
-	if err := json.Unmarshal(content, &all); err != nil {
-		return nil, fmt.Errorf("read %s: %w; which projects are flexlvm's is not known: restore the file, or move it away and set quotas by hand", name, err)
+	err = json.Unmarshal(content, &all)
+	if err == nil && all == nil {
+		err = errors.New("it says nothing")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w; which projects are flexlvm's is not known: restore the file, or move it away and set quotas by hand", recordPath, err)
 	}
 	owner := map[quota.Project]string{}
 	for _, v := range slices.Sorted(maps.Keys(all)) {
 		r := all[v]
-		if other, twice := owner[r.Project]; twice || r.Project == 0 {
-			return nil, fmt.Errorf("read %s: project %d of %s is 0 or that of %s as well; correct it by hand", name, r.Project, v, other)
+		if r.Project < firstProject {
+			return nil, fmt.Errorf("read %s: project %d of %q is less than %d, so flexlvm did not choose it; correct it by hand", recordPath, r.Project, v, firstProject)
+		}
+		if other, twice := owner[r.Project]; twice {
+			return nil, fmt.Errorf("read %s: project %d of %q is that of %q as well; correct it by hand", recordPath, r.Project, v, other)
 		}
 		if err := nfsmark.CheckDirectory("directory", r.Directory, v); err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
+			return nil, fmt.Errorf("read %s: %w", recordPath, err)
 		}
 		owner[r.Project] = v
 	}
@@ -67,24 +83,32 @@ func (l *look) writeRecords() error {
 
 // assign chooses a project for each directory that has none yet, and writes it down.
 func (l *look) assign() error {
-	next := firstProject - 1
-	for id := range l.all {
-		next = max(next, id)
+	taken := map[quota.Project]bool{}
+	for p := range l.all {
+		taken[p] = true
+	}
+	for p := range l.others {
+		taken[p] = true
 	}
 	for _, r := range l.records {
-		next = max(next, r.Project)
+		taken[r.Project] = true
 	}
-	changed := false
+	changed, next := false, firstProject
 	for _, m := range l.asked {
 		if _, has := l.records[m.PersistentVolume]; has {
 			continue
 		}
-		if next == math.MaxUint32 {
-			return fmt.Errorf("choose a project: the highest, %d, is in use in this file system; free it (xfs_quota -x -c 'report -p')", next)
+		if l.noProject == nil && len(l.records) >= mostRecords {
+			l.noProject = fmt.Errorf("%s says of %d volumes what theirs is, and can of no more", recordPath, len(l.records))
 		}
-		next++
+		if l.noProject == nil {
+			next, l.noProject = lowestFree(next, math.MaxUint32, taken)
+		}
+		if l.noProject != nil {
+			break
+		}
 		l.records[m.PersistentVolume] = record{Directory: m.Directory, Project: next}
-		changed = true
+		taken[next], changed = true, true
 	}
 	if !changed {
 		return nil
@@ -96,13 +120,25 @@ func (l *look) assign() error {
 	return nil
 }
 
-// release lifts the limits of directories that are gone, or archived: those that have no mark any
-// more, and are not in their place. What an archived directory has keeps its project, which is
-// therefore in use until it is removed.
+// lowestFree returns the first project from one to another that is not taken.
+func lowestFree(from, to quota.Project, taken map[quota.Project]bool) (quota.Project, error) {
+	for p := from; ; p++ {
+		if !taken[p] {
+			return p, nil
+		}
+		if p == to {
+			return 0, fmt.Errorf("all from %d to %d are in use in this file system (xfs_quota -x -c 'report -p')", firstProject, to)
+		}
+	}
+}
+
+// release lifts the limits of directories that are gone: those that have no mark any more, are not
+// in their place, and have nothing in their project. What is archived is limited as it was, and its
+// project is in use until it is removed.
 func (l *look) release() error {
 	changed := false
 	for v, r := range l.records {
-		if l.marked[v] {
+		if l.marked[v] || l.all[r.Project].Inodes > 0 {
 			continue
 		}
 		if _, err := l.root.Lstat(r.Directory); err == nil {

@@ -52,18 +52,34 @@ func openXFS(root *os.Root) (quotas, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := mounts[st.Dev]
-	if len(at) == 0 {
-		return nil, fmt.Errorf("no mount of device %d:%d is known, on which it lies", unix.Major(st.Dev), unix.Minor(st.Dev))
+	var sources []string
+	for _, at := range mounts[st.Dev] {
+		sources = append(sources, at.Source)
 	}
-	enforced, err := quota.Enforced(at[0].Source)
+	device, err := nodeOf(st.Dev, append(sources, fmt.Sprintf("/dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))))
+	if err != nil {
+		return nil, err
+	}
+	enforced, err := quota.Enforced(device)
 	if err != nil {
 		return nil, err
 	}
 	if !enforced {
-		return nil, fmt.Errorf("its XFS on %s is mounted without project quota; unmount it and mount it with the option prjquota (the root file system: boot with rootflags=prjquota)", at[0].Source)
+		return nil, fmt.Errorf("its XFS on %s is mounted without project quota; unmount it and mount it with the option prjquota (the root file system: boot with rootflags=prjquota)", device)
 	}
-	return xfs(at[0].Source), nil
+	return xfs(device), nil
+}
+
+// nodeOf returns the first of these that is a node of the device: a mount may have been made by a
+// name that is another device's now, or by one that never was one, as /dev/root.
+func nodeOf(device uint64, names []string) (string, error) {
+	for _, name := range names {
+		var st unix.Stat_t
+		if unix.Stat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == device {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("none of %q is a node of device %d:%d, on which it lies", names, unix.Major(device), unix.Minor(device))
 }
 
 func (x xfs) projects() (map[quota.Project]quota.Usage, error) { return quota.Projects(string(x)) }

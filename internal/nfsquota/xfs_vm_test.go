@@ -3,12 +3,14 @@
 package nfsquota
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -23,9 +25,9 @@ import (
 const onXFS = "/srv/export"
 
 func newRealBed(t *testing.T) *bed {
-	k, err := New(onXFS)
+	k, err := New([]string{onXFS})
 	require.NoError(t, err)
-	return &bed{Keeper: k, t: t}
+	return &bed{keeper: k, export: k.exports[0], t: t}
 }
 
 // fill writes to a file in a directory until no more can be written, at most so much.
@@ -55,6 +57,22 @@ func projectOf(t *testing.T, dir string) quota.Project {
 	return p
 }
 
+// plantDisk makes a node of the disk of the XFS, and opens the disk.
+func plantDisk(t *testing.T, node string) *os.File {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat("/dev/vda", &st))
+	require.NoError(t, unix.Mknod(node, unix.S_IFBLK|0o600, int(st.Rdev)))
+	is, err := nodeOf(st.Rdev, []string{"/dev/root", "/dev/null", "/dev/vda"})
+	require.NoError(t, err)
+	require.Equal(t, "/dev/vda", is)
+	_, err = nodeOf(st.Rdev+1, []string{"/dev/vda"})
+	require.ErrorContains(t, err, "is a node of device")
+	disk, err := os.Open("/dev/vda")
+	require.NoError(t, err)
+	return disk
+}
+
 func TestOnXFS(t *testing.T) {
 	b := newRealBed(t)
 	b.make(1, 32*volume.MiB)
@@ -63,7 +81,13 @@ func TestOnXFS(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, quota.EnsureProjectOf(dir, 4711))
 	require.NoError(t, dir.Close())
+	// A client that is root on the export makes a node of the server's disk where the projects are written.
+	disk := plantDisk(t, b.path(nfsmark.Dir, "."+recordFile))
 	r := b.look()
+	start := make([]byte, 4)
+	_, err = disk.ReadAt(start, 0)
+	require.NoError(t, errors.Join(err, disk.Close()))
+	require.Equal(t, "XFSB", string(start), "nothing is written to the disk")
 	require.Equal(t, 2, r.Asked)
 	require.Equal(t, 1, r.Held)
 	require.Len(t, r.Problems, 1)
@@ -86,17 +110,27 @@ func TestOnXFS(t *testing.T) {
 	require.NoError(t, os.Rename(b.path(directory(1)), b.path("archived-"+directory(1))))
 	b.unmark(1)
 	b.look()
-	written, err = b.fill("archived-"+directory(1), 8*volume.MiB)
-	require.NoError(t, err, "limited no more")
-	require.Equal(t, 8*volume.MiB, written)
+	usage, err := quota.ReadOf("/dev/vda", first)
+	require.NoError(t, err)
+	require.Equal(t, limitOf(32*volume.MiB), usage.Limit, "as it was")
 	b.make(3, volume.MiB)
 	b.look()
 	require.Equal(t, first+2, projectOf(t, b.path(directory(3))), "those of the archived files and of the second are not given out again")
+	require.NoError(t, os.RemoveAll(b.path("archived-"+directory(1))))
+	require.Eventually(t, func() bool { // XFS counts what is deleted for a moment
+		b.look()
+		u, err := quota.ReadOf("/dev/vda", first)
+		return err == nil && u == quota.Usage{}
+	}, 30*time.Second, 100*time.Millisecond, "the limit is not lifted")
+	b.restored()
+}
 
-	// As restored without projects: the message says what a person does.
+// restored: of a directory that was restored without projects, the message says what a person does.
+func (b *bed) restored() {
+	t := b.t
 	b.mark(4, 16*volume.MiB)
 	require.NoError(t, os.MkdirAll(b.path(directory(4), "old"), 0o755))
-	_, err = b.fill(filepath.Join(directory(4), "old"), 4*volume.MiB)
+	_, err := b.fill(filepath.Join(directory(4), "old"), 4*volume.MiB)
 	require.NoError(t, err)
 	problems := strings.Join(b.look().Problems, "\n")
 	command := regexp.MustCompile(`xfs_quota -x -c 'project -s .*`).FindString(problems)
@@ -104,14 +138,14 @@ func TestOnXFS(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Equal(t, 2, b.look().Held)
-	written, err = b.fill(directory(4), 40*volume.MiB)
+	written, err := b.fill(directory(4), 40*volume.MiB)
 	require.Error(t, err)
 	require.LessOrEqual(t, written, 12*volume.MiB, "what was there before counts")
 }
 
 func TestWithoutQuotas(t *testing.T) {
 	b := newRealBed(t)
-	r, err := b.Look(t.Context())
+	r, err := b.Look()
 	require.ErrorContains(t, err, "is mounted without project quota; unmount it and mount it with the option prjquota")
 	require.Equal(t, 3, r.Asked)
 	require.Zero(t, r.Held)

@@ -67,8 +67,9 @@ type Config struct {
 	// discovers none.
 	Disks          Disks
 	DiscoveredFile string
-	// Sizes hold the directories of NFS exports on this node to their sizes. A dry run holds none.
-	Sizes []SizeKeeper
+	// Sizes holds the directories of NFS exports on this node to their sizes; nil: there are none. A
+	// dry run holds none.
+	Sizes SizeKeeper
 	// Examine runs the checks of `flexlvm doctor` on the node and its groups, those that have
 	// failed first; nil: the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
@@ -257,7 +258,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.answer(ctx) })
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
-	all.Go(func() { d.holdSizes(ctx) })
+	go d.holdSizes(ctx) // not awaited: a look at a file system that hangs does not end
 	all.Go(func() { d.watchStores(ctx) })
 	d.awaitWatches(ctx)
 

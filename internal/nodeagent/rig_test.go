@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
@@ -71,6 +73,7 @@ type rig struct {
 	daemon   *nodeagent.Daemon
 	ready    atomic.Int32
 	back     func() // brings an API server back that has left
+	log      logr.Logger
 }
 
 // newRig has pool "flexlvm" of 100 GiB, with a volume and its claim that are as
@@ -78,7 +81,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	c := &clock{at: evictiontest.Now}
 	r := &rig{
-		t: t, api: newAPI(t), clock: c,
+		t: t, api: newAPI(t), clock: c, log: klog.Background(),
 		engine: &fakeEngine{now: c.now, pools: []inventory.Pool{{
 			Name: "flexlvm", UUID: evictiontest.GroupUUID, Size: 100 * volume.GiB, Free: 100 * volume.GiB, Extent: 4 * volume.MiB,
 			MetadataSize: 16 * volume.MiB, MetadataFree: 12 * volume.MiB,
@@ -161,7 +164,7 @@ func (r *rig) claimOf(pv *corev1.PersistentVolume) {
 
 // start lets a daemon run until the test ends or stop is called.
 func (r *rig) start() (stop func()) {
-	ctx, cancel := context.WithCancel(r.t.Context())
+	ctx, cancel := context.WithCancel(klog.NewContext(r.t.Context(), r.log))
 	client := r.api.client()
 	r.registry = prometheus.NewRegistry()
 	daemon, err := nodeagent.New(r.config, r.engine, client, nodeagent.Outlets{Events: kube.NewRecorder(ctx, client, nodeagent.Component, r.config.Node), Metrics: nodeagent.NewMetrics(r.registry), Ready: func() { r.ready.Add(1) }})

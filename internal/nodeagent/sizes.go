@@ -3,7 +3,6 @@ package nodeagent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -13,13 +12,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A SizeKeeper holds the directories of an NFS export of this node to their sizes:
+// A SizeKeeper holds the directories of the NFS exports of this node to their sizes:
 // *nfsquota.Keeper, in production.
 type SizeKeeper interface {
-	// Dir is the exported directory.
-	Dir() string
-	// Look holds them, and reports what it has found. The error says why none can be held.
-	Look(ctx context.Context) (nfsquota.Report, error)
+	// Look holds them, and reports what it has found in each export.
+	Look(ctx context.Context) []nfsquota.Report
 	// Await returns when directories have come or gone, after most, or when ctx ends.
 	Await(ctx context.Context, most time.Duration)
 }
@@ -27,44 +24,44 @@ type SizeKeeper interface {
 // holdSizes looks after the exports until ctx ends, beside the rounds: what it does concerns no
 // volume of LVM, and needs no API server.
 func (d *Daemon) holdSizes(ctx context.Context) {
-	if d.cfg.DryRun {
+	if d.cfg.DryRun || d.cfg.Sizes == nil {
 		return
 	}
-	var all sync.WaitGroup
-	defer all.Wait()
-	for _, k := range d.cfg.Sizes {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				r, err := k.Look(ctx)
-				if ctx.Err() != nil {
-					return
-				}
-				d.announceSizes(ctx, k.Dir(), r, err)
-				k.Await(ctx, wait.Jitter(d.cfg.Interval, spread))
-			}
-		})
+	for ctx.Err() == nil {
+		reports := d.cfg.Sizes.Look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		for _, r := range reports {
+			d.announceSizes(ctx, r)
+		}
+		d.cfg.Sizes.Await(ctx, wait.Jitter(d.cfg.Interval, spread))
 	}
 }
 
 // announceSizes says of which directories the size is not enforced that should be.
-func (d *Daemon) announceSizes(ctx context.Context, export string, r nfsquota.Report, err error) {
-	d.out.Metrics.sizesHeld(export, r.Asked, r.Held)
+func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
+	d.out.Metrics.sizesHeld(r.Export, r.Asked, r.Held)
 	why := ""
 	switch {
-	case err != nil:
-		why = err.Error()
+	case r.Err != nil:
+		why = r.Err.Error()
 	case len(r.Problems) == 1:
 		why = r.Problems[0]
 	case len(r.Problems) > 1:
 		why = fmt.Sprintf("%s, and so on", r.Problems[0])
 	}
-	topic, log := "sizes "+export, klog.FromContext(ctx)
+	topic, log := "sizes "+r.Export, klog.FromContext(ctx)
 	switch {
-	case why == "" && d.dedupe.over(topic):
-		log.Info("The sizes of all volumes in an NFS export are enforced again", "export", export, "volumes", r.Held)
+	case why == "" && r.Held > 0 && d.dedupe.over(topic): // where there is none, none is enforced again
+		log.Info("The sizes of all volumes in an NFS export are enforced again", "export", r.Export, "volumes", r.Held)
 	case why != "" && d.dedupe.fresh(topic, why, d.cfg.Now()):
-		message := fmt.Sprintf("NFS export %s: the size of %s is not enforced: %s", export, volume.Counted(r.Asked-r.Held, "volume", "volumes"), why)
-		log.Info("The sizes of volumes in an NFS export are not enforced", "export", export, "volumes", r.Asked-r.Held, "why", why, "all", r.Problems)
+		which := "sizes are"
+		if n := r.Asked - r.Held; n > 0 { // otherwise it is not known of how many
+			which = fmt.Sprintf("the size of %s is", volume.Counted(n, "volume", "volumes"))
+		}
+		message := fmt.Sprintf("NFS export %s: %s not enforced: %s", r.Export, which, why)
+		log.Info("The sizes of volumes in an NFS export are not enforced", "export", r.Export, "volumes", r.Asked-r.Held, "why", why, "all", r.Problems)
 		d.events.onNode(warning, "NFSSizeNotEnforced", message)
 	}
 }

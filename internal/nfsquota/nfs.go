@@ -1,0 +1,50 @@
+package nfsquota
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/mount"
+)
+
+// onNFS reports whether a directory lies on a file system of another server, as on nodes that are
+// its clients. The table of mounts says so: a look at the directory would not end while the server
+// does not answer.
+func onNFS(points []mount.Point, dir string) (bool, error) {
+	at, links := "/", 0
+	for rest := dir; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		next := path.Join(at, name)
+		if strings.HasPrefix(typeAt(points, next), "nfs") {
+			return true, nil
+		}
+		target, err := os.Readlink(next)
+		if err != nil { // it is no link, or not there
+			at = next
+			continue
+		}
+		if links++; links > 40 { // as many as the kernel follows
+			return false, fmt.Errorf("%s leads through too many links", dir)
+		}
+		if path.IsAbs(target) {
+			at = "/"
+		}
+		rest = target + "/" + rest
+	}
+	return false, nil
+}
+
+// typeAt is the type of the file system on which a path without links lies.
+func typeAt(points []mount.Point, p string) (fsType string) {
+	longest := 0
+	for _, m := range points {
+		below := strings.TrimSuffix(m.Path, "/") + "/"
+		if strings.HasPrefix(p+"/", below) && len(below) >= longest { // of several there, the last is on top
+			longest, fsType = len(below), m.Type
+		}
+	}
+	return fsType
+}
