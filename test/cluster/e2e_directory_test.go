@@ -18,7 +18,10 @@ import (
 func TestDirectoryVolumes(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "small")
-	n.onNode2("directories create --pool small --size 64MiB")
+	await.Until(t, patience, func() string { // other tests fill the group now and then
+		out, err := shared.Node(n.ctx, "node2", "sh", "-c", driver+" directories create --pool small --size 64MiB")
+		return await.Missing(err == nil, "%v: %s", err, out)
+	})
 	class := func(name, more string) string {
 		return fmt.Sprintf(`
 apiVersion: storage.k8s.io/v1

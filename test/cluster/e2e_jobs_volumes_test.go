@@ -41,10 +41,10 @@ if [ ! -e "$dir/begun" ]; then echo "$JOB_COMPLETION_INDEX" >"$dir/begun"; exit 
 [ "$($tool worker-size)" = 33554432 ]
 [ "$(df -kP /persistent | awk 'END { print $2 }')" = 32768 ]
 $tool worker-fits
+echo "result of worker $JOB_COMPLETION_INDEX" >"$dir/result" # before the volume is full: a server counts what is removed for a moment
 # Synced: NFS may tell a write its failure only then.
 if dd if=/dev/zero of=/persistent/fill bs=1M count=40 conv=fsync 2>/dev/null; then exit 8; fi
 rm /persistent/fill
-echo "result of worker $JOB_COMPLETION_INDEX" >"$dir/result"
 `
 
 // testVolumePerWorker: local volumes, which no two nodes share, and as the example has them.
