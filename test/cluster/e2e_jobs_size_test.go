@@ -16,7 +16,7 @@ import (
 // hard limits in KiB.
 func (b *jobsBed) projects(t *testing.T) string {
 	t.Helper()
-	return b.onServer(t, fmt.Sprintf(`xfs_quota -x -c 'report -p -n -N -b' %s | awk 'substr($1, 2) >= 1073741824 { print $1, $4 }'`, b.export))
+	return b.onServer(t, fmt.Sprintf(`xfs_quota -x -c 'report -p -n -N -b' %s | awk 'substr($1, 2) + 0 >= 1073741824 { print $1, $4 }'`, b.export))
 }
 
 // testEnforcedSize: where the server is a node, its daemon holds volumes to their sizes, whose
