@@ -89,7 +89,7 @@ func (k *Keeper) Look(ctx context.Context) []Report {
 	return reports
 }
 
-// A stamp tells whether volumes have come or gone.
+// A stamp changes when volumes come or go.
 type stamp struct{ marks, dir time.Time }
 
 func (e *export) stampNow() (s stamp) {

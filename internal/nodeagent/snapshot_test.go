@@ -168,7 +168,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	require.Len(t, r.api.told("SnapshotOverflowed"), 1)
 }
 
-// A store that fills up between two rounds is told of at each step.
+// Each step at which a store fills up between two rounds has its event.
 func TestStoreThatFillsBetweenRounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
