@@ -22,7 +22,7 @@ const (
 	reasonPoolUnfit     = "PoolUnfit"
 )
 
-// NodeGetVolumeHealth tells what LVM knows of a volume, or knew at most inventoryLife ago.
+// NodeGetVolumeHealth returns what LVM knows of a volume, or knew at most inventoryLife ago.
 func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	h, err := parseHandle(r.GetVolumeId())
 	if err != nil {
@@ -79,7 +79,7 @@ func notSeen(in inventory.Inventory, h handle) error {
 	return status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)
 }
 
-// NodeGetStorageHealth tells what is wrong with the node's pools, or was at most inventoryLife ago.
+// NodeGetStorageHealth returns what is wrong with the node's pools, or was at most inventoryLife ago.
 func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if len(r.GetSecrets()) > 0 {
 		return nil, &volume.FieldError{Field: "secrets", Reason: "are not accepted"}

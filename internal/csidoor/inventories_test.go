@@ -120,7 +120,7 @@ func TestCallsWhileLVMReports(t *testing.T) {
 	})
 }
 
-// A failure is told, and not kept.
+// A failure is returned, and not kept.
 func TestFailedReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClinic(1)

@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	utilsexec "k8s.io/utils/exec"
 
+	blank "github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
@@ -237,6 +239,12 @@ func TestMachineDevice(t *testing.T) {
 	files.Block = false
 	require.ErrorContains(t, m.Offerable(t.Context(), f, files, Entry{}), "kubelet would format it")
 	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
+	held, err := os.OpenFile(disk, os.O_RDONLY|unix.O_EXCL, 0)
+	require.NoError(t, err)
+	unseen := formatsData(t.Context(), utilsexec.New(), disk, files, Entry{})
+	require.ErrorContains(t, unseen, "it is in use")
+	require.NotErrorIs(t, unseen, blank.ErrNotZero, "nobody has seen data, so nothing is withdrawn")
+	require.NoError(t, held.Close())
 	require.Error(t, m.Empty(f))
 	was := call{Found: f, Class: class, Bytes: 32 << 20}.killedAfter(t, 4*time.Second)
 	require.Positive(t, was.Offset)

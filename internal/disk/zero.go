@@ -29,7 +29,7 @@ func EndsReadZero(path string) error { return readsZero(path, 2) }
 func readsZero(path string, pieces int64) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("device %s: %w: it is in use (the kernel lets nobody else open it)", path, ErrNotZero)
+		return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: it is in use (the kernel lets nobody else open it)", path)
 	}
 	if err != nil {
 		return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: %w", path, err)
@@ -49,7 +49,7 @@ func readsZero(path string, pieces int64) error {
 			return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: read it at %d: %w", path, at, err)
 		}
 		if !bytes.Equal(piece[:n], zeros[:n]) {
-			return fmt.Errorf("device %s: %w: it carries no signature, and holds bytes that are not zero in the MiB at %d; if nobody wants them, clear it with `blkdiscard --zeroout %s`", path, ErrNotZero, at, path)
+			return fmt.Errorf("device %s: %w: it has no signature, and holds bytes that are not zero in the MiB at %d; if nobody wants them, clear it with `blkdiscard --zeroout %s`", path, ErrNotZero, at, path)
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ const (
 )
 
 // find tells how far the disposal of a volume has come. Whatever is there must be
-// flexlvm's by its mark. That nothing is there counts only in an export that carries the
+// flexlvm's by its mark. That nothing is there counts only in an export that has the
 // marks of this provisioner: an empty directory into which nothing is mounted
 // proves nothing.
 func find(root *os.Root, p place) (finding, error) {

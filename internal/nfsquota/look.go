@@ -268,7 +268,7 @@ func (l *look) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
 	}
 	is, err := l.quotas.projectOf(dir)
 	if err != nil {
-		return 0, fmt.Errorf("does not tell its project: %w", err)
+		return 0, fmt.Errorf("has a project that cannot be read: %w", err)
 	}
 	if is == p {
 		return p, nil
