@@ -19,7 +19,7 @@ func umlArguments(kernel string, h Hardware) (args, files []string, err error) {
 		"console=ttyS0", "net.ifnames=0",
 		// With them a node that is the NFS server and its client at once saw nothing
 		// of what others put into a directory, for minutes.
-		"nfs.directory_delegations=0",
+		"nfsv4.directory_delegations=0",
 	}
 	line := func(file string) {
 		args = append(args, fmt.Sprintf("ssl%d=null,fd:%d", len(files), 3+len(files)))
