@@ -56,7 +56,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 	for i := range pods {
 		name := fmt.Sprintf("p%d", i)
 		// Blocks of 4 KiB.
-		require.Equal(t, fmt.Sprintf("%s\n4096 %d\n", name, 32<<20/4096), n.exec(name, "cat /data/starts; stat -f -c '%S %b' /data"))
+		require.Equal(t, fmt.Sprintf("%s\n4096 %d\n", name, 32<<20/4096), n.written(name, "/data/starts", 1)+n.exec(name, "stat -f -c '%S %b' /data"))
 	}
 	require.Equal(t, strings.TrimSpace(strings.Repeat("0 ", pods)), n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 

@@ -309,6 +309,7 @@ spec:
 		node := n.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
 		before, _ := n.bound("data-" + name)
 		kubectl(n.ctx, t, "cordon", node)
+		n.written(name, "/data/starts", 1)
 		n.kubectl("delete", "pod", name)
 		n.kubectl("wait", "pod/"+name, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "--timeout=60s")
 		out, err := p.door("csi", "data-"+name)
@@ -318,6 +319,6 @@ spec:
 		after, door := n.bound("data-" + name)
 		require.Equal(t, before, after)
 		require.Equal(t, "flexlvm.io", door)
-		require.Equal(t, name+"\n"+name+"\n", n.exec(name, "cat /data/starts"))
+		require.Equal(t, name+"\n"+name+"\n", n.written(name, "/data/starts", 2))
 	}
 }

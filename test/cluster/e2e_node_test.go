@@ -34,6 +34,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	starts := 1 // of its container
 	check := func() {
 		t.Helper()
+		n.written("main", "/data/starts", starts)
 		out := n.exec("main", "md5sum /data/random; wc -l </data/starts; stat -f -c '%S %b' /data")
 		require.True(t, strings.HasPrefix(out, sum), "%s and not %s", out, sum)
 		lines := strings.Split(out, "\n")
@@ -209,10 +210,13 @@ func TestExamples(t *testing.T) {
 		require.Contains(t, nodes, "node1", "the replicas are spread")
 		require.Contains(t, nodes, "node2", "the replicas are spread")
 
+		for _, pod := range pods {
+			n.written(pod, "/data/owner", 1)
+		}
 		n.kubectl("delete", "pods", "-l", "app=shards")
 		n.kubectl("rollout", "status", "statefulset/shards", "--timeout=240s")
 		for _, pod := range pods {
-			require.Equal(t, pod+"\n"+pod+"\n", n.exec(pod, "cat /data/owner"), "a replica finds its own data again")
+			require.Equal(t, pod+"\n"+pod+"\n", n.written(pod, "/data/owner", 2), "a replica finds its own data again")
 			total, _ := n.df(pod)
 			require.EqualValues(t, 512<<20, total)
 		}

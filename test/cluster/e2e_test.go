@@ -150,6 +150,17 @@ func (n *tenant) exec(pod, line string) string {
 	return n.kubectl("exec", pod, "--", "sh", "-c", line)
 }
 
+// written waits until the container of a pod has written so many lines into a file, and returns
+// the file: a pod without a readiness probe is Ready before the shell in it has done anything.
+func (n *tenant) written(pod, file string, lines int) string {
+	n.t.Helper()
+	return n.exec(pod, fmt.Sprintf(`for i in $(seq 600); do
+if [ -e %[1]s ] && [ $(wc -l <%[1]s) -ge %[2]d ]; then break; fi
+sleep 0.2
+done
+cat %[1]s`, file, lines))
+}
+
 // execFails runs a line of shell in a pod that must fail, and returns why.
 func (n *tenant) execFails(pod, line string) string {
 	n.t.Helper()
