@@ -162,7 +162,7 @@ campaign: setup kubernetes ## test more often and on other nodes: every kill and
 	@FLEXLVM_NODES=arm64 $(SUITE) campaign-arm64 go test -tags vm -count=1 -v -timeout 1h -run '^TestSmoke$$' ./test/vm/suite
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
-	@FLEXLVM_CAMPAIGN=1 FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
+	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
 	@$(MAKE) --no-print-directory test-oldest
 	@$(MAKE) --no-print-directory soak
 

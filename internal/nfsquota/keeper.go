@@ -105,8 +105,9 @@ func (e *export) stampNow() (s stamp) {
 const (
 	// poll is how often to see whether volumes have come or gone.
 	poll = time.Second
-	// fresh is how long after a change another may have the same time.
-	fresh = 2 * time.Second
+	// fresh is how long after a change another may have the same time, and files that were removed
+	// may be counted still: a server has them open for a moment.
+	fresh = 10 * time.Second
 )
 
 // Await returns when it is time for another look: when volumes have come or gone, after most, or
