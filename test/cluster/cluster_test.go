@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -54,7 +55,10 @@ func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
 	var addresses []string
 	for _, node := range nodes {
 		kubectl(ctx, t, "wait", "--for=condition=Ready", "pod/on-"+node, "--timeout=120s")
-		require.Equal(t, "this is "+node+"\n", kubectl(ctx, t, "logs", "on-"+node))
+		await.Until(t, time.Minute, func() string { // it is Ready before its shell has run
+			said := kubectl(ctx, t, "logs", "on-"+node)
+			return await.Missing(said == "this is "+node+"\n", "the pod on %s says %q", node, said)
+		})
 		addresses = append(addresses, kubectl(ctx, t, "get", "pod", "on-"+node, "-o", "jsonpath={.status.podIP}"))
 	}
 	for i, node := range nodes {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/azure"
 	"github.com/flexlvm/flexlvm/test/gcs"
 	"github.com/flexlvm/flexlvm/test/served"
@@ -123,11 +124,15 @@ func (l *library) repository(large string) (manifest string, want map[string]str
 		map[string]string{"train/large": sumOf(large), "train/deep/small": sumOf("small")}
 }
 
-// warnings are what kubectl describe shows of a VolumeManager's events that need attention.
-func (l *library) warnings(name string) string {
+// warned waits until kubectl describe shows an event of a VolumeManager that needs attention and
+// says so. It is written after the status.
+func (l *library) warned(name, says string) {
 	l.t.Helper()
-	return l.kubectl("get", "events", "--field-selector=involvedObject.kind=VolumeManager,involvedObject.name="+name+",type=Warning",
-		"-o", "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}")
+	await.Until(l.t, patience, func() string {
+		warnings := l.kubectl("get", "events", "--field-selector=involvedObject.kind=VolumeManager,involvedObject.name="+name+",type=Warning",
+			"-o", "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}")
+		return await.Missing(strings.Contains(warnings, says), "no event of %s warns that %s: %s", name, says, warnings)
+	})
 }
 
 // The examples of clouds and of Pachyderm fill volumes on the nodes that they ask for, although a
@@ -158,7 +163,7 @@ func TestDatasetsOfClouds(t *testing.T) {
 	}
 	vm := l.until("lies", failed)
 	require.Contains(t, vm.Status.Volumes[0].Message, "the same content came twice")
-	require.Contains(t, l.warnings("lies"), "the same content came twice")
+	l.warned("lies", "the same content came twice")
 	require.Empty(t, l.bearingOf(vm, "images"))
 	told := l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml")
 	for _, secret := range []string{gcs.Token, "PRIVATE KEY", azureKey} {

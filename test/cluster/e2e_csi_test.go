@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,7 +33,7 @@ func (n *tenant) installCSI() {
 		kubectl(n.ctx, t, "apply", "-k", shipped(t, "installer/csi"))
 		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", "--timeout=240s")
 		for _, node := range []string{"node1", "node2"} {
-			await.Until(t, time.Minute, func() string {
+			await.Until(t, patience, func() string {
 				drivers := n.kubectl("get", "csinode", node, "-o", "jsonpath={.spec.drivers[*].name} {.spec.drivers[*].nodeID}")
 				return await.Missing(drivers == "flexlvm.io "+node, "kubelet of %s has registered %q", node, drivers)
 			})
@@ -215,7 +214,13 @@ spec:
 `, cluster.BusyboxImage)))
 	thief.kubectl("wait", "--for=condition=Ready", "pod/socket", "--timeout=240s")
 	require.Empty(t, thief.exec("socket", "if [ -r /registry/flexlvm.io.sock ] || [ -w /registry/flexlvm.io.sock ]; then echo open; fi"))
-	require.Equal(t, "socket root 600\n", onNode(n.ctx, t, "node2", "stat -c '%F %U %a' /var/lib/kubelet/plugins_registry/flexlvm.io.sock"))
+	socket := ""
+	await.Until(t, patience, func() string { // it is away while another test restarts the driver
+		var err error
+		socket, err = shared.Node(n.ctx, "node2", "stat", "-c", "%F %U %a", "/var/lib/kubelet/plugins_registry/flexlvm.io.sock")
+		return await.Missing(err == nil, "%v", err)
+	})
+	require.Equal(t, "socket root 600\n", socket)
 	for name := range attempts {
 		require.Equal(t, "secret\n", n.exec(name, "cat /data/file"))
 	}

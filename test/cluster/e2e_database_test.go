@@ -22,7 +22,7 @@ const writing = `n=1; while :; do key=$(printf %06d $n | base64)
 	then echo $n >>/tmp/acknowledged; n=$((n+1)); fi; sleep 0.02; done & `
 
 // everyKey asks for all keys, as soon as etcd answers.
-const everyKey = `for i in $(seq 120); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://localhost:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
+const everyKey = `for i in $(seq 600); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://localhost:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
 
 // database is the manifest of a pod in which etcd runs on the claim, and beside it a line of shell
 // such as writing.

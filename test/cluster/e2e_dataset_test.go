@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
@@ -102,7 +103,8 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 		seen[p.Percent] = true
 		last = max(last, p.Bytes)
 		if killed == "" && p.Percent >= 30 && p.Percent < 70 {
-			killed = onNode(l.ctx, l.t, "node1", "pkill -9 -x fetch && echo killed || true")
+			// Other tests' loaders are at work, too.
+			killed = onNode(l.ctx, l.t, "node1", "pkill -9 -f '^/fetch .*"+vm.Spec.Volumes[0].SourceURL+"' && echo killed || true")
 		}
 		return missing
 	})
@@ -167,9 +169,10 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 		return ""
 	})
 	require.Equal(l.t, flexlvmv1.StateRunning, short.Status.State, "one replica serves")
-	events, err := shared.Kubectl(l.ctx, "get", "events", "-A", "--field-selector=source=flexlvm-gc", "-o", "jsonpath={range .items[*]}{.reason} {.message}{\"\\n\"}{end}")
-	require.NoError(l.t, err)
-	require.Contains(l.t, events, "Evicted", "an event tells of it")
+	await.Until(l.t, patience, func() string { // events come behind what they tell of
+		events := l.kubectl("get", "events", "-A", "--field-selector=source=flexlvm-gc", "-o", "jsonpath={range .items[*]}{.reason} {.message}{\"\\n\"}{end}")
+		return await.Missing(strings.Contains(events, "Evicted"), "no event tells of it: %s", events)
+	})
 	require.Equal(l.t, l.sums, l.read("reader"), "the other replica is not disturbed")
 
 	l.kubectl("delete", "pod", "large")
@@ -345,7 +348,7 @@ func (l *library) goesOn(name, manifest string) {
 	l.t.Helper()
 	vm := l.until(name, failed)
 	require.Contains(l.t, vm.Status.Volumes[0].Message, "the destination has no room left; make the volume larger or select less")
-	require.Contains(l.t, l.warnings(name), "the destination has no room left; make the volume larger or select less")
+	l.warned(name, "the destination has no room left; make the volume larger or select less")
 	inodes := func() map[string]bool {
 		there := map[string]bool{}
 		for line := range strings.Lines(l.exec("hog", "cd /data && find . -type f ! -path './.flexlvm/*' -exec ls -i {} +")) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -240,12 +241,15 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 	key := types.NamespacedName{Namespace: n.namespace, Name: "data"}
 	lost := false
 	to := pv.CSI
-	for writes := 1; ; writes++ {
-		var err error
+	move := func(writes int) (err error) {
 		await.Until(t, patience, func() string {
-			err = (&migration.Mover{Client: killedAfter(c, writes), Patience: time.Minute}).Move(n.ctx, key, to)
+			err = (&migration.Mover{Client: killedAfter(c, writes), Patience: patience}).Move(n.ctx, key, to)
 			return await.Missing(err == nil || !strings.Contains(err.Error(), noDriver), "%v", err)
 		})
+		return err
+	}
+	for writes := 1; ; writes++ {
+		err := move(writes)
 		if err == nil {
 			require.GreaterOrEqual(t, writes, 8)
 			break
@@ -261,7 +265,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 			require.NotContains(t, n.kubectl("get", "nodestorage", node, "-o", "jsonpath={.status.orphans[*].name}"), volume)
 		}
 		require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_tags "+movesGroup+"/"+volume), "flexlvm.state=ready", "after %d writes", writes)
-		require.NoError(t, (&migration.Mover{Client: c, Patience: time.Minute}).Move(n.ctx, key, to))
+		require.NoError(t, move(math.MaxInt))
 		now, door := n.bound("data")
 		require.Equal(t, identity, now, "after %d writes", writes)
 		require.Equal(t, map[pv.Door]string{pv.CSI: "flexlvm.io", pv.Flex: "flexlvm.io/flexlvm"}[to], door)
@@ -311,6 +315,7 @@ spec:
 		kubectl(n.ctx, t, "cordon", node)
 		n.written(name, "/data/starts", 1)
 		n.kubectl("delete", "pod", name)
+		n.kubectl("wait", "pod/"+name, "--for=create", "--timeout=240s")
 		n.kubectl("wait", "pod/"+name, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "--timeout=60s")
 		out, err := p.door("csi", "data-"+name)
 		kubectl(n.ctx, t, "uncordon", node)

@@ -79,7 +79,10 @@ func (n *tenant) groupSnapshot() {
 		left := onNode(n.ctx, t, "node1", "lvs --noheadings -o lv_name "+thinGroup)
 		return await.Missing(!strings.Contains(left, "snap-"), "volumes of snapshots stay: %s", left)
 	})
-	require.Empty(t, n.kubectl("get", "volumesnapshots", "-o", "name"))
+	await.Until(t, patience, func() string { // they go after their volumes
+		left := n.kubectl("get", "volumesnapshots", "-o", "name")
+		return await.Missing(left == "", "snapshots of the group stay: %s", left)
+	})
 	n.kubectl("delete", "pvc", "stock")
 	require.Equal(t, second, lines("shop-restored", "/b"))
 	n.kubectl("delete", "pod", "shop-restored")

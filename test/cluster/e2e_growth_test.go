@@ -207,7 +207,12 @@ func (g *growths) madeAgain(t *testing.T) {
 func (g *growths) provisionerKilled(t *testing.T) {
 	t.Helper()
 	at := kubectl(g.ctx, t, "-n", "flexlvm-system", "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "-o", "jsonpath={.items[0].spec.nodeName}")
-	before := onNode(g.ctx, t, at, "pidof provisioner")
+	before := ""
+	await.Until(t, patience, func() string { // it may only just come back with the node that lost its power
+		var err error
+		before, err = shared.Node(g.ctx, at, "pidof", "provisioner")
+		return await.Missing(err == nil, "no provisioner runs on %s: %v", at, err)
+	})
 	onNode(g.ctx, t, at, "kill -9 $(pidof provisioner)")
 	await.Until(t, patience, func() string {
 		now, err := shared.Node(g.ctx, at, "pidof", "provisioner")

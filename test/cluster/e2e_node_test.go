@@ -150,8 +150,7 @@ spec:
 `, cluster.BusyboxImage)))
 	ready := func() string {
 		t.Helper()
-		n.kubectl("wait", "--for=create", "pod/web-0", "--timeout=60s")
-		n.kubectl("wait", "--for=condition=Ready", "pod/web-0", "--timeout=240s")
+		n.made("web-0")
 		return n.kubectl("get", "pod", "web-0", "-o", "jsonpath={.spec.nodeName}")
 	}
 	node := ready()
@@ -214,8 +213,8 @@ func TestExamples(t *testing.T) {
 			n.written(pod, "/data/owner", 1)
 		}
 		n.kubectl("delete", "pods", "-l", "app=shards")
-		n.kubectl("rollout", "status", "statefulset/shards", "--timeout=240s")
 		for _, pod := range pods {
+			n.made(pod)
 			require.Equal(t, pod+"\n"+pod+"\n", n.written(pod, "/data/owner", 2), "a replica finds its own data again")
 			total, _ := n.df(pod)
 			require.EqualValues(t, 512<<20, total)

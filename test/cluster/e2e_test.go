@@ -144,6 +144,14 @@ func (n *tenant) run(manifests ...string) {
 	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s")
 }
 
+// made waits until a pod that a controller makes is there and Ready. A rollout's status may still
+// count a pod that is gone.
+func (n *tenant) made(pod string) {
+	n.t.Helper()
+	n.kubectl("wait", "--for=create", "pod/"+pod, "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=240s")
+}
+
 // exec runs a line of shell in a pod; it must succeed.
 func (n *tenant) exec(pod, line string) string {
 	n.t.Helper()

@@ -144,7 +144,8 @@ func TestUsersWay(t *testing.T) {
 		u.kubectl("delete", "pod/"+name, "pvc/"+name)
 	}
 	await.Until(t, patience, func() string {
-		return await.Missing(len(u.released()) == len(names) && u.reclaimable() > 0, "not all of the claims' volumes are released and reported as reclaimable")
+		released, reclaimable := u.released(), u.reclaimable() // the latter may be of a round between two deletions
+		return await.Missing(len(released) == len(names) && reclaimable == int64(len(names)*300*mib), "not all of the claims' volumes are released and reported as reclaimable: %v, %d bytes", released, reclaimable)
 	})
 
 	u.looksAtStatus(len(names))

@@ -4,7 +4,6 @@ package cluster_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +13,7 @@ import (
 // A server in the cluster's network is there for pods and for this process.
 func TestS3(t *testing.T) {
 	t.Parallel()
-	ctx := deadline(t, 2*time.Minute)
+	ctx := deadline(t, patience)
 	server, err := shared.StartS3(ctx, 9000)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
@@ -27,7 +26,7 @@ func TestS3(t *testing.T) {
 	// It is not to read the object, but to reach the server, which wants a signature.
 	kubectl(ctx, t, "run", "s3", "--image="+cluster.BusyboxImage, "--image-pull-policy=Never", "--restart=Never", "--quiet",
 		"--command", "--", "sh", "-c", "wget -O- "+server.Endpoint+"/data/key 2>&1 | grep Forbidden")
-	kubectl(ctx, t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/s3", "--timeout=100s")
+	kubectl(ctx, t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/s3", "--timeout=240s")
 	require.Contains(t, kubectl(ctx, t, "logs", "s3"), "403 Forbidden")
 	kubectl(ctx, t, "delete", "pod", "s3")
 }
