@@ -80,6 +80,8 @@ func controlPrograms(dir, binaries string, managerFlags []string) []program {
 			"--kubeconfig=" + in("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 			"--root-ca-file=" + in("pki/ca.crt"),
 			"--service-account-private-key-file=" + in("pki/service-account.key"), "--use-service-account-credentials",
+			// How soon it looks again at claims whose PersistentVolume was made anew; 15 s by default.
+			"--pvclaimbinder-sync-period=5s",
 			// It makes its default folder where it is missing, on this machine.
 			"--flex-volume-plugin-dir=" + in("flexvolume")}, managerFlags...)...),
 		run("kube-scheduler", "https://127.0.0.1:10259/healthz",

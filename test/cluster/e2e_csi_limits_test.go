@@ -47,7 +47,7 @@ func sidecarTenant(t *testing.T, namespace string) *tenant {
 			kubectl(n.ctx, t, "apply", "-f", file)
 		}
 		require.NoError(t, os.WriteFile(file, content, 0o600))
-		kubectl(n.ctx, t, "apply", "-k", dir)
+		kubectl(n.ctx, t, "apply", "-f", installer(n.ctx, t, dir))
 		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=240s")
 	})
 	return n

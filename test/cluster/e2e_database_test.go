@@ -12,17 +12,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// startEtcd starts etcd on a volume.
-const startEtcd = `/program --data-dir=/data/etcd --quota-backend-bytes=33554432 --log-level=warn & `
+// startEtcd starts etcd on a volume. It looks up any name of its own address in DNS, which these
+// clusters do not have, for half a minute.
+const startEtcd = `/program --data-dir=/data/etcd --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 --quota-backend-bytes=33554432 --log-level=warn & `
 
 // writing puts one key after the other, and notes beside the volume that it was acknowledged. The
 // value is the key.
 const writing = `n=1; while :; do key=$(printf %06d $n | base64)
-	if wget -q -O /dev/null --post-data "{\"key\":\"$key\",\"value\":\"$key\"}" http://localhost:2379/v3/kv/put 2>/dev/null
+	if wget -q -O /dev/null --post-data "{\"key\":\"$key\",\"value\":\"$key\"}" http://127.0.0.1:2379/v3/kv/put 2>/dev/null
 	then echo $n >>/tmp/acknowledged; n=$((n+1)); fi; sleep 0.02; done & `
 
 // everyKey asks for all keys, as soon as etcd answers.
-const everyKey = `for i in $(seq 600); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://localhost:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
+const everyKey = `for i in $(seq 600); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://127.0.0.1:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
 
 // database is the manifest of a pod in which etcd runs on the claim, and beside it a line of shell
 // such as writing.

@@ -311,7 +311,7 @@ func TestDatasetThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "tight")
 	l.bucket("tight", slices.Repeat([]int{10 * mib}, 9)...)
-	filled := l.dataset("filled", "S3-Dev", "tight", 1, "bandwidth: 512Ki")
+	filled := l.dataset("filled", "S3-Dev", "tight", 1, "bandwidth: 1Mi")
 	require.NoError(t, l.apply(strings.Replace(filled, "400Mi", "128Mi", 1)))
 	l.fill("filled")
 	manifest := l.dataset("tight", "S3", "tight", 1)

@@ -83,8 +83,8 @@ func TestEncryptedVolume(t *testing.T) {
 	})
 }
 
-// opened are the containers of the claims' volumes that are open on node1. Other tests have some
-// there, too.
+// opened returns the names of the crypt devices that are open on node1 for the tenant's claims.
+// Other tests have such devices there, too.
 func (n *tenant) opened() string {
 	n.t.Helper()
 	volumes := n.kubectl("get", "pvc", "-o", "jsonpath={.items[*].spec.volumeName}")

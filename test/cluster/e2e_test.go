@@ -44,7 +44,7 @@ func install(t *testing.T) {
 	t.Helper()
 	installOnce.Do(func() {
 		ctx := deadline(t, 2*patience)
-		kubectl(ctx, t, "apply", "-f", installer(ctx, t))
+		kubectl(ctx, t, "apply", "-f", installer(ctx, t, shipped(t, "installer")))
 		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
 		}
@@ -70,12 +70,12 @@ func install(t *testing.T) {
 	})
 }
 
-// installer is a file with the shipped manifests, but for two arguments: what is released may
+// installer is a file with the manifests of a folder, but for two arguments: what is released may
 // go at once, as none of these tests waits for the two minutes, and one of the nodes is to be an NFS server.
-func installer(ctx context.Context, t *testing.T) string {
+func installer(ctx context.Context, t *testing.T, folder string) string {
 	t.Helper()
 	const minAge = "--min-age=2m"
-	manifests := kubectl(ctx, t, "kustomize", shipped(t, "installer"))
+	manifests := kubectl(ctx, t, "kustomize", folder)
 	require.Equal(t, 1, strings.Count(manifests, minAge))
 	path := filepath.Join(t.TempDir(), "installer.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(manifests, "- "+minAge, "- --min-age=0s\n        - --nfs-export=/srv/nfs", 1)), 0o600))

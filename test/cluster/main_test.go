@@ -24,7 +24,7 @@ var shared *cluster.Cluster
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Tests that run at once mostly wait for Kubernetes.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	os.Exit(runTests(m))
