@@ -83,7 +83,7 @@ func (k *kubelets) testPeers(t *testing.T) {
 	s.make("v", with(peers, "replicas: 4", "replicas: 2"))
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.Equal(t, []string{"0", "1"}, r.atSource)
-	require.Contains(t, k.kubectl(t, "get", "events", "-n", s.name), "could not be copied from other replicas, and is loaded from its source: no peer gives the index")
+	s.told("v", "PeersFailed", "could not be copied from other replicas, and is loaded from its source: no peer gives the index")
 	s.remove(s.get("v"))
 	s.nothingLeft()
 	s.play(s.name, nil)

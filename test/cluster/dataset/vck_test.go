@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -116,7 +117,7 @@ func (k *kubelets) testVCK(t *testing.T) {
 	k.testPodsOfVCK(t, s)
 	k.testMirror(t, s)
 	k.testRefusedOfVCK(t, s)
-	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=120s")
+	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=3m")
 	s.nothingLeft()
 }
 
@@ -172,7 +173,7 @@ func (k *kubelets) testPodsOfVCK(t *testing.T, s *space) {
 	for _, pod := range pods.Items {
 		s.nodeOf(pod.Name)
 	}
-	k.kubectl(t, "delete", "deployment,pod", "vck-example-deployment", "vck-claim-pod", "-n", s.name, "--ignore-not-found", "--timeout=60s")
+	k.kubectl(t, "delete", "deployment,pod", "vck-example-deployment", "vck-claim-pod", "-n", s.name, "--ignore-not-found", "--timeout=3m")
 }
 
 // testRefusedOfVCK: what VCK called Failed is refused, or fails, with VCK's words.
@@ -248,8 +249,10 @@ func advice(status flexlvmv1.VolumeManagerStatus) string {
 // more before it goes, also where its VolumeManager is deleted.
 func (k *kubelets) testMirror(t *testing.T, s *space) {
 	const name, claim = "e2e-resync", "e2e-resync-vol1-0"
-	await.Until(t, longest, func() string {
-		return await.Missing(s.job(claim).Labels["flexlvm.io/role"] == "mirror", "no mirror")
+	await.Until(t, longest, func() string { // its loader's Job goes before the mirror's comes
+		job := &batchv1.Job{}
+		err := k.client.Get(t.Context(), s.key(claim), job)
+		return await.Missing(err == nil && job.Labels["flexlvm.io/role"] == "mirror", "no mirror: %v", err)
 	})
 	args := containerOf(s.job(claim)).Args
 	require.Equal(t, []string{"--back", "--", "/data", "s3://e2e-test/cifar-100-python.tar.gz"}, args[len(args)-4:])

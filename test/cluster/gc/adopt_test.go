@@ -25,7 +25,7 @@ func (b *bed) testAdopted(t *testing.T) {
 	adopt := driver + " volumes adopt " + wide + "/wiki --namespace wiki --cluster " + b.uid + " --claim pages --storage-class " + kept
 	_, err := b.Node(t.Context(), node, "sh", "-c", adopt)
 	require.Error(t, err, "it is mounted")
-	b.onNode(t, "umount /srv/wiki")
+	b.onNode(t, "umount /srv/wiki; udevadm settle") // udev looks at what mkfs has written, with the device open
 
 	dry := b.onNode(t, adopt+" --dry-run")
 	require.Equal(t, volume.State(""), b.stateOf(t, "wiki"), "--dry-run changes nothing")

@@ -133,7 +133,7 @@ func (b *bed) configure(t *testing.T, args ...string) {
 
 func (b *bed) rolledOut(t *testing.T) {
 	t.Helper()
-	b.kubectl(t, "-n", system, "rollout", "status", "daemonset/"+daemon, "--timeout=2m")
+	b.kubectl(t, "-n", system, "rollout", "status", "daemonset/"+daemon, "--timeout=4m")
 }
 
 // patchDaemon changes the spec of the daemon's pods.

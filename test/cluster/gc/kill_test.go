@@ -84,8 +84,8 @@ func (b *bed) secondDaemon(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(t, daemons.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
 	})
-	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=create", "--timeout=2m")
-	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=jsonpath={.status.phase}=Running", "--timeout=2m")
+	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=create", "--timeout=4m")
+	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=jsonpath={.status.phase}=Running", "--timeout=4m")
 }
 
 // testDeletedAtEveryMoment: claims and pods are deleted while they are made, bound

@@ -81,7 +81,7 @@ func (b *bed) testPlugin(t *testing.T) {
 	s.pod("main", "data")
 	s.running("main")
 	require.Equal(t, sum, s.sums("main"), "the pod finds its file")
-	require.Contains(t, b.kubectl(t, "get", "events", "-n", "default", "--field-selector=reason=VolumeUndeleted"), name)
+	b.event(t, "default", "PersistentVolume", name, "VolumeUndeleted", name)
 	require.Contains(t, ask("undelete", "data"), "is ready", "once more changes nothing")
 	s.end("main")
 	b.say(t, "the plugin has brought the claim back")

@@ -237,11 +237,12 @@ func (b *bed) testUpgrade(t *testing.T) {
 	b.rolledOut(t)
 	for _, name := range []string{"before", "during-1", "during-2"} {
 		b.kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=4m")
-		require.Equal(t, name+"\n", b.kubectl(t, "exec", name, "--", "cat", "/data/name"))
+		// A pod without a probe is Ready before its shell has written.
+		require.Equal(t, name+"\n", b.kubectl(t, "exec", name, "--", "sh", "-c", "until [ -s /data/name ]; do sleep 0.2; done; cat /data/name"))
 	}
 	require.Equal(t, "data-pod 0\nbefore 0\nduring-1 0\nduring-2 0\n", b.kubectl(t, "get", "pods", "data-pod", "before", "during-1", "during-2",
 		"-o", `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount}{"\n"}{end}`))
-	b.kubectl(t, "delete", "pod,pvc", "-l", "load=upgrade", "--timeout=2m")
+	b.kubectl(t, "delete", "pod,pvc", "-l", "load=upgrade", "--timeout=4m")
 	require.Contains(t, b.onNode(t, driver, "version"), next)
 	b.onNode(t, "sh", "-c", "touch /run/stop; until [ -e /run/count ]; do sleep 0.1; done")
 	require.Empty(t, b.onNode(t, "sh", "-c", "cat /run/bad"))
@@ -253,7 +254,7 @@ func (b *bed) testUpgrade(t *testing.T) {
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"), "the pod did not notice")
 
 	// A pod that comes after it is served by the new driver.
-	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=2m")
+	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=4m")
 	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/pod.yaml"))
 	b.kubectl(t, "wait", "--for=condition=Ready", "pod/data-pod", "--timeout=4m")
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"))
@@ -319,18 +320,21 @@ func (b *bed) testUninstall(t *testing.T) {
 		return await.Missing(len(left) == 1, "of the claims that were deleted volumes are left: %v", left)
 	})
 	b.install.run(t, "kubectl apply -k installer/uninstall/")
-	var log string
-	require.Eventually(t, func() bool {
-		out, err := b.Kubectl(t.Context(), "logs", "-n", "flexlvm-system", "-l", "app.kubernetes.io/name=flexlvm-installer", "-c", "uninstall")
-		log = out
-		return err == nil && strings.Contains(out, "volumes are mounted")
-	}, 3*time.Minute, time.Second, "the log: %s", log)
-	log = b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
-	t.Log(strings.TrimSpace(log))
-	require.Contains(t, log, "/volumes/flexlvm.io~flexlvm/pvc-")
+	b.install.shown(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
+	await.Until(t, 3*time.Minute, func() string {
+		// That container ends and is started again as long as a volume is mounted, and one
+		// that was just started has no log yet.
+		log, err := b.Kubectl(t.Context(), "logs", "-n", "flexlvm-system", "-l", "app.kubernetes.io/name=flexlvm-installer", "-c", "uninstall")
+		if err != nil || !strings.Contains(log, "volumes are mounted") {
+			return fmt.Sprintf("it does not say why it waits: %v: %s", err, log)
+		}
+		t.Log(strings.TrimSpace(log))
+		require.Contains(t, log, "/volumes/flexlvm.io~flexlvm/pvc-")
+		return ""
+	})
 	require.Contains(t, b.onNode(t, driver, "version"), next, "still there")
 
-	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=2m") // needs the driver
+	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=4m") // needs the driver
 	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
 	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+pluginDir+" ] || echo gone"))
 

@@ -228,6 +228,10 @@ func (b *bed) testWholePods(t *testing.T) {
 func (b *bed) testBoundAtOnce(t *testing.T) {
 	s := b.namespace(t, "at-once")
 	b.rooms(t, 4, 2)
+	// The provisioner has seen the reports by then, and does not choose by what was before.
+	b.offered(t, "flexlvm", "sim-1", within(4*gib))
+	b.offered(t, "flexlvm", "sim-2", within(2*gib))
+	b.offered(t, "flexlvm", longNode, -1)
 	s.class("at-once", func(c *storagev1.StorageClass) { c.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate) })
 	claim := func(name string) {
 		s.claim(name, func(c *corev1.PersistentVolumeClaim) {
@@ -253,7 +257,11 @@ func (b *bed) testBoundAtOnce(t *testing.T) {
 func (b *bed) testCapacities(t *testing.T) {
 	s := b.namespace(t, "capacities")
 	b.rooms(t, 3, 5)
-	b.offered(t, "flexlvm", "sim-1", within(3*gib))
+	for _, class := range []string{"flexlvm", datasetClass} { // what ships
+		b.offered(t, class, "sim-1", within(3*gib))
+		b.offered(t, class, "sim-2", within(5*gib))
+		b.offered(t, class, longNode, -1)
+	}
 	writes := func() (n int) {
 		_, err := fmt.Sscan(b.metric(t, 8081, "flexlvm_provisioner_capacity_writes_total"), &n)
 		require.NoError(t, err)

@@ -66,7 +66,7 @@ func (b *bed) testMetricsReaders(t *testing.T) {
 	b.run(t, port)
 	b.ready(t, health)
 
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the provisioner signs it itself
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

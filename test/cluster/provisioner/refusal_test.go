@@ -150,7 +150,9 @@ func (b *bed) testNodeWithoutHostname(t *testing.T) {
 	s := b.namespace(t, "hostname")
 	label := func(patch string) { b.kubectl(t, "label", "node", "sim-2", "--overwrite", patch) }
 	label(corev1.LabelHostname + "-")
-	// No capacity is published for such a node, so the scheduler chooses it no more.
+	// No capacity is published for such a node, so the scheduler chooses it no more. The
+	// provisioner has seen then that the label is gone.
+	b.offered(t, "flexlvm", "sim-2", -1)
 	s.claim("data", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "sim-2"}
 	})

@@ -31,7 +31,7 @@ func (b *bed) quiet(ctx context.Context, t *testing.T) {
 // settle waits until the cluster has done all that it has to.
 func (b *bed) settle(ctx context.Context, t *testing.T, h *history) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	live := len(h.living())
 	for {
@@ -69,6 +69,11 @@ func (b *bed) open(ctx context.Context, live int) (string, error) {
 		return fmt.Sprintf("%d claims, and %d that were not deleted", len(claims.Items), live), nil
 	case len(pvs.Items) != live:
 		return fmt.Sprintf("%d PersistentVolumes, and %d claims that were not deleted", len(pvs.Items), live), nil
+	}
+	for _, c := range claims.Items { // kubelet says so after the pod has seen it
+		if has, asks := c.Status.Capacity.Storage(), c.Spec.Resources.Requests.Storage(); has.Cmp(*asks) != 0 {
+			return fmt.Sprintf("claim %s has %s, and asks for %s", c.Name, has, asks), nil
+		}
 	}
 	for _, name := range b.nodes {
 		list, err := b.volumes(ctx, name)

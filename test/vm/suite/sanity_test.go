@@ -89,7 +89,7 @@ mkdir -p /registry /pods
 /csi --node-name=node-1 --host-namespaces=false --socket=/registry/flexlvm.io.sock --log-format=text --log-level=debug >/csi.log 2>&1 &
 driver=$!
 /csicontroller --listen=/controller.sock --driver=/registry/flexlvm.io.sock &
-for i in $(seq 100); do [ -S /registry/flexlvm.io.sock ] && [ -S /controller.sock ] && break; sleep 0.1; done
+for i in $(seq 600); do [ -S /registry/flexlvm.io.sock ] && [ -S /controller.sock ] && break; sleep 0.1; done
 echo 'writeBps: 50Mi' >/limits.yaml
 echo 'reserve: 10%' >/snapshots.yaml
 /csi-sanity --csi.testsnapshotparameters=/snapshots.yaml --csi.testvolumemutableparameters=/limits.yaml --csi.endpoint=/controller.sock --csi.mountdir=/pods/mount --csi.stagingdir=/pods/staging --csi.testvolumesize=134217728 \
