@@ -191,7 +191,7 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 		Spec: batchv1.JobSpec{
 			BackoffLimit:     &retries,
 			PodFailurePolicy: failurePolicy(),
-			Template:         corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: map[string]string{replica.AnnotationVolumeID: t.config.ID, replica.AnnotationOwner: t.owner.Name}}, Spec: t.pod(args)},
+			Template:         corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: map[string]string{replica.AnnotationVolumeID: t.config.ID, replica.AnnotationOwner: t.owner.Name}}, Spec: t.pod(role, args)},
 		},
 	}
 	return job
@@ -217,7 +217,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 
 // pod is the loader's. It may write the volume, see the Secret that its VolumeManager
 // names, and nothing else.
-func (t task) pod(args []string) corev1.PodSpec {
+func (t task) pod(role string, args []string) corev1.PodSpec {
 	yes, no, id, change := true, false, nobody, corev1.FSGroupChangeOnRootMismatch
 	account := t.source.ServiceAccount
 	spec := corev1.PodSpec{
@@ -238,10 +238,7 @@ func (t task) pod(args []string) corev1.PodSpec {
 			// What ends before it can leave a result would say nothing else.
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			Ports:                    []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
-			ReadinessProbe: &corev1.Probe{
-				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: protocol.ReadyPath, Port: intstr.FromInt32(progressPort)}},
-				PeriodSeconds: readinessPeriod, TimeoutSeconds: readinessTimeout, FailureThreshold: readinessFailures,
-			},
+			ReadinessProbe:           t.probe(role),
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(loaderMemory)},
 			},
@@ -255,6 +252,18 @@ func (t task) pod(args []string) corev1.PodSpec {
 	t.mountFiles(&spec)
 	t.template(&spec)
 	return spec
+}
+
+// probe asks a loader that is of use before its end whether it is: one that streams, or that serves
+// its replica to others. Of the rest kubelet would warn, until they end, that they are not ready.
+func (t task) probe(role string) *corev1.Probe {
+	if role != roleServe && !(role == roleLoad && t.source.Stream) {
+		return nil
+	}
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: protocol.ReadyPath, Port: intstr.FromInt32(progressPort)}},
+		PeriodSeconds: readinessPeriod, TimeoutSeconds: readinessTimeout, FailureThreshold: readinessFailures,
+	}
 }
 
 // template gives the loader what its VolumeManager says that loaders get.

@@ -119,6 +119,7 @@ func TestPeersServeWhileOthersLoad(t *testing.T) {
 	require.Equal(t, roleServe, job.Labels[labelRole])
 	require.Equal(t, []string{"serve", "--address=:8091", "--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--versions=/data", "--peers-dir=/peers", "--peers-dataset=" + s.hash(), "--", "/data"}, argsOf(job))
 	pod := job.Spec.Template.Spec
+	require.NotNil(t, pod.Containers[0].ReadinessProbe)
 	require.Len(t, pod.Volumes, 2)
 	require.Equal(t, "peers", pod.Volumes[1].Secret.SecretName)
 	require.True(t, pod.Containers[0].VolumeMounts[0].ReadOnly)

@@ -280,6 +280,7 @@ func TestStream(t *testing.T) {
 	})
 	r := s.loading(0, corev1.PodRunning)
 	require.Contains(t, r.Job.Spec.Template.Spec.Containers[0].Args, "--ready-after=10Mi")
+	require.Equal(t, "/ready", r.Job.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
 	s.requirePlan()
 	r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	out := s.requirePlan("label node-0")

@@ -221,6 +221,7 @@ func TestLoaderPod(t *testing.T) {
 		"--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--credentials-dir=/credentials", "--ca-file=/authority/ca.crt",
 		"--versions=/data", "--memory=128Mi", "--timeout=5m0s", "--sync", "--", "s3://b/p/", "/data",
 	}, pod.Containers[0].Args)
+	require.Nil(t, pod.Containers[0].ReadinessProbe, "kubelet would warn of it until all is there")
 	require.Equal(t, stage.Config.Tolerations, pod.Tolerations)
 	require.Equal(t, "v-a-1", pod.Volumes[0].PersistentVolumeClaim.ClaimName)
 	require.Equal(t, "s", pod.Volumes[1].Secret.SecretName)
