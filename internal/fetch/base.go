@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
@@ -136,6 +137,9 @@ func (r *run) completeNow(c complete, entries map[string]Entry, bytes int64) {
 // link gives files of the base their names here, too. They are durable, and in the
 // manifest, as any that are fetched.
 func (r *run) link(ctx context.Context, entries []Entry) error {
+	if err := r.forget(entries); err != nil {
+		return err
+	}
 	for batch := range slices.Chunk(entries, batchFiles) {
 		for _, e := range batch {
 			if err := r.linkOne(e); err != nil {
@@ -158,6 +162,26 @@ func (r *run) link(ctx context.Context, entries []Entry) error {
 		}
 	}
 	return nil
+}
+
+// forget takes out of the manifest what it says of files whose place those of the base are about
+// to take. These were written before its lines: a run after a kill could not tell by their times
+// that they are others.
+func (r *run) forget(entries []Entry) error {
+	var gone []Entry
+	now := time.Now().UTC()
+	for _, e := range entries {
+		if _, known := r.manifest.entries[e.Path]; known {
+			gone = append(gone, Entry{Path: e.Path, FetchedAt: now, Deleted: true})
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := r.manifest.append(gone...); err != nil {
+		return err
+	}
+	return r.dest.Sync()
 }
 
 func (r *run) linkOne(e Entry) error {

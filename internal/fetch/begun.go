@@ -8,18 +8,25 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // removeUnknown removes from a version that was begun what its manifest does not name. A run
 // that is killed after it gave a file its name and before it wrote the line leaves such files.
 // If the source does not have them any more, nothing else would remove them. Without a
-// manifest, which a kill amid a removal leaves, everything goes.
+// manifest, which a kill amid a removal leaves, everything goes, and what says that it is
+// complete: by a manifest without files, all of them are there.
 func (v *versions) removeUnknown(number int) error {
 	of := v.data(number)
 	known, err := v.manifestOf(number)
 	if err != nil || known == nil {
 		return err
+	}
+	if len(known) == 0 {
+		if err := v.root.Remove(path.Join(of, destination.CompleteFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for what is left in version %d: %w", number, err)
+		}
 	}
 	var dirs []string
 	err = fs.WalkDir(v.root.FS(), of, func(name string, entry fs.DirEntry, err error) error {

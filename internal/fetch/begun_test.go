@@ -71,6 +71,77 @@ func TestVersionWithoutAManifestBeginsAnew(t *testing.T) {
 	b.holds("1", one)
 }
 
+// Killed while a version that was complete, and is not needed, was removed: what says that it is
+// complete is left of it. A source that asks only for its revision would believe that.
+func TestVersionWithoutAManifestIsNotComplete(t *testing.T) {
+	b := newVersionBed(t)
+	b.begun()
+	complete, err := os.ReadFile(b.version("1", destination.CompleteFile))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.version("2", destination.CompleteFile), complete, 0o644))
+	require.NoError(t, os.Remove(b.version("2", destination.ManifestFile)))
+	v, err := openVersions(b.root, b.root)
+	require.NoError(t, err)
+	defer v.close()
+	require.NoError(t, v.removeUnknown(2))
+	require.NoFileExists(t, b.version("2", destination.CompleteFile))
+	require.FileExists(t, b.version("1", destination.CompleteFile))
+}
+
+// Killed when a file of the version before has taken the place of one that was fetched, and before
+// its line is written; and then the source has again what was fetched. Both are of one size.
+func TestVersionBelievesNoLineOfWhatWasReplaced(t *testing.T) {
+	b := newVersionBed(t)
+	one := map[string][]byte{"f": []byte("first"), "g": []byte("g")}
+	two := map[string][]byte{"f": []byte("other"), "g": []byte("g"), "h": []byte("h")}
+	for name, data := range one {
+		b.fake.put("set/"+name, data)
+	}
+	_, err := b.load()
+	require.NoError(t, err)
+	for name, data := range two {
+		b.fake.put("set/"+name, data)
+	}
+	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
+		if key != "set/h" {
+			return false
+		}
+		fail(w, http.StatusForbidden, "AccessDenied")
+		return true
+	}
+	_, err = b.load()
+	require.Error(t, err)
+	b.fake.hook = nil
+	b.breaksOffLinking("f")
+
+	_, err = b.load()
+	require.NoError(t, err)
+	require.Equal(t, "2", b.current())
+	b.holds("2", two)
+	b.holds("1", one)
+}
+
+// breaksOffLinking gives version 2 a file of version 1, and ends before the manifest says so.
+func (b *versionBed) breaksOffLinking(name string) {
+	b.t.Helper()
+	v, err := openVersions(b.root, b.root)
+	require.NoError(b.t, err)
+	defer v.close()
+	dest, err := destination.Open(b.version("2", ""))
+	require.NoError(b.t, err)
+	defer dest.Close()
+	entries, err := readManifest(b.version("1", ""))
+	require.NoError(b.t, err)
+	r := &run{dest: dest, progress: NewProgress(ReadyAfter{})}
+	r.base = &base{root: v.root, from: v.data(1), to: v.data(2), entries: entries}
+	r.manifest, err = openManifest(dest)
+	require.NoError(b.t, err)
+	defer r.manifest.Close()
+	require.Contains(b.t, r.manifest.entries, name, "it was fetched")
+	require.ErrorIs(b.t, r.link(b.t.Context(), []Entry{entries[name], {Path: "missing"}}), os.ErrNotExist)
+	require.Equal(b.t, inode(b.t, b.version("1", name)), inode(b.t, b.version("2", name)))
+}
+
 // What the version before holds, too, gives no room back.
 func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
 	b := newVersionBed(t)
