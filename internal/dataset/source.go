@@ -187,6 +187,9 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if err := kind.check(v, options); err != nil {
 		return Source{}, err
 	}
+	if err := checkAddresses(v, options); err != nil {
+		return Source{}, err
+	}
 	s := Source{
 		Type: v.SourceType, Class: DefaultClass,
 		Secret: options["awsCredentialsSecretName"], CAConfigMap: options["caConfigMap"], ServiceAccount: options["serviceAccountName"],

@@ -40,33 +40,49 @@ func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, fo
 	case strings.HasPrefix(scheme, "http"):
 		return checkSecrets(s.URL)
 	default:
-		return checkUser(rest)
+		return nil
 	}
 	return fmt.Errorf("sourceURL %q has to be %s", s.URL, form)
 }
 
-// checkUser refuses a password before the host, which everybody could read.
-func checkUser(rest string) error {
-	host, _, _ := strings.Cut(rest, "/")
-	if user, _, found := strings.Cut(host, "@"); found && strings.Contains(user, ":") {
-		return errors.New("sourceURL holds a password; name a Secret in credentialsSecretName")
+// checkAddresses refuses URLs with a password before the host, which everybody could read. Its errors
+// do not hold the URL.
+func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
+	for _, address := range [][2]string{
+		{"sourceURL", v.SourceURL}, {"sourceURL", options["sourceURL"]}, {"endpointURL", options["endpointURL"]}, {"outputURL", options["outputURL"]},
+	} {
+		_, rest, found := strings.Cut(address[1], "://")
+		if !found {
+			rest = address[1]
+		}
+		host, _, _ := strings.Cut(rest, "/")
+		if user, _, found := strings.Cut(host, "@"); found && strings.Contains(user, ":") {
+			return fmt.Errorf("%s holds a password, which everybody could read; name a Secret in %s", address[0], secretOption(v.SourceType))
+		}
 	}
 	return nil
+}
+
+// secretOption is the option that names the Secret of a type of source.
+func secretOption(t flexlvmv1.SourceType) string {
+	for _, option := range []string{"credentialsSecretName", "pachydermSecretName"} {
+		if slices.Contains(sources[t].options, option) {
+			return option
+		}
+	}
+	return "awsCredentialsSecretName"
 }
 
 // secretWords are parts of the names of URL parameters that open a door, such as
 // X-Amz-Signature, sig and access_token.
 var secretWords = []string{"sig", "token", "key", "secret", "passw", "credential"}
 
-// checkSecrets refuses a URL with a password or a signature, which everybody could read. Its
-// errors do not hold the URL.
+// checkSecrets refuses a sourceURL with a signature, which everybody could read. Its errors do not
+// hold the URL.
 func checkSecrets(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
 		return errors.New("sourceURL is not a URL; write the characters % / ? # @ in names as %25, %2F, %3F, %23 and %40")
-	}
-	if _, is := u.User.Password(); is {
-		return errors.New("sourceURL holds a password; name a Secret in credentialsSecretName")
 	}
 	for name := range u.Query() {
 		for _, word := range secretWords {
