@@ -16,8 +16,9 @@ const (
 	shortMessage = 200 // bytes
 )
 
-// bound counts the replicas by their states and leaves the first of them in the status;
-// indexes are theirs, in order. What has to be remembered of the others goes into groups.
+// bound counts the replicas by their states and leaves some of them in the status: those that were
+// displaced, which nothing else remembers, and then the first; indexes are theirs, in order. What
+// has to be remembered of the others goes into groups.
 func (p *planner) bound(indexes []int) {
 	counts := map[flexlvmv1.ReplicaState]int32{}
 	for _, r := range p.Status.Nodes {
@@ -28,25 +29,48 @@ func (p *planner) bound(indexes []int) {
 	}
 	p.Status.States = counts
 	var failures []flexlvmv1.ReplicaFailure
+	var nodes []flexlvmv1.ReplicaStatus
 	numbers := map[string][]int{} // of replicas, by what failed
-	for i, r := range p.Status.Nodes[mostReplicas:] {
+	for i, listed := range listed(p.Status.Nodes) {
+		r := p.Status.Nodes[i]
+		if listed {
+			nodes = append(nodes, r)
+			continue
+		}
 		if r.Attempt == "" {
 			continue
 		}
 		if numbers[r.Attempt] == nil {
 			failures = append(failures, flexlvmv1.ReplicaFailure{Attempt: r.Attempt, Message: short(r.Message)})
 		}
-		numbers[r.Attempt] = append(numbers[r.Attempt], indexes[mostReplicas+i])
+		numbers[r.Attempt] = append(numbers[r.Attempt], indexes[i])
 	}
 	for i := range failures {
 		failures[i].Replicas = ranges(numbers[failures[i].Attempt])
 	}
 	p.Status.Failures = failures
-	p.Status.Nodes = p.Status.Nodes[:mostReplicas]
+	p.Status.Nodes = nodes
 	for i := mostInFull; i < mostReplicas; i++ {
 		p.Status.Nodes[i].Message = short(p.Status.Nodes[i].Message)
 	}
 }
+
+// listed chooses mostReplicas of more: those that were displaced, then the first.
+func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
+	out, room := make([]bool, len(nodes)), mostReplicas
+	choose := func(which func(flexlvmv1.ReplicaStatus) bool) {
+		for i, r := range nodes {
+			if room > 0 && !out[i] && which(r) {
+				out[i], room = true, room-1
+			}
+		}
+	}
+	choose(isDisplaced)
+	choose(func(flexlvmv1.ReplicaStatus) bool { return true })
+	return out
+}
+
+func isDisplaced(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaDisplaced }
 
 func short(message string) string {
 	if len(message) <= shortMessage {

@@ -3,6 +3,7 @@ package dataset
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,42 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
+
+// What was displaced is remembered whatever its number, and no more of a dataset is displaced than
+// its status can remember.
+func TestDisplacedAmongMany(t *testing.T) {
+	const many, last = 70, 69
+	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaceable"] = "true" })
+	s.ReadOn, s.Fitting = map[string][]string{}, fitting(many)
+	for i := range many {
+		s.completed(i).Claim.Annotations[annotationDisplaceable] = "true"
+	}
+	asked := func(index int) {
+		a := s.Replicas[index].Claim.Annotations
+		a[annotationDisplacedBy], a[annotationDisplacing] = "other/w/b", "2026-11-21T15:00:00Z"
+		s.Labelled = slices.DeleteFunc(s.Labelled, func(node string) bool { return node == s.Replicas[index].Node })
+	}
+	asked(last)
+	require.Len(t, s.remember().Status.Nodes, mostReplicas)
+	s.requirePlan("delete job v-a-69", "delete claim v-a-69")
+	delete(s.Replicas, last)
+	out := s.remember()
+	require.Equal(t, "v-a-69", out.Status.Nodes[mostReplicas-1].Claim)
+	s.requirePlan()
+
+	for i := range mostReplicas {
+		asked(i)
+	}
+	out = s.remember()
+	require.EqualValues(t, mostReplicas, out.Status.States[flexlvmv1.ReplicaDisplaced])
+	require.Equal(t, "v-a-69", out.Status.Nodes[mostReplicas-1].Claim, "it is not forgotten for another")
+	_, out = s.plan()
+	withdrawn := out.Actions[slices.IndexFunc(out.Actions, func(a Action) bool { return a.Verb == Annotate })]
+	require.Equal(t, "v-a-49", withdrawn.Object.GetName(), "there is no room to remember it")
+	require.Equal(t, map[string]string{annotationDisplacedBy: "", annotationDisplacing: ""}, withdrawn.Annotations)
+	require.False(t, slices.ContainsFunc(out.Actions, func(a Action) bool { return a.Verb == Delete && a.Object.GetName() == "v-a-49" }))
+	require.True(t, slices.ContainsFunc(out.Actions, func(a Action) bool { return a.Verb == Delete && a.Object.GetName() == "v-a-48" }))
+}
 
 // Thousands of replicas leave a status that fits into an object, and nothing is forgotten
 // that keeps a failed load from being repeated.
@@ -27,7 +64,7 @@ func TestStatusIsBounded(t *testing.T) {
 	require.Less(t, len(text), 64<<10)
 	condition := status.Conditions[len(status.Conditions)-1]
 	require.Equal(t, flexlvmv1.ConditionTruncated, condition.Type)
-	require.Equal(t, "the first 50 replicas of a are listed by name; states counts all of them", condition.Message)
+	require.Equal(t, "50 of the replicas of a are listed by name; states counts all of them", condition.Message)
 
 	for _, index := range []int{49, 50, 51, 53, 4999} {
 		s.ended(index, batchv1.JobFailed, `{"state":"failed","message":"access denied"}`)

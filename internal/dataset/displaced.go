@@ -28,7 +28,7 @@ func (s *Observed) mayDisplace() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(s.before().Nodes, func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaDisplaced })
+	return slices.ContainsFunc(s.before().Nodes, isDisplaced)
 }
 
 // whole plans a replica that is complete.
@@ -50,7 +50,7 @@ func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 	if by == "" {
 		return false
 	}
-	if !p.Source.Displaceable || p.ReadOn == nil || len(p.InUse) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" {
+	if !p.Source.Displaceable || p.ReadOn == nil || len(p.InUse) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || p.cannotRemember(index, status.Claim) {
 		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacedBy: "", annotationDisplacing: ""}})
 		return false
 	}
@@ -67,6 +67,7 @@ func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacing: p.Now.UTC().Format(time.RFC3339)}})
 	case p.Now.Sub(since) < schedulerLags:
 	case p.remembered(index, status.Claim).State != flexlvmv1.ReplicaDisplaced:
+		p.displaced++
 		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
 		p.soon(afterAction)
 	default:
@@ -74,6 +75,18 @@ func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 		p.delete(r, "ReplicaDisplaced", why)
 	}
 	return true
+}
+
+// cannotRemember reports whether as many replicas are displaced as the status has room for. One more
+// would be forgotten, come back unwanted, and might displace the other dataset in turn.
+func (p *planner) cannotRemember(index int, claim string) bool {
+	displaced := p.displaced
+	for _, r := range p.before().Nodes {
+		if isDisplaced(r) {
+			displaced++
+		}
+	}
+	return displaced >= mostReplicas && !isDisplaced(p.remembered(index, claim))
 }
 
 func (p *planner) displacedBy(by, node string) string {

@@ -79,6 +79,8 @@ type planner struct {
 	count  int32           // of replicas that are wanted
 	places map[int]place   // of replicas: All; nil for a number of them
 	peers  peering         // who copies from whom
+
+	displaced int // replicas that make way as of this plan
 }
 
 func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }

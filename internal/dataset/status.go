@@ -64,7 +64,7 @@ func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 		return
 	}
 	condition(out, flexlvmv1.ConditionTruncated, len(ids) > 0, "ManyReplicas",
-		fmt.Sprintf("the first %d replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
+		fmt.Sprintf("%d of the replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
 // refreshed says whether replicas hold what their sources have, as far as that was looked

@@ -87,7 +87,7 @@ func (k *kubelets) testMany(t *testing.T) {
 		require.EqualValues(t, 5000, total)
 	}
 	truncated := k.kubectl(t, "get", "vm", "v", "-n", s.name, "-o", `jsonpath={.status.conditions[?(@.type=="Truncated")].message}`)
-	require.Equal(t, "the first 50 replicas of a, b are listed by name; states counts all of them", truncated)
+	require.Equal(t, "50 of the replicas of a, b are listed by name; states counts all of them", truncated)
 	text, err := json.Marshal(got)
 	require.NoError(t, err)
 	require.Less(t, len(text), 64<<10)
