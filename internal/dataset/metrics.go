@@ -135,13 +135,22 @@ func ofReplica(r flexlvmv1.ReplicaStatus, gauge func(*prometheus.Desc, float64))
 	gauge(descAllFiles, float64(r.Progress.FilesTotal))
 	gauge(descBytes, float64(r.Progress.Bytes))
 	gauge(descAllBytes, float64(r.Progress.BytesTotal))
-	if isLoading(r.State) {
-		gauge(descThroughput, float64(r.Progress.BytesPerSecond))
+	if at := loading(r); at != nil {
+		gauge(descThroughput, float64(at.BytesPerSecond))
 		gauge(descStalled, oneIf(r.StalledSince != nil))
 	}
 	if r.TimeToReady != nil {
 		gauge(descTook, r.TimeToReady.Seconds())
 	}
+}
+
+// loading is how far a replica's loader is that runs, whether it fetches the first version or
+// another; nil if none does.
+func loading(r flexlvmv1.ReplicaStatus) *flexlvmv1.Progress {
+	if isLoading(r.State) {
+		return r.Progress
+	}
+	return r.Refresh
 }
 
 func oneIf(is bool) float64 {

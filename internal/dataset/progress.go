@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 // stalls is how long nothing may arrive before a load counts as stalled: longer than the
@@ -22,18 +23,37 @@ func (p *planner) watchProgress(index int, status *flexlvmv1.ReplicaStatus) {
 	if !isLoading(status.State) {
 		return
 	}
-	progress, was := flexlvmv1.Progress{}, p.remembered(index, status.Claim)
-	if status.Progress != nil {
-		progress = *status.Progress // a copy: it may be that of the status before
+	was := p.remembered(index, status.Claim)
+	if !isLoading(was.State) {
+		was.Progress = nil
+	}
+	status.Progress = p.watched(was.Progress, status.Progress, status)
+}
+
+// watchRefresh is watchProgress for a loader that fetches another version.
+func (p *planner) watchRefresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	was := p.remembered(index, status.Claim).Refresh
+	switch {
+	case r.Report != nil && r.Report.State == protocol.StateFetching:
+		status.Refresh = p.watched(was, progressOf(r.Report), status)
+	case was != nil && r.Report == nil && r.Pod != nil && r.Pod.Status.Phase == corev1.PodRunning:
+		status.Refresh = p.watched(was, was, status)
+	}
+}
+
+// watched is how far a loader is now, with when it was further than before the last time.
+func (p *planner) watched(was, is *flexlvmv1.Progress, status *flexlvmv1.ReplicaStatus) *flexlvmv1.Progress {
+	var progress flexlvmv1.Progress
+	if is != nil {
+		progress = *is // a copy: it may be that of the status before
 	}
 	changed := metav1.NewTime(p.Now.Truncate(time.Second))
-	if old := was.Progress; isLoading(was.State) && old != nil && old.Changed != nil && old.Bytes == progress.Bytes && old.Files == progress.Files && !old.Changed.After(p.Now) {
-		changed = *old.Changed
+	if was != nil && was.Changed != nil && was.Bytes == progress.Bytes && was.Files == progress.Files && !was.Changed.After(p.Now) {
+		changed = *was.Changed
 	}
 	progress.Changed = &changed
-	status.Progress = &progress
 	if p.Now.Sub(changed.Time) < stalls {
-		return
+		return &progress
 	}
 	status.StalledSince = &changed
 	progress.BytesPerSecond, progress.SecondsLeft = 0, 0 // an estimate would be of long ago
@@ -41,6 +61,7 @@ func (p *planner) watchProgress(index int, status *flexlvmv1.ReplicaStatus) {
 	if !strings.HasPrefix(status.Message, note) {
 		status.Message = strings.TrimSuffix(note+"; "+status.Message, "; ")
 	}
+	return &progress
 }
 
 // isLoading reports whether a replica's loader runs.
@@ -102,8 +123,14 @@ func notesOf(before, after flexlvmv1.VolumeStatus) []note {
 // written down.
 func refreshNotes(old, now flexlvmv1.ReplicaStatus) (out []note) {
 	what := fmt.Sprintf("claim %s on %s", now.Claim, now.Node)
-	if old.Refresh == nil && now.Refresh != nil {
+	switch {
+	case now.Refresh == nil:
+	case old.Refresh == nil:
 		out = append(out, note{corev1.EventTypeNormal, "RefreshStarted", what + ": another version is loaded beside " + orUnknown(now.Version)})
+	case old.StalledSince == nil && now.StalledSince != nil:
+		out = append(out, note{corev1.EventTypeWarning, "RefreshStalled", what + ": " + now.Message})
+	case old.StalledSince != nil && now.StalledSince == nil:
+		out = append(out, note{corev1.EventTypeNormal, "RefreshResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 	}
 	if why, failed := strings.CutPrefix(now.Message, refreshFailed); failed && old.Message != now.Message {
 		out = append(out, note{corev1.EventTypeWarning, "RefreshFailed", fmt.Sprintf("%s keeps version %s: %s", what, orUnknown(now.Version), why)})

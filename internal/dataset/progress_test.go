@@ -10,6 +10,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 // at plans at a moment, and gives the events that the change of the status is worth.
@@ -54,6 +55,37 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 	require.Equal(t, []note{{corev1.EventTypeNormal, "LoadResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Nil(t, got.Nodes[0].StalledSince)
 	require.Empty(t, got.Nodes[0].Message)
+}
+
+// The same of a loader that fetches another version; what the replica holds serves meanwhile.
+func TestRefreshThatStallsAndGoesOn(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.holding(0, "one")
+	r.Job = nil
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+	r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 10, BytesTotal: 40, BytesPerSecond: 5}
+	_, notes := s.at(now)
+	require.Equal(t, []note{{corev1.EventTypeNormal, "RefreshStarted", "claim v-a-0 on node-0: another version is loaded beside one"}}, notes)
+	r.Report = nil
+	got, notes := s.at(now.Add(stalls - time.Second))
+	require.Empty(t, notes)
+	require.EqualValues(t, 10, got.Nodes[0].Refresh.Bytes, "it does not answer")
+	require.EqualValues(t, 5, loading(got.Nodes[0]).BytesPerSecond)
+	got, notes = s.at(now.Add(stalls))
+	require.Equal(t, []note{{corev1.EventTypeWarning, "RefreshStalled", "claim v-a-0 on node-0: nothing has arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, now, got.Nodes[0].StalledSince.Time)
+	require.Zero(t, loading(got.Nodes[0]).BytesPerSecond)
+	require.Equal(t, flexlvmv1.ReplicaComplete, got.Nodes[0].State)
+	require.EqualValues(t, 1, got.ReadyReplicas)
+	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 11, BytesTotal: 40}
+	got, notes = s.at(now.Add(time.Hour))
+	require.Equal(t, []note{{corev1.EventTypeNormal, "RefreshResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Nil(t, got.Nodes[0].StalledSince)
+	r.Pod, r.Report = nil, nil
+	got, _ = s.at(now.Add(2 * time.Hour))
+	require.Nil(t, loading(got.Nodes[0]), "its pod is gone")
 }
 
 // A pod that waits for a node, for its image or for its next try is not stalled: its own

@@ -187,7 +187,7 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		}
 		p.soon(whileLoading)
 	case ended(r.Job).IsZero() || going(r.Job):
-		p.visiting(r, status)
+		p.visiting(index, r, status)
 		p.keepStale(index, r, status)
 		p.soon(whileLoading)
 	default:
@@ -247,13 +247,11 @@ func isRefresh(job *batchv1.Job) bool {
 }
 
 // visiting tells of a visit that goes on.
-func (p *planner) visiting(r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !isRefresh(r.Job) {
 		return
 	}
-	if r.Report != nil && r.Report.State == protocol.StateFetching {
-		status.Refresh = progressOf(r.Report)
-	}
+	p.watchRefresh(index, r, status)
 	if r.Pod == nil {
 		return
 	}
