@@ -176,9 +176,9 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 		s.log.WithField("address", address.String()).Info("Progress is served")
 	}
 	shown := show(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
-	err = verb(ctx, s)
+	err = o.tell(s.progress, store.UnlessHung(ctx, o.stall, func(ctx context.Context) error { return verb(ctx, s) }))
 	shown()
-	return o.tell(s.progress, err)
+	return err
 }
 
 // tell writes the result, also of a run that never began: who started a Job sees

@@ -36,7 +36,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 		config, err = s.fromPeers(config)
 	} else {
 		s.settle(ctx)
-		config.Store, err = fetch.OpenSource(source, s.s3)
+		config.Store, err = fetch.OpenSource(ctx, source, s.s3)
 	}
 	if err != nil {
 		return err

@@ -135,7 +135,7 @@ func (u *upload) origin(ctx context.Context, o store.Object, file *dirstore.Pinn
 		return is(store.Check{Kind: store.CheckCRC64, Want: e.CRC64}.Verify(crc)), nil
 	case c.Want != "" && c.Streams():
 		h := c.Hasher()
-		if err := store.HashInto(ctx, h, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
+		if err := store.HashInto(ctx, h, io.NewSectionReader(file, 0, o.Size), buf); err != nil {
 			return unsure, err
 		}
 		return is(c.Verify(h.Sum(nil))), nil
@@ -143,7 +143,7 @@ func (u *upload) origin(ctx context.Context, o store.Object, file *dirstore.Pinn
 		ask := func(ctx context.Context, n int) ([]int64, error) { // nothing, unless the object is still the same
 			return u.remote.Parts(ctx, store.Object{Key: u.prefix + o.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID}, n)
 		}
-		known, err := c.VerifyComposite(ctx, file.File, o.Size, buf, ask)
+		known, err := c.VerifyComposite(ctx, file, o.Size, buf, ask)
 		switch {
 		case err != nil && !errors.Is(err, store.ErrChecksum):
 			return unsure, err

@@ -57,7 +57,7 @@ func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error 
 	progress.Identify(config.ID, strconv.FormatUint(rand.Uint64(), 36))
 	m := &mirror{upload: &upload{PutConfig: config.PutConfig, progress: progress}, every: config.Every, known: map[string]string{}}
 	m.verified = m.remember
-	if err := m.connect(); err != nil {
+	if err := m.connect(ctx); err != nil {
 		err = failed(err)
 		progress.Fail(err.Error(), false)
 		return err

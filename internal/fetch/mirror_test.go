@@ -196,7 +196,7 @@ func TestMirrorRemembersWhatHasSettled(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
 	m := &mirror{upload: &upload{PutConfig: PutConfig{Dir: dir, Target: store.Source{Kind: store.KindS3}}}, known: map[string]string{}}
-	require.NoError(t, m.connectLocal())
+	require.NoError(t, m.connectLocal(t.Context()))
 	files, _, err := m.list(t.Context())
 	require.NoError(t, err)
 	changed := dirstore.ChangeTime(files[0].ETag)

@@ -120,15 +120,15 @@ func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 
 // open lists the files.
 func (u *upload) open(ctx context.Context) (files []store.Object, total int64, err error) {
-	if err := u.connect(); err != nil {
+	if err := u.connect(ctx); err != nil {
 		return nil, 0, err
 	}
 	return u.list(ctx)
 }
 
 // connect opens the directory and the target. Nothing is sent yet.
-func (u *upload) connect() error {
-	if err := u.connectLocal(); err != nil {
+func (u *upload) connect(ctx context.Context) error {
+	if err := u.connectLocal(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -157,7 +157,8 @@ func (u *upload) connect() error {
 }
 
 // connectLocal opens the directory.
-func (u *upload) connectLocal() error {
+func (u *upload) connectLocal(ctx context.Context) error {
+	defer store.Calling(ctx, "opening", u.Dir)()
 	dir, err := filepath.Abs(u.Dir)
 	if err != nil {
 		return err
@@ -246,7 +247,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	defer func() { _ = stream.Body.Close() }()
 	file := stream.Body.(*dirstore.Pinned)
 	crc := store.NewCRC64()
-	if err := store.HashInto(ctx, crc, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
+	if err := store.HashInto(ctx, crc, io.NewSectionReader(file, 0, o.Size), buf); err != nil {
 		return err
 	}
 	from, err := u.origin(ctx, o, file, crc.Sum(nil), buf)
@@ -268,7 +269,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if err := u.sends(o.Path); err != nil {
 		return err
 	}
-	if err := u.remote.Upload(ctx, key, file.File, o.Size, crc.Sum(nil)); err != nil {
+	if err := u.remote.Upload(ctx, key, file, o.Size, crc.Sum(nil)); err != nil {
 		return err
 	}
 	if err := file.Check(); err != nil {
@@ -293,13 +294,13 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file *d
 		return c.Verify(crc)
 	case c.Kind == store.CheckComposite:
 		ours := func(context.Context, int) ([]int64, error) { return nil, nil } // there is nothing to ask for
-		known, err := c.VerifyComposite(ctx, file.File, o.Size, buf, ours)
+		known, err := c.VerifyComposite(ctx, file, o.Size, buf, ours)
 		if known && err == nil || err != nil && !errors.Is(err, store.ErrChecksum) {
 			return err
 		}
 	case c.Streams():
 		h := c.Hasher()
-		if err := store.HashInto(ctx, h, io.NewSectionReader(file.File, 0, o.Size), buf); err != nil {
+		if err := store.HashInto(ctx, h, io.NewSectionReader(file, 0, o.Size), buf); err != nil {
 			return err
 		}
 		if err := c.Verify(h.Sum(nil)); err == nil || c.Kind != store.CheckMD5 {

@@ -39,7 +39,9 @@ func Share(ctx context.Context, c ShareConfig, progress *Progress) error {
 }
 
 func (c ShareConfig) share(ctx context.Context, progress *Progress) error {
+	returned := store.Calling(ctx, "opening", c.Dir)
 	root, err := os.OpenRoot(c.Dir)
+	returned()
 	if err != nil {
 		return store.Failure(fmt.Errorf("open directory: %w", err), false)
 	}

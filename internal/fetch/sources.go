@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,6 +104,7 @@ func examples() string {
 }
 
 // OpenSource opens the store of a source. Each takes of config what concerns it.
-func OpenSource(s store.Source, config s3store.Config) (store.Store, error) {
+func OpenSource(ctx context.Context, s store.Source, config s3store.Config) (store.Store, error) {
+	defer store.Calling(ctx, "opening", s.URL)() // a directory; nothing is sent to others
 	return kinds[s.Kind].open(s, access{config})
 }

@@ -46,7 +46,7 @@ func (b *webBed) run(source string) ([]Refusal, protocol.Status, error) {
 	b.t.Helper()
 	s, err := ParseSource(source)
 	require.NoError(b.t, err)
-	from, err := OpenSource(s, b.access)
+	from, err := OpenSource(b.t.Context(), s, b.access)
 	require.NoError(b.t, err)
 	log := logrus.New()
 	log.SetOutput(io.Writer(&b.logs))

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -140,7 +141,7 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		}
 		return each(o)
 	}
-	return fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	return fs.WalkDir(walked{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound) {
 			return fs.SkipDir // of a destination of fetch, or of the file system
 		}
@@ -153,7 +154,9 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		if entry.IsDir() {
 			return nil
 		}
+		returned := store.Calling(ctx, looking, d.source.Prefix+name)
 		info, err := entry.Info()
+		returned()
 		if err != nil {
 			return err
 		}
@@ -161,8 +164,61 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 	})
 }
 
+// What calls do, for store.Calling.
+const (
+	looking = "looking at"
+	listing = "listing"
+	opening = "opening"
+	reading = "reading"
+)
+
+// walked is the directory for fs.WalkDir. It announces its calls.
+type walked struct {
+	fs.FS
+	ctx context.Context
+	dir *Directory
+}
+
+// Stat implements fs.StatFS.
+func (w walked) Stat(name string) (fs.FileInfo, error) {
+	defer store.Calling(w.ctx, looking, w.dir.source.Prefix+name)()
+	return w.dir.root.Stat(name)
+}
+
+// listedAtOnce is how many names one call lists: a large directory takes its time, and each call
+// has to return.
+const listedAtOnce = 512
+
+// ReadDir implements fs.ReadDirFS.
+func (w walked) ReadDir(name string) ([]fs.DirEntry, error) {
+	path := w.dir.source.Prefix + name
+	returned := store.Calling(w.ctx, listing, path)
+	dir, err := w.dir.root.Open(name)
+	returned()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }() // it was only read
+	var all []fs.DirEntry
+	for {
+		returned := store.Calling(w.ctx, listing, path)
+		some, err := dir.ReadDir(listedAtOnce)
+		returned()
+		all = append(all, some...)
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+		return all, err
+	}
+}
+
 // Stat implements store.Store.
-func (d *Directory) Stat(_ context.Context, key, _ string) (store.Object, store.Sums, error) {
+func (d *Directory) Stat(ctx context.Context, key, _ string) (store.Object, store.Sums, error) {
+	defer store.Calling(ctx, looking, key)()
 	info, err := d.root.Lstat(d.Name(key))
 	if os.IsNotExist(err) {
 		return store.Object{}, store.Sums{}, fmt.Errorf("%w: %w", store.ErrGone, err)
@@ -174,28 +230,21 @@ func (d *Directory) Stat(_ context.Context, key, _ string) (store.Object, store.
 }
 
 // Open implements store.Store.
-func (d *Directory) Open(_ context.Context, object store.Object, part store.Span) (store.Stream, error) {
-	now, sums, err := d.Stat(context.Background(), object.Key, "")
+func (d *Directory) Open(ctx context.Context, object store.Object, part store.Span) (store.Stream, error) {
+	now, sums, err := d.Stat(ctx, object.Key, "")
 	if err != nil {
 		return store.Stream{}, err
 	}
 	if now.ETag != object.ETag {
 		return store.Stream{}, store.ErrChanged
 	}
+	returned := store.Calling(ctx, opening, object.Key)
 	file, err := d.root.Open(d.Name(object.Key))
+	returned()
 	if err != nil {
 		return store.Stream{}, Readable(err)
 	}
-	body := &Pinned{File: file, left: part.Length, at: part.Offset, Check: func() error {
-		info, err := file.Stat()
-		if err != nil {
-			return err
-		}
-		if d.objectOf(d.Name(object.Key), info).ETag != object.ETag {
-			return store.ErrChanged
-		}
-		return nil
-	}}
+	body := &Pinned{ctx: ctx, dir: d, object: object, file: file, left: part.Length, at: part.Offset}
 	return store.Stream{Body: body, Size: now.Size, Sums: sums}, nil
 }
 
@@ -204,9 +253,30 @@ func (d *Directory) Parts(context.Context, store.Object, int) ([]int64, error) {
 
 // Pinned reads a span of a file, and checks at the end whether it is still the same file.
 type Pinned struct {
-	File     *os.File
+	ctx      context.Context // announces its calls
+	dir      *Directory
+	object   store.Object
+	file     *os.File
 	at, left int64
-	Check    func() error
+}
+
+// Check fails with store.ErrChanged if the file is not the one that was opened any more.
+func (p *Pinned) Check() error {
+	defer store.Calling(p.ctx, looking, p.object.Key)()
+	info, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	if p.dir.objectOf(p.dir.Name(p.object.Key), info).ETag != p.object.ETag {
+		return store.ErrChanged
+	}
+	return nil
+}
+
+// ReadAt implements io.ReaderAt for the whole file.
+func (p *Pinned) ReadAt(b []byte, at int64) (int, error) {
+	defer store.Calling(p.ctx, reading, p.object.Key)()
+	return p.file.ReadAt(b, at)
 }
 
 func (p *Pinned) Read(b []byte) (int, error) {
@@ -216,7 +286,7 @@ func (p *Pinned) Read(b []byte) (int, error) {
 		}
 		return 0, io.EOF
 	}
-	n, err := p.File.ReadAt(b[:min(int64(len(b)), p.left)], p.at)
+	n, err := p.ReadAt(b[:min(int64(len(b)), p.left)], p.at)
 	p.at += int64(n)
 	p.left -= int64(n)
 	if errors.Is(err, io.EOF) && p.left > 0 {
@@ -228,5 +298,8 @@ func (p *Pinned) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer.
-func (p *Pinned) Close() error { return p.File.Close() }
+// Close implements io.Closer. NFS may have to tell its server.
+func (p *Pinned) Close() error {
+	defer store.Calling(p.ctx, "closing", p.object.Key)()
+	return p.file.Close()
+}

@@ -65,7 +65,7 @@ type Stream struct {
 }
 
 // Store is where objects come from. Its errors are those of the source; Classify
-// classifies them.
+// classifies them. It reacts to the end of a context, or announces with Calling what does not.
 type Store interface {
 	// List calls each with every object of the source, in no particular order, and stops
 	// with each's error if there is one.

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// hangGrace is how long a call that was given up may take to return: long enough for one that
+	// is only slow, after which its object is tried again like that of any source, and short beside
+	// the 30 s that kubelet leaves a pod after SIGTERM.
+	hangGrace = 5 * time.Second
+	// hangLook is how often to look at the calls that have not returned.
+	hangLook = time.Second
+)
+
+// calls are the calls into the kernel during UnlessHung.
+type calls struct {
+	mu   sync.Mutex
+	open map[*call]struct{} // those that have not returned
+	last time.Time          // when one returned last
+}
+
+// call is one of them.
+type call struct {
+	ctx         context.Context
+	doing, name string
+	began       time.Time
+	givenUp     time.Time // zero until it is
+}
+
+type callsKey struct{}
+
+// UnlessHung returns what f returns. If a call that f has announced with Calling hangs, it returns
+// an *Error that says so, although f goes on: the program has to end then, as nothing ends such a
+// call but the end of its process. stall is how long a call may take; 0 is no bound.
+func UnlessHung(ctx context.Context, stall time.Duration, f func(context.Context) error) error {
+	c := &calls{open: map[*call]struct{}{}}
+	ended := make(chan error, 1)
+	go func() { ended <- f(context.WithValue(ctx, callsKey{}, c)) }()
+	ticker := time.NewTicker(hangLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-ticker.C:
+			if err := c.hung(stall); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Calling announces a call that no context ends, such as one about a file of a mounted file
+// system: it waits in the kernel for the file server. doing and name say what it does, such as
+// "reading" and a path. Whoever makes it calls the function when it has returned. It hangs if it
+// was given up, because it took as long as a call may or because ctx has ended, and neither it
+// nor any other has returned within a grace period.
+func Calling(ctx context.Context, doing, name string) (returned func()) {
+	c, is := ctx.Value(callsKey{}).(*calls)
+	if !is {
+		return func() {}
+	}
+	w := &call{ctx: ctx, doing: doing, name: name, began: time.Now()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[w] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.open, w)
+		c.last = time.Now()
+	}
+}
+
+// hung returns the error of the call that hangs for the longest; nil if none does.
+func (c *calls) hung(stall time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	var longest *call
+	for w := range c.open {
+		if w.givenUp.IsZero() && (w.ctx.Err() != nil || stall > 0 && now.Sub(w.began) >= stall) {
+			w.givenUp = now
+		}
+		if !w.givenUp.IsZero() && now.Sub(w.givenUp) >= hangGrace && (longest == nil || w.began.Before(longest.began)) {
+			longest = w
+		}
+	}
+	// A file server that answers other calls is not away: it is slow, or its disk is.
+	if longest == nil || now.Sub(c.last) < hangGrace {
+		return nil
+	}
+	why := context.Cause(longest.ctx)
+	if why == nil {
+		why = ErrStalled
+	}
+	return Failure(fmt.Errorf("%s %s: nothing has come for %s; see whether the server of the mounted file system answers: %w",
+		longest.doing, longest.name, now.Sub(longest.began).Round(time.Second), why), Classify(why) == Transient)
+}
