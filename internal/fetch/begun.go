@@ -18,17 +18,37 @@ import (
 // manifest, which a kill amid a removal leaves, everything goes, and what says that it is
 // complete: by a manifest without files, all of them are there.
 func (v *versions) removeUnknown(number int) error {
-	of := v.data(number)
 	known, err := v.manifestOf(number)
 	if err != nil || known == nil {
 		return err
 	}
+	of := v.data(number)
 	if len(known) == 0 {
-		if err := v.root.Remove(path.Join(of, destination.CompleteFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("look for what is left in version %d: %w", number, err)
+		err = v.root.Remove(path.Join(of, destination.CompleteFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
 		}
 	}
 	var dirs []string
+	if err == nil {
+		dirs, err = v.removeFilesBut(known, of)
+	}
+	if err != nil {
+		return fmt.Errorf("look for what is left in version %d: %w", number, err)
+	}
+	for _, dir := range slices.Backward(dirs) { // those below come later
+		if left, err := fs.ReadDir(v.root.FS(), dir); err != nil || len(left) > 0 {
+			continue // what is not seen to be empty stays
+		}
+		if err := v.root.Remove(dir); err != nil {
+			return fmt.Errorf("remove an empty directory of version %d: %w", number, err)
+		}
+	}
+	return nil
+}
+
+// removeFilesBut removes the files of a version that are not known, and returns its directories.
+func (v *versions) removeFilesBut(known map[string]Entry, of string) (dirs []string, err error) {
 	err = fs.WalkDir(v.root.FS(), of, func(name string, entry fs.DirEntry, err error) error {
 		below := strings.TrimPrefix(name, of+"/")
 		_, is := known[below]
@@ -45,18 +65,7 @@ func (v *versions) removeUnknown(number int) error {
 		}
 		return v.root.Remove(name)
 	})
-	if err != nil {
-		return fmt.Errorf("look for what is left in version %d: %w", number, err)
-	}
-	for _, dir := range slices.Backward(dirs) { // those below come later
-		if left, err := fs.ReadDir(v.root.FS(), dir); err != nil || len(left) > 0 {
-			continue // what is not seen to be empty stays
-		}
-		if err := v.root.Remove(dir); err != nil {
-			return fmt.Errorf("remove an empty directory of version %d: %w", number, err)
-		}
-	}
-	return nil
+	return dirs, err
 }
 
 // manifestOf reads what a version that was begun is known to have; nil if none was begun.
