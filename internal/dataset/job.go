@@ -257,7 +257,9 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 // probe asks a loader that is of use before its end whether it is: one that streams, or that serves
 // its replica to others. Of the rest kubelet would warn, until they end, that they are not ready.
 func (t task) probe(role string) *corev1.Probe {
-	if role != roleServe && !(role == roleLoad && t.source.Stream) {
+	switch {
+	case role == roleServe, role == roleLoad && t.source.Stream:
+	default:
 		return nil
 	}
 	return &corev1.Probe{

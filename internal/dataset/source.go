@@ -160,7 +160,8 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }
 
-// check refuses options of other sources; readResync refuses resync in words of its own.
+// check refuses options of other sources, and passwords in addresses; readResync refuses resync in
+// words of its own.
 func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(k.options, key) && key != "resync" {
@@ -170,7 +171,7 @@ func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) e
 	if len(v.Labels) == 0 {
 		return fmt.Errorf("labels cannot be empty")
 	}
-	return nil
+	return checkAddresses(v, options)
 }
 
 // ParseSource parses a volume. The error says what is wrong and what to write.
@@ -185,9 +186,6 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 		return Source{}, fmt.Errorf("sourceType %q is not known; it is one of %s", v.SourceType, sourceTypes())
 	}
 	if err := kind.check(v, options); err != nil {
-		return Source{}, err
-	}
-	if err := checkAddresses(v, options); err != nil {
 		return Source{}, err
 	}
 	s := Source{
