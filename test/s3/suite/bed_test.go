@@ -82,8 +82,14 @@ var notInBuckets = regexp.MustCompile(`[^a-z0-9]+`)
 // newBed is for a test that may run beside others.
 func newBed(t *testing.T) *bed {
 	t.Helper()
+	return newBedFor(t, longest)
+}
+
+// newBedFor is newBed for a test that may take so long.
+func newBedFor(t *testing.T, most time.Duration) *bed {
+	t.Helper()
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)
 	b := &bed{t: t, ctx: ctx, dest: filepath.Join(t.TempDir(), "dest")}
 	b.bucket = strings.Trim(notInBuckets.ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
@@ -143,6 +149,7 @@ type summary struct {
 	Ready      bool
 	Retryable  bool
 	Message    string
+	Index      string
 	Notes      []string
 }
 
@@ -171,7 +178,7 @@ func (b *bed) start(source string, flags ...string) *running {
 func (b *bed) launch(args ...string) *running {
 	b.t.Helper()
 	r := &running{bed: b, result: filepath.Join(b.t.TempDir(), "result")}
-	if len(args) > 0 && slices.Contains([]string{"put", "prepare", "mirror"}, args[0]) {
+	if len(args) > 0 && slices.Contains([]string{"put", "prepare", "mirror", "serve"}, args[0]) {
 		args = append([]string{args[0], "--result", r.result}, args[1:]...)
 	} else {
 		args = append([]string{"--result", r.result}, args...)
@@ -214,12 +221,17 @@ type tree map[string]string
 // files are those in the destination but for the loader's own. All must be regular.
 func (b *bed) files() tree {
 	b.t.Helper()
+	return filesIn(b.t, b.dest)
+}
+
+func filesIn(t *testing.T, dir string) tree {
+	t.Helper()
 	found := tree{}
-	err := filepath.WalkDir(b.dest, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(b.dest, path)
+		name, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
 		}
@@ -229,12 +241,12 @@ func (b *bed) files() tree {
 			}
 			return nil
 		}
-		require.True(b.t, entry.Type().IsRegular(), path)
+		require.True(t, entry.Type().IsRegular(), path)
 		content, err := os.ReadFile(path)
 		found[name] = string(content)
 		return err
 	})
-	require.NoError(b.t, err)
+	require.NoError(t, err)
 	return found
 }
 
@@ -242,6 +254,7 @@ type entry struct {
 	Path, ETag, VersionID, Check, Checksum string
 	Bytes                                  int64
 	FetchedAt                              time.Time
+	Deleted                                bool
 }
 
 // manifest is what the loader has written down of finished files, in that order.

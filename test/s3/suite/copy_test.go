@@ -1,0 +1,235 @@
+//go:build s3
+
+package suite
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A relay stands before a peer, which talks TLS, and counts what that sends.
+type relay struct {
+	address string
+	to      string
+	sent    atomic.Int64
+	// full is called once when more than after bytes were sent.
+	after int64
+	full  func()
+}
+
+// newRelay relays to a port of this machine that is free, for the peer.
+func newRelay(t *testing.T) *relay {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{address: listener.Addr().String(), to: free.Addr().String()}
+	require.NoError(t, free.Close())
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go r.pass(client)
+		}
+	}()
+	return r
+}
+
+func (r *relay) pass(client net.Conn) {
+	defer client.Close()
+	peer, err := net.Dial("tcp", r.to)
+	if err != nil {
+		return
+	}
+	defer peer.Close()
+	go func() {
+		_, _ = io.Copy(peer, client)
+		_ = peer.Close() // the client is gone
+	}()
+	_, _ = io.Copy(client, io.TeeReader(peer, r))
+}
+
+func (r *relay) Write(data []byte) (int, error) {
+	n := int64(len(data))
+	if sent := r.sent.Add(n); r.full != nil && sent > r.after && sent-n <= r.after {
+		r.full()
+	}
+	return len(data), nil
+}
+
+// A copying is of a loader that copies from a peer what the source has.
+type copying struct {
+	*bed
+	source tree
+	size   int64
+	relay  *relay
+	args   []string
+}
+
+// newCopying loads the source for a peer, and serves it.
+func newCopying(b *bed) *copying {
+	b.t.Helper()
+	c := &copying{bed: b, source: tree{"large": noise(950, 34<<20)}, relay: newRelay(b.t)}
+	for i := range 60 {
+		c.source[fmt.Sprintf("d%d/%02d", i%7, i)] = noise(uint64(951+i), 60<<10+i)
+	}
+	for _, content := range c.source {
+		c.size += int64(len(content))
+	}
+	b.put(c.source)
+	secrets, first := b.t.TempDir(), filepath.Join(b.t.TempDir(), "first")
+	require.NoError(b.t, os.WriteFile(filepath.Join(secrets, "token"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
+	identity := []string{"--peers-dir", secrets, "--peers-dataset", "set", "--progress", "none"}
+	o := b.launch("--endpoint", b.proxy.Endpoint, "--index", "--versions", first, b.url(""), first).wait()
+	require.Zero(b.t, o.code, o.stderr)
+	require.NotEmpty(b.t, o.result.Index)
+	peer := b.launch(append([]string{"serve", "--address", c.relay.to, "--versions", first, first}, identity...)...)
+	b.t.Cleanup(func() { _ = peer.cmd.Wait() }) // the end of the test has killed it
+	require.Eventually(b.t, func() bool {
+		connection, err := net.Dial("tcp", c.relay.to)
+		return err == nil && connection.Close() == nil
+	}, longest, 10*time.Millisecond)
+	c.args = slices.Concat(identity, []string{"--peer", c.relay.address, "--peer-index", o.result.Index, "--versions", b.dest, b.url(""), b.dest})
+	b.proxy.Forget()
+	return c
+}
+
+// known is how many bytes are there that were verified, by the manifest and the journal.
+func (c *copying) known() int64 {
+	c.t.Helper()
+	control := filepath.Join(c.version(1), ".flexlvm")
+	entered, total := map[string]bool{}, int64(0)
+	lines(c.t, filepath.Join(control, "manifest.jsonl"), func(e entry) {
+		if !entered[e.Path] {
+			entered[e.Path] = true
+			total += e.Bytes
+		}
+	})
+	type note struct {
+		Path, Temp     string
+		Offset, Length int64
+	}
+	temps, pieces := map[string]string{}, map[string]map[int64]int64{}
+	lines(c.t, filepath.Join(control, "journal.jsonl"), func(n note) {
+		if temps[n.Path] != n.Temp {
+			temps[n.Path], pieces[n.Path] = n.Temp, map[int64]int64{}
+		}
+		pieces[n.Path][n.Offset] = n.Length
+	})
+	for path, of := range pieces {
+		for _, length := range of {
+			if !entered[path] {
+				total += length
+			}
+		}
+	}
+	return total
+}
+
+// load runs a loader that during is called with, and checks what came and what is there.
+func (c *copying) load(during func(*running)) outcome {
+	c.t.Helper()
+	known, before := c.known(), c.relay.sent.Load()
+	r := c.launch(c.args...)
+	during(r)
+	o := r.wait()
+	came := c.relay.sent.Load() - before
+	const own = 256 << 10 // for the index, and TLS
+	require.LessOrEqual(c.t, came, (c.size-known)*102/100+own, "%d of %d bytes were there, and were not to be fetched again", known, c.size)
+	if _, err := os.Stat(c.version(1)); !os.IsNotExist(err) { // it was killed before
+		for path, content := range filesIn(c.t, c.version(1)) {
+			require.True(c.t, c.source[path] == content, "%s is not what it should be", path)
+		}
+	}
+	require.Empty(c.t, c.proxy.Requests(), "the source is asked for nothing")
+	return o
+}
+
+func (c *copying) requireComplete(o outcome) {
+	c.t.Helper()
+	require.Zero(c.t, o.code, o.stderr)
+	c.requireVersion(1, c.source, "when it is complete")
+	left, err := os.ReadDir(filepath.Join(c.version(1), ".flexlvm/tmp"))
+	require.NoError(c.t, err)
+	require.Empty(c.t, left)
+}
+
+// Killed at any moment, a loader that copies goes on where it was.
+func TestCopyKilledAtAnyMoment(t *testing.T) {
+	c := newCopying(newBedFor(t, longest+killingTime()))
+	began := time.Now()
+	c.requireComplete(c.load(func(*running) {}))
+	usual, kills, goneOn := time.Since(began), 0, 0
+	require.NoError(t, os.RemoveAll(c.version(1)))
+	for began := time.Now(); goesOn(kills, began) || goneOn == 0; {
+		if known := c.known(); known > 0 {
+			goneOn++
+		}
+		o := c.load(func(r *running) {
+			timer := time.AfterFunc(rand.N(usual), func() { _ = r.cmd.Process.Kill() })
+			t.Cleanup(func() { timer.Stop() })
+		})
+		if o.code == 0 {
+			c.requireComplete(o)
+			require.NoError(t, os.RemoveAll(c.version(1)))
+			continue
+		}
+		require.Equal(t, -1, o.code, o.stderr)
+		kills++
+	}
+	t.Logf("%d kills; %d times something was there", kills, goneOn)
+	c.requireComplete(c.load(func(*running) {}))
+}
+
+// The room goes to others while a loader copies.
+func TestCopyWithoutRoom(t *testing.T) {
+	b := newBed(t)
+	b.small("size=48m")
+	c := newCopying(b)
+	c.relay.after, c.relay.full = 1<<20, b.fill
+	o := c.load(func(*running) {})
+	require.Equal(t, 1, o.code, o.stderr)
+	require.Contains(t, o.result.Message, "no room left; make the volume larger or select less")
+	require.False(t, o.result.Retryable)
+	require.NoFileExists(t, filepath.Join(b.version(1), ".flexlvm/complete"))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "theirs")))
+	c.requireComplete(c.load(func(*running) {}))
+}
+
+// lines calls each with every whole line of a file of JSON, if there is one.
+func lines[T any](t *testing.T, name string, each func(T)) {
+	t.Helper()
+	file, err := os.Open(name)
+	if os.IsNotExist(err) {
+		return
+	}
+	require.NoError(t, err)
+	defer file.Close()
+	for in := bufio.NewReader(file); ; {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return
+		}
+		require.NoError(t, err)
+		var one T
+		require.NoError(t, json.Unmarshal(line, &one))
+		each(one)
+	}
+}
