@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
@@ -21,11 +20,6 @@ var errRefused = errors.New("some keys were refused")
 type usageError struct{ error }
 
 func main() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		// While a goroutine waits in the kernel for the disk, Go gives its processor to another only
-		// after a moment. With one more, the contents are hashed meanwhile (docs/benchmarks.md).
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := command().ExecuteContext(ctx)

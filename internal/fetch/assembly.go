@@ -171,6 +171,7 @@ func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
 
 // rangeTask fetches one range; who does the last one completes the object.
 func (w *worker) rangeTask(ctx context.Context, t task) {
+	defer processors.add()()
 	a := t.assembly
 	a.mu.Lock()
 	failedAlready := a.err != nil
