@@ -31,9 +31,9 @@ func (p *planner) bound(indexes []int) {
 	var failures []flexlvmv1.ReplicaFailure
 	var nodes []flexlvmv1.ReplicaStatus
 	numbers := map[string][]int{} // of replicas, by what failed
-	for i, listed := range listed(p.Status.Nodes) {
+	for i, chosen := range listed(p.Status.Nodes) {
 		r := p.Status.Nodes[i]
-		if listed {
+		if chosen {
 			nodes = append(nodes, r)
 			continue
 		}

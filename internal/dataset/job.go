@@ -257,9 +257,7 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 // probe asks a loader that is of use before its end whether it is: one that streams, or that serves
 // its replica to others. Of the rest kubelet would warn, until they end, that they are not ready.
 func (t task) probe(role string) *corev1.Probe {
-	switch {
-	case role == roleServe, role == roleLoad && t.source.Stream:
-	default:
+	if early := role == roleServe || role == roleLoad && t.source.Stream; !early {
 		return nil
 	}
 	return &corev1.Probe{

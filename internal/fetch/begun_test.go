@@ -19,17 +19,23 @@ func (b *versionBed) begun() (one, two map[string][]byte) {
 	_, err := b.load()
 	require.NoError(b.t, err)
 	two = b.changeSource(one)
+	b.breaksOffAt("new/file")
+	return one, two
+}
+
+// breaksOffAt loads from a source that refuses one of its files.
+func (b *versionBed) breaksOffAt(name string) {
+	b.t.Helper()
 	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
-		if key != "set/new/file" {
+		if key != "set/"+name {
 			return false
 		}
 		fail(w, http.StatusForbidden, "AccessDenied")
 		return true
 	}
-	_, err = b.load()
+	_, err := b.load()
 	require.Error(b.t, err)
 	b.fake.hook = nil
-	return one, two
 }
 
 // Killed between the names of files and their lines in the manifest, and then the source has
@@ -102,16 +108,7 @@ func TestVersionBelievesNoLineOfWhatWasReplaced(t *testing.T) {
 	for name, data := range two {
 		b.fake.put("set/"+name, data)
 	}
-	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
-		if key != "set/h" {
-			return false
-		}
-		fail(w, http.StatusForbidden, "AccessDenied")
-		return true
-	}
-	_, err = b.load()
-	require.Error(t, err)
-	b.fake.hook = nil
+	b.breaksOffAt("h")
 	b.breaksOffLinking("f")
 
 	_, err = b.load()
