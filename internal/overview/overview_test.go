@@ -185,6 +185,33 @@ func TestThenLater(t *testing.T) {
 	require.Equal(t, "released-0", f.Then[0].Name, "the least recently used first")
 }
 
+// What goes from another pool, which is too full, does not go for the claim. Nor is the claim
+// refused on a node that evicts nothing because of it.
+func TestOtherPoolsAreNotForeseen(t *testing.T) {
+	tooFull := func(s *flexlvmv1.NodeStorageStatus) {
+		s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 85, LowThresholdPercent: 80}
+		other := *s.Pools[0].DeepCopy()
+		other.Name, other.UUID, other.Free, other.Allocatable = "other", "other", resource.MustParse("1Gi"), resource.MustParse("21Gi")
+		for i := range s.Released {
+			s.Released[i].Pool = "other"
+		}
+		s.Pools[0].Reclaimable, s.Pools[0].Allocatable = resource.Quantity{}, s.Pools[0].Free
+		s.Pools = append(s.Pools, other)
+	}
+	blocked := condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonEvictionBlocked, "the API server seems to have lost its memory")
+	ask := func(group volume.Group, change ...func(*flexlvmv1.NodeStorageStatus)) overview.Fit {
+		spec := volume.Spec{Group: group, Layout: volume.Linear, Kind: volume.Claim, Size: volume.GiB}
+		return overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", append(change, tooFull)...)}}, spec, now)[0]
+	}
+	f := ask("flexlvm")
+	require.True(t, f.Fits, f.Why)
+	require.Empty(t, f.Evictions)
+	require.Empty(t, f.Then)
+	require.True(t, ask("flexlvm", blocked).Fits)
+	require.NotEmpty(t, ask("other").Evictions)
+	require.Contains(t, ask("other", blocked).Why, "lost its memory")
+}
+
 // What goes at once as soon as it is old enough is counted once, too.
 func TestYoungVolumesCountOnce(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}

@@ -109,7 +109,7 @@ func (f *Fit) gives() (sum volume.Bytes) {
 	return sum + f.Replicas
 }
 
-// foresee finds what a node evicts for a claim that fits.
+// foresee finds what a node evicts from its pool for a claim that fits.
 func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time) {
 	view, policy := viewOf(s, now)
 	claim := persistentvolume.Volume{
@@ -135,7 +135,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 		}
 	}
 	gone := map[volume.Name]bool{}
-	for _, e := range plan.Evictions {
+	for _, e := range plan {
 		f.Evictions = append(f.Evictions, evictionOf(s.Name, e))
 		gone[e.Volume.Name] = true
 	}
@@ -152,13 +152,14 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 		view.Pools[i].Free = max(0, free-need)
 	}
 	view.PersistentVolumes = view.PersistentVolumes[:len(view.PersistentVolumes)-1]
-	view.Volumes = slices.DeleteFunc(view.Volumes, func(v volumeView) bool { return gone[v.Name] })
+	view.Volumes = slices.DeleteFunc(view.Volumes, func(v volumeView) bool { return v.Pool() == spec.Pool() && gone[v.Name] })
 	view.Volumes = append(view.Volumes, inUse(wanted, &view.Pools[i], need, view.Now))
 	view.StartsUntil = time.Time{}
 	if ages := comingOfAge(view, policy); len(ages) > 0 {
 		view.Now = ages[len(ages)-1] // a pool that is too full waits for all of them
 	}
-	for _, e := range eviction.Plan(view, policy).Evictions {
+	then, _ := planFor(view, policy, spec.Pool())
+	for _, e := range then {
 		f.Then = append(f.Then, evictionOf(s.Name, e))
 	}
 }
@@ -193,11 +194,12 @@ func reclaimable(view eviction.View, policy eviction.Policy) map[volume.PoolName
 	return out
 }
 
-// planFor is what a node would evict, and how much of that comes from a pool.
-func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (plan eviction.Result, freed volume.Bytes) {
-	plan = eviction.Plan(view, policy)
-	for _, e := range plan.Evictions {
+// planFor is what a node would evict from a pool, and how much that gives back. What it would
+// evict from its other pools has nothing to do with a claim in this one.
+func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (plan []eviction.Eviction, freed volume.Bytes) {
+	for _, e := range eviction.Plan(view, policy).Evictions {
 		if e.Volume.Pool() == pool {
+			plan = append(plan, e)
 			freed += e.Volume.Device
 		}
 	}
