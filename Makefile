@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-daemon test-installer on-host in-nodes campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak on-host first-in-nodes then-in-nodes campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -51,17 +51,21 @@ helm:
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
-# Two suites side by side, and never two virtual nodes more than that: test-vm and
-# test-cluster follow each other at once, for nothing takes longer, with the kernel that they build
-# where there is none. What runs on the host takes the time that they leave: they wait for Kubernetes
-# a good part of theirs.
+# Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
+# test-installer have one. What runs on the host takes the time that they leave; test-control, whose
+# nodes are simulated, runs beside the last ones, which wait for Kubernetes a good part of theirs.
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 in-nodes lint test-control on-host && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 first-in-nodes lint kubernetes on-host && \
+		$(MAKE) --no-print-directory -j2 then-in-nodes test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
-in-nodes: setup
+first-in-nodes: setup
 	@$(MAKE) --no-print-directory test-vm
-	@$(MAKE) --no-print-directory test-cluster
+	@$(MAKE) --no-print-directory test-e2e
+
+then-in-nodes: setup
+	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
+	@$(MAKE) --no-print-directory test-soak
 
 on-host: setup
 	@nice $(MAKE) --no-print-directory test-unit
@@ -142,14 +146,18 @@ test-control: setup kubernetes ## test the provisioner, the controller of datase
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
-# Tests with two nodes at a time come first, then two sequences of tests with one node each,
-# which take about as long.
+# Tests with a cluster of their own.
 ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
 test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
+	@$(MAKE) --no-print-directory test-e2e
+	@$(MAKE) --no-print-directory then-in-nodes
+
+test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
-	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
-	@$(SUITE) test-soak $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
+
+test-soak: setup kubernetes ## let ten claims live and die; soak is the same with 300
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
 
 test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real Kubernetes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -run '^TestNodeDaemon$$' ./test/cluster/gc
@@ -175,7 +183,7 @@ OLDEST = ^(TestInstaller|TestVolume|TestDatasetGivesBackResults|TestDatasetIsMir
 
 SPECS ?= all
 
-# Ten of them are in test-cluster.
+# Ten of them are in test-e2e.
 conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two nodes; SPECS=slow for those that are slow or serial, SPECS=disruptive for those that stop kubelet
 	@$(SUITE) $@ go test -tags cluster -count=1 -v -timeout 4h -run '^TestConformance$$' ./test/cluster -conformance=$(SPECS)
 

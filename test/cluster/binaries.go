@@ -15,7 +15,7 @@ import (
 )
 
 // programs are the names under which the Kubernetes binary is started.
-var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
+var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"}
 
 // Setup installs the packages that are missing on this machine. Start does it as
 // well; BuildImage wants it done.
@@ -63,7 +63,7 @@ func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 	}
 	module := filepath.Join(root, "test/cluster", name)
 	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH)}
-	for _, file := range []string{"go.mod", "go.sum", "main.go"} {
+	for _, file := range []string{"go.mod", "go.sum", "main.go", "kubectl/main.go"} {
 		content, err := os.ReadFile(filepath.Join(module, file))
 		if err != nil {
 			return "", fmt.Errorf("read Kubernetes module: %w", err)
@@ -79,9 +79,10 @@ func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 		const pkg = "k8s.io/component-base/version."
 		flags := fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
 			pkg, version[1], version[2], version[3])
-		binary := filepath.Join(dir, "kubernetes")
-		if err := built.Go(ctx, module, binary, ".", "-trimpath", "-ldflags", flags); err != nil {
-			return err
+		for name, path := range map[string]string{"kubernetes": ".", "kubectl": "./kubectl"} {
+			if err := built.Go(ctx, module, filepath.Join(dir, name), path, "-trimpath", "-ldflags", flags); err != nil {
+				return err
+			}
 		}
 		for _, name := range programs {
 			if err := os.Symlink("kubernetes", filepath.Join(dir, name)); err != nil {

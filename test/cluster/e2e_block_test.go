@@ -77,23 +77,23 @@ func TestBlock(t *testing.T) {
 	})
 }
 
-// blockSnapshot snapshots a raw block volume and restores it; as a file system it is refused.
-func (n *tenant) blockSnapshot() {
-	n.t.Helper()
+// A raw block volume is snapshotted and restored; as a file system it is refused.
+func TestSnapshotOfABlockVolume(t *testing.T) {
+	t.Parallel()
+	n := snapshotTenant(t, "block-snapshots")
 	n.run(claimOf("flexlvm-snapshots", "raw", "64Mi", "volumeMode: Block"), devicePod("raw", "raw", "node1"))
 	sum := n.fillDevice("raw")
-	require.NoError(n.t, n.apply(snapshotOf("raw")))
+	require.NoError(t, n.apply(snapshotOf("raw")))
 	n.kubectl("wait", "volumesnapshot/of-raw", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
-	require.NotEqual(n.t, sum, n.fillDevice("raw"))
+	require.NotEqual(t, sum, n.fillDevice("raw"))
 	from := "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: of-raw}"
 	n.run(claimOf("flexlvm-snapshots", "raw-restored", "72Mi", "volumeMode: Block", from), devicePod("raw-restored", "raw-restored", "node1"))
-	require.Equal(n.t, sum, n.sumDevice("raw-restored"))
+	require.Equal(t, sum, n.sumDevice("raw-restored"))
 	n.requireDevice("raw-restored", 72<<20, 8<<20)
 
-	require.NoError(n.t, n.apply(claimOf("flexlvm-snapshots", "raw-files", "64Mi", from)+"\n---\n"+pod{name: "raw-files", claim: "raw-files", node: "node1"}.manifest()))
-	await.Until(n.t, patience, func() string {
+	require.NoError(t, n.apply(claimOf("flexlvm-snapshots", "raw-files", "64Mi", from)+"\n---\n"+pod{name: "raw-files", claim: "raw-files", node: "node1"}.manifest()))
+	await.Until(t, patience, func() string {
 		events := n.kubectl("get", "events", "--field-selector", "involvedObject.name=raw-files", "-o", "jsonpath={.items[*].message}")
 		return await.Missing(strings.Contains(events, "its volume has volumeMode Block, and the claim Filesystem"), "no refusal: %s", events)
 	})
-	n.kubectl("delete", "pod", "raw-files")
 }

@@ -182,7 +182,6 @@ func documented(t *testing.T, which string) (rows []string) {
 func (n *tenant) prepareConformance() {
 	n.t.Helper()
 	snapshots := snapshotTenant(n.t, "conformance-snapshots")
-	snapshots.example("class.yaml")
 	snapshots.example("thick.yaml")
 	snapshots.kubectl("delete", "pvc", "--all")
 	n.kubectl("apply", "-f", shipped(n.t, "examples/volumeattributesclass.yaml"))

@@ -5,6 +5,8 @@ package cluster_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"sync"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,10 +22,22 @@ const startEtcd = `/program --data-dir=/data/etcd --listen-client-urls=http://12
 // value is the key.
 const writing = `n=1; while :; do key=$(printf %06d $n | base64)
 	if wget -q -O /dev/null --post-data "{\"key\":\"$key\",\"value\":\"$key\"}" http://127.0.0.1:2379/v3/kv/put 2>/dev/null
-	then echo $n >>/tmp/acknowledged; n=$((n+1)); fi; sleep 0.02; done & `
+	then echo $n >>/tmp/acknowledged; n=$((n+1)); fi; sleep 0.1; done & `
 
 // everyKey asks for all keys, as soon as etcd answers.
 const everyKey = `for i in $(seq 600); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://127.0.0.1:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
+
+var loadEtcdOnce sync.Once
+
+// loadEtcd puts the image of databases onto the nodes.
+func (n *tenant) loadEtcd() {
+	n.t.Helper()
+	loadEtcdOnce.Do(func() {
+		image, err := cluster.BuildEtcdImage(n.ctx, os.Stderr)
+		require.NoError(n.t, err)
+		require.NoError(n.t, shared.LoadImage(n.ctx, image))
+	})
+}
 
 // database is the manifest of a pod in which etcd runs on the claim, and beside it a line of shell
 // such as writing.

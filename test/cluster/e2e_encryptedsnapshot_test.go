@@ -5,6 +5,7 @@ package cluster_test
 import (
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,12 +28,12 @@ parameters:
 %s`, name, more)
 }
 
-// encryptedSnapshots has databases on encrypted volumes, a thin one and a thick one, snapshotted while they
-// write, deleted, and started on what is restored: with the key of the source alone, which lies in the
-// Secret of the new claim. The thick one's class wants what is released gone at once: it goes with its
-// last snapshot.
-func (n *tenant) encryptedSnapshots() {
-	t := n.t
+// Databases on encrypted volumes, a thin one and a thick one, are snapshotted while they write, deleted,
+// and started on what is restored: with the key of the source alone, which lies in the Secret of the new
+// claim. The thick one's class wants what is released gone at once: it goes with its last snapshot.
+func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
+	t.Parallel()
+	n := snapshotTenant(t, "encrypted-snapshots")
 	classes := map[string]string{"sealed-thin": "  layout: thin\n  thinPool: thinpool\n  volumeGroup: " + thinGroup, "sealed-thick": "  reclaim: immediate"}
 	setKey := func(claim, key string) {
 		n.kubectl("delete", "secret", claim, "--ignore-not-found")

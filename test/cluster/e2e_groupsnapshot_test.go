@@ -4,7 +4,9 @@ package cluster_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,12 +36,13 @@ spec:
 
 // inTurns writes line after line to two volumes, and syncs each before the next: the second is
 // never ahead of the first, nor more than one behind.
-const inTurns = `while :; do for v in /a /b; do echo line >>$v/journal; sync $v/journal; done; done & true`
+const inTurns = `while :; do for v in /a /b; do echo line >>$v/journal; sync $v/journal; done; sleep 0.05; done & true`
 
-// groupSnapshot snapshots two volumes at one instant while a program writes to both in turns, and
-// restores both. One source is deleted before its group, the other after it.
-func (n *tenant) groupSnapshot() {
-	t := n.t
+// Two volumes are snapshotted at one instant while a program writes to both in turns, and both are
+// restored. One source is deleted before its group, the other after it.
+func TestGroupSnapshot(t *testing.T) {
+	t.Parallel()
+	n := snapshotTenant(t, "group-snapshots")
 	n.example("group.yaml")
 	n.run(twoClaims("shop", "orders", "stock", inTurns))
 	lines := func(pod, volume string) int64 {
@@ -54,8 +57,8 @@ func (n *tenant) groupSnapshot() {
 	of := func(claim string) string {
 		return n.kubectl("get", "volumesnapshots", "-o", `jsonpath={.items[?(@.spec.source.persistentVolumeClaimName=="`+claim+`")].metadata.name}`)
 	}
-	names := n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot-group", "-o", "jsonpath={.items[*].metadata.name}")
-	require.Len(t, strings.Fields(names), 2)
+	names := strings.Fields(n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot-group", "-o", "jsonpath={.items[*].metadata.name}"))
+	require.Len(t, names, 2)
 
 	n.kubectl("delete", "pod", "shop")
 	n.kubectl("delete", "pvc", "orders")
@@ -72,12 +75,13 @@ func (n *tenant) groupSnapshot() {
 	require.Contains(t, []int64{0, 1}, first-second, "they are of one instant")
 
 	n.kubectl("delete", "volumegroupsnapshot", "shop-monday", "--timeout=240s")
-	for _, name := range strings.Fields(names) {
+	for _, name := range names {
 		n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
 	}
 	await.Until(t, patience, func() string {
 		left := onNode(n.ctx, t, "node1", "lvs --noheadings -o lv_name "+thinGroup)
-		return await.Missing(!strings.Contains(left, "snap-"), "volumes of snapshots stay: %s", left)
+		stay := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(left, name) })
+		return await.Missing(!stay, "volumes of snapshots stay: %s", left)
 	})
 	await.Until(t, patience, func() string { // they go after their volumes
 		left := n.kubectl("get", "volumesnapshots", "-o", "name")
@@ -85,6 +89,4 @@ func (n *tenant) groupSnapshot() {
 	})
 	n.kubectl("delete", "pvc", "stock")
 	require.Equal(t, second, lines("shop-restored", "/b"))
-	n.kubectl("delete", "pod", "shop-restored")
-	n.kubectl("delete", "pvc", "orders-restored", "stock-restored")
 }

@@ -19,17 +19,26 @@ import (
 // while the server is away, kubelet may wait for it with other tests' pods, too.
 func TestJobs(t *testing.T) {
 	b := newJobsBed(t)
-	t.Run("a job on both nodes, its files deleted with it", b.testJobDeleted)
+	t.Run("at once", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){
+			"a job on both nodes, its files deleted with it": b.testJobDeleted,
+			"a user without root, and a quota of the server": b.testUserAndQuota,
+			"sizes enforced by the server's node":            b.testEnforcedSize,
+			"directory removed by hand":                      b.testRemovedByHand,
+			"links planted":                                  b.testPlanted,
+			"a dataset":                                      b.testDataset,
+			"a volume for each worker":                       b.testVolumePerWorker,
+			"a PersistentVolume that a person wrote":         b.testStaticVolume,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
-	t.Run("a user without root, and a quota of the server", b.testUserAndQuota)
-	t.Run("sizes enforced by the server's node", b.testEnforcedSize)
 	t.Run("server down", b.testServerDown)
 	t.Run("export read-only", b.testReadOnly)
-	t.Run("directory removed by hand", b.testRemovedByHand)
-	t.Run("links planted", b.testPlanted)
-	t.Run("a dataset", b.testDataset)
-	t.Run("a volume for each worker", b.testVolumePerWorker)
-	t.Run("a PersistentVolume that a person wrote", b.testStaticVolume)
 	require.Equal(t, "precious precious", b.onServer(t, "echo $(cat bait/file archived-bait/file)"))
 	require.Empty(t, b.onServer(t, "ls -A .flexlvm; ls -A | grep deleting || true"), "nothing half done is left")
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,24 +20,36 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// snapshotTenant is a tenant where snapshots can be taken.
+// snapshotController is the cluster's, which takes the snapshots of all tests.
+var snapshotController struct {
+	once sync.Once
+	log  bytes.Buffer
+	stop func() // once it runs
+}
+
+func startSnapshotController(ctx context.Context, t *testing.T) {
+	t.Helper()
+	c := &snapshotController
+	c.once.Do(func() {
+		program, err := cluster.BuildSnapshotController(ctx, os.Stderr)
+		require.NoError(t, err)
+		cmd := shared.Command(context.WithoutCancel(ctx), program, "--kubeconfig="+shared.AdminKubeconfig())
+		cmd.Stdout, cmd.Stderr = &c.log, &c.log
+		require.NoError(t, cmd.Start())
+		c.stop = func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // it is killed
+		}
+	})
+}
+
+// snapshotTenant is a tenant where snapshots can be taken, with the shipped class of volumes for them.
 func snapshotTenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	n := sidecarTenant(t, namespace)
-	program, err := cluster.BuildSnapshotController(n.ctx, os.Stderr)
-	require.NoError(t, err)
-	var log bytes.Buffer
-	ctx, cancel := context.WithCancel(n.ctx)
-	cmd := shared.Command(ctx, program, "--kubeconfig="+shared.AdminKubeconfig())
-	cmd.Stdout, cmd.Stderr = &log, &log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // it is killed
-		if t.Failed() {
-			t.Logf("log of the snapshot controller:\n%s", log.String())
-		}
-	})
+	startSnapshotController(n.ctx, t)
+	n.loadEtcd()
+	n.example("class.yaml")
 	return n
 }
 
@@ -53,10 +66,6 @@ func (n *tenant) example(name string) {
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	n := snapshotTenant(t, "snapshots")
-	image, err := cluster.BuildEtcdImage(n.ctx, os.Stderr)
-	require.NoError(t, err)
-	require.NoError(t, shared.LoadImage(n.ctx, image))
-	n.example("class.yaml")
 	n.run(database(pod{name: "main", claim: "database", node: "node1"}, writing))
 	source := n.kubectl("get", "pvc", "database", "-o", "jsonpath={.spec.volumeName}")
 	n.untilWritten("main")
@@ -96,13 +105,6 @@ func TestSnapshots(t *testing.T) {
 		return await.Missing(!strings.Contains(left, name), "the snapshot's volume stays: %s", left)
 	})
 	require.Equal(t, held, n.keys("restored"))
-	n.kubectl("delete", "pod", "restored")
-	n.kubectl("delete", "pvc", "database-restored")
-
-	n.groupSnapshot()
-	n.thickSnapshot()
-	n.blockSnapshot()
-	n.encryptedSnapshots()
 	n.sidecarsStay()
 }
 
@@ -123,10 +125,11 @@ spec:
 `, claim)
 }
 
-// thickSnapshot is the same with a volume that is not thin: it does not grow meanwhile, and stays
-// on the disk for its snapshot.
-func (n *tenant) thickSnapshot() {
-	t := n.t
+// The same with a volume that is not thin: it does not grow meanwhile, and stays on the disk for
+// its snapshot.
+func TestSnapshotOfAThickVolume(t *testing.T) {
+	t.Parallel()
+	n := snapshotTenant(t, "thick-snapshots")
 	n.example("thick.yaml")
 	n.run(database(pod{name: "books", claim: "ledger", node: "node1"}, writing))
 	source := n.kubectl("get", "pvc", "ledger", "-o", "jsonpath={.spec.volumeName}")
@@ -159,8 +162,6 @@ func (n *tenant) thickSnapshot() {
 	n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
 	await.Until(t, patience, func() string { return await.Missing(!onDisk(name), "the snapshot's volume stays") })
 	require.Equal(t, held, n.keys("books-restored"))
-	n.kubectl("delete", "pod", "books-restored")
-	n.kubectl("delete", "pvc", "ledger-restored")
 }
 
 // storeFills takes a snapshot with little room and has its source overwrite that, the last two fifths

@@ -40,7 +40,11 @@ func runTests(m *testing.M) int {
 	}
 	shared = c
 	code := m.Run()
+	if snapshotController.stop != nil {
+		snapshotController.stop()
+	}
 	if code != 0 {
+		fmt.Fprintf(os.Stderr, "log of the snapshot controller:\n%s\n", &snapshotController.log)
 		for _, name := range []string{"kube-controller-manager", "node1", "node2"} {
 			fmt.Fprint(os.Stderr, c.Log(name, 15))
 		}

@@ -1,6 +1,6 @@
-// Command kubernetes is every program of a small Kubernetes cluster in one static binary.
-// It runs the one by whose name it was started, so a cluster is this file and six links
-// to it.
+// Command kubernetes is every server of a small Kubernetes cluster in one static binary.
+// It runs the one by whose name it was started, so a cluster is this file and five links
+// to it, and kubectl.
 package main
 
 import (
@@ -13,13 +13,10 @@ import (
 	_ "time/tzdata" // CronJob time zones, as in the stock API server
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's authentication plug-ins
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -34,7 +31,6 @@ var programs = map[string]func(){
 	"kube-controller-manager": func() { os.Exit(cli.Run(controllermanager.NewControllerManagerCommand())) },
 	"kube-scheduler":          func() { os.Exit(cli.Run(scheduler.NewSchedulerCommand())) },
 	"kubelet":                 func() { os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background()))) },
-	"kubectl":                 func() { kubectlutil.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand())) },
 }
 
 func main() {
