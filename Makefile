@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak on-host first-in-nodes then-in-nodes campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak on-host with-own-clusters campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -52,25 +52,24 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 # Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
-# test-installer have one. What runs on the host takes the time that they leave; test-control, whose
-# nodes are simulated, runs beside the last ones, which wait for Kubernetes a good part of theirs.
+# test-installer have one. test-vm keeps both processors busy, and what runs on the host takes the
+# time that the others leave, which wait for Kubernetes a good part of theirs.
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j2 first-in-nodes lint kubernetes on-host && \
-		$(MAKE) --no-print-directory -j2 then-in-nodes test-control && \
+	@begun=$$SECONDS; \
+		$(MAKE) --no-print-directory -j2 test-vm kubernetes && \
+		$(MAKE) --no-print-directory -j2 test-e2e on-host && \
+		$(MAKE) --no-print-directory -j2 with-own-clusters test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
-first-in-nodes: setup
-	@$(MAKE) --no-print-directory test-vm
-	@$(MAKE) --no-print-directory test-e2e
-
-then-in-nodes: setup
-	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
-	@$(MAKE) --no-print-directory test-soak
-
 on-host: setup
+	@$(MAKE) --no-print-directory lint
 	@nice $(MAKE) --no-print-directory test-unit
 	@nice $(MAKE) --no-print-directory test-s3
 	@nice $(MAKE) --no-print-directory deadcode
+
+with-own-clusters: setup
+	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
+	@$(MAKE) --no-print-directory test-soak
 
 check: setup ## check what changed, for the inner loop: form, vet, linter, unit tests of what depends on it, three tests on a virtual node
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
@@ -146,12 +145,12 @@ test-control: setup kubernetes ## test the provisioner, the controller of datase
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
-# Tests with a cluster of their own.
+# Tests with clusters of their own.
 ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
 test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
 	@$(MAKE) --no-print-directory test-e2e
-	@$(MAKE) --no-print-directory then-in-nodes
+	@$(MAKE) --no-print-directory with-own-clusters
 
 test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
