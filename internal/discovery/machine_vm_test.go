@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -158,7 +159,9 @@ func TestMachineFilesystem(t *testing.T) {
 	require.Eventually(t, func() bool { return files() != all }, time.Minute, 10*time.Millisecond)
 	shell(t, "mount --bind %s %s/person", at, base)
 	require.ErrorContains(t, <-ended, base+"/person as well")
-	require.FileExists(t, at+"/a/b/c/file")
+	left, err := strconv.Atoi(files()) // any of them: the file system chooses which goes first
+	require.NoError(t, err)
+	require.Greater(t, left, 100, "it ends before most is gone")
 	shell(t, "umount %s/person", base)
 
 	call{Found: f, Class: class, Entry: e, Files: 300}.killedAfter(t, time.Second)
