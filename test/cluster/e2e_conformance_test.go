@@ -97,8 +97,8 @@ func TestConformance(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, shared.LoadImage(n.ctx, suite.Images()))
 	await.Until(t, time.Minute, func() string {
-		class := n.kubectl("get", "csistoragecapacities", "-A", "-o", "jsonpath={.items[*].storageClassName}")
-		return await.Missing(strings.Contains(class, "flexlvm-csi"), "capacities of %q", class)
+		classes := n.kubectl("get", "csistoragecapacities", "-A", "-o", "jsonpath={.items[*].storageClassName}")
+		return await.Missing(slices.Contains(strings.Fields(classes), "flexlvm-csi"), "capacities of %q", classes)
 	})
 	specs := conform(t, suite, *conformance)
 	check(t, specs)
@@ -184,7 +184,7 @@ func (n *tenant) prepareConformance() {
 	snapshots := snapshotTenant(n.t, "conformance-snapshots")
 	snapshots.example("thick.yaml")
 	snapshots.kubectl("delete", "pvc", "--all")
-	n.kubectl("apply", "-f", shipped(n.t, "examples/volumeattributesclass.yaml"))
+	n.applyExample("volumeattributesclass.yaml")
 }
 
 // conform runs some of the suite's tests, all, or the slow ones.

@@ -77,7 +77,7 @@ func (n *tenant) sidecarsStay() {
 func TestCSIVolumeAttributesClass(t *testing.T) {
 	t.Parallel()
 	n := sidecarTenant(t, "csi-limits")
-	n.kubectl("apply", "-f", shipped(t, "examples/volumeattributesclass.yaml"))
+	n.applyExample("volumeattributesclass.yaml")
 	n.run(claimOf("flexlvm-csi", "data", "200Mi", "volumeAttributesClassName: flexlvm-slow"), pod{name: "main", claim: "data", node: "node1"}.manifest())
 	n.limitsAre("main", "data", "rbps=20971520 wbps=10485760 riops=max wiops=max")
 	require.Equal(t, "flexlvm-slow", n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.currentVolumeAttributesClassName}"))

@@ -230,7 +230,7 @@ spec:
 func TestCSIOncePod(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "csi-once")
-	n.kubectl("apply", "-f", shipped(t, "examples/storageclass-csi.yaml"))
+	n.applyExample("storageclass-csi.yaml")
 	alone := strings.Replace(claimOf("flexlvm-csi-noatime", "data", "64Mi"), "ReadWriteOnce", "ReadWriteOncePod", 1)
 	n.run(alone, pod{name: "one", claim: "data"}.manifest())
 	require.Contains(t, n.exec("one", "grep ' /data ' /proc/mounts"), "noatime")

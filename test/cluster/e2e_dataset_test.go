@@ -170,8 +170,8 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	})
 	require.Equal(l.t, flexlvmv1.StateRunning, short.Status.State, "one replica serves")
 	await.Until(l.t, patience, func() string { // events come behind what they tell of
-		events := l.kubectl("get", "events", "-A", "--field-selector=source=flexlvm-gc", "-o", "jsonpath={range .items[*]}{.reason} {.message}{\"\\n\"}{end}")
-		return await.Missing(strings.Contains(events, "Evicted"), "no event tells of it: %s", events)
+		events := l.kubectl("get", "events", "--field-selector=reason=ReplicaEvicted,involvedObject.name="+vm.Name, "-o", "jsonpath={.items[*].message}")
+		return await.Missing(strings.Contains(events, "was evicted"), "no event says so: %q", events)
 	})
 	require.Equal(l.t, l.sums, l.read("reader"), "the other replica is not disturbed")
 

@@ -15,7 +15,7 @@ import (
 func TestExt4(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "ext4")
-	n.kubectl("apply", "-f", shipped(t, "examples/storageclass-ext4.yaml"))
+	n.applyExample("storageclass-ext4.yaml")
 	require.NoError(t, n.apply(`
 apiVersion: storage.k8s.io/v1
 kind: StorageClass

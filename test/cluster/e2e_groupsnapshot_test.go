@@ -57,7 +57,7 @@ func TestGroupSnapshot(t *testing.T) {
 	of := func(claim string) string {
 		return n.kubectl("get", "volumesnapshots", "-o", `jsonpath={.items[?(@.spec.source.persistentVolumeClaimName=="`+claim+`")].metadata.name}`)
 	}
-	names := strings.Fields(n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot-group", "-o", "jsonpath={.items[*].metadata.name}"))
+	names := strings.Fields(n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot-group", "-o", "jsonpath={.items[?(@.spec.claimRef.namespace=='group-snapshots')].metadata.name}"))
 	require.Len(t, names, 2)
 
 	n.kubectl("delete", "pod", "shop")

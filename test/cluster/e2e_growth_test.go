@@ -26,7 +26,7 @@ var growLayouts = []struct {
 	{name: "linear", parameters: "volumeGroup: " + growthGroup},
 	{name: "striped", parameters: `volumeGroup: ` + growthGroup + `, layout: striped, stripes: "2"`, waiting: "9Gi"},
 	{name: "raid1", parameters: "volumeGroup: " + growthGroup + ", layout: raid1", granted: true},
-	{name: "thin", parameters: "volumeGroup: " + thinGroup + ", thinPool: thinpool, layout: thin", waiting: "2500Mi", granted: true},
+	{name: "thin", parameters: "volumeGroup: " + thinGroup + ", thinPool: thinpool, layout: thin", waiting: "3500Mi", granted: true},
 }
 
 // growths are the volumes of growLayouts, on one node.

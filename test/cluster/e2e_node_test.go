@@ -192,7 +192,7 @@ func TestExamples(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
-		n.kubectl("apply", "--validate=strict", "-f", file)
+		n.applyExample(filepath.Base(file))
 	}
 
 	t.Run("pod.yaml", func(t *testing.T) {

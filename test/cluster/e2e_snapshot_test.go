@@ -53,17 +53,14 @@ func snapshotTenant(t *testing.T, namespace string) *tenant {
 	return n
 }
 
-// examples is held while one is applied: kubectl fails where another makes the same class meanwhile.
-var examples sync.Mutex
-
 // example applies a file of examples/snapshots, with its thin pool in the group that the nodes
 // of these tests have.
 func (n *tenant) example(name string) {
 	n.t.Helper()
 	content, err := os.ReadFile(shipped(n.t, "examples/snapshots/"+name))
 	require.NoError(n.t, err)
-	examples.Lock()
-	defer examples.Unlock()
+	examplesApplied.Lock()
+	defer examplesApplied.Unlock()
 	require.NoError(n.t, n.apply(strings.Replace(string(content), "  layout: thin\n", "  layout: thin\n  volumeGroup: "+thinGroup+"\n", 1)))
 }
 

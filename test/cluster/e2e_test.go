@@ -33,7 +33,7 @@ const (
 	placementGroup = "placement" // 16 GiB
 	datasetGroup   = "datasets"  // 1 GiB
 	growthGroup    = "growth"    // of two devices of 5 GiB
-	thinGroup      = "thin"      // 3 GiB, with a thin pool
+	thinGroup      = "thin"      // 4 GiB, with a thin pool
 	movesGroup     = "moves"     // 1 GiB
 	userGroup      = "user"      // 2 GiB, on node1 alone; as much is left on a partition beside it
 )
@@ -53,7 +53,7 @@ func install(t *testing.T) {
 		nodes := []string{"node1", "node2"}
 		for _, node := range nodes {
 			go func() {
-				out, err := shared.Node(ctx, node, "sh", "-c", fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 3G 1G 2G 2G; } | sfdisk -q /dev/vdb; udevadm settle
+				out, err := shared.Node(ctx, node, "sh", "-c", fmt.Sprintf(`set -e; { echo label: gpt; printf ',%%s\n' 16G 16G 1G 5G 5G 4G 1G 2G 2G; } | sfdisk -q /dev/vdb; udevadm settle
 				%[1]s vg create /dev/vdb1; %[1]s vg create --name %[2]s /dev/vdb2; %[1]s vg create --name %[3]s /dev/vdb3
 				%[1]s vg create --name %[4]s /dev/vdb4 /dev/vdb5; %[1]s vg create --name %[5]s --thin /dev/vdb6; %[1]s vg create --name %[6]s /dev/vdb7
 				%[1]s doctor`,
@@ -135,6 +135,18 @@ func (n *tenant) ask(claim, size string) {
 func (n *tenant) apply(manifest string) error {
 	_, err := shared.KubectlInput(n.ctx, strings.NewReader(manifest), "-n", n.namespace, "apply", "-f", "-")
 	return err
+}
+
+// examplesApplied is held while an example is applied: kubectl fails where another makes the same class
+// meanwhile.
+var examplesApplied sync.Mutex
+
+// applyExample applies a file of examples/, which another test may apply, too.
+func (n *tenant) applyExample(file string) {
+	n.t.Helper()
+	examplesApplied.Lock()
+	defer examplesApplied.Unlock()
+	n.kubectl("apply", "--validate=strict", "-f", shipped(n.t, "examples/"+file))
 }
 
 // run applies pods, with what they need, and waits until they are Ready.

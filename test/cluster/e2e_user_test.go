@@ -334,7 +334,7 @@ func (u *user) asksThePage(w *browser.Window, url string) {
 	w.Visit(url)
 	browser.Eval[bool](w, `document.getElementById("q").focus(), true`)
 	w.Type("orders\r")
-	w.Until("(?s)page/orders.*node1.*shop")
+	w.Until(`page/orders\s+node1\s[^/]*shop`)
 	require.Contains(u.t, browser.Eval[string](w, "location.hash"), "found")
 	browser.Eval[bool](w, `document.getElementById("claim").focus(), true`)
 	w.Type("100Gi\r")

@@ -63,7 +63,7 @@ func runTests(m *testing.M) int {
 
 // startShared starts the cluster; flexlvm's image is on its nodes.
 func startShared(ctx context.Context) (*cluster.Cluster, error) {
-	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 53 << 30, Log: os.Stderr})
+	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 54 << 30, Log: os.Stderr})
 }
 
 // deadline is a context for one test.

@@ -1,15 +1,22 @@
 package cluster
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // nfsExport is what StartNFS exports.
 const nfsExport = "/srv/nfs"
+
+var startingNFS sync.Mutex // two at once would mount and start the server twice, and one would fail
 
 // StartNFS makes a node a real NFS server, of version 4, and returns its address and
 // the directory that it exports: read-write to everybody, root not squashed, on an
 // XFS of its own of 2 GiB with project quota. The node serves until its power goes;
 // StartNFS starts it again with what was there.
 func (c *Cluster) StartNFS(ctx context.Context, node string) (server, export string, err error) {
+	startingNFS.Lock()
+	defer startingNFS.Unlock()
 	if _, err := c.Node(ctx, node, "/seed/nfs"); err != nil {
 		return "", "", err
 	}
