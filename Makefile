@@ -52,12 +52,11 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 # Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
-# test-installer have one. test-vm keeps both processors busy, and what runs on the host takes the
-# time that the others leave, which wait for Kubernetes a good part of theirs.
+# test-installer have one. What runs on the host takes the time that they leave.
 test: setup ## run every check and every test
 	@begun=$$SECONDS; \
-		$(MAKE) --no-print-directory -j2 test-vm kubernetes && \
-		$(MAKE) --no-print-directory -j2 test-e2e on-host && \
+		$(MAKE) --no-print-directory -j2 test-vm kubernetes on-host && \
+		$(MAKE) --no-print-directory test-e2e && \
 		$(MAKE) --no-print-directory -j2 with-own-clusters test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 

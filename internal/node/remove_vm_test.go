@@ -179,8 +179,9 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	require.Eventually(t, func() bool {
 		ours, err1 := os.Readlink("/proc/self/ns/mnt")
 		theirs, err2 := os.Readlink("/proc/" + itoa(holder.Process.Pid) + "/ns/mnt")
-		return err1 == nil && err2 == nil && ours != theirs
-	}, 10*time.Second, 10*time.Millisecond)
+		comm, _ := os.ReadFile("/proc/" + itoa(holder.Process.Pid) + "/comm") // unshare makes its mounts private after that
+		return err1 == nil && err2 == nil && ours != theirs && string(comm) == "sleep\n"
+	}, time.Minute, 10*time.Millisecond)
 	m.unmount(target)
 	require.False(t, isMounted(target))
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))

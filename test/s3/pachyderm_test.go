@@ -64,7 +64,7 @@ func TestPachyderm(t *testing.T) {
 	require.ErrorContains(t, err, "NotImplemented")
 
 	p.Patience = 0
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	_, err = read(ctx, client, "master.images", "dir/file 3")
 	require.ErrorContains(t, err, "Connection closed", "it is cut off")

@@ -367,6 +367,11 @@ func (k *kubelets) testLostNode(t *testing.T) {
 	s := k.namespace(t, "lost")
 	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
 	s.status("v", flexlvmv1.StateRunning, "success")
+	k.losing.Lock()
+	defer k.losing.Unlock()
+	await.Until(t, longest, func() string { // also if the other test has lost one of its nodes meanwhile
+		return await.Missing(len(s.labelled("v")) == 2, "not two nodes have it")
+	})
 	lost := s.labelled("v")[0]
 	s.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lost}})
 	await.Until(t, longest, func() string {

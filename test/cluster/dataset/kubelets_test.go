@@ -46,6 +46,10 @@ type kubelets struct {
 	mu      sync.Mutex
 	scripts map[string]script // by namespace; complete where there is none
 	put     map[string]bool   // Jobs that upload and have ended, as NAMESPACE/NAME
+
+	// losing is held while a node is lost: two of three that have volumes, missing at once, are
+	// a doubt, and nothing is given up.
+	losing sync.Mutex
 }
 
 // uploads are the Jobs of a namespace that have uploaded.

@@ -98,6 +98,8 @@ func (k *kubelets) testLostWhileLoading(t *testing.T) {
 	s := k.namespace(t, "lost-loading")
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })
 	s.make("v", s3)
+	k.losing.Lock()
+	defer k.losing.Unlock()
 	lost := s.loads("v", 1)[0]
 	claim := s.claims()["v-a-0"]
 	s.play(s.name, func(pod *corev1.Pod) *corev1.PodStatus {

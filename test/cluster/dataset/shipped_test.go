@@ -62,7 +62,7 @@ func (k *kubelets) testPolicies(t *testing.T) {
 		return stolen.Patch(ctx, object, client.RawPatch("application/merge-patch+json", []byte(patch)))
 	}
 	for _, patch := range []string{
-		`{"metadata":{"labels":{"gpu":"yes"}}}`, `{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`,
+		`{"metadata":{"labels":{"theirs":"yes"}}}`, `{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`,
 		`{"metadata":{"annotations":{"a":"b"}}}`, `{"spec":{"unschedulable":true}}`, `{"metadata":{"finalizers":["a/b"]}}`,
 	} {
 		require.ErrorContains(t, merge(node.DeepCopy(), patch), "may only change the labels flexlvm.io/ds-... of a node", patch)

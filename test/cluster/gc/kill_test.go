@@ -46,6 +46,7 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string)
 	b.say(t, "%d volumes wait for their end; the seed is %d", rounds, seed)
 	kills := 0
 	for i, claim := range claims {
+		b.onNode(t, "until "+daemonPID+" >/dev/null; do sleep 0.2; done") // kubelet may be slow to start them again
 		s.deleteClaims(claim)
 		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
 		script := `for p in $(` + daemonPID + `); do kill -9 $p && echo $p || true; done`

@@ -244,7 +244,7 @@ func (b *bed) testUpgrade(t *testing.T) {
 		"-o", `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount}{"\n"}{end}`))
 	b.kubectl(t, "delete", "pod,pvc", "-l", "load=upgrade", "--timeout=4m")
 	require.Contains(t, b.onNode(t, driver, "version"), next)
-	b.onNode(t, "sh", "-c", "touch /run/stop; until [ -e /run/count ]; do sleep 0.1; done")
+	b.onNode(t, "sh", "-c", "touch /run/stop; until [ -s /run/count ]; do sleep 0.1; done")
 	require.Empty(t, b.onNode(t, "sh", "-c", "cat /run/bad"))
 	var runs, bad int
 	_, err = fmt.Sscan(b.onNode(t, "cat", "/run/count"), &runs, &bad)

@@ -28,7 +28,7 @@ import (
 func TestNodeLoss(t *testing.T) {
 	b := start(t)
 	t.Run("rights", b.testNodeLossRights)
-	b.flags = []string{"--node-loss-grace=6s"}
+	b.flags = []string{"--node-loss-grace=20s"}
 	b.run(t, 8091)
 	b.ready(t, 8091)
 	b.reportRoomy(t)
@@ -72,7 +72,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.event(s.name, "PersistentVolumeClaim", "data-web-0", "ClaimReleased", `(hostname "host-of-sim-3") is gone from the cluster`, "onNodeLoss: release")
 	s.event(s.name, "Pod", "web-0", "ClaimReleased", "claim data-web-0: node")
 	released := time.Now()
-	require.Greater(t, released.Sub(gone), 6*time.Second, "the grace period")
+	require.Greater(t, released.Sub(gone), 20*time.Second, "the grace period")
 	anew := s.volumeNot("data-web-0", web)
 	require.Equal(t, "sim-2", anew.Labels[pv.LabelNode])
 	s.gone(web.Name)

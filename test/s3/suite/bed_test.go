@@ -64,7 +64,11 @@ func runTests(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	return m.Run(), nil
+	code = m.Run()
+	if registryStarted != nil {
+		err = registryStarted.Stop()
+	}
+	return code, err
 }
 
 // A bed is a bucket of its own, behind a proxy, and a place to put it.

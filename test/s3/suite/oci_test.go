@@ -26,10 +26,15 @@ import (
 	"github.com/flexlvm/flexlvm/test/served"
 )
 
-// registryOfAll is started by the first test that wants it, and ends with the process.
-var registryOfAll = sync.OnceValues(func() (*oci.Registry, error) {
-	return oci.Start(context.Background(), served.Config{}, os.Stderr)
-})
+// registryOfAll is started by the first test that wants it, and stopped when all have ended.
+var (
+	registryOfAll = sync.OnceValues(func() (r *oci.Registry, err error) {
+		r, err = oci.Start(context.Background(), served.Config{}, os.Stderr)
+		registryStarted = r
+		return r, err
+	})
+	registryStarted *oci.Registry // or nil
+)
 
 // ociBed is a bed with a real registry behind a server that may fault.
 type ociBed struct {
