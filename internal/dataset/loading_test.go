@@ -153,6 +153,34 @@ func TestTimeoutOfALoad(t *testing.T) {
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 }
 
+// Why a load failed is what its pod says, whose end may be seen later than its Job's. A pod that is
+// never seen to end does not hold it up for long.
+func TestFailureIsOfThePod(t *testing.T) {
+	s := newStage(t)
+	r := s.loading(0, corev1.PodRunning)
+	started := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now)}}
+	r.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: loader, State: started}}
+	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "PodFailurePolicy", LastTransitionTime: metav1.NewTime(now)}}
+	s.completed(1)
+	out := s.requirePlan()
+	require.False(t, out.Failed)
+	require.Equal(t, flexlvmv1.ReplicaLoading, out.Status.Nodes[0].State)
+
+	seen := *r.Pod.DeepCopy()
+	seen.Status.Phase = corev1.PodFailed
+	seen.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: `{"message":"no room"}`}}
+	unseen := r.Pod
+	r.Pod = &seen
+	out = s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "no room")
+
+	r.Pod, s.Now = unseen, now.Add(time.Minute)
+	out = s.requirePlan()
+	require.True(t, out.Failed)
+	require.Contains(t, out.Status.Message, "PodFailurePolicy")
+}
+
 // A loader that left no result is quoted from the end of its log.
 func TestFailureWithoutResult(t *testing.T) {
 	const progress = `{"state":"fetching","filesDone":1,"filesTotal":3}` + "\n"
