@@ -1,10 +1,6 @@
 package dataset
 
 import (
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
@@ -22,11 +18,6 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	overdue := p.overdue(r)
 	if !known && !failed && overdue == "" {
 		return false
-	}
-	if !known && failed && r.podLags(p.Now) {
-		p.running(index, r, status)
-		p.soon(afterAction)
-		return true
 	}
 	p.Failed = true
 	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
@@ -46,15 +37,6 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	}
 	p.delete(r, "LoadFailed", status.Message)
 	return true
-}
-
-// mostLag is how much later than its Job's end that of a pod may be seen.
-const mostLag = 30 * time.Second
-
-// podLags reports whether a Job has failed whose pod is not seen to have ended: each kind of object
-// is watched on its own, and why the load failed is what the pod says.
-func (r *Replica) podLags(now time.Time) bool {
-	return r.Pod != nil && r.Pod.Status.Phase != corev1.PodFailed && r.Pod.Status.Phase != corev1.PodSucceeded && now.Sub(ended(r.Job)) < mostLag
 }
 
 // remembered is what the status says of a replica.

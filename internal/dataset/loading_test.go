@@ -153,32 +153,22 @@ func TestTimeoutOfALoad(t *testing.T) {
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 }
 
-// Why a load failed is what its pod says, whose end may be seen later than its Job's. A pod that is
-// never seen to end does not hold it up for long.
-func TestFailureIsOfThePod(t *testing.T) {
-	s := newStage(t)
-	r := s.loading(0, corev1.PodRunning)
-	started := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now)}}
-	r.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: loader, State: started}}
-	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "PodFailurePolicy", LastTransitionTime: metav1.NewTime(now)}}
-	s.completed(1)
-	out := s.requirePlan()
-	require.False(t, out.Failed)
-	require.Equal(t, flexlvmv1.ReplicaLoading, out.Status.Nodes[0].State)
-
-	seen := *r.Pod.DeepCopy()
-	seen.Status.Phase = corev1.PodFailed
-	seen.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: `{"message":"no room"}`}}
-	unseen := r.Pod
-	r.Pod = &seen
-	out = s.requirePlan()
-	require.True(t, out.Failed)
-	require.Contains(t, out.Status.Message, "no room")
-
-	r.Pod, s.Now = unseen, now.Add(time.Minute)
-	out = s.requirePlan()
-	require.True(t, out.Failed)
-	require.Contains(t, out.Status.Message, "PodFailurePolicy")
+// What became of a load is what its pod says, whose end may be seen later than its Job's. A pod that
+// is never seen to end holds it up for half a minute.
+func TestJobEndsWithItsPod(t *testing.T) {
+	for _, end := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
+		job := &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
+			{Type: batchv1.JobSuspended, Status: corev1.ConditionFalse},
+			{Type: end, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)},
+		}}}
+		for phase, lags := range map[corev1.PodPhase]bool{corev1.PodPending: true, corev1.PodRunning: true, corev1.PodSucceeded: false, corev1.PodFailed: false} {
+			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
+			require.Equal(t, lags, ended(asOfPod(job, pod, now.Add(time.Second))).IsZero(), "%s, %s", end, phase)
+			require.False(t, ended(asOfPod(job, pod, now.Add(time.Minute))).IsZero(), "%s, %s, after a minute", end, phase)
+		}
+		require.False(t, ended(asOfPod(job, nil, now)).IsZero(), "its pod is gone")
+		require.Len(t, job.Status.Conditions, 2, "what was observed is not changed")
+	}
 }
 
 // A loader that left no result is quoted from the end of its log.

@@ -95,10 +95,12 @@ func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager
 func (s *Observed) addLoaders(from *snapshot) {
 	for i := range from.jobs {
 		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
+			pod := lastPod(job, from.pods)
+			job = asOfPod(job, pod, s.Now)
 			if job.Labels[labelRole] == rolePut {
-				s.Put, s.PutPod = job, lastPod(job, from.pods)
+				s.Put, s.PutPod = job, pod
 			} else if rep := s.at(job); rep != nil {
-				rep.Job, rep.Pod, rep.Earlier = job, lastPod(job, from.pods), podsOf(job, from.pods)
+				rep.Job, rep.Pod, rep.Earlier = job, pod, podsOf(job, from.pods)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package dataset
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,6 +200,26 @@ func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 		}
 	}
 	return false, false, ""
+}
+
+// mostLag is how much later than the end of a Job that of its pod may be seen.
+const mostLag = 30 * time.Second
+
+// asOfPod is a Job as if it had not ended yet, where its pod is not seen to have ended: each kind of
+// object is watched on its own, and the pod holds the result, such as a revision, or why it failed.
+func asOfPod(job *batchv1.Job, pod *corev1.Pod, now time.Time) *batchv1.Job {
+	if pod == nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return job
+	}
+	at := ended(job)
+	if at.IsZero() || now.Sub(at) > mostLag {
+		return job
+	}
+	job = job.DeepCopy()
+	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
+	})
+	return job
 }
 
 // ended is when a Job ended; the zero time where it has not.
