@@ -78,6 +78,14 @@ func TestCSIVolumeAttributesClass(t *testing.T) {
 	t.Parallel()
 	n := sidecarTenant(t, "csi-limits")
 	n.applyExample("volumeattributesclass.yaml")
+	// Long before a claim asks for it: the resizer gives up a claim whose class it has not seen yet.
+	require.NoError(t, n.apply(`
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: flexlvm-wrong}
+driverName: flexlvm.io
+parameters: {writeBps: fast}
+`))
 	n.run(claimOf("flexlvm-csi", "data", "200Mi", "volumeAttributesClassName: flexlvm-slow"), pod{name: "main", claim: "data", node: "node1"}.manifest())
 	n.limitsAre("main", "data", "rbps=20971520 wbps=10485760 riops=max wiops=max")
 	require.Equal(t, "flexlvm-slow", n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.currentVolumeAttributesClassName}"))
@@ -89,13 +97,6 @@ func TestCSIVolumeAttributesClass(t *testing.T) {
 	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", "--timeout=60s")
 
 	// What is wrong is said on the claim, by name, and what is in force stays.
-	require.NoError(t, n.apply(`
-apiVersion: storage.k8s.io/v1
-kind: VolumeAttributesClass
-metadata: {name: flexlvm-wrong}
-driverName: flexlvm.io
-parameters: {writeBps: fast}
-`))
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-wrong"}}`)
 	await.Until(t, patience, func() string {
 		events := n.kubectl("get", "events", "--field-selector=involvedObject.name=data,reason=VolumeModifyFailed", "-o", "jsonpath={.items[*].message}")

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,6 +116,10 @@ func filled(vm flexlvmv1.VolumeManager) string {
 	for _, v := range vm.Status.Volumes {
 		if v.Message != flexlvmv1.MessageSuccess || v.ReadyReplicas != v.Replicas || v.Progress != nil && v.Progress.Percent != 100 {
 			return fmt.Sprintf("%s: %d of %d are ready: %s %+v", v.ID, v.ReadyReplicas, v.Replicas, v.Message, v.Nodes)
+		}
+		// A replica is ready for a moment before it is complete, and has its revision only then.
+		if slices.ContainsFunc(v.Nodes, func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaLoading }) {
+			return fmt.Sprintf("%s: not all are complete: %+v", v.ID, v.Nodes)
 		}
 	}
 	return ""
