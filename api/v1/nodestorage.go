@@ -187,6 +187,11 @@ type Pool struct {
 	Free resource.Quantity `json:"free"`
 	// Reclaimable is what volumes hold that may be evicted.
 	Reclaimable resource.Quantity `json:"reclaimable"`
+	// Removing is what volumes hold that are being removed, which takes long where they are
+	// wiped, and replicas that are given up: it will be free, and is in neither Free nor
+	// Reclaimable.
+	// +optional
+	Removing resource.Quantity `json:"removing,omitzero"`
 	// ReclaimableReplicas is how much of Reclaimable replicas of datasets hold. They go
 	// for volumes of claims, and not for other replicas.
 	// +optional

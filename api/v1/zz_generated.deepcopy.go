@@ -584,6 +584,7 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 	out.Size = in.Size.DeepCopy()
 	out.Free = in.Free.DeepCopy()
 	out.Reclaimable = in.Reclaimable.DeepCopy()
+	out.Removing = in.Removing.DeepCopy()
 	out.ReclaimableReplicas = in.ReclaimableReplicas.DeepCopy()
 	out.Promised = in.Promised.DeepCopy()
 	out.Allocatable = in.Allocatable.DeepCopy()

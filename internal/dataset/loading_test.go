@@ -369,5 +369,9 @@ func TestLargerWhileItIsLoaded(t *testing.T) {
 	}
 	r.Claim.Status.Conditions = nil
 	r.Volume.Spec.Capacity[corev1.ResourceStorage] = s.Source.Capacity
+	require.Equal(t, "its volume grows first", s.requirePlan().Status.Nodes[0].Message, "kubelet would mount it as it is")
+	r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}}
 	s.requirePlan("create job v-a-0") // kubelet grows it before the loader starts
+	r.Claim.Status.Conditions, r.Claim.Status.Capacity = nil, r.Volume.Spec.Capacity
+	s.requirePlan("create job v-a-0")
 }

@@ -71,25 +71,42 @@ func (p *planner) grow(r *Replica) {
 	}
 }
 
-// growing reports whether a replica's PersistentVolume has yet to get the size that is asked
-// for. A loader that started before would find the old size, and fail for want of room.
-// Growth that is refused or waits for others' room does not keep it: its data may fit.
+// growing reports whether a replica's volume has yet to get the size that is asked for before
+// a pod can start on it: kubelet grows a volume as it mounts it, once its PersistentVolume has
+// the size and its claim is left to the node. A loader that started before would find the old
+// size, and fail for want of room. Growth that is refused or waits for others' room does not
+// keep it: its data may fit.
 func (p *planner) growing(r *Replica) bool {
 	if r.Volume == nil || r.Claim.Status.Phase != corev1.ClaimBound {
 		return false // it is made with what its claim asks for
 	}
-	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Volume.Spec.Capacity[corev1.ResourceStorage]
+	asked, own := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 	if asked.Cmp(p.Source.Capacity) < 0 {
 		return true
 	}
-	// Not by allocatedResourceStatuses, which also say "infeasible" while room is made, and which
-	// API servers before 1.32 drop.
-	cannot := slices.ContainsFunc(r.Claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+	granted := r.Volume.Spec.Capacity[corev1.ResourceStorage]
+	if granted.Cmp(asked) < 0 {
+		return !cannotGrow(r.Claim)
+	}
+	return own.Cmp(asked) < 0 && !leftToNode(r.Claim)
+}
+
+// cannotGrow goes by a condition and not by allocatedResourceStatuses, which also say
+// "infeasible" while room is made, and which API servers before 1.32 drop.
+func cannotGrow(claim *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 		outcome := ledger.Outcome(c.Reason)
 		return c.Type == corev1.PersistentVolumeClaimControllerResizeError && c.Status == corev1.ConditionTrue &&
 			(outcome == ledger.Refused || outcome == ledger.Waiting)
 	})
-	return has.Cmp(asked) < 0 && !cannot
+}
+
+// leftToNode reports whether it is kubelet's turn to grow the volume of a claim.
+func leftToNode(claim *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+		return c.Status == corev1.ConditionTrue &&
+			(c.Type == corev1.PersistentVolumeClaimFileSystemResizePending || c.Type == corev1.PersistentVolumeClaimNodeResizeError)
+	})
 }
 
 // A visit is a reason to have a loader mount a replica that is complete.

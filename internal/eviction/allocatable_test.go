@@ -101,3 +101,14 @@ func TestPlanClosed(t *testing.T) {
 		})
 	}
 }
+
+// What is being removed is told beside what is free, but for what could not be removed.
+func TestPlanRemoving(t *testing.T) {
+	s := evictiontest.New()
+	s.Volume("doomed_a", volume.Doomed, 10)
+	s.Volume("doomed_b", volume.Doomed, 20, func(v *inventory.Volume) { v.Problem = "removing it has failed" })
+	s.Volume("a", unreferenced, 30)
+	pool := s.Plan().Pools[0]
+	require.Equal(t, 10*volume.GiB, pool.Removing)
+	require.Equal(t, 30*volume.GiB, pool.Reclaimable)
+}

@@ -63,6 +63,9 @@ type PoolResult struct {
 	// DeviceReclaimable is how much of it, and of what is being removed, lies on each of
 	// Pool.DeviceFree; 0 if Result.Blocked is set, but for what is being removed.
 	DeviceReclaimable []volume.Bytes
+	// Removing is what volumes hold that are being removed, and replicas that are given up: it
+	// will be free, and is in neither Pool.Free nor Reclaimable.
+	Removing volume.Bytes
 	// Replicas is the part of Reclaimable that replicas of datasets hold.
 	Replicas volume.Bytes
 	// Allocatable is what PersistentVolumes may take altogether; see allocatable.

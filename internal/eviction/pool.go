@@ -124,7 +124,7 @@ func (p *planner) decide(in *pool) []Eviction {
 		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
 	}
 	slices.SortFunc(in.queue, evictionOrder)
-	in.result.Replicas = in.leaving()
+	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
 	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
 	in.result.DeviceReclaimable = in.reclaimableOn()

@@ -212,6 +212,29 @@ func TestOtherPoolsAreNotForeseen(t *testing.T) {
 	require.Contains(t, ask("other", blocked).Why, "lost its memory")
 }
 
+// What is being removed will be free: nothing goes in its stead.
+func TestRemovalsAreForeseen(t *testing.T) {
+	full := func(s *flexlvmv1.NodeStorageStatus) {
+		s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 85, LowThresholdPercent: 80}
+		s.Pools[0].Free = resource.MustParse("14Gi")
+	}
+	removing := func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Removing = resource.MustParse("10Gi") }
+	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 7 * volume.GiB}
+	atOnce := func(change ...func(*flexlvmv1.NodeStorageStatus)) (names []string) {
+		for _, e := range overview.NextOf([]flexlvmv1.NodeStorage{node("n", append(change, full)...)}, 9, now) {
+			if e.Reason != "" {
+				names = append(names, e.Name)
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"released-0"}, atOnce())
+	require.Empty(t, atOnce(removing))
+	f := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", full, removing)}}, spec, now)[0]
+	require.True(t, f.Fits, f.Why)
+	require.Empty(t, f.Evictions, "24 GiB are free when the removal has ended")
+}
+
 // What goes at once as soon as it is old enough is counted once, too.
 func TestYoungVolumesCountOnce(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}

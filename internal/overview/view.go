@@ -35,7 +35,7 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 	for i, p := range s.Status.Pools {
 		name := volume.PoolName(p.Name)
 		one := poolView{
-			Name: name, UUID: p.UUID, Size: bytesOf(p.Size), Free: bytesOf(p.Free),
+			Name: name, UUID: p.UUID, Size: bytesOf(p.Size), Free: bytesOf(p.Free) + bytesOf(p.Removing),
 			Extent: max(bytesOf(p.ExtentSize), 1), Missing: int(p.MissingDevices),
 		}
 		if p.Layout == string(volume.Thin) {
